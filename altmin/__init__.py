@@ -1,0 +1,31 @@
+"""Train neural networks without backpropagation, by online alternating minimization."""
+
+from altmin import data, methods, models
+from altmin.blocks import Chain, split
+from altmin.codes import GradientCodes
+from altmin.errors import Diverged
+from altmin.memory import CoActivationMemory, Memory
+from altmin.objective import objective
+from altmin.penalty import Penalty
+from altmin.trainer import AltMin, Metrics
+from altmin.weights import LocalAdam, LocalOptimizer, LocalSGD
+
+__version__ = "0.1.0"
+__all__ = [
+    "AltMin",
+    "Chain",
+    "CoActivationMemory",
+    "Diverged",
+    "GradientCodes",
+    "LocalAdam",
+    "LocalOptimizer",
+    "LocalSGD",
+    "Memory",
+    "Metrics",
+    "Penalty",
+    "data",
+    "methods",
+    "models",
+    "objective",
+    "split",
+]

@@ -1,0 +1,222 @@
+"""A network as a chain of blocks, one code between each block and the next.
+
+Block l computes the code c_l = W_l s_{l-1}(c_{l-1}) + b_l (spec, eq. 1). Its *prelude* is s_{l-1}: the activation,
+pooling and reshaping that lie on top of the code below, without parameters. Its *core* is what carries the
+parameters: an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from altmin.maps import Affine, Map, Normalisation, Params, ReLU, Saved, map_of
+
+Theta = Sequence[Params]
+"""The parameters of a chain: for every block its own."""
+
+
+class Series:
+    """Maps one after the other: again a map. Parameters are handed over flat, in the order of the maps."""
+
+    def __init__(self, maps: Sequence[Map]):
+        self.maps = tuple(maps)
+        ends = [sum(len(m.names) for m in self.maps[:i]) for i in range(len(self.maps) + 1)]
+        self.slices = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        first = [i for i, m in enumerate(self.maps) if m.names]
+        self.first_with_parameters = first[0] if first else len(self.maps)
+
+    @property
+    def affine(self) -> bool:
+        """Whether the output is linear in the parameters."""
+        return len(self.maps) == 1 and isinstance(self.maps[0], Affine)
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, list[Saved]]:
+        saved = []
+        for m, s in zip(self.maps, self.slices, strict=True):
+            x, kept = m.forward(p[s], x)
+            saved.append(kept)
+        return x, saved
+
+    def pull(self, p: Params, saved: Sequence[Saved], v: Tensor) -> Tensor:
+        for i in reversed(range(len(self.maps))):
+            v = self.maps[i].pull(p[self.slices[i]], saved[i], v)
+        return v
+
+    def push(self, p: Params, saved: Sequence[Saved], u: Tensor) -> Tensor:
+        for i, m in enumerate(self.maps):
+            u = m.push(p[self.slices[i]], saved[i], u)
+        return u
+
+    def move(self, p: Params, saved: Sequence[Saved], u: Tensor) -> tuple[Tensor, list[Saved]]:
+        new = []
+        for i, m in enumerate(self.maps):
+            u, kept = m.move(p[self.slices[i]], saved[i], u)
+            new.append(kept)
+        return u, new
+
+    def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
+        out: list[Tensor] = []
+        for i in range(len(self.maps) - 1, self.first_with_parameters - 1, -1):
+            out[:0] = self.maps[i].grads(p[self.slices[i]], saved[i], v)
+            if i > self.first_with_parameters:
+                v = self.maps[i].pull(p[self.slices[i]], saved[i], v)
+        return out
+
+    def replay(self, p: Params, saved: Sequence[Saved]) -> Tensor:
+        """The output at the saved point for other parameters. The first map must be one that remembers its input."""
+        x = saved[0]
+        for i, m in enumerate(self.maps):
+            x = m.replay(p[self.slices[i]], saved[i], x)
+        return x
+
+
+class State(NamedTuple):
+    """What a block remembers of one point: its prelude's and its core's memory, and the core's input in between."""
+
+    prelude: list[Saved]
+    input: Tensor
+    core: list[Saved]
+
+
+class Block:
+    """Prelude and core: the piece of the network between one code and the next."""
+
+    def __init__(self, prelude: Sequence[Map], core: Sequence[Map]):
+        self.prelude, self.core = Series(prelude), Series(core)
+        self.maps = (*prelude, *core)
+
+    def __str__(self) -> str:
+        return ", ".join(type(m.module).__name__ for m in self.maps)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [m.module.get_parameter(name) for m in self.core.maps for name in m.names]
+
+    @property
+    def couples(self) -> bool:
+        """Whether samples of a mini-batch influence each other (batch norm in training)."""
+        return any(m.couples for m in self.maps)
+
+    @property
+    def rectified(self) -> bool:
+        """Whether the code below goes straight into a ReLU."""
+        return bool(self.prelude.maps) and isinstance(self.prelude.maps[0], ReLU)
+
+    @property
+    def straight(self) -> bool:
+        """Whether the block is linear along every move that `within` allows."""
+        return self.core.affine and all(m.linear for m in self.prelude.maps[self.rectified :])
+
+    def forward(self, p: Params, c: Tensor) -> tuple[Tensor, State]:
+        x, prelude = self.prelude.forward((), c)
+        out, core = self.core.forward(p, x)
+        return out, State(prelude, x, core)
+
+    def pull(self, p: Params, state: State, v: Tensor) -> Tensor:
+        return self.prelude.pull((), state.prelude, self.core.pull(p, state.core, v))
+
+    def push(self, p: Params, state: State, u: Tensor) -> Tensor:
+        return self.core.push(p, state.core, self.prelude.push((), state.prelude, u))
+
+    def move(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, Tensor, State]:
+        """How the core's input and the block's output change if the code below moves by u; the new state."""
+        du, prelude = self.prelude.move((), state.prelude, u)
+        dy, core = self.core.move(p, state.core, du)
+        return du, dy, State(prelude, state.input + du, core)
+
+    def within(self, state: State, u: Tensor) -> Tensor:
+        """The move u, stopped where a rectified unit would cross zero: beyond, it would pay and change nothing."""
+        return u.maximum(-state.prelude[0][1]) if self.rectified else u
+
+    def glide(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, Tensor]:
+        """`move` for a straight block and a u from `within`: linear in u, so its results may be scaled by [0, 1]."""
+        for m, saved in list(zip(self.prelude.maps, state.prelude, strict=True))[self.rectified :]:
+            u = m.push((), saved, u)
+        return u, self.core.push(p, state.core, u)
+
+    def commit(self, state: State) -> None:
+        """Lets the modules keep what a training pass leaves in them (running statistics)."""
+        for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True):
+            m.commit(saved)
+
+
+class Chain:
+    """The blocks of a model. Parameters stay the module's own."""
+
+    def __init__(self, model: nn.Module, blocks: Sequence[Block]):
+        self.model, self.blocks = model, tuple(blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Composes the modules again: exactly the model."""
+        for block in self:
+            for m in block.maps:
+                x = m.module(x)
+        return x
+
+    def parameters(self) -> list[list[nn.Parameter]]:
+        return [block.parameters() for block in self]
+
+
+def split(model: nn.Module) -> Chain:
+    """Cuts an `nn.Sequential` after every module with parameters: one code per hidden block.
+
+    A normalisation right after an affine module belongs to its block; what follows the last block belongs to it.
+
+    >>> len(split(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))))
+    2
+    """
+    maps = [map_of(module) for module in _modules(model)]
+    _refuse_shared(maps)
+    cuts = [
+        i + 1
+        for i, m in enumerate(maps)
+        if _ends_a_block(m)
+        and not (i + 1 < len(maps) and isinstance(maps[i + 1], Normalisation))
+        or (isinstance(m, Normalisation) and i and _ends_a_block(maps[i - 1]))
+    ]
+    if not cuts:
+        raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
+    bounds = [0, *cuts[:-1], len(maps)]
+    return Chain(model, [_block(maps[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)])
+
+
+def _block(maps: Sequence[Map]) -> Block:
+    first = next(i for i, m in enumerate(maps) if m.names)
+    return Block(maps[:first], maps[first:])
+
+
+def _ends_a_block(m: Map) -> bool:
+    return bool(m.names) and not isinstance(m, Normalisation)
+
+
+def _modules(model: nn.Module) -> list[nn.Module]:
+    if not isinstance(model, nn.Sequential):
+        raise TypeError(
+            f"{type(model).__name__} is not a chain: altmin trains an nn.Sequential (nested ones too), in which each "
+            "module feeds the next; put the layers of your forward() into one, and branching parts into modules of "
+            "their own inside it"
+        )
+    flat: list[nn.Module] = []
+    for module in model:
+        flat += _modules(module) if isinstance(module, nn.Sequential) else [module]
+    return [module for module in flat if not isinstance(module, nn.Identity)]
+
+
+def _refuse_shared(maps: Sequence[Map]) -> None:
+    seen: set[int] = set()
+    for m in maps:
+        for name, parameter in m.module.named_parameters():
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise ValueError(f"{type(m.module).__name__} has no shape yet; pass one batch through the model first")
+            if id(parameter) in seen:
+                raise ValueError(
+                    f"the parameter {name!r} of {type(m.module).__name__} is used twice in the chain; "
+                    "each block needs weights of its own, so give the second use its own module"
+                )
+            seen.add(id(parameter))

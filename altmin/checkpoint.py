@@ -1,0 +1,121 @@
+"""Checkpoints: nested state in one safetensors file, nothing pickled.
+
+Tensors are stored as such, all else as JSON in the same file's header. One file and one rename mean that a
+checkpoint is whole or not there, and that its tensors never belong to another moment than its numbers.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from altmin.data.atomic import replacing
+
+FORMAT = "altmin checkpoint 1"
+
+
+def save(path: str | Path, state: Mapping[str, Any]) -> None:
+    """Write `state` to `path`, whole or not at all.
+
+    It may nest dicts, lists and tuples of tensors, numbers, strings, booleans and None: what the `state_dict`
+    of a module or an optimizer holds. Anything else is a `ValueError`.
+    """
+    tensors: dict[str, Tensor] = {}
+    tree = json.dumps(_encode(state, "state", tensors))
+    data = to_bytes(tensors, {"format": FORMAT, "state": tree})
+    with replacing(Path(path)) as file:
+        file.write(data)
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What `save` was given. Tensors that lived on an accelerator go to `device`, the others to the CPU."""
+    with open(path, "rb"):  # a missing or forbidden file says so itself
+        pass
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise ValueError(f"{path} is not a checkpoint written by this version of altmin")
+            # Copies, since the file's own memory must not change under a training run.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        state = _decode(json.loads(header["state"]), tensors, torch.device(device))
+    except (SafetensorError, KeyError, RuntimeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as a checkpoint: it is damaged or of another kind") from error
+    assert isinstance(state, dict)
+    return state
+
+
+def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
+    """JSON for `value`: plain values and lists stand for themselves, an object says what else there is."""
+    match value:
+        case Tensor():
+            name = f"{len(tensors)} {where}"
+            tensors[name] = value.detach().to("cpu", copy=True).contiguous()
+            return {"tensor": name, "accelerator": value.device.type != "cpu"}
+        case None | bool() | int() | float() | str():
+            return value
+        case list():
+            return [_encode(v, f"{where}.{i}", tensors) for i, v in enumerate(value)]
+        case tuple():
+            return {"tuple": [_encode(v, f"{where}.{i}", tensors) for i, v in enumerate(value)]}
+        case Mapping():
+            pairs = value.items()
+            return {"dict": [[_encode(k, where, tensors), _encode(v, f"{where}.{k}", tensors)] for k, v in pairs]}
+    raise ValueError(f"a checkpoint cannot hold {where}, which is of type {type(value).__name__}")
+
+
+def _decode(tree: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:
+    match tree:
+        case {"tensor": name, "accelerator": moved}:
+            return tensors[name].to(device) if moved else tensors[name]
+        case {"tuple": items}:
+            return tuple(_decode(v, tensors, device) for v in items)
+        case {"dict": pairs}:
+            return {_decode(k, tensors, device): _decode(v, tensors, device) for k, v in pairs}
+        case list():
+            return [_decode(v, tensors, device) for v in tree]
+    return tree
+
+
+class Keeper:
+    """A run's checkpoint file, if it has one, and all that must be the same for a run to go on from it."""
+
+    def __init__(self, path: str | Path | None, every: int | None, config: Mapping[str, Any]):
+        if every is not None and (every < 1 or path is None):
+            raise ValueError("checkpoint_every needs a checkpoint file, and a number of batches of at least 1")
+        self.path, self.every, self.config = path, every, dict(config)
+        self.written = False
+
+    def claim(self) -> None:
+        """Nobody's earlier run is to be lost."""
+        if self.path is not None and Path(self.path).exists():
+            raise ValueError(f"{self.path} exists already: resume from it, or choose another checkpoint file")
+
+    def due(self, batch: int) -> bool:
+        return self.every is not None and batch % self.every == 0
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        if self.path is not None:
+            save(self.path, {"config": self.config, **state})
+            self.written = True
+
+    def load(self, device: torch.device) -> dict[str, Any]:
+        if self.path is None:
+            raise ValueError("to resume, say from which checkpoint file")
+        state = load(self.path, device)
+        for name, here in self.config.items():
+            self.demand(name, state["config"].get(name), here)
+        self.written = True
+        return state
+
+    def demand(self, name: str, there: Any, here: Any) -> None:
+        if there != here:
+            raise ValueError(f"{self.path} belongs to another run: its {name} is {there}, here it is {here}")
+
+    def hint(self) -> str:
+        return f"; the last good checkpoint is {self.path}" if self.written else ""

@@ -1,0 +1,135 @@
+"""`altmin compare`: several methods from the same first weights, over the same data in the same order."""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from altmin.cli import options
+
+if TYPE_CHECKING:
+    from altmin.cli.running import Trial
+
+
+def compare(
+    data: options.Data = "mnist",
+    model: options.Model = "mlp-2x100",
+    methods: Annotated[
+        str, typer.Option(metavar="NAME,NAME,...", help="The methods, separated by commas.")
+    ] = "am-adam,am-mem,adam",
+    epochs: options.Epochs = 2,
+    batch_size: options.BatchSize = 200,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An option of one method, as am-adam.lr=0.004, or of all, as lr=0.001; may be given again.",
+        ),
+    ] = None,
+    schedule: options.Schedule = "constant",
+    seed: options.Seed = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Run with so many seeds: --seed, and those after it.")] = 1,
+    eval_batches: options.EvalBatches = "",
+    validation: options.Validation = False,
+    limit: options.Limit = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the learning curves: .png, .svg or .pdf.")
+    ] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Train with several methods and compare how they learn."""
+    from altmin.cli import output, parse, running, summary
+
+    output.check_writable(plot, json_file)
+    if plot is not None:
+        from altmin import plot as picture  # takes a second to import, so only for those who want one
+
+        picture.check_format(plot)
+    chosen = running.prepare(device, threads)
+    names = parse.words(methods)
+    given = parse.settings_by_method(set_ or [], names)
+    full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
+    problem = running.load(data, data_dir, validation, limit, chosen)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)
+    early = parse.numbers("--eval-batches", eval_batches) or early_batches(trial.per_epoch)
+    for name in names:  # what a method has against this model is better known before another trains for hours
+        trial.build(name, given[name], seed)
+    runs: list[dict[str, Any]] = []
+    batches = epochs * trial.per_epoch
+    with output.progress("compare", batches * seeds * len(names)) as tick:
+        for run_seed in range(seed, seed + seeds):
+            for name in names:
+                label = functools.partial(tick, text=f"{name}, seed {run_seed}")
+                runs.append(attempt(trial, name, given[name], run_seed, early, label, batches * len(runs)))
+    result = {
+        "data": data,
+        "model": model,
+        "methods": names,
+        "seeds": list(range(seed, seed + seeds)),
+        "config": {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "schedule": schedule,
+            "eval_batches": early,
+            "evaluated_on": problem.measure.removesuffix("_accuracy"),
+            "train_samples": len(problem.train[0]),
+            "batches_per_epoch": trial.per_epoch,
+            "options": full,
+        },
+        "environment": output.environment(chosen),
+        "runs": runs,
+    }
+    output.console().print(summary.table(result))
+    if plot is not None:
+        output.write(plot, picture.curves(result, plot.suffix[1:]))
+        print(f"wrote {plot}")
+    output.write_json(json_file, result)
+    failures = [f"{run['method']}, seed {run['seed']}: {run['diverged']}" for run in runs if "diverged" in run]
+    if failures:
+        print("altmin:", *failures, sep="\n  " if len(failures) > 1 else " ", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def attempt(
+    trial: "Trial",
+    method: str,
+    given: Mapping[str, Any],
+    seed: int,
+    early: Sequence[int],
+    tick: Callable[[int], None],
+    before: int,
+) -> dict[str, Any]:
+    """One run as a row of the result; if it diverges, what it came to and why it stopped, so that others go on."""
+    from altmin.errors import Diverged
+    from altmin.fit import History, Progress
+
+    reached, failure = History(), {}
+
+    def report(at: Progress) -> None:
+        nonlocal reached
+        reached = at.history
+        tick(before + at.batch)
+
+    try:
+        reached = trial.run(method, given, seed, eval_batches=early, report=report)
+    except Diverged as error:
+        failure = {"diverged": str(error)}
+    return {"method": method, "seed": seed, **asdict(reached), **failure}
+
+
+def early_batches(per_epoch: int) -> list[int]:
+    """When to evaluate in the first epoch: often at its start, and in some ten places later on.
+
+    >>> early_batches(250)
+    [1, 2, 5, 10, 15, 25, 50, 75, 100, 125, 150, 175, 200, 225]
+    """
+    stride = 25 * max(1, round(per_epoch / 250))
+    return sorted(n for n in {1, 2, 5, 10, 15, 25, 50, *range(stride, per_epoch, stride)} if n < per_epoch)

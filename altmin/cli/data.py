@@ -1,0 +1,113 @@
+"""`altmin data`: what data sets there are, getting them, and checking them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from altmin import data
+from altmin.data.atomic import replacing
+from altmin.data.base import megabytes
+from altmin.data.folders import data_folder
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, fetch and verify the data sets.")
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="The data folder, if not $ALTMIN_DATA or the user's cache."),
+]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the same to FILE, for programs to read.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(data.names())}.")]
+SomeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Leave it out to verify all that is there.")]
+
+
+@app.command("list", epilog="Example: altmin data list --data-dir ~/data")
+def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
+    """Show the data sets and where their files are."""
+    described = [data.describe(name, data_dir) for name in data.names()]
+    table = Table("name", "samples", "form", "files", header_style="bold", show_lines=True)
+    for each in described:
+        samples = "\n".join(f"{size:,} {split}" for split, size in each.splits.items())
+        form = f"{_shape(each)}\n{each.classes} classes"
+        table.add_row(each.name, samples, form, escape(_files(each)))
+    head = f"name {' '.join(data.SPLITS)} shape classes state where download licence source".split()
+    _show(table, head, [_fields(each) for each in described])
+    _write(json_file, [asdict(each) for each in described])
+
+
+def _fields(each: data.Description) -> list[str]:
+    samples, size = map(str, each.splits.values()), str(each.download_size)
+    form = (_shape(each), str(each.classes))
+    return [each.name, *samples, *form, each.state, each.where, size, each.licence, each.source]
+
+
+def _shape(each: data.Description) -> str:
+    return "x".join(map(str, each.sample_shape))
+
+
+def _files(each: data.Description) -> str:
+    """Where the files are, where they come from, and on what terms, one to a line."""
+    size = f"{megabytes(each.download_size)} from " if each.download_size else "from "
+    return f"{each.state}: {each.where}\n{size}{each.source}\nlicence: {each.licence}"
+
+
+@app.command(epilog="Example: altmin data fetch fashion-mnist")
+def fetch(name: Name, data_dir: DataDir = None) -> None:
+    """Download a data set from its official source, and check it.
+
+    An interrupted download goes on where it broke off. Files that are there and sound are left alone.
+    """
+    before = data.describe(name, data_dir)
+    if not before.download_size:
+        typer.echo(f"{name} comes with altmin: nothing to fetch")
+        return
+    fetched = data.fetch(name, data_dir)
+    for path in fetched:
+        typer.echo(f"fetched and verified {path}")
+    if not fetched:
+        typer.echo(f"{name} is already at {before.where}, and sound")
+
+
+@app.command(epilog="Example: altmin data verify cifar10")
+def verify(name: SomeName = None, data_dir: DataDir = None, json_file: Json = None) -> None:
+    """Check files against their checksums; exit with 1 if one is damaged or missing."""
+    checks = {each: data.verify(each, data_dir) for each in ([name] if name else data.names())}
+    if name and not checks[name]:
+        known, root = data.dataset(name), data_folder(data_dir)
+        raise FileNotFoundError(known.help_missing(known.missing(root)[0], root))
+    results = [(each, check) for each in checks for check in checks[each]]
+    head = ("name", "state", "file", "detail")
+    rows = [(each, check.state, str(check.path), check.detail) for each, check in results]
+    table = Table(*head, header_style="bold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    _show(table, head, rows)
+    _write(json_file, [{"name": each} | asdict(check) | {"path": str(check.path)} for each, check in results])
+    if not all(check.state == "sound" for _, check in results):
+        raise typer.Exit(1)
+
+
+def _show(table: Table, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """The table for people on a terminal; fields between tabs for programs in a pipe."""
+    console = Console()
+    if console.is_terminal:
+        for column in table.columns:
+            column.overflow = "fold"
+        console.print(table)
+    else:
+        for row in (head, *rows):
+            typer.echo("\t".join(row))
+
+
+def _write(target: Path | None, content: list[dict[str, Any]]) -> None:
+    if target is not None:
+        with replacing(target) as file:
+            file.write(json.dumps(content, indent=2).encode() + b"\n")

@@ -1,0 +1,102 @@
+"""What a command leaves behind: files that are whole or not there, tables, progress on a terminal."""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Find out before hours of training, not after, that a result could not be written."""
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder; name a file in it")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"the folder {path.parent} of {path.name} does not exist; make it first")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(f"{path} may not be written to")
+        if not _is_stream(path):
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a stream such as /dev/stdout just gets the bytes."""
+    from altmin.data.atomic import replacing
+
+    if _is_stream(path):
+        path.write_bytes(content)
+        return
+    with replacing(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
+    if path is not None:
+        write(path, (json.dumps(result, indent=2) + "\n").encode())
+        print(f"wrote {path}")
+
+
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def console() -> Console:
+    """Where tables go. A pipe has no width, so nothing is cut there."""
+    return Console() if sys.stdout.isatty() else Console(width=200)
+
+
+class Tick(Protocol):
+    def __call__(self, done: int, text: str = "") -> None: ...
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Tick]:
+    """A bar on the terminal, gone when done; nothing in a pipe."""
+    screen = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=screen, transient=True, disable=not screen.is_terminal, refresh_per_second=4
+    ) as bar:
+        task = bar.add_task(what, total=total, text="")
+        yield lambda done, text="": bar.update(task, completed=done, text=text)
+
+
+def environment(device: Any) -> dict[str, Any]:
+    """The versions and the machine a result belongs to, without anything that names a place or a person."""
+    import torch
+
+    from altmin import __version__
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "altmin": __version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu(),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

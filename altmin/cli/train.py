@@ -1,0 +1,98 @@
+"""`altmin train`: one model, one method, one run."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from altmin.cli import options
+
+
+def train(
+    data: options.Data = "mnist",
+    model: options.Model = "mlp-2x100",
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="am-adam, am-mem, am-sgd, am-adam-offline, am-mem-offline, adam, sgd and others."
+        ),
+    ] = "am-adam",
+    epochs: options.Epochs = 1,
+    batch_size: options.BatchSize = 200,
+    lr: Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any option of the method; may be given again."),
+    ] = None,
+    schedule: options.Schedule = "constant",
+    seed: options.Seed = 0,
+    eval_batches: options.EvalBatches = "",
+    validation: options.Validation = False,
+    limit: options.Limit = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the run in FILE, so that it can be resumed.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, help="Keep it after every so many batches too, not only each epoch.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint, as if there had been no break.")
+    ] = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+    json_file: options.Json = None,
+) -> None:
+    """Train a model and report how well it does."""
+    from altmin.cli import output, parse, running
+
+    output.check_writable(json_file, checkpoint)
+    if resume and checkpoint is None:
+        raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
+    chosen = running.prepare(device, threads)
+    early = parse.numbers("--eval-batches", eval_batches)
+    given = parse.settings([*(set_ or []), *([] if lr is None else [f"lr={lr}"])])
+    full = parse.plain(parse.method_options(method, given))
+    problem = running.load(data, data_dir, validation, limit, chosen)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)
+    config = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": full.pop("lr", None),
+        "schedule": schedule,
+        "eval_batches": early,
+        "evaluated_on": problem.measure.removesuffix("_accuracy"),
+        "train_samples": len(problem.train[0]),
+        "options": full,
+    }
+    with output.progress(f"{method} on {data}", epochs * trial.per_epoch) as tick:
+        history = trial.run(
+            method,
+            given,
+            seed,
+            eval_batches=early,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            config={"data": data, "model": model, "method": method, "lr": config["lr"], "options": full},
+            report=lambda at: tick(at.batch, f"loss {at.train_loss:.4f}"),
+        )
+    last = history.epochs[-1]
+    print(
+        f"{method}, {model}, {data}, seed {seed}: {problem.measure.replace('_', ' ')} "
+        f"{last[problem.measure]:.4f}, train loss {last['train_loss']:.4f} after {epochs} epochs "
+        f"in {sum(row['seconds'] for row in history.epochs):.1f} s"
+    )
+    output.write_json(
+        json_file,
+        {
+            "data": data,
+            "model": model,
+            "method": method,
+            "seed": seed,
+            "config": config,
+            "environment": output.environment(chosen),
+            **asdict(history),
+        },
+    )

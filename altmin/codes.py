@@ -1,0 +1,117 @@
+"""Encoding, and the code update (Algorithm 2): from the top down, each code gives way to the term above it.
+
+A code is kept as its offset d from the value it was encoded with, and every term as a function of offsets, so that
+the small moves of a deep network are not lost in the rounding of large codes. See linesearch.py for the terms.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from altmin.blocks import Block, Chain, State, Theta
+from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move
+from altmin.maps import Params, Saved
+from altmin.objective import Evaluation
+
+
+class Trace(NamedTuple):
+    """A forward pass: what each block gave (the codes and, last, the output) and what it remembers."""
+
+    values: list[Tensor]
+    states: list[State]
+
+
+class Local(NamedTuple):
+    """What one block is left with once the codes are set: its own small problem.
+
+    core is what its core remembers at its new input; above the term that it serves, the loss or the fit to its own
+    code; at that term's value now: `at.force` is the residual c - W a of a hidden block and, for the output block,
+    minus the gradient of the loss summed over samples. moved is by how much the output has followed the input already.
+    """
+
+    core: list[Saved]
+    above: Above
+    at: Evaluation
+    moved: Tensor | None
+
+    @property
+    def hidden(self) -> bool:
+        return isinstance(self.above, FitAbove)
+
+    def after(self, change: Tensor) -> "Local":
+        """The same problem once the block's weights have changed its output."""
+        moved = change if self.moved is None else self.moved + change
+        return self._replace(moved=moved, at=self.above.at(moved))
+
+
+def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
+    """The forward pass: every code gets its linear value."""
+    values, states = [x], []
+    for block, p in zip(chain, theta, strict=True):
+        value, state = block.forward(p, values[-1])
+        values.append(value)
+        states.append(state)
+    return Trace(values[1:], states)
+
+
+class GradientCodes:
+    """Gradient steps on each code.
+
+    steps: how many, at most. lr: "exact" for the best step of each sample along its gradient, or a number for the
+    paper's fixed step. momentum: of the steps on one code. tolerance: stop a code's steps once they lower its
+    objective by less than this fraction. l1: weight of |c|_1 in f, by a proximal step.
+
+    With lr="exact" no sample's objective ever rises: a step that would raise it is halved, and at last not taken.
+    """
+
+    def __init__(
+        self,
+        steps: int = 1,
+        lr: float | str = "exact",
+        momentum: float = 0.0,
+        tolerance: float = 0.0,
+        l1: float = 0.0,
+    ):
+        if lr != "exact" and (isinstance(lr, str) or not lr > 0):
+            raise ValueError(f'the code step lr is "exact" or a number above zero, given {lr!r}')
+        for name, value, low in (("steps", steps, 1), ("momentum", momentum, 0), ("tolerance", tolerance, 0)):
+            if not value >= low:
+                raise ValueError(f"{name} of GradientCodes must be at least {low}, given {value!r}")
+        if not l1 >= 0:
+            raise ValueError(f"l1 of GradientCodes must be at least 0, given {l1!r}")
+        self.steps, self.lr, self.momentum, self.tolerance, self.l1 = steps, lr, momentum, tolerance, l1
+
+    def __repr__(self) -> str:
+        return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"
+
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
+        """Moves the codes from the last to the first; returns every block's local problem, first to last."""
+        problems: list[Local] = []
+        above: Above = top
+        for l in range(len(chain) - 1, 0, -1):
+            state, code = trace.states[l], trace.values[l - 1]
+            move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.weight / (2 * mu))
+            problems.append(Local(move.core, above, move.after, move.output))
+            above = FitAbove(move.offset)
+        problems.append(Local(trace.states[0].core, above, above.start, None))
+        return problems[::-1]
+
+    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
+        """Lowers above(dF(d)) + weight |d|^2 / 2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
+        move: Move | None = None
+        v: Tensor | None = None
+        for left in reversed(range(self.steps)):
+            line = Line(block, p, state, code, above, move, l1)
+            v = line.g if v is None or not self.momentum else line.g + self.momentum * v
+            step = above.best(line, v) if isinstance(self.lr, str) else line.fixed(self.lr, v)
+            move = step if move is None else move.then(step)
+            if left:
+                state = block.move(p, state, step.offset)[2]
+                if self.tolerance and self._settled(line, move):
+                    break
+        assert move is not None
+        return move
+
+    def _settled(self, line: Line, move: Move) -> bool:
+        before, after = line.value(line.now, line.d).sum(), line.value(move.after, move.offset).sum()
+        return bool(before - after <= self.tolerance * before.abs())

@@ -1,0 +1,26 @@
+"""The data sets: standardised tensors by name, from files that are checked before they are used.
+
+>>> from altmin.data import dataset
+>>> dataset("mnist").sample_shape, dataset("mnist").classes, dataset("mnist").splits["train"]
+((1, 28, 28), 10, 50000)
+"""
+
+from altmin.data.base import SPLITS, Check, Dataset, Description
+from altmin.data.damage import Damaged
+from altmin.data.higgs import PartialData
+from altmin.data.registry import dataset, describe, fetch, load, names, verify
+
+__all__ = [
+    "SPLITS",
+    "Check",
+    "Damaged",
+    "Dataset",
+    "Description",
+    "PartialData",
+    "dataset",
+    "describe",
+    "fetch",
+    "load",
+    "names",
+    "verify",
+]

@@ -1,0 +1,152 @@
+"""What every data set has in common: its facts, its files, and what is said when a file is missing."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from altmin.data.damage import Damaged
+from altmin.data.folders import data_folder
+from altmin.errors import unknown
+
+SPLITS = ("train", "validation", "test")
+
+Folder = str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a data set without reading it."""
+
+    name: str
+    sample_shape: tuple[int, ...]
+    classes: int
+    splits: dict[str, int]
+    """Samples per split; of a partial file, if that is what was found."""
+    state: str
+    """`embedded`, `found`, `incomplete` (some files are missing), `partial` (fewer rows) or `missing`."""
+    where: str
+    """The folder or file, or where it is expected."""
+    licence: str
+    source: str
+    download_size: int
+    """In bytes; 0 where nothing need be downloaded."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of verifying one file."""
+
+    path: Path
+    state: str
+    """`sound`, `damaged` or `missing`."""
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(ABC):
+    """A data set: its facts as attributes, its samples by `load`. Nothing is read before that."""
+
+    name: str
+    sample_shape: tuple[int, ...]
+    classes: int
+    splits: Mapping[str, int]
+    licence: str
+    url: str
+    download_size: int
+
+    @property
+    def size(self) -> str:
+        """How much there is to download, as people read it."""
+        return megabytes(self.download_size)
+
+    def load(self, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
+        """Standardised float32 samples and int64 labels of one split. Never downloads."""
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
+        root = data_folder(data_dir)
+        if missing := self.missing(root):
+            raise FileNotFoundError(self.help_missing(missing[0], root))
+        try:
+            return self._load(split, root)
+        except Damaged as error:
+            raise Damaged(error.path, error.what, self.mend(error.path)) from None
+
+    def verify(self, data_dir: Folder = None) -> list[Check]:
+        """Check every file against its checksum; the list is empty if none of them is there."""
+        root = data_folder(data_dir)
+        files, missing = self.files(root), self.missing(root)
+        return [self._verified(path, root) for path in files] if len(missing) < len(files) else []
+
+    def _verified(self, path: Path, root: Path) -> Check:
+        if not path.is_file():
+            return Check(path, "missing", f"`{self.fetch_command(root)}` downloads it")
+        try:
+            return Check(path, "sound", self.check(path))
+        except Damaged as error:
+            return Check(path, "damaged", f"{error.what}; {self.mend(path)}")
+
+    def sound(self, path: Path) -> bool:
+        """Whether a file is there and passes its check."""
+        try:
+            return path.is_file() and bool(self.check(path))
+        except Damaged:
+            return False
+
+    def missing(self, root: Path) -> list[Path]:
+        """The files that `load` needs and that are not there."""
+        return [path for path in self.files(root) if not path.is_file()]
+
+    def describe(self, data_dir: Folder = None) -> Description:
+        """The facts, and whether the files are there."""
+        root = data_folder(data_dir)
+        files, missing = self.files(root), self.missing(root)
+        state = "found" if not missing else "missing" if len(missing) == len(files) else "incomplete"
+        return self._described(state, files[0].parent, self.splits)
+
+    def help_missing(self, path: Path, root: Path) -> str:
+        """One sentence: what is expected where, and how to get it."""
+        return (
+            f"{self.name}: {path} is missing; `{self.fetch_command(root)}` downloads it"
+            f" ({self.size}), or put it there by hand, from {self.url}"
+        )
+
+    def fetch_command(self, root: Path) -> str:
+        """The command that downloads this data set into `root`."""
+        return f"altmin data fetch {self.name}" + (f" --data-dir {root}" if root != data_folder() else "")
+
+    def mend(self, path: Path) -> str:
+        """How to replace a damaged file."""
+        return f"`altmin data fetch {self.name}` replaces it (with the same --data-dir, if one was given)"
+
+    def _described(self, state: str, where: Path, splits: Mapping[str, int]) -> Description:
+        facts = (self.name, self.sample_shape, self.classes, dict(splits))
+        return Description(*facts, state, str(where), self.licence, self.url, self.download_size)
+
+    @abstractmethod
+    def files(self, root: Path) -> list[Path]:
+        """The files that `load` reads, in the data folder `root`, whether they are there or not."""
+
+    @abstractmethod
+    def check(self, path: Path) -> str:
+        """Read one of the files whole and say what it was checked by; raise `Damaged` if it is unsound."""
+
+    @abstractmethod
+    def fetch(self, data_dir: Folder = None) -> list[Path]:
+        """Download what is missing or damaged and return it; what is sound is left alone."""
+
+    @abstractmethod
+    def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
+        """`load`, once the files are known to be there."""
+
+
+def megabytes(size: int) -> str:
+    """A size as people read it.
+
+    >>> megabytes(30_878_645), megabytes(2_816_407_858)
+    ('31 MB', '2.8 GB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"

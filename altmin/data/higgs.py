@@ -1,0 +1,184 @@
+"""HIGGS: collisions in a simulated detector, 28 numbers each; is there a Higgs boson or not?
+
+The complete file has 11,000,000 rows. Fewer of them, in a file named for its number of rows, will do to
+try things out; `PartialData` then says so at every load, so that figures are not taken for those of the
+whole.
+"""
+
+import gzip
+import hashlib
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from altmin.data.atomic import replacing
+from altmin.data.base import Dataset, Description, Folder
+from altmin.data.damage import BLOCK, Damaged, digest, expect
+from altmin.data.download import Refused, download
+from altmin.data.folders import data_folder
+from altmin.data.higgs_cache import cached_rows
+from altmin.data.standardise import Scale, labels
+
+COMPLETE = "HIGGS.csv.gz"
+
+
+class PartialData(UserWarning):
+    """The samples are those of a file with fewer rows than the data set has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Higgs(Dataset):
+    """`splits` are those of the complete file, in file order, the test rows last."""
+
+    sha256: str
+    """Of the complete gzipped file."""
+    zip_url: str
+    """The same file in a zip archive, for when `url` is refused."""
+
+    @property
+    def rows(self) -> int:
+        return sum(self.splits.values())
+
+    def files(self, root: Path) -> list[Path]:
+        """The complete file, or the longest partial one if only such are there."""
+        folder = root / self.name
+        partial = {rows: path for path in folder.glob("HIGGS-*.csv.gz") if (rows := _rows_in_name(path))}
+        if not partial or (folder / COMPLETE).is_file():
+            return [folder / COMPLETE]
+        return [partial[max(partial)]]
+
+    def splits_of(self, rows: int) -> Mapping[str, int]:
+        """A partial file gives its last tenth to test and the tenth before it to validation."""
+        if rows == self.rows:
+            return self.splits
+        tenth = rows // 10
+        return {"train": rows - 2 * tenth, "validation": tenth, "test": tenth}
+
+    def check(self, path: Path) -> str:
+        rows = _rows_in_name(path)
+        if rows is None:
+            expect(path, "sha256", digest(path, "sha256"), self.sha256)
+            return f"sha256 {self.sha256}"
+        found = _count_rows(path)
+        if found != rows:
+            raise Damaged(path, f"it has {found:,} rows, and {rows:,} by its name")
+        return f"{rows:,} rows as its name says; partial files have no published checksum"
+
+    def describe(self, data_dir: Folder = None) -> Description:
+        (path,) = self.files(data_folder(data_dir))
+        rows = _rows_in_name(path)
+        state = "partial" if rows else "found" if path.is_file() else "missing"
+        return self._described(state, path, self.splits_of(rows or self.rows))
+
+    def help_missing(self, path: Path, root: Path) -> str:
+        """A partial file is the way round 2.8 GB."""
+        return f"{super().help_missing(path, root)}; a partial file goes to {path.parent}/HIGGS-<rows>.csv.gz"
+
+    def mend(self, path: Path) -> str:
+        if _rows_in_name(path):
+            return f"replace it with a sound copy, or `altmin data fetch {self.name}` gets the complete file"
+        return f"{super().mend(path)}; a partial file must be named HIGGS-<rows>.csv.gz"
+
+    def fetch(self, data_dir: Folder = None) -> list[Path]:
+        target = data_folder(data_dir) / self.name / COMPLETE
+        if self.sound(target):
+            return []
+        archive = target.with_name("higgs.zip")
+        if not archive.is_file():
+            try:
+                download(self.url, target, self._check_complete)
+                return [target]
+            except Refused:
+                download(self.zip_url, archive, _check_zip)
+        self._unzip(archive, target)
+        archive.unlink()
+        return [target]
+
+    def _check_complete(self, path: Path) -> None:
+        expect(path, "sha256", digest(path, "sha256"), self.sha256)
+
+    def _unzip(self, archive: Path, target: Path) -> None:
+        """Copy the one member out; its checksum decides, as none is published for the archive."""
+        sha256 = hashlib.sha256()
+        try:
+            with (
+                zipfile.ZipFile(archive) as zipped,
+                zipped.open(COMPLETE) as member,
+                replacing(target) as file,
+            ):
+                while block := member.read(BLOCK):
+                    sha256.update(block)
+                    file.write(block)
+                expect(archive, "sha256", sha256.hexdigest(), self.sha256)
+        except (Damaged, zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+            what = error.what if isinstance(error, Damaged) else f"it cannot be unpacked ({error})"
+            raise Damaged(archive, what, "delete it and fetch again") from None
+
+    def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
+        (path,) = self.files(root)
+        partial = _rows_in_name(path)
+        rows = partial or self.rows
+        splits = self.splits_of(rows)
+        if partial:
+            cut = ", ".join(f"{name} {size:,}" for name, size in splits.items())
+            message = f"{path.name} is a part of the data set: {rows:,} of {self.rows:,} rows ({cut})"
+            warnings.warn(message, PartialData, stacklevel=4)
+        if min(splits.values()) < 1:
+            raise ValueError(f"{path} has {rows} rows, too few to be split; 10 are the least")
+        table = cached_rows(path, rows, None if partial else self.sha256)
+        train, validation = splits["train"], splits["validation"]
+        bounds = {
+            "train": (0, train),
+            "validation": (train, train + validation),
+            "test": (train + validation, rows),
+        }
+        chosen = table[slice(*bounds[split])]
+        scale = Scale.remembered((table.filename, train), lambda: table[:train, 1:])
+        return scale.apply(chosen[:, 1:]), labels(chosen[:, 0])
+
+
+def _rows_in_name(path: Path) -> int | None:
+    """The rows of a partial file, which its name tells; None for the complete one.
+
+    >>> _rows_in_name(Path("HIGGS-49525.csv.gz")), _rows_in_name(Path("HIGGS.csv.gz"))
+    (49525, None)
+    """
+    match = re.fullmatch(r"HIGGS-(\d+)\.csv\.gz", path.name)
+    return int(match[1]) if match else None
+
+
+def _check_zip(path: Path) -> None:
+    """Whether the archive is whole enough to be opened; its member has a checksum of its own."""
+    try:
+        with zipfile.ZipFile(path) as members:
+            members.getinfo(COMPLETE)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise Damaged(path, f"it is not the archive expected ({error})") from None
+
+
+def _count_rows(path: Path) -> int:
+    """The lines of a gzip file that are not blank."""
+    try:
+        with gzip.open(path) as file:
+            return sum(1 for line in file if line.strip())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Damaged(path, f"it is not a sound gzip file ({error})") from None
+
+
+HIGGS = Higgs(
+    name="higgs",
+    sample_shape=(28,),
+    classes=2,
+    splits={"train": 10_000_000, "validation": 500_000, "test": 500_000},
+    licence="CC BY 4.0, Whiteson, UCI 280",
+    url="https://archive.ics.uci.edu/ml/machine-learning-databases/00280/HIGGS.csv.gz",
+    zip_url="https://archive.ics.uci.edu/static/public/280/higgs.zip",
+    download_size=2_816_407_858,
+    sha256="ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698",
+)

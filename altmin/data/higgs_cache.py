@@ -1,0 +1,150 @@
+"""The HIGGS text, read once into an array on the disc that later loads map into memory.
+
+The text is streamed: memory stays bounded however long the file is. The array gets its name only when
+it is complete, and the name tells the size and the time of the text it was made from, so that a killed
+conversion leaves nothing that is used and a changed text is read anew.
+"""
+
+import gzip
+import hashlib
+import zlib
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from altmin.data.atomic import replacing
+from altmin.data.damage import Damaged, expect
+from altmin.data.folders import cache_folder, writable
+from altmin.data.progress import Report, progress
+
+COLUMNS = 29  # the label, then 28 features
+TYPE = np.dtype("<f4")
+BLOCK = 1 << 20  # bytes of text at a time; the reader holds some dozens of them
+
+
+def cached_rows(source: Path, rows: int, sha256: str | None = None) -> np.memmap:
+    """The rows of a gzipped HIGGS text, mapped from the cache, which is made if need be."""
+    stat = source.stat()
+    stem = source.name.removesuffix(".csv.gz")
+    folder = source.parent if writable(source.parent) else cache_folder() / source.parent.name
+    target = folder / f"{stem}.{stat.st_size}-{stat.st_mtime_ns}.npy"
+    if not _usable(target, rows):
+        _convert(source, target, rows, sha256)
+        for old in folder.glob(f"{stem}.*.npy"):
+            if old != target:
+                with suppress(OSError):
+                    old.unlink()
+    return _map(target)
+
+
+def _map(target: Path) -> np.memmap:
+    return np.load(target, mmap_mode="r", allow_pickle=False)
+
+
+def _usable(target: Path, rows: int) -> bool:
+    """Whether the cache is there and whole; one that a bad disc has cut short is made again."""
+    try:
+        table = _map(target)
+    except (OSError, ValueError):
+        return False
+    return table.shape == (rows, COLUMNS) and table.dtype == TYPE
+
+
+def _convert(source: Path, target: Path, rows: int, sha256: str | None) -> None:
+    """Stream the text into `target`; the checksum, if one is known, is taken on the way."""
+    pyarrow = _pyarrow()
+    done = 0
+    with progress(f"reading {source.name}") as report, source.open("rb") as raw, replacing(target) as out:
+        hashed = _Hashed(raw, source.stat().st_size, report)
+        header = {"descr": TYPE.str, "fortran_order": False, "shape": (rows, COLUMNS)}
+        np.lib.format.write_array_header_1_0(out, header)
+        try:
+            for block in _blocks(pyarrow, hashed):
+                if not (np.isfinite(block).all() and np.isin(block[:, 0], (0, 1)).all()):
+                    raise Damaged(source, _bad_row(source, done) or "it has rows that are not numbers")
+                out.write(block.tobytes())
+                done += len(block)
+        except pyarrow.ArrowInvalid as error:
+            raise Damaged(source, _bad_row(source, done) or str(error)) from None
+        except OSError as error:
+            if error.errno is not None:  # the disc, not the content
+                raise
+            raise Damaged(source, f"it is not a sound gzip file ({error})") from None
+        if sha256 is not None:
+            expect(source, "sha256", hashed.finish(), sha256)
+        if done != rows:
+            raise Damaged(source, f"it has {done:,} rows, expected {rows:,}")
+
+
+def _blocks(pyarrow: Any, raw: "_Hashed") -> Any:
+    """Blocks of rows in float32, as the text streams by."""
+    from pyarrow import csv
+
+    columns = [str(index) for index in range(COLUMNS)]
+    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "gzip")
+    types = csv.ConvertOptions(column_types=dict.fromkeys(columns, pyarrow.float32()), null_values=[])
+    options = csv.ReadOptions(column_names=columns, block_size=BLOCK)
+    for batch in csv.open_csv(stream, read_options=options, convert_options=types):
+        yield np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)
+
+
+def _bad_row(source: Path, sound: int) -> str | None:
+    """What is wrong with the first malformed row after the first `sound` ones, by a slow second look."""
+    with (
+        gzip.open(source, "rt", encoding="utf-8", errors="replace") as file,
+        suppress(EOFError, OSError, zlib.error),
+    ):
+        for number, line in enumerate(islice(file, sound, None), sound + 1):
+            if not line.strip():
+                continue
+            fields = line.rstrip("\r\n").split(",")
+            if len(fields) != COLUMNS:
+                return f"line {number:,} has {len(fields)} columns, expected {COLUMNS}"
+            for column, field in enumerate(fields, 1):
+                try:
+                    fine = np.isfinite(float(field)) and (column > 1 or float(field) in (0, 1))
+                except ValueError:
+                    fine = False
+                if not fine:
+                    return f"line {number:,}, column {column} is {field[:40]!r}, expected {_kind(column)}"
+    return None
+
+
+def _kind(column: int) -> str:
+    return "a label, 0 or 1" if column == 1 else "a number"
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise ImportError("reading HIGGS for the first time needs pyarrow: pip install 'altmin[higgs]'") from None
+    return pyarrow
+
+
+class _Hashed:
+    """A binary file that takes its own sha256 and reports its progress while it is being read."""
+
+    closed = False
+
+    def __init__(self, raw: BinaryIO, size: int, report: Report):
+        self.raw, self.size, self.report = raw, size, report
+        self.sha256 = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        block = self.raw.read(size)
+        self.sha256.update(block)
+        self.report(self.raw.tell(), self.size)
+        return block
+
+    def finish(self) -> str:
+        """The checksum of the whole, including what the gzip reader had no use for."""
+        while self.read(1 << 20):
+            pass
+        return self.sha256.hexdigest()
+
+    def close(self) -> None:
+        self.closed = True

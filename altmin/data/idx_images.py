@@ -1,0 +1,80 @@
+"""Data sets of 28 x 28 grey images in four gzipped idx files: MNIST and those that took its form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from altmin.data.base import Dataset, Description, Folder
+from altmin.data.download import download
+from altmin.data.folders import data_folder
+from altmin.data.idx import read_idx
+from altmin.data.standardise import Scale, labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdxImages(Dataset):
+    """The last images of the training file are the validation split: what `splits` says, in file order."""
+
+    md5: Mapping[str, str]
+    """Of the unpacked content of each file, by its name without `.gz`."""
+    embedded: Path | None = None
+    """A folder within the package that stands in for files which the data folder does not have."""
+
+    def files(self, root: Path) -> list[Path]:
+        return [self._find(root, name) for name in self.md5]
+
+    def check(self, path: Path) -> str:
+        self._read(path)
+        return f"md5 {self.md5[path.stem]}"
+
+    def describe(self, data_dir: Folder = None) -> Description:
+        described = super().describe(data_dir)
+        if described.where == str(self.embedded):
+            return self._described("embedded", Path(described.where), self.splits)
+        return described
+
+    def mend(self, path: Path) -> str:
+        if self.embedded is None:
+            return super().mend(path)
+        return "reinstall altmin" if path.parent == self.embedded else "delete it: altmin embeds a sound copy"
+
+    def fetch(self, data_dir: Folder = None) -> list[Path]:
+        if self.embedded is not None:
+            return []
+        fetched = []
+        for path in self.files(data_folder(data_dir)):
+            if not self.sound(path):
+                download(self.url + path.name, path, partial(self._read, name=path.stem))
+                fetched.append(path)
+        return fetched
+
+    def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
+        train_images, train_labels, test_images, test_labels = self.files(root)
+        first = slice(self.splits["train"])
+        key = (self.md5[train_images.stem], first.stop)
+        if split == "test":
+            images, classes = self._images(test_images), self._read(test_labels)
+            scale = Scale.remembered(key, lambda: self._images(train_images)[first])
+        else:
+            part = first if split == "train" else slice(first.stop, None)
+            every = self._images(train_images)
+            images, classes = every[part], self._read(train_labels)[part]
+            scale = Scale.remembered(key, lambda: every[first])
+        return scale.apply(images), labels(classes)
+
+    def _find(self, root: Path, name: str) -> Path:
+        """The file in the data folder or, failing that, the embedded one: the checksums make them equal."""
+        path = root / self.name / f"{name}.gz"
+        return path if self.embedded is None or path.is_file() else self.embedded / path.name
+
+    def _read(self, path: Path, name: str | None = None) -> np.ndarray:
+        """The verified content of `path`; `name` says which file it is to be, if it is not yet called so."""
+        name = name or path.stem
+        return read_idx(path, 3 if "idx3" in name else 1, self.md5[name])
+
+    def _images(self, path: Path) -> np.ndarray:
+        return self._read(path)[:, None]

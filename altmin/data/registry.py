@@ -1,0 +1,56 @@
+"""The data sets by name."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from altmin.data.base import Check, Dataset, Description, Folder
+from altmin.data.cifar10 import CIFAR10
+from altmin.data.fashion_mnist import FASHION_MNIST
+from altmin.data.higgs import HIGGS
+from altmin.data.mnist import MNIST
+from altmin.errors import unknown
+
+DATASETS: dict[str, Dataset] = {known.name: known for known in (MNIST, FASHION_MNIST, CIFAR10, HIGGS)}
+
+
+def names() -> list[str]:
+    """The names that `load` knows.
+
+    >>> names()
+    ['mnist', 'fashion-mnist', 'cifar10', 'higgs']
+    """
+    return list(DATASETS)
+
+
+def dataset(name: str) -> Dataset:
+    """The data set called `name`: its facts are attributes, and nothing is read."""
+    try:
+        return DATASETS[name]
+    except KeyError:
+        raise unknown("data set", name, DATASETS) from None
+
+
+def load(name: str, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
+    """Standardised float32 samples and int64 labels of a split: `train`, `validation` or `test`.
+
+    The samples are standardised by the mean and the deviation of the training split. The files are
+    taken from `data_dir`, else from `$ALTMIN_DATA`, else from the user's cache, and checked. Nothing is
+    downloaded: if files are missing, the error says how to get them.
+    """
+    return dataset(name).load(split, data_dir)
+
+
+def describe(name: str, data_dir: Folder = None) -> Description:
+    """Shape, classes, split sizes, licence and source of a data set, and whether its files are there."""
+    return dataset(name).describe(data_dir)
+
+
+def fetch(name: str, data_dir: Folder = None) -> list[Path]:
+    """Download what is missing or damaged, check it, and return it; nothing if all is there and sound."""
+    return dataset(name).fetch(data_dir)
+
+
+def verify(name: str, data_dir: Folder = None) -> list[Check]:
+    """Check every file of a data set that is there."""
+    return dataset(name).verify(data_dir)

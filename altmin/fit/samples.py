@@ -1,0 +1,56 @@
+"""What is done with samples: the order in which they are seen, and how many a model gets right."""
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+Samples = tuple[Tensor, Tensor]
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
+    """The order in which epoch `epoch` (from 0) sees the samples: a function of seed and epoch alone.
+
+    The generator looks at 32 bits of its seed only, so the pair is hashed rather than packed.
+    """
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
+    return torch.randperm(samples, generator=generator)
+
+
+def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:
+    """How many batches an epoch has. A smaller last batch counts, unless batch norm met a single sample.
+
+    >>> batches_per_epoch(nn.Linear(2, 2), 401, 200), batches_per_epoch(nn.BatchNorm1d(2), 401, 200)
+    (3, 2)
+    """
+    full, rest = divmod(samples, batch_size)
+    normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    alone = rest == 1 and normed and full > 0
+    return full + (rest > 0 and not alone)
+
+
+def accuracy(model: nn.Module, samples: Samples, chunk: int = 1000) -> float:
+    """The part of `samples` that `model`, in evaluation mode, puts into the right class.
+
+    It leaves every layer in the mode it was in, and the random state as it was.
+    """
+    x, y = samples
+    device = device_of(model)
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            right = [
+                (model(part.to(device)).argmax(1) == labels.to(device)).sum()
+                for part, labels in zip(x.split(chunk), y.split(chunk), strict=True)
+            ]
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return int(torch.stack(right).sum()) / len(y)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters are."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))

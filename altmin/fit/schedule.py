@@ -1,0 +1,44 @@
+"""Learning-rate schedules: factors on the rate, as functions of the part of the run that is over."""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from altmin.errors import unknown
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda t: 1.0,
+    "linear": lambda t: 1 - t,
+    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
+    "step": lambda t: 0.1 ** ((t >= 0.5) + (t >= 0.75)),
+}
+
+
+class Schedule:
+    """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch."""
+
+    def __init__(self, name: str, optimizer: Optimizer, epochs: int, batches: int):
+        shape, _, unit = name.partition("/")
+        if shape not in SCHEDULES or unit not in ("", "epoch"):
+            raise unknown("schedule", name, [*SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
+        self.factor, self.steps, self.by_epoch = SCHEDULES[shape], epochs if unit else batches, bool(unit)
+        # A constant rate has no end, so such a run may be prolonged.
+        self.description = name if shape == "constant" else f"{name} over {epochs} epochs"
+        self.optimizer = optimizer
+        self.first = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def after_batch(self, batches: int) -> None:
+        if not self.by_epoch:
+            self.set(batches)
+
+    def after_epoch(self, epochs: int) -> None:
+        if self.by_epoch:
+            self.set(epochs)
+
+    def set(self, step: int) -> None:
+        """The rates for when `step` batches or epochs are over; those of 0 are the optimizer's own."""
+        for group, first in zip(self.optimizer.param_groups, self.first, strict=True):
+            rate = first * self.factor(step / self.steps)
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate

@@ -1,0 +1,184 @@
+"""The co-activation memory (Algorithm 3, with memory): what a block needs to know of all samples seen, and no more.
+
+With a the input of a block's affine map (a 1 appended for the bias) and c its code, the memory is
+
+    A = sum_t a_t a_t^T,   B = sum_t c_t a_t^T,
+
+and sum_t |c_t - W a_t|^2 = Tr(W^T W A) - 2 Tr(W^T B) + sum_t |c_t|^2, so W can be fitted to all codes seen without
+keeping one. Sums from t = 1 also keep codes of weights long gone; with forget < 1 the past fades.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.blocks import Block, Chain, Theta
+from altmin.codes import Local
+from altmin.maps import Linear, Params
+from altmin.weights import LocalAdam, LocalOptimizer
+
+
+class Memory(NamedTuple):
+    """A and B of one block, and the weight of the samples in them. Memories of two streams merge by addition."""
+
+    A: Tensor
+    B: Tensor
+    samples: float
+
+    def __add__(self, other: "Memory") -> "Memory":  # type: ignore[override]
+        return Memory(self.A + other.A, self.B + other.B, self.samples + other.samples)
+
+    def fade(self, factor: float) -> "Memory":
+        return Memory(self.A * factor, self.B * factor, self.samples * factor)
+
+
+def sweep(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
+    """One pass of block-coordinate descent over the columns of W, each set to its best with the others fixed.
+
+    >>> A, B = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    >>> sweep(torch.zeros(1, 2), A, B)
+    tensor([[ 0.5000, -0.2500]])
+    """
+    W = W.clone()
+    for j in range(len(A)):
+        W[:, j] += torch.where(A[j, j] > 0, (B[:, j] - W @ A[:, j]) / A[j, j], 0.0)
+    return W
+
+
+def solve(W: Tensor, A: Tensor, B: Tensor, damping: float) -> Tensor:
+    """argmin_V Tr(V^T V A) - 2 Tr(V^T B) + lambda |V - W|^2 with lambda = damping times the mean of A's diagonal.
+
+    >>> A, B = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    >>> solve(torch.zeros(1, 2), A, B, damping=0.0)
+    tensor([[ 0.6667, -0.3333]])
+    """
+    ridge = damping * A.diagonal().mean()
+    factor, failed = torch.linalg.cholesky_ex(A + ridge * torch.eye(len(A), dtype=A.dtype, device=A.device))
+    if bool(failed):  # singular: of all minimisers, the one nearest to W
+        return W + torch.linalg.lstsq(A, (B - W @ A).mT, driver=None if A.is_cuda else "gelsd").solution.mT
+    return W + torch.cholesky_solve((B - W @ A).mT, factor).mT
+
+
+class CoActivationMemory:
+    """Hidden Linear and convolution layers from their memory; the other blocks, the output's among them, by `rest`.
+
+    forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. sweeps: passes of block-coordinate
+    descent per mini-batch (the paper's AM-mem), or None for the exact solve, which `damping` holds near the present
+    weights. prior: memories to start from, by block (continual learning); `memories` holds the present ones.
+    """
+
+    def __init__(
+        self,
+        forget: float = 0.99,
+        damping: float = 0.1,
+        sweeps: int | None = None,
+        rest: LocalOptimizer | None = None,
+        prior: Mapping[int, Memory] | None = None,
+    ):
+        if not 0 <= forget <= 1:
+            raise ValueError(f"forget must lie between 0 and 1, given {forget!r}")
+        if not damping >= 0:
+            raise ValueError(f"damping must be at least 0, given {damping!r}")
+        if sweeps is not None and sweeps < 1:
+            raise ValueError(f"sweeps must be at least 1, or None for the exact solve, given {sweeps!r}")
+        self.forget, self.damping, self.sweeps = forget, damping, sweeps
+        self.rest = rest or LocalAdam()
+        self.memories: dict[int, Memory] = dict(prior or {})
+
+    def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
+        last = len(chain) - 1
+        self.blocks = tuple(l for l in blocks if l != last and _fits(chain.blocks[l]))
+        self.rest.bind(chain, [l for l in blocks if l not in self.blocks])
+        for l, memory in self.memories.items():
+            if l not in self.blocks:
+                raise ValueError(f"a memory was given for block {l}, but memory serves the blocks {list(self.blocks)}")
+            wanted = _join(chain.parameters()[l]).shape
+            if memory.B.shape != wanted:
+                raise ValueError(
+                    f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
+                )
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.rest.optimizer
+
+    def update(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None:
+        for l in self.blocks:
+            new = recall(chain.blocks[l], theta[l], problems[l])
+            self.memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
+            self._fit(theta[l], self.memories[l])
+        self.rest.update(chain, theta, problems, mu)
+
+    def gather(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None:
+        """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
+        self._gathered = getattr(self, "_gathered", {})
+        for l in self.blocks:
+            new = recall(chain.blocks[l], theta[l], problems[l])
+            self._gathered[l] = self._gathered[l] + new if l in self._gathered else new
+        self.rest.gather(chain, theta, problems, mu)
+
+    def apply(self, theta: Theta, problems: Sequence[Local], mu: float) -> None:
+        for l, new in self._gathered.items():
+            self.memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
+            self._fit(theta[l], self.memories[l])
+        self._gathered = {}
+        self.rest.apply(theta, problems, mu)
+
+    def _fit(self, p: Params, memory: Memory) -> None:
+        W = _join(p)
+        A, B = memory.A / memory.samples, memory.B / memory.samples
+        if self.sweeps is None:
+            W = solve(W, A, B, self.damping)
+        for _ in range(self.sweeps or 0):
+            W = sweep(W, A, B)
+        if len(p) > 1:
+            p[1].copy_(W[:, -1])
+        p[0].copy_(W[:, : p[0][0].numel()].view_as(p[0]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"memories": {l: m._asdict() for l, m in self.memories.items()}, "rest": self.rest.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.memories = {int(l): Memory(**m) for l, m in state["memories"].items()}
+        self.rest.load_state_dict(state["rest"])
+
+
+def recall(block: Block, p: Params, problem: Local) -> Memory:
+    """A and B of one mini-batch. As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed."""
+    a, r = _columns(block, problem.core[0], problem.at.force)
+    if len(p) > 1:
+        a = F.pad(a, (0, 1), value=1.0)
+    A = a.mT @ a
+    return Memory(A, _join(p) @ A + r.mT @ a, len(a))
+
+
+def _fits(block: Block) -> bool:
+    """Whether the block's core is one Linear, or one plain convolution."""
+    if len(block.core.maps) != 1 or not all(p.requires_grad for p in block.parameters()):
+        return False
+    module = block.core.maps[0].module
+    plain = isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros"
+    return isinstance(block.core.maps[0], Linear) or (plain and not isinstance(module.padding, str))
+
+
+def _columns(block: Block, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs (a, r) that an affine map sees: samples of a Linear, patches of a convolution."""
+    m: Any = block.core.maps[0].module
+    if isinstance(m, nn.Linear):
+        return x.flatten(0, -2), r.flatten(0, -2)
+    if isinstance(m, nn.Conv1d):
+        kernel, rest = (1, *m.kernel_size), ((1, *m.dilation), (0, *m.padding), (1, *m.stride))
+        x = x.unsqueeze(2)
+    else:
+        kernel, rest = m.kernel_size, (m.dilation, m.padding, m.stride)
+    patches = F.unfold(x, kernel, *rest)
+    return patches.mT.flatten(0, 1), r.flatten(2).mT.flatten(0, 1)
+
+
+def _join(p: Params) -> Tensor:
+    """Weight and bias as one matrix, the bias its last column."""
+    W = p[0].flatten(1)
+    return torch.cat([W, p[1].unsqueeze(1)], 1) if len(p) > 1 else W

@@ -1,0 +1,59 @@
+"""The yardstick: backpropagation with Adam or SGD on the same module, as people write it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.methods.protocol import register
+
+
+@dataclass(frozen=True)
+class LossOnly:
+    loss: Tensor
+
+
+class Backprop:
+    """`loss.backward()` and a torch optimizer."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: nn.Module | None = None):
+        self.model, self.optimizer = model, optimizer
+        self.loss = loss or nn.CrossEntropyLoss()
+
+    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return LossOnly(loss.detach())
+
+    def end_epoch(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+@register("adam")
+def adam(
+    model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, loss: nn.Module | None = None
+) -> Backprop:
+    """Backprop with torch.optim.Adam."""
+    return Backprop(model, torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay), loss)
+
+
+@register("sgd")
+def sgd(
+    model: nn.Module,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    loss: nn.Module | None = None,
+) -> Backprop:
+    """Backprop with torch.optim.SGD."""
+    chosen = torch.optim.SGD(model.parameters(), lr, momentum=momentum, weight_decay=weight_decay)
+    return Backprop(model, chosen, loss)

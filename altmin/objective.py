@@ -1,0 +1,139 @@
+"""f(W, C; mu): the one place where it is written down, and the losses in the form the algorithm needs.
+
+    f(W, C) = sum_t loss(y_t, W_{L+1} s_L(c_t^L)) + mu * sum_t sum_l || c_t^l - W_l s_{l-1}(c_t^{l-1}) ||^2
+
+(the paper's eq. 3). It is reported divided by the number of samples, like PyTorch's losses.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.blocks import Chain
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+"""What users give: (output, y) -> scalar, the mean over the batch."""
+
+
+def dot(u: Tensor, v: Tensor, couples: bool = False) -> Tensor:
+    """<u, v> of each sample; of all together where the samples are coupled and must move as one."""
+    if couples:
+        return torch.dot(u.reshape(-1), v.reshape(-1)).view(1)
+    return torch.linalg.vecdot(u.flatten(1), v.flatten(1))
+
+
+def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
+    """f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights."""
+    below, misfit = [x, *codes], x.new_zeros(())
+    for block, p, c, c_next in zip(chain, chain.parameters(), below, codes, strict=False):
+        misfit = misfit + (c_next - block.forward(p, c)[0]).square().sum()
+    output = chain.blocks[-1].forward(chain.parameters()[-1], below[-1])[0]
+    return (adapt(loss).at(output, y).values.sum() + mu * misfit) / len(x)
+
+
+class Evaluation(NamedTuple):
+    """A function of a block's output, at one output.
+
+    values: one for each sample, or a single entry for the whole batch where samples cannot be told apart.
+    force: minus the gradient of the summed values, the way the output should go.
+    curvature(q): q^T H q with the Hessian H, per value; None where it is not known.
+    """
+
+    values: Tensor
+    force: Tensor
+    curvature: Callable[[Tensor], Tensor] | None
+
+
+class CrossEntropy:
+    """-log softmax(o)_y: force e_y - p, Hessian diag(p) - p p^T. Labels, or a distribution for each sample."""
+
+    def __init__(self, label_smoothing: float = 0.0):
+        self.smoothing = label_smoothing
+
+    def check(self, output: Tensor, y: Tensor) -> None:
+        classes = output.shape[1]
+        if y.shape == output.shape and y.dtype == output.dtype:
+            return
+        if y.dtype != torch.int64 or y.shape != output.shape[:1]:
+            raise ValueError(
+                f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {_describe(y)}"
+            )
+        low, high = torch.stack(torch.aminmax(y)).tolist()
+        if low < 0 or high >= classes:
+            wrong = low if low < 0 else high
+            raise ValueError(
+                f"label {wrong} is out of range: the model has {classes} outputs, so labels go from 0 to {classes - 1}"
+            )
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        log_p = F.log_softmax(output, 1)
+        p = log_p.exp()
+        target = y if y.is_floating_point() else torch.zeros_like(p).scatter_(1, y.unsqueeze(1), 1.0)
+        if self.smoothing:
+            target = target * (1 - self.smoothing) + self.smoothing / p.shape[1]
+
+        def curvature(q: Tensor) -> Tensor:
+            pq = p * q
+            return torch.linalg.vecdot(pq, q) - pq.sum(1).square()
+
+        return Evaluation(-torch.linalg.vecdot(target, log_p), target - p, curvature)
+
+
+class SquaredError:
+    """The mean over a sample's m outputs of (o - y)^2: force 2 (y - o) / m, Hessian 2 I / m."""
+
+    def check(self, output: Tensor, y: Tensor) -> None:
+        if y.shape != output.shape or y.dtype != output.dtype:
+            raise ValueError(
+                f"the squared error compares like with like: the model's output is {_describe(output)}, "
+                f"the targets are {_describe(y)}"
+            )
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        m = output[0].numel()
+        error = y - output
+        return Evaluation(dot(error, error) / m, error * (2 / m), lambda q: dot(q, q) * (2 / m))
+
+
+class AnyLoss:
+    """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further."""
+
+    def __init__(self, function: LossFunction):
+        self.function = function
+        self.summed = getattr(function, "reduction", "mean") == "sum"
+
+    def check(self, output: Tensor, y: Tensor) -> None:
+        pass
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        with torch.enable_grad():
+            o = output.detach().requires_grad_()
+            value = self.function(o, y)
+            if not isinstance(value, Tensor) or value.ndim != 0:
+                raise ValueError("the loss must return a scalar tensor, the mean over the batch")
+            (gradient,) = torch.autograd.grad(value, o)
+        samples = 1 if self.summed else len(output)
+        return Evaluation((value.detach() * samples).view(1), gradient * -samples, None)
+
+
+Loss = CrossEntropy | SquaredError | AnyLoss
+
+
+def adapt(loss: LossFunction) -> Loss:
+    """The loss with its closed forms where it has them."""
+    if type(loss) is nn.CrossEntropyLoss and (loss.weight, loss.reduction, loss.ignore_index) == (
+        None,
+        "mean",
+        -100,
+    ):
+        return CrossEntropy(loss.label_smoothing)
+    if type(loss) is nn.MSELoss and loss.reduction == "mean":
+        return SquaredError()
+    return AnyLoss(loss)
+
+
+def _describe(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"

@@ -1,0 +1,187 @@
+"""`AltMin`: encode, codes, weights, mu (Algorithm 1)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from altmin.blocks import Chain, Theta, split
+from altmin.codes import GradientCodes, Local, Trace, encode
+from altmin.errors import Diverged
+from altmin.linesearch import LossAbove
+from altmin.objective import LossFunction, adapt
+from altmin.penalty import Penalty
+from altmin.weights import LocalAdam
+
+
+class CodeSolver(Protocol):
+    """Moves the codes of a mini-batch; returns every block's local problem."""
+
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]: ...
+
+
+class WeightRule(Protocol):
+    """Fits each block's weights to its local problem."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+    def bind(self, chain: Chain, blocks: Sequence[int]) -> None: ...
+    def update(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None: ...
+    def gather(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None: ...
+    def apply(self, theta: Theta, problems: Sequence[Local], mu: float) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What one step saw, before the weights moved. Tensors without dimensions stay on the model's device.
+
+    loss: of the encoded batch, which is also f before the codes moved. penalty: mu. objective: f(W, C; mu) once they
+    had. residuals: root mean square of c_l - W_l s(c_{l-1}), per hidden block. movements: the same of c_l's offset.
+    """
+
+    loss: Tensor
+    penalty: float
+    problems: Sequence[Local]
+
+    @property
+    def objective(self) -> Tensor:
+        *hidden, output = (p.at.values.sum() for p in self.problems)
+        return (output + 2 * self.penalty * sum(hidden)) / len(self.problems[-1].at.force)
+
+    @property
+    def residuals(self) -> list[float]:
+        return [_rms(p.at.values, p.at.force) for p in self.problems[:-1]]
+
+    @property
+    def movements(self) -> list[float]:
+        return [_rms(p.above.start.values, p.at.force) for p in self.problems[:-1]]
+
+
+class AltMin:
+    """Trains an `nn.Sequential` in place, one mini-batch at a time, without backpropagation.
+
+    loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
+    weights, penalty: how codes move, how weights follow, and what distance between them costs.
+
+    >>> torch.manual_seed(0) and None
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+    >>> am = AltMin(model, weights=LocalAdam(lr=0.05))
+    >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> y = torch.tensor([0, 1, 1, 0])
+    >>> for _ in range(100):
+    ...     metrics = am.step(x, y)
+    >>> model(x).argmax(1).tolist()
+    [0, 1, 1, 0]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: LossFunction | None = None,
+        codes: CodeSolver | None = None,
+        weights: WeightRule | None = None,
+        penalty: Penalty | None = None,
+    ):
+        self.model = model
+        self.chain = split(model)
+        self.loss = adapt(loss or nn.CrossEntropyLoss())
+        self.codes = codes or GradientCodes()
+        self.weights: WeightRule = weights or LocalAdam()
+        self.penalty = penalty or Penalty()
+        self.theta = self.chain.parameters()
+        self.weights.bind(self.chain, range(len(self.chain)))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What a torch learning-rate scheduler attaches to."""
+        return self.weights.optimizer
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor) -> Metrics:
+        """One mini-batch: encode, update codes, update weights, update mu."""
+        trace, metrics = self._local_problems(x, y)
+        self.weights.update(self.chain, self.theta, metrics.problems, self.penalty.value)
+        self._commit(trace)
+        return metrics
+
+    @torch.no_grad()
+    def gather(self, x: Tensor, y: Tensor) -> Metrics:
+        """A part of a mini-batch too large to hold: as `step`, but the weights wait for `apply`."""
+        trace, metrics = self._local_problems(x, y)
+        self.weights.gather(self.chain, self.theta, metrics.problems, self.penalty.value)
+        self._gathered = trace, metrics
+        return metrics
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """The weight step of everything gathered since the last one."""
+        trace, metrics = self._gathered
+        self.weights.apply(self.theta, metrics.problems, self.penalty.value)
+        self._commit(trace)
+
+    def end_epoch(self) -> None:
+        """Closes a pass over the data: mu grows."""
+        self.penalty.end_epoch()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the model's own parameters, which are in `model.state_dict()`."""
+        return {"weights": self.weights.state_dict(), "penalty": self.penalty.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        missing = {"weights", "penalty"} - set(state)
+        if missing:
+            raise ValueError(f"this is not the state of an AltMin: it lacks {', '.join(sorted(missing))}")
+        self.weights.load_state_dict(state["weights"])
+        self.penalty.load_state_dict(state["penalty"])
+
+    def _local_problems(self, x: Tensor, y: Tensor) -> tuple[Trace, Metrics]:
+        self._check(x, y)
+        mu = self.penalty.value
+        trace = encode(self.chain, self.theta, x)
+        self.loss.check(trace.values[-1], y)
+        top = LossAbove(self.loss, trace.values[-1], y, mu)
+        problems = self.codes(self.chain, self.theta, trace, top, mu)
+        metrics = Metrics(top.start.values.sum() / len(x), mu, problems)
+        if not math.isfinite(float(metrics.objective + 0 * x.sum())):
+            raise self._not_finite(x, trace, problems)
+        return trace, metrics
+
+    def _commit(self, trace: Trace) -> None:
+        for block, state in zip(self.chain, trace.states, strict=True):
+            block.commit(state)
+        self.penalty.step()
+
+    def _check(self, x: Tensor, y: Tensor) -> None:
+        first = self.theta[0][0]
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+        if x.dtype != first.dtype or x.device != first.device:
+            raise ValueError(
+                f"the model is {first.dtype} on {first.device}, the input {x.dtype} on {x.device}; "
+                f"convert it with x.to({str(first.device)!r}, {first.dtype})"
+            )
+        if y.device != x.device:
+            raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
+        if x.ndim < 2 or len(x) == 0:
+            raise ValueError(
+                f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}"
+            )
+        if y.ndim == 0 or len(x) != len(y):
+            raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
+
+    def _not_finite(self, x: Tensor, trace: Trace, problems: Sequence[Local]) -> Exception:
+        if not bool(x.isfinite().all()):
+            return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
+        for l, (value, problem) in enumerate(zip(trace.values, problems, strict=True)):
+            if not bool(value.isfinite().all() and problem.at.values.isfinite().all()):
+                return Diverged(f"block {l} ({self.chain.blocks[l]})")
+        return Diverged("the objective")
+
+
+def _rms(values: Tensor, like: Tensor) -> float:
+    return float((2 * values.sum() / like.numel()).sqrt())

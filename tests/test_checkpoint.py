@@ -1,0 +1,158 @@
+"""A checkpoint gives back what it was given, and says plainly when it cannot."""
+
+import math
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from altmin import checkpoint
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in value and in type, all the way down; tensors bit by bit."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
+
+
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.sampled_from(["tensor", "tuple", "dict", "accelerator"]),
+    st.lists(st.floats(width=32), max_size=3).map(torch.tensor),
+    st.sampled_from(
+        [torch.tensor(3), torch.ones(2, 0), torch.tensor(True), torch.ones(2, dtype=torch.bfloat16).float()]
+    ),
+)
+keys = st.one_of(st.text(), st.integers(), st.booleans(), st.tuples(st.integers(), st.text()))
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(keys, inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.text(), trees, max_size=3))
+def test_any_nested_state_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("checkpoint") / "state"
+    checkpoint.save(path, state)
+    assert same(checkpoint.load(path), state)
+
+
+def test_an_optimizer_goes_on_from_its_saved_state_bit_by_bit(tmp_path: Path) -> None:
+    def steps(layer: nn.Linear, optimizer: torch.optim.Optimizer, n: int) -> None:
+        for _ in range(n):
+            optimizer.zero_grad()
+            layer(torch.ones(4, 3)).square().sum().backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    first = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(first.parameters(), 0.1, betas=(0.8, 0.9))
+    steps(first, optimizer, 3)
+    checkpoint.save(tmp_path / "c", {"model": first.state_dict(), "optimizer": optimizer.state_dict()})
+    steps(first, optimizer, 3)
+
+    second = nn.Linear(3, 2)
+    other = torch.optim.Adam(second.parameters(), 7.0)
+    state = checkpoint.load(tmp_path / "c")
+    second.load_state_dict(state["model"])
+    other.load_state_dict(state["optimizer"])
+    steps(second, other, 3)
+    assert same(dict(first.state_dict()), dict(second.state_dict()))
+    assert other.param_groups[0]["betas"] == (0.8, 0.9)
+
+
+def test_tensors_that_share_memory_or_lie_across_it_are_stored_by_value(tmp_path: Path) -> None:
+    whole = torch.arange(6.0).reshape(2, 3)
+    checkpoint.save(tmp_path / "c", {"a": whole, "b": whole.T, "c": whole[0]})
+    state = checkpoint.load(tmp_path / "c")
+    assert state["b"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    state["a"].zero_()
+    assert state["c"].tolist() == [0, 1, 2]
+
+
+def test_a_loaded_tensor_can_be_written_to_without_changing_the_file(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "c", {"a": torch.ones(3)})
+    checkpoint.load(tmp_path / "c")["a"].zero_()
+    assert checkpoint.load(tmp_path / "c")["a"].tolist() == [1, 1, 1]
+
+
+def test_an_ordered_dict_counts_as_a_dict(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "c", {"a": OrderedDict(z=1, b=2)})
+    assert list(checkpoint.load(tmp_path / "c")["a"].items()) == [("z", 1), ("b", 2)]
+
+
+def test_what_cannot_be_stored_is_named_and_the_old_checkpoint_stays(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "c", {"a": 1})
+    with pytest.raises(ValueError, match=r"state\.method\.2, which is of type set"):
+        checkpoint.save(tmp_path / "c", {"method": [1, 2, {3}]})
+    assert checkpoint.load(tmp_path / "c") == {"a": 1}
+    assert os.listdir(tmp_path) == ["c"]
+
+
+def test_an_error_while_writing_leaves_the_old_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path / "c", {"a": 1})
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(tmp_path / "c", {"a": 2})
+    assert checkpoint.load(tmp_path / "c") == {"a": 1}
+    assert os.listdir(tmp_path) == ["c"]
+
+
+def test_a_checkpoint_cut_anywhere_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    checkpoint.save(path, {"a": torch.ones(50), "b": "text"})
+    whole = path.read_bytes()
+    for length in [0, 1, 7, 8, 9, 40, len(whole) // 2, len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(
+            ValueError, match="cannot be read as a checkpoint: it is damaged or of another kind"
+        ):
+            checkpoint.load(path)
+
+
+def test_files_of_other_programs_are_told_apart(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    save_file({"weight": torch.ones(2)}, foreign)
+    with pytest.raises(ValueError, match="foreign is not a checkpoint written by this version of altmin"):
+        checkpoint.load(foreign)
+    pickled = tmp_path / "pickled"
+    torch.save({"a": 1}, pickled)
+    with pytest.raises(ValueError, match="pickled cannot be read as a checkpoint"):
+        checkpoint.load(pickled)
+
+
+def test_a_missing_checkpoint_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        checkpoint.load(tmp_path / "nowhere")
