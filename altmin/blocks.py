@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.maps import Affine, Map, Normalisation, Params, ReLU, Saved, map_of
+from altmin.maps import Affine, Map, Normalisation, Params, ReLU, Saved, map_of, threshold
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -98,14 +98,14 @@ class Block:
         return any(m.couples for m in self.maps)
 
     @property
-    def rectified(self) -> bool:
-        """Whether the code below goes straight into a ReLU."""
-        return bool(self.prelude.maps) and isinstance(self.prelude.maps[0], ReLU)
-
-    @property
     def straight(self) -> bool:
-        """Whether the block is linear along every move that `within` allows."""
-        return self.core.affine and all(m.linear for m in self.prelude.maps[self.rectified :])
+        """Whether the block is linear as far as `within` allows: its prelude only selects, its core is affine.
+
+        A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
+        zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
+        and |P^T u| = |u|. So moves can be reckoned there, where there may be fewer entries, and spread out at last.
+        """
+        return self.core.affine and all(m.selects for m in self.prelude.maps)
 
     def forward(self, p: Params, c: Tensor) -> tuple[Tensor, State]:
         x, prelude = self.prelude.forward((), c)
@@ -118,21 +118,30 @@ class Block:
     def push(self, p: Params, state: State, u: Tensor) -> Tensor:
         return self.core.push(p, state.core, self.prelude.push((), state.prelude, u))
 
-    def move(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, Tensor, State]:
-        """How the core's input and the block's output change if the code below moves by u; the new state."""
+    def move(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, State]:
+        """By how much the output moves if the code below moves by u, and the state then."""
         du, prelude = self.prelude.move((), state.prelude, u)
         dy, core = self.core.move(p, state.core, du)
-        return du, dy, State(prelude, state.input + du, core)
+        return dy, State(prelude, state.input + du, core)
+
+    def gate(self, state: State, u: Tensor) -> Tensor:
+        """Of a straight block: u at the core's input, without the entries that a rectifier holds at zero."""
+        return threshold(u, state.input) if any(isinstance(m, ReLU) for m in self.prelude.maps) else u
 
     def within(self, state: State, u: Tensor) -> Tensor:
-        """The move u, stopped where a rectified unit would cross zero: beyond, it would pay and change nothing."""
-        return u.maximum(-state.prelude[0][1]) if self.rectified else u
+        """Of a straight block: u, stopped at the kinks, where a unit reaches zero or another one wins its pool.
 
-    def glide(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, Tensor]:
-        """`move` for a straight block and a u from `within`: linear in u, so its results may be scaled by [0, 1]."""
-        for m, saved in list(zip(self.prelude.maps, state.prelude, strict=True))[self.rectified :]:
-            u = m.push((), saved, u)
-        return u, self.core.push(p, state.core, u)
+        Beyond, the code would pay for its move and the core would see nothing of it."""
+        room = None
+        for m, saved in zip(self.prelude.maps, state.prelude, strict=True):
+            room = m.room(saved, room)
+        return u if room is None else u.maximum(-room)
+
+    def spread(self, state: State, u: Tensor) -> Tensor:
+        """Of a straight block: the code's move P^T u for a gated u."""
+        for m, saved in zip(reversed(self.prelude.maps), reversed(state.prelude), strict=True):
+            u = u if isinstance(m, ReLU) else m.pull((), saved, u)
+        return u
 
     def commit(self, state: State) -> None:
         """Lets the modules keep what a training pass leaves in them (running statistics)."""
@@ -176,8 +185,8 @@ def split(model: nn.Module) -> Chain:
     cuts = [
         i + 1
         for i, m in enumerate(maps)
-        if _ends_a_block(m)
-        and not (i + 1 < len(maps) and isinstance(maps[i + 1], Normalisation))
+        if (_ends_a_block(m)
+        and not (i + 1 < len(maps) and isinstance(maps[i + 1], Normalisation)))
         or (isinstance(m, Normalisation) and i and _ends_a_block(maps[i - 1]))
     ]
     if not cuts:

@@ -26,22 +26,21 @@ class Local(NamedTuple):
 
     core is what its core remembers at its new input; above the term that it serves, the loss or the fit to its own
     code; at that term's value now: `at.force` is the residual c - W a of a hidden block and, for the output block,
-    minus the gradient of the loss summed over samples. moved is by how much the output has followed the input already.
+    minus the gradient of the loss summed over samples.
     """
 
     core: list[Saved]
     above: Above
     at: Evaluation
-    moved: Tensor | None
 
     @property
-    def hidden(self) -> bool:
-        return isinstance(self.above, FitAbove)
+    def size(self) -> int | None:
+        """Entries of a hidden block's code; None for the output block, which has none."""
+        return self.at.force[0].numel() if isinstance(self.above, FitAbove) else None
 
     def after(self, change: Tensor) -> "Local":
         """The same problem once the block's weights have changed its output."""
-        moved = change if self.moved is None else self.moved + change
-        return self._replace(moved=moved, at=self.above.at(moved))
+        return self._replace(at=self.above.shift(self.at, change))
 
 
 def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
@@ -91,26 +90,26 @@ class GradientCodes:
         for l in range(len(chain) - 1, 0, -1):
             state, code = trace.states[l], trace.values[l - 1]
             move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.weight / (2 * mu))
-            problems.append(Local(move.core, above, move.after, move.output))
+            problems.append(Local(move.core, above, move.after))
             above = FitAbove(move.offset)
-        problems.append(Local(trace.states[0].core, above, above.start, None))
+        problems.append(Local(trace.states[0].core, above, above.start))
         return problems[::-1]
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
         """Lowers above(dF(d)) + weight |d|^2 / 2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
-        move: Move | None = None
-        v: Tensor | None = None
+        exact = self.lr == "exact"
+        if exact and self.steps == 1 and block.straight and not l1 and (move := above.glide(block, p, state)):
+            return move
+        so_far, v = None, None
         for left in reversed(range(self.steps)):
-            line = Line(block, p, state, code, above, move, l1)
+            line = Line(block, p, state, code, above, so_far, l1)
             v = line.g if v is None or not self.momentum else line.g + self.momentum * v
-            step = above.best(line, v) if isinstance(self.lr, str) else line.fixed(self.lr, v)
-            move = step if move is None else move.then(step)
-            if left:
-                state = block.move(p, state, step.offset)[2]
-                if self.tolerance and self._settled(line, move):
-                    break
-        assert move is not None
-        return move
+            so_far = above.best(line, v) if exact else line.go(v.new_tensor([self.lr]), v)
+            if left == 0 or (self.tolerance and self._settled(line, so_far)):
+                break
+            state = block.move(p, state, so_far.offset if line.d is None else so_far.offset - line.d)[1]
+        assert so_far is not None
+        return so_far
 
     def _settled(self, line: Line, move: Move) -> bool:
         before, after = line.value(line.now, line.d).sum(), line.value(move.after, move.offset).sum()

@@ -24,9 +24,10 @@ Saved = Any
 
 
 class Map:
-    """One module. `linear`: f(x + u) - f(x) = J u. `couples`: a sample's output depends on the other samples."""
+    """One module. `couples`: a sample's output depends on the other samples. `selects`: each output is one of the inputs,
+    no input is chosen twice, or zero; see `Block.straight`."""
 
-    linear = True
+    selects = False
     couples = False
     names: tuple[str, ...] = ()
 
@@ -52,6 +53,11 @@ class Map:
     def replay(self, p: Params, saved: Saved, x: Tensor, /) -> Tensor:
         """The output for other parameters or another input, with the random numbers of the saved pass."""
         return self.forward(p, x)[0]
+
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        """Of a map that selects: how far each output may fall before another choice is made (None: any way), given the
+        same of each input."""
+        raise NotImplementedError
 
     def commit(self, saved: Saved) -> None:
         """Writes what a training pass leaves in the module's buffers, once the step is known to be good."""
@@ -108,17 +114,22 @@ class Convolution(Affine):
         return torch.ops.aten.convolution_backward(v, x, W, None, *self.geometry, list(wanted))
 
 
-class ReLU(Map):
-    """y = max(x, 0). Piecewise linear: along a move on which no unit crosses zero it is linear."""
+def threshold(v: Tensor, at: Tensor) -> Tensor:
+    """v where `at` is above zero, else 0."""
+    return torch.ops.aten.threshold_backward(v, at, 0)
 
-    linear = False
+
+class ReLU(Map):
+    """y = max(x, 0)."""
+
+    selects = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         y = x.clamp_min(0)
         return y, (x, y)
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(v, saved[1], 0)
+        return threshold(v, saved[1])
 
     push = pull
 
@@ -127,11 +138,12 @@ class ReLU(Map):
         y_moved, saved_moved = self.forward(p, x + u)
         return torch.where(y > 0, u.maximum(-y), y_moved), saved_moved
 
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        return saved[1] if below is None else below.minimum(saved[1])
+
 
 class Elementwise(Map):
     """Any other y_i = f(x_i). The slope comes from forward differentiation with a tangent of ones."""
-
-    linear = False
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         y = self.module(x)
@@ -197,6 +209,11 @@ class LinearModule(Map):
 class Reshape(LinearModule):
     """Flatten and Unflatten."""
 
+    selects = True
+
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        return None if below is None else self.module(below)
+
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return v.reshape(saved)
 
@@ -214,8 +231,6 @@ class AveragePool2d(LinearModule):
 
 class MaxPool(Map):
     """Max-pooling hands each output the input that won; `saved` holds the input and the winners' places."""
-
-    linear = False
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         y, winners = self._pool(x)
@@ -235,14 +250,33 @@ class MaxPool(Map):
         new = self._pool(moved)[1]
         return self._at(x, new) - self._at(x, winners) + self._at(u, new), (moved, new)
 
+    @property
+    def selects(self) -> bool:  # type: ignore[override]
+        """Only where windows do not overlap, so that no input can win twice."""
+        pairs = [(n, n) if isinstance(n, int) else n for n in self._geometry()[:2]] if self._fixed else []
+        return bool(pairs) and all(k <= s for k, s in zip(*pairs, strict=True)) and self._geometry()[3] in (1, (1, 1))
+
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        """The winner's lead over the second in its window."""
+        x, winners = saved
+        others = x.flatten(2).scatter(2, winners.flatten(2), -torch.inf).view(x.shape)
+        lead = self._at(x, winners) - self._pool(others)[0]
+        return lead if below is None else lead.minimum(self._at(below, winners))
+
     def _pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
         m = self.module
-        dims = int(type(m).__name__[-2])
-        if isinstance(m, nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d | nn.AdaptiveMaxPool3d):
-            return getattr(F, f"adaptive_max_pool{dims}d")(x, m.output_size, return_indices=True)
-        pool = getattr(F, f"max_pool{dims}d")
-        geometry = m.kernel_size, m.stride, m.padding, m.dilation
-        return pool(x, *geometry, ceil_mode=m.ceil_mode, return_indices=True)
+        pool = getattr(F, f"{'max' if self._fixed else 'adaptive_max'}_pool{type(m).__name__[-2]}d")
+        if not self._fixed:
+            return pool(x, m.output_size, return_indices=True)
+        return pool(x, *self._geometry(), ceil_mode=m.ceil_mode, return_indices=True)
+
+    def _geometry(self) -> tuple[Any, ...]:
+        m = self.module
+        return m.kernel_size, m.stride, m.padding, m.dilation
+
+    @property
+    def _fixed(self) -> bool:
+        return type(self.module).__name__.startswith("MaxPool")
 
     @staticmethod
     def _at(x: Tensor, places: Tensor) -> Tensor:
@@ -272,8 +306,6 @@ class Normalisation(Map):
 
     With m entries to a mean, J = weight * (I - 1 1^T / m - x̂ x̂^T / m) / sqrt(var + eps).
     """
-
-    linear = False
 
     def dims(self, x: Tensor) -> list[int]:
         """Those over which a mean is taken."""
@@ -340,10 +372,6 @@ class BatchNorm(Normalisation):
     def couples(self) -> bool:  # type: ignore[override]
         return self.module.training or self.module.running_mean is None
 
-    @property
-    def linear(self) -> bool:  # type: ignore[override]
-        return not self.couples
-
     def dims(self, x: Tensor) -> list[int]:
         return [0, *range(2, x.ndim)]
 
@@ -386,8 +414,6 @@ class BatchNorm(Normalisation):
 
 class AnyModule(Map):
     """Everything else, through a vector-Jacobian product of this one module."""
-
-    linear = False
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return self._call(p, x), x

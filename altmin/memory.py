@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.blocks import Block, Chain, Theta
+from altmin.blocks import Block, Chain
 from altmin.codes import Local
 from altmin.maps import Linear, Params
 from altmin.weights import LocalAdam, LocalOptimizer
@@ -67,14 +67,16 @@ class CoActivationMemory:
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. sweeps: passes of block-coordinate
     descent per mini-batch (the paper's AM-mem), or None for the exact solve, which `damping` holds near the present
-    weights. prior: memories to start from, by block (continual learning); `memories` holds the present ones.
+    weights. gain: how many times its residual a code asks for; 1 is the paper's. With a long memory the newest codes
+    weigh little, and a gain gives them back their say: it is the rule's learning rate. prior: memories to start from, by block (continual learning); `memories` holds the present ones.
     """
 
     def __init__(
         self,
-        forget: float = 0.99,
-        damping: float = 0.1,
+        forget: float = 0.9,
+        damping: float = 3.0,
         sweeps: int | None = None,
+        gain: float = 100.0,
         rest: LocalOptimizer | None = None,
         prior: Mapping[int, Memory] | None = None,
     ):
@@ -84,18 +86,21 @@ class CoActivationMemory:
             raise ValueError(f"damping must be at least 0, given {damping!r}")
         if sweeps is not None and sweeps < 1:
             raise ValueError(f"sweeps must be at least 1, or None for the exact solve, given {sweeps!r}")
-        self.forget, self.damping, self.sweeps = forget, damping, sweeps
+        if not gain > 0:
+            raise ValueError(f"gain must be above 0, given {gain!r}")
+        self.forget, self.damping, self.sweeps, self.gain = forget, damping, sweeps, gain
         self.rest = rest or LocalAdam()
         self.memories: dict[int, Memory] = dict(prior or {})
+        self.gathered: dict[int, Memory] = {}
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
-        last = len(chain) - 1
-        self.blocks = tuple(l for l in blocks if l != last and _fits(chain.blocks[l]))
+        self.chain, self.theta = chain, chain.parameters()
+        self.blocks = tuple(l for l in blocks if l != len(chain) - 1 and _fits(chain.blocks[l]))
         self.rest.bind(chain, [l for l in blocks if l not in self.blocks])
         for l, memory in self.memories.items():
             if l not in self.blocks:
                 raise ValueError(f"a memory was given for block {l}, but memory serves the blocks {list(self.blocks)}")
-            wanted = _join(chain.parameters()[l]).shape
+            wanted = _join(self.theta[l]).shape
             if memory.B.shape != wanted:
                 raise ValueError(
                     f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
@@ -105,27 +110,30 @@ class CoActivationMemory:
     def optimizer(self) -> torch.optim.Optimizer:
         return self.rest.optimizer
 
-    def update(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None:
-        for l in self.blocks:
-            new = recall(chain.blocks[l], theta[l], problems[l])
-            self.memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
-            self._fit(theta[l], self.memories[l])
-        self.rest.update(chain, theta, problems, mu)
+    def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
+        self._gather(problems)
+        self._fit_all()
+        self.rest.update(problems, totals, mu)
 
-    def gather(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None:
+    def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
-        self._gathered = getattr(self, "_gathered", {})
-        for l in self.blocks:
-            new = recall(chain.blocks[l], theta[l], problems[l])
-            self._gathered[l] = self._gathered[l] + new if l in self._gathered else new
-        self.rest.gather(chain, theta, problems, mu)
+        self._gather(problems)
+        self.rest.gather(problems, totals)
 
-    def apply(self, theta: Theta, problems: Sequence[Local], mu: float) -> None:
-        for l, new in self._gathered.items():
+    def apply(self, mu: float) -> None:
+        self._fit_all()
+        self.rest.apply(mu)
+
+    def _gather(self, problems: Sequence[Local]) -> None:
+        for l in self.blocks:
+            new = recall(self.chain.blocks[l], self.theta[l], problems[l], self.gain)
+            self.gathered[l] = self.gathered[l] + new if l in self.gathered else new
+
+    def _fit_all(self) -> None:
+        for l, new in self.gathered.items():
             self.memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
-            self._fit(theta[l], self.memories[l])
-        self._gathered = {}
-        self.rest.apply(theta, problems, mu)
+            self._fit(self.theta[l], self.memories[l])
+        self.gathered = {}
 
     def _fit(self, p: Params, memory: Memory) -> None:
         W = _join(p)
@@ -146,13 +154,13 @@ class CoActivationMemory:
         self.rest.load_state_dict(state["rest"])
 
 
-def recall(block: Block, p: Params, problem: Local) -> Memory:
+def recall(block: Block, p: Params, problem: Local, gain: float = 1.0) -> Memory:
     """A and B of one mini-batch. As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed."""
     a, r = _columns(block, problem.core[0], problem.at.force)
     if len(p) > 1:
         a = F.pad(a, (0, 1), value=1.0)
     A = a.mT @ a
-    return Memory(A, _join(p) @ A + r.mT @ a, len(a))
+    return Memory(A, _join(p) @ A + gain * (r.mT @ a), len(a))
 
 
 def _fits(block: Block) -> bool:

@@ -20,9 +20,8 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 def dot(u: Tensor, v: Tensor, couples: bool = False) -> Tensor:
     """<u, v> of each sample; of all together where the samples are coupled and must move as one."""
-    if couples:
-        return torch.dot(u.reshape(-1), v.reshape(-1)).view(1)
-    return torch.linalg.vecdot(u.flatten(1), v.flatten(1))
+    u, v = (u.reshape(1, -1), v.reshape(1, -1)) if couples else (u.flatten(1), v.flatten(1))
+    return torch.linalg.vector_norm(u, dim=1).square() if u is v else torch.linalg.vecdot(u, v)
 
 
 def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
@@ -31,17 +30,19 @@ def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: f
     for block, p, c, c_next in zip(chain, chain.parameters(), below, codes, strict=False):
         misfit = misfit + (c_next - block.forward(p, c)[0]).square().sum()
     output = chain.blocks[-1].forward(chain.parameters()[-1], below[-1])[0]
-    return (adapt(loss).at(output, y).values.sum() + mu * misfit) / len(x)
+    term = adapt(loss)
+    return (term.at(output, term.prepare(output, y)).values.sum() + mu * misfit) / len(x)
 
 
 class Evaluation(NamedTuple):
-    """A function of a block's output, at one output.
+    """A term of f as a function of a block's output, at one output.
 
     values: one for each sample, or a single entry for the whole batch where samples cannot be told apart.
     force: minus the gradient of the summed values, the way the output should go.
     curvature(q): q^T H q with the Hessian H, per value; None where it is not known.
     """
 
+    output: Tensor
     values: Tensor
     force: Tensor
     curvature: Callable[[Tensor], Tensor] | None
@@ -53,10 +54,11 @@ class CrossEntropy:
     def __init__(self, label_smoothing: float = 0.0):
         self.smoothing = label_smoothing
 
-    def check(self, output: Tensor, y: Tensor) -> None:
+    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
+        """The targets as distributions, or an error."""
         classes = output.shape[1]
         if y.shape == output.shape and y.dtype == output.dtype:
-            return
+            return y
         if y.dtype != torch.int64 or y.shape != output.shape[:1]:
             raise ValueError(
                 f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {_describe(y)}"
@@ -67,35 +69,35 @@ class CrossEntropy:
             raise ValueError(
                 f"label {wrong} is out of range: the model has {classes} outputs, so labels go from 0 to {classes - 1}"
             )
+        target = torch.zeros_like(output).scatter_(1, y.unsqueeze(1), 1 - self.smoothing)
+        return target + self.smoothing / classes if self.smoothing else target
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         log_p = F.log_softmax(output, 1)
         p = log_p.exp()
-        target = y if y.is_floating_point() else torch.zeros_like(p).scatter_(1, y.unsqueeze(1), 1.0)
-        if self.smoothing:
-            target = target * (1 - self.smoothing) + self.smoothing / p.shape[1]
 
         def curvature(q: Tensor) -> Tensor:
             pq = p * q
             return torch.linalg.vecdot(pq, q) - pq.sum(1).square()
 
-        return Evaluation(-torch.linalg.vecdot(target, log_p), target - p, curvature)
+        return Evaluation(output, -torch.linalg.vecdot(y, log_p), y - p, curvature)
 
 
 class SquaredError:
     """The mean over a sample's m outputs of (o - y)^2: force 2 (y - o) / m, Hessian 2 I / m."""
 
-    def check(self, output: Tensor, y: Tensor) -> None:
+    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
         if y.shape != output.shape or y.dtype != output.dtype:
             raise ValueError(
                 f"the squared error compares like with like: the model's output is {_describe(output)}, "
                 f"the targets are {_describe(y)}"
             )
+        return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         m = output[0].numel()
         error = y - output
-        return Evaluation(dot(error, error) / m, error * (2 / m), lambda q: dot(q, q) * (2 / m))
+        return Evaluation(output, dot(error, error) / m, error * (2 / m), lambda q: dot(q, q) * (2 / m))
 
 
 class AnyLoss:
@@ -105,8 +107,8 @@ class AnyLoss:
         self.function = function
         self.summed = getattr(function, "reduction", "mean") == "sum"
 
-    def check(self, output: Tensor, y: Tensor) -> None:
-        pass
+    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
+        return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         with torch.enable_grad():
@@ -116,7 +118,7 @@ class AnyLoss:
                 raise ValueError("the loss must return a scalar tensor, the mean over the batch")
             (gradient,) = torch.autograd.grad(value, o)
         samples = 1 if self.summed else len(output)
-        return Evaluation((value.detach() * samples).view(1), gradient * -samples, None)
+        return Evaluation(output, (value.detach() * samples).view(1), gradient * -samples, None)
 
 
 Loss = CrossEntropy | SquaredError | AnyLoss

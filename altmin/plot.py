@@ -40,9 +40,11 @@ def curves(result: Mapping[str, Any], file_format: str = "png") -> bytes:
         low, middle, high = ([_inside(f(v)) for v in points.values()] for f in (min, mean, max))
         seen += low + high
         last = f"  {mean(points[max(points)]):.4f}" if points else "  diverged"
-        style = {"color": COLOURS[i % len(COLOURS)], "label": f"{method}{last}"}
-        axes.plot(list(points), middle, marker=MARKERS[i % len(MARKERS)], markersize=4.5, linewidth=1.8, **style)
-        axes.fill_between(list(points), low, high, color=style["color"], alpha=0.18, linewidth=0)
+        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        # Curves that coincide stay visible: those named later are wider, and lie below.
+        (line,) = axes.plot(list(points), middle, color=colour, linewidth=1.5 + i, zorder=3 - i / 100)
+        line.set(label=f"{method}{last}", marker=marker, markersize=4.5 + i)
+        axes.fill_between(list(points), low, high, color=colour, alpha=0.18, linewidth=0)
     what = f"{result['config']['evaluated_on']} accuracy"
     seeds = f", mean and range of {len(result['seeds'])} seeds" if len(result["seeds"]) > 1 else ""
     size = result["config"]["batch_size"]

@@ -24,42 +24,32 @@ class CodeSolver(Protocol):
 
 
 class WeightRule(Protocol):
-    """Fits each block's weights to its local problem."""
+    """Fits each block's weights to its local problem. `totals` are the sums of the problems' values."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None: ...
-    def update(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None: ...
-    def gather(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None: ...
-    def apply(self, theta: Theta, problems: Sequence[Local], mu: float) -> None: ...
+    def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None: ...
+    def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None: ...
+    def apply(self, mu: float) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one step saw, before the weights moved. Tensors without dimensions stay on the model's device.
+    """What one step saw, before the weights moved.
 
-    loss: of the encoded batch, which is also f before the codes moved. penalty: mu. objective: f(W, C; mu) once they
-    had. residuals: root mean square of c_l - W_l s(c_{l-1}), per hidden block. movements: the same of c_l's offset.
+    loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
+    objective: f(W, C; mu) once they had. residuals: root mean square of c_l - W_l s(c_{l-1}), for each hidden block.
+    movements: the same of c_l's offset from its encoded value.
     """
 
     loss: Tensor
     penalty: float
-    problems: Sequence[Local]
-
-    @property
-    def objective(self) -> Tensor:
-        *hidden, output = (p.at.values.sum() for p in self.problems)
-        return (output + 2 * self.penalty * sum(hidden)) / len(self.problems[-1].at.force)
-
-    @property
-    def residuals(self) -> list[float]:
-        return [_rms(p.at.values, p.at.force) for p in self.problems[:-1]]
-
-    @property
-    def movements(self) -> list[float]:
-        return [_rms(p.above.start.values, p.at.force) for p in self.problems[:-1]]
+    objective: float
+    residuals: list[float]
+    movements: list[float]
 
 
 class AltMin:
@@ -104,25 +94,23 @@ class AltMin:
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
         """One mini-batch: encode, update codes, update weights, update mu."""
-        trace, metrics = self._local_problems(x, y)
-        self.weights.update(self.chain, self.theta, metrics.problems, self.penalty.value)
-        self._commit(trace)
+        problems, totals, metrics = self._set_codes(x, y)
+        self.weights.update(problems, totals, self.penalty.value)
+        self.penalty.step()
         return metrics
 
     @torch.no_grad()
     def gather(self, x: Tensor, y: Tensor) -> Metrics:
-        """A part of a mini-batch too large to hold: as `step`, but the weights wait for `apply`."""
-        trace, metrics = self._local_problems(x, y)
-        self.weights.gather(self.chain, self.theta, metrics.problems, self.penalty.value)
-        self._gathered = trace, metrics
+        """A part of a mini-batch too large to hold: as `step`, but weights and mu wait for `apply`."""
+        problems, totals, metrics = self._set_codes(x, y)
+        self.weights.gather(problems, totals)
         return metrics
 
     @torch.no_grad()
     def apply(self) -> None:
         """The weight step of everything gathered since the last one."""
-        trace, metrics = self._gathered
-        self.weights.apply(self.theta, metrics.problems, self.penalty.value)
-        self._commit(trace)
+        self.weights.apply(self.penalty.value)
+        self.penalty.step()
 
     def end_epoch(self) -> None:
         """Closes a pass over the data: mu grows."""
@@ -139,22 +127,24 @@ class AltMin:
         self.weights.load_state_dict(state["weights"])
         self.penalty.load_state_dict(state["penalty"])
 
-    def _local_problems(self, x: Tensor, y: Tensor) -> tuple[Trace, Metrics]:
+    def _set_codes(self, x: Tensor, y: Tensor) -> tuple[list[Local], list[float], Metrics]:
+        """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
         self._check(x, y)
         mu = self.penalty.value
         trace = encode(self.chain, self.theta, x)
-        self.loss.check(trace.values[-1], y)
         top = LossAbove(self.loss, trace.values[-1], y, mu)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
-        metrics = Metrics(top.start.values.sum() / len(x), mu, problems)
-        if not math.isfinite(float(metrics.objective + 0 * x.sum())):
+        sums = [p.at.values.sum() for p in problems] + [p.above.start.values.sum() for p in problems] + [x.sum()]
+        *totals, finite = torch.stack(sums).tolist()  # the step's one wait for the device
+        after, before = totals[: len(problems)], totals[len(problems) :]
+        objective = (after[-1] + 2 * mu * sum(after[:-1])) / len(x)
+        if not math.isfinite(objective + 0 * finite):
             raise self._not_finite(x, trace, problems)
-        return trace, metrics
-
-    def _commit(self, trace: Trace) -> None:
         for block, state in zip(self.chain, trace.states, strict=True):
             block.commit(state)
-        self.penalty.step()
+        sizes = [p.at.force.numel() for p in problems[:-1]]
+        rms = [[(2 * v / n) ** 0.5 for v, n in zip(values, sizes, strict=False)] for values in (after, before)]
+        return problems, after, Metrics(sums[-2] / len(x), mu, objective, *rms)
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         first = self.theta[0][0]
@@ -181,7 +171,3 @@ class AltMin:
             if not bool(value.isfinite().all() and problem.at.values.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
-
-
-def _rms(values: Tensor, like: Tensor) -> float:
-    return float((2 * values.sum() / like.numel()).sqrt())

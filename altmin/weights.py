@@ -5,16 +5,28 @@ itself, so one optimizer over all blocks is the same as one for each, and all bl
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from altmin.blocks import Block, Chain, Theta
+from altmin.blocks import Chain, Series
 from altmin.codes import Local
-from altmin.maps import Params
+from altmin.maps import Params, Saved
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
+
+
+class Gathered(NamedTuple):
+    """Of one block, summed over samples: J^T force for each parameter, the term's values, and how many samples."""
+
+    grads: list[Tensor]
+    value: Tensor | float
+    samples: int
+
+    def __add__(self, other: "Gathered") -> "Gathered":  # type: ignore[override]
+        grads = [a + b for a, b in zip(self.grads, other.grads, strict=True)]
+        return Gathered(grads, self.value + other.value, self.samples + other.samples)
 
 
 class LocalOptimizer:
@@ -34,72 +46,75 @@ class LocalOptimizer:
         l1: float = 0.0,
         normalise: bool = False,
     ):
-        for rate in [lr] if isinstance(lr, int | float) else lr:
+        for rate in lr if isinstance(lr, Sequence) else [lr]:
             if not rate >= 0:
                 raise ValueError(f"a learning rate must be at least 0, given {rate!r}")
         if steps < 1:
             raise ValueError(f"weights need at least one step per mini-batch, given steps={steps}")
         self.factory, self.lr, self.steps, self.l1, self.normalise = factory, lr, steps, l1, normalise
+        self.gathered: dict[int, Gathered] = {}
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         """Takes charge of the given blocks of a chain."""
-        self.blocks = tuple(blocks)
-        groups = [[p for p in chain.parameters()[l] if p.requires_grad] for l in blocks]
-        if isinstance(self.lr, Sequence):
-            if len(self.lr) != len(blocks):
-                raise ValueError(
-                    f"lr has {len(self.lr)} entries for {len(blocks)} blocks; give one for each, or one for all"
-                )
-            rates = list(self.lr)
-        else:
-            groups, rates = [[p for group in groups for p in group]], [self.lr]
-        kept = [{"params": group, "lr": rate} for group, rate in zip(groups, rates, strict=True) if group]
-        self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": rates[0]}])
-        self._sums: list[tuple[list[Tensor], Tensor]] = []
-        self._samples = 0
+        self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
+        rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
+        if len(rates) != len(blocks):
+            raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
+        groups: dict[float, list[Tensor]] = {rate: [] for rate in rates}
+        for l, rate in zip(blocks, rates, strict=True):
+            groups[rate] += [p for p in self.theta[l] if p.requires_grad]
+        kept = [{"params": group, "lr": rate} for rate, group in groups.items() if group]
+        self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
 
-    def update(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None:
-        """One mini-batch: `steps` steps on each block's problem."""
+    def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
+        """One mini-batch: `steps` steps on each block's problem. totals: the sum of each problem's values."""
         for left in reversed(range(self.steps)):
-            old = [[p.clone() for p in theta[l]] for l in self.blocks] if left else []
+            old = {l: [p.clone() for p in self.theta[l]] for l in self.blocks} if left else {}
             for l in self.blocks:
-                scale = self._scale(problems[l], problems[l].at.values.sum(), _samples(problems[l]), mu)
-                _set_grads(theta[l], _gradients(chain.blocks[l], theta[l], problems[l], scale))
+                samples = len(problems[l].at.force)
+                scale = self._scale(problems[l].size, totals[l], samples, mu)
+                self._set_grads(l, self._grads(l, problems[l].core, problems[l].at.force * scale))
             self._step()
             if left:
                 problems = list(problems)
-                for l, p in zip(self.blocks, old, strict=True):
-                    problems[l] = problems[l].after(_change(chain.blocks[l], p, theta[l], problems[l]))
+                for l, p in old.items():
+                    problems[l] = problems[l].after(
+                        _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
+                    )
+                totals = [float(p.at.values.sum()) for p in problems]
 
-    def gather(self, chain: Chain, theta: Theta, problems: Sequence[Local], mu: float) -> None:
-        """Adds a part of a mini-batch too large to hold; `apply` then makes the step of the whole."""
-        for i, l in enumerate(self.blocks):
-            grads = _gradients(chain.blocks[l], theta[l], problems[l], 1.0)
-            values = problems[l].at.values.sum()
-            if len(self._sums) == i:
-                self._sums.append((grads, values))
-            else:
-                self._sums[i] = (
-                    [a.add_(b) for a, b in zip(self._sums[i][0], grads, strict=True)],
-                    self._sums[i][1] + values,
-                )
-        self._samples += _samples(problems[0])
+    def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None:
+        """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
+        for l in self.blocks:
+            part = Gathered(
+                self._grads(l, problems[l].core, problems[l].at.force), totals[l], len(problems[l].at.force)
+            )
+            self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
+        self._sizes = [p.size for p in problems]
 
-    def apply(self, theta: Theta, problems: Sequence[Local], mu: float) -> None:
-        for l, (grads, values) in zip(self.blocks, self._sums, strict=True):
-            scale = self._scale(problems[l], values, self._samples, mu)
-            _set_grads(theta[l], [g * scale for g in grads])
+    def apply(self, mu: float) -> None:
+        for l, (grads, value, samples) in self.gathered.items():
+            scale = self._scale(self._sizes[l], float(value), samples, mu)
+            self._set_grads(l, [g * scale for g in grads])
         self._step()
-        self._sums, self._samples = [], 0
+        self.gathered = {}
 
-    def _scale(self, problem: Local, values: Tensor, samples: int, mu: float) -> Tensor | float:
-        """From the sum over samples of J^T force to the gradient."""
-        if not problem.hidden:
+    def _grads(self, l: int, core: Sequence[Saved], force: Tensor) -> list[Tensor]:
+        return self.chain.blocks[l].core.grads(self.theta[l], core, force)
+
+    def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
+        for p, grad in zip(self.theta[l], grads, strict=True):
+            if p.requires_grad:
+                p.grad = grad
+
+    def _scale(self, size: int | None, value: float, samples: int, mu: float) -> float:
+        """From the sum over samples of J^T force to the gradient of a block's term; size is None at the output."""
+        if size is None:
             return -1 / samples
         if not self.normalise:
             return -2 * mu / samples
-        rms = (2 * values / (samples * problem.at.force[0].numel())).sqrt()
-        return -1 / (samples * rms).clamp_min(torch.finfo(values.dtype).tiny)
+        rms = (2 * value / (samples * size)) ** 0.5
+        return -1 / (samples * rms) if rms else 0.0
 
     def _step(self) -> None:
         self.optimizer.step()
@@ -116,6 +131,44 @@ class LocalOptimizer:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
+class FusedAdam(torch.optim.AdamW):
+    """torch's AdamW with its own fused kernel, called straight: for small nets its bookkeeping costs more than the kernel.
+
+    State, options and schedulers are AdamW's own.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            states = [self.state[p] or self._begin(p) for p in params]
+            steps = [s["step"] for s in states]
+            torch._foreach_add_(steps, 1)
+            torch._fused_adamw_(
+                params,
+                [p.grad for p in params],
+                [s["exp_avg"] for s in states],
+                [s["exp_avg_sq"] for s in states],
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _begin(self, p: Tensor) -> dict[str, Tensor]:
+        self.state[p] = {
+            "step": torch.zeros((), dtype=torch.float32, device=p.device),
+            "exp_avg": torch.zeros_like(p),
+            "exp_avg_sq": torch.zeros_like(p),
+        }
+        return self.state[p]
+
+
 class LocalAdam(LocalOptimizer):
     """AM-Adam's rule. The weight decay is the decoupled one of AdamW, since the gradients' scale is not the loss's."""
 
@@ -130,7 +183,7 @@ class LocalAdam(LocalOptimizer):
         normalise: bool = True,
     ):
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return torch.optim.AdamW(groups, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+            return FusedAdam(groups, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
 
         super().__init__(factory, lr, steps, l1, normalise)
 
@@ -153,23 +206,8 @@ class LocalSGD(LocalOptimizer):
         super().__init__(factory, lr, steps, l1, normalise)
 
 
-def _gradients(block: Block, p: Params, problem: Local, scale: Tensor | float) -> list[Tensor]:
-    return block.core.grads(p, problem.core, problem.at.force * scale)
-
-
-def _set_grads(p: Params, grads: Sequence[Tensor]) -> None:
-    for parameter, grad in zip(p, grads, strict=True):
-        if parameter.requires_grad:
-            parameter.grad = grad
-
-
-def _samples(problem: Local) -> int:
-    return len(problem.at.force)
-
-
-def _change(block: Block, old: Params, new: Params, problem: Local) -> Tensor:
+def _change(core: Series, old: Params, new: Params, saved: Sequence[Saved]) -> Tensor:
     """How a change of parameters changes the output, without cancellation where the output is linear in them."""
-    core, saved = block.core, problem.core
     if core.affine:
         return core.forward([b - a for a, b in zip(old, new, strict=True)], saved[0])[0]
     return core.replay(new, saved) - core.replay(old, saved)

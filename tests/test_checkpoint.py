@@ -55,9 +55,7 @@ trees = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.text(), trees, max_size=3))
-def test_any_nested_state_comes_back_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]
-) -> None:
+def test_any_nested_state_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("checkpoint") / "state"
     checkpoint.save(path, state)
     assert same(checkpoint.load(path), state)
@@ -136,9 +134,7 @@ def test_a_checkpoint_cut_anywhere_is_called_damaged(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in [0, 1, 7, 8, 9, 40, len(whole) // 2, len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(
-            ValueError, match="cannot be read as a checkpoint: it is damaged or of another kind"
-        ):
+        with pytest.raises(ValueError, match="cannot be read as a checkpoint: it is damaged or of another kind"):
             checkpoint.load(path)
 
 

@@ -119,19 +119,27 @@ def test_text_is_read_once_and_again_when_it_changes(table, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(higgs_cache, "_convert", lambda *_: pytest.fail("read again"))
         load("test", tmp_path)
+    os.utime(path, ns=(1, 1))
+    load("test", tmp_path)
+    (touched,) = caches(tmp_path)  # the old one is gone
+    assert touched != cache
     table[95] = 1
     write(tmp_path, text(table))
     os.utime(path, ns=(1, 1))
     assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
     assert len(caches(tmp_path)) == 1
-    assert caches(tmp_path) != [cache]
+    assert caches(tmp_path) != [touched]
 
 
-def test_a_cache_cut_short_is_made_again(table, tmp_path):
+def test_a_spoilt_cache_is_made_again(table, tmp_path):
     path = write(tmp_path, text(table))
     higgs_cache.cached_rows(path, 100)
     (cache,) = caches(tmp_path)
     cache.write_bytes(cache.read_bytes()[:-4])
+    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+    np.save(cache, table[:50])
+    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+    np.save(cache, table.astype(object), allow_pickle=True)
     assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
 
 

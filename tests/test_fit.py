@@ -1,6 +1,7 @@
 """`fit` shows a method the data in an order fixed by the seed, and measures without disturbing."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_each_epoch_shows_every_sample_once_in_an_order_of_its_own() -> None:
     recorder = Recorder()
     fit(recorder, numbered(11), epochs=3, batch_size=4)
     assert [len(batch) for batch in recorder.seen] == [4, 4, 3] * 3
-    epochs = [sum(recorder.seen[i : i + 3], []) for i in (0, 3, 6)]
+    epochs = [list(chain(*recorder.seen[i : i + 3])) for i in (0, 3, 6)]
     assert all(sorted(epoch) == list(range(11)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
     assert recorder.ends == [3, 6, 9]
@@ -90,13 +91,11 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 
     assert seen(3, noise=0) == seen(3, noise=1)
     assert seen(3, noise=0) != seen(4, noise=0)
-    assert sum(seen(3, 0)[3:], []) == epoch_order(9, seed=3, epoch=1).tolist()
+    assert list(chain(*seen(3, 0)[3:])) == epoch_order(9, seed=3, epoch=1).tolist()
 
 
 def test_seeds_and_epochs_do_not_share_orders() -> None:
-    orders = {
-        tuple(epoch_order(30, seed, epoch).tolist()) for seed in (-1, 0, 1, 2, 2**40) for epoch in range(6)
-    }
+    orders = {tuple(epoch_order(30, seed, epoch).tolist()) for seed in (-1, 0, 1, 2, 2**40) for epoch in range(6)}
     assert len(orders) == 30
 
 
@@ -196,9 +195,7 @@ def test_the_report_follows_every_batch() -> None:
 
 
 def test_a_loss_that_is_not_finite_says_where_and_when() -> None:
-    with pytest.raises(
-        Diverged, match="the loss in epoch 2, batch 2 of 3 is not finite; lower the learning rate"
-    ):
+    with pytest.raises(Diverged, match="the loss in epoch 2, batch 2 of 3 is not finite; lower the learning rate"):
         fit(Recorder(losses=[1.0, 1.0, 1.0, 1.0, float("inf")]), numbered(9), epochs=3, batch_size=4)
 
 
@@ -209,7 +206,7 @@ def test_a_methods_own_divergence_keeps_its_place_and_remedy() -> None:
                 raise Diverged("block 3", "raise mu")
             return super().step(x, y)
 
-    with pytest.raises(Diverged, match="block 3 in epoch 1, batch 2 of 3 is not finite; raise mu$") as caught:
+    with pytest.raises(Diverged, match=r"block 3 in epoch 1, batch 2 of 3 is not finite; raise mu$") as caught:
         fit(Breaking(), numbered(9), epochs=3, batch_size=4)
     assert caught.value.where == "block 3 in epoch 1, batch 2 of 3"
 

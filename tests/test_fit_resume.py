@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,15 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Nets this small only lose by more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def problem(n: int = 90, seed: int = 0) -> tuple[Tensor, Tensor]:
     x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
     return x, x[:, :3].argmax(1)
@@ -38,9 +47,7 @@ def problem(n: int = 90, seed: int = 0) -> tuple[Tensor, Tensor]:
 def learner(name: str = "adam", seed: int = 0, width: int = 8, **options: Any) -> methods.Method:
     """Dropout needs the global random state, batch norm has buffers."""
     torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.3), nn.Linear(width, 3)
-    )
+    model = nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.3), nn.Linear(width, 3))
     return methods.create(name, model, **options)
 
 
@@ -131,7 +138,8 @@ SCRIPT = """
 def test_a_run_killed_at_random_moments_ends_the_same(tmp_path: Path, uninterrupted: Any) -> None:
     """SIGKILL gives no time to tidy up; it falls anywhere, in the writing of a checkpoint too."""
     path, choice = tmp_path / "run", random.Random(0)
-    code = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent), path=str(path), threads=torch.get_num_threads()))
+    here = str(Path(__file__).parent)
+    code = textwrap.dedent(SCRIPT.format(tests=here, path=str(path), threads=torch.get_num_threads()))
     kills = 0
     for wait in [2, 5, None]:
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -144,9 +152,9 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path: Path, uninterrup
         assert checkpoint.load(path)["at"]["epoch"] <= 3
     assert kills == 2
     method = learner(seed=9)
-    assert outcome(
-        method, fit(method, problem(), problem(40, 1), **SETTINGS, checkpoint=path, resume=True)
-    ) == (uninterrupted)
+    assert outcome(method, fit(method, problem(), problem(40, 1), **SETTINGS, checkpoint=path, resume=True)) == (
+        uninterrupted
+    )
 
 
 def test_divergence_keeps_the_last_good_checkpoint_and_names_it(tmp_path: Path) -> None:
@@ -158,9 +166,7 @@ def test_divergence_keeps_the_last_good_checkpoint_and_names_it(tmp_path: Path) 
             with torch.no_grad():
                 next(method.model.parameters()).fill_(float("nan"))
 
-    with pytest.raises(
-        Diverged, match=r"epoch 2, batch 3 of 5 is not finite; .*; the last good checkpoint is .*run$"
-    ):
+    with pytest.raises(Diverged, match=r"epoch 2, batch 3 of 5 is not finite; .*; the last good checkpoint is .*run$"):
         fit(method, problem(), epochs=3, batch_size=20, checkpoint=path, checkpoint_every=1, report=spoil)
     state = checkpoint.load(path)
     assert state["at"]["epoch"] * 5 + state["at"]["batch"] == 7

@@ -1,6 +1,7 @@
 """The command line: one file per command. What only a running command needs is imported by that command."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -56,7 +57,8 @@ def top(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The `altmin` command. What is the user's to mend is said in one line, without a traceback."""
+    """The `altmin` command. What is the user's to mend or to know is said in one line, without a traceback."""
+    warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}")
     sys.exit(run(arguments))
 
 

@@ -54,7 +54,7 @@ def compare(
 
         picture.check_format(plot)
     chosen = running.prepare(device, threads)
-    names = parse.words(methods)
+    names = parse.names("--methods", methods)
     given = parse.settings_by_method(set_ or [], names)
     full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
     problem = running.load(data, data_dir, validation, limit, chosen)
@@ -90,7 +90,6 @@ def compare(
     output.console().print(summary.table(result))
     if plot is not None:
         output.write(plot, picture.curves(result, plot.suffix[1:]))
-        print(f"wrote {plot}")
     output.write_json(json_file, result)
     failures = [f"{run['method']}, seed {run['seed']}: {run['diverged']}" for run in runs if "diverged" in run]
     if failures:

@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a stream such as /dev/stdout just gets the bytes."""
+    """Write a file whole or not at all, and say so; a stream such as /dev/stdout just gets the bytes."""
     from altmin.data.atomic import replacing
 
     if _is_stream(path):
@@ -37,12 +38,12 @@ def write(path: Path, content: bytes) -> None:
         return
     with replacing(path) as file:
         file.write(content)
+    print(f"wrote {path}")
 
 
 def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
     if path is not None:
         write(path, (json.dumps(result, indent=2) + "\n").encode())
-        print(f"wrote {path}")
 
 
 def _is_stream(path: Path) -> bool:
@@ -60,7 +61,7 @@ class Tick(Protocol):
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Tick]:
-    """A bar on the terminal, gone when done; nothing in a pipe."""
+    """A bar on the terminal, gone when done; nothing in a pipe. No thread draws it, so none disturbs a timing."""
     screen = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -68,11 +69,18 @@ def progress(what: str, total: int) -> Iterator[Tick]:
         TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=screen, transient=True, disable=not screen.is_terminal, refresh_per_second=4
-    ) as bar:
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal, auto_refresh=False) as bar:
         task = bar.add_task(what, total=total, text="")
-        yield lambda done, text="": bar.update(task, completed=done, text=text)
+        drawn = 0.0
+
+        def tick(done: int, text: str = "") -> None:
+            nonlocal drawn
+            bar.update(task, completed=done, text=text)
+            if time.monotonic() - drawn > 0.2:
+                bar.refresh()
+                drawn = time.monotonic()
+
+        yield tick
 
 
 def environment(device: Any) -> dict[str, Any]:

@@ -19,6 +19,13 @@ def words(text: str) -> list[str]:
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
+def names(option: str, text: str) -> list[str]:
+    """At least one name from a comma-separated list."""
+    if not words(text):
+        raise ValueError(f"{option} names nothing; give one name, or several separated by commas")
+    return words(text)
+
+
 def numbers(option: str, text: str) -> list[int]:
     """Whole numbers from a comma-separated list."""
     try:

@@ -1,6 +1,6 @@
 """What `train` and `compare` both do: prepare the machine, load the samples, build a method by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,9 @@ def prepare(device: str, threads: int | None) -> torch.device:
 class Problem:
     """A data set as a run needs it. `measure` names what is measured: the accuracy on `test`."""
 
+    data: data.Dataset
     train: Samples
     test: Samples
-    sample_shape: Sequence[int]
-    classes: int
     measure: str
 
 
@@ -48,7 +47,16 @@ def load(name: str, data_dir: Path | None, validation: bool, limit: int | None, 
     x, y = data.load(name, "train", data_dir)
     samples = [(x[:limit], y[:limit]), data.load(name, part, data_dir)]
     train, test = ((a.to(device), b.to(device)) for a, b in samples)
-    return Problem(train, test, known.sample_shape, known.classes, f"{part}_accuracy")
+    return Problem(known, train, test, f"{part}_accuracy")
+
+
+def build(
+    model: str, known: data.Dataset, method: str, options: Mapping[str, Any], seed: int, device: torch.device
+) -> methods.Method:
+    """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
+    torch.manual_seed(seed)
+    net = models.create(model, known.sample_shape, known.classes).to(device)
+    return methods.create(method, net, **options)
 
 
 @dataclass(frozen=True)
@@ -63,14 +71,11 @@ class Trial:
     device: torch.device
 
     def build(self, method: str, options: Mapping[str, Any], seed: int) -> methods.Method:
-        """The method on a model whose first weights, and dropout later on, depend on the seed alone."""
-        torch.manual_seed(seed)
-        net = models.create(self.model, self.problem.sample_shape, self.problem.classes).to(self.device)
-        return methods.create(method, net, **options)
+        return build(self.model, self.problem.data, method, options, seed, self.device)
 
     @property
     def per_epoch(self) -> int:
-        net = models.create(self.model, self.problem.sample_shape, self.problem.classes)
+        net = models.create(self.model, self.problem.data.sample_shape, self.problem.data.classes)
         return batches_per_epoch(net, len(self.problem.train[0]), self.batch_size)
 
     def run(self, method: str, options: Mapping[str, Any], seed: int, **more: Any) -> History:

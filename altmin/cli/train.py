@@ -81,7 +81,7 @@ def train(
     last = history.epochs[-1]
     print(
         f"{method}, {model}, {data}, seed {seed}: {problem.measure.replace('_', ' ')} "
-        f"{last[problem.measure]:.4f}, train loss {last['train_loss']:.4f} after {epochs} epochs "
+        f"{last[problem.measure]:.4f}, train loss {last['train_loss']:.4f} after {epochs} epoch{'s' * (epochs > 1)} "
         f"in {sum(row['seconds'] for row in history.epochs):.1f} s"
     )
     output.write_json(

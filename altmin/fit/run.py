@@ -161,9 +161,7 @@ class _Run:
         return self.at.epoch * self.per_epoch + self.at.batch
 
     def place(self) -> str:
-        return (
-            f"epoch {self.at.epoch + 1}, batch {min(self.at.batch + 1, self.per_epoch)} of {self.per_epoch}"
-        )
+        return f"epoch {self.at.epoch + 1}, batch {min(self.at.batch + 1, self.per_epoch)} of {self.per_epoch}"
 
     def progress(self, epochs: int) -> Progress:
         mean = self.at.loss / max(1, self.at.batch - len(self.unread))

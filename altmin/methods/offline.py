@@ -1,0 +1,67 @@
+"""The offline variants: the whole training set is one mini-batch, seen in parts, with one AM iteration per epoch."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.codes import GradientCodes
+from altmin.memory import CoActivationMemory
+from altmin.methods.protocol import register
+from altmin.objective import LossFunction
+from altmin.penalty import Penalty
+from altmin.trainer import AltMin, Metrics
+from altmin.weights import LocalAdam
+
+
+class Offline:
+    """`step` sets the codes of a part and gathers its share; `end_epoch` moves the weights. Memory is that of a part."""
+
+    def __init__(self, am: AltMin):
+        self.am, self.model = am, am.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.am.optimizer
+
+    def step(self, x: Tensor, y: Tensor) -> Metrics:
+        return self.am.gather(x, y)
+
+    def end_epoch(self) -> None:
+        self.am.apply()
+        self.am.end_epoch()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.am.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.am.load_state_dict(state)
+
+
+@register("am-adam-offline")
+def am_adam_offline(
+    model: nn.Module,
+    lr: float = 0.01,
+    weight_decay: float = 0.0,
+    l1: float = 0.0,
+    loss: LossFunction | None = None,
+    codes: GradientCodes | None = None,
+    penalty: Penalty | None = None,
+) -> Offline:
+    """AM-Adam-off: one Adam step per epoch on every block's problem over all the data."""
+    return Offline(AltMin(model, loss, codes, LocalAdam(lr, weight_decay=weight_decay, l1=l1), penalty))
+
+
+@register("am-mem-offline")
+def am_mem_offline(
+    model: nn.Module,
+    lr: float = 0.01,
+    damping: float = 0.01,
+    sweeps: int | None = None,
+    loss: LossFunction | None = None,
+    codes: GradientCodes | None = None,
+    penalty: Penalty | None = None,
+) -> Offline:
+    """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
+    rule = CoActivationMemory(0.0, damping, sweeps, rest=LocalAdam(lr))
+    return Offline(AltMin(model, loss, codes, rule, penalty or Penalty(0.01)))

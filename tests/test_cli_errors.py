@@ -1,0 +1,88 @@
+"""A mistake on the command line gets one clear line and code 2, and leaves nothing behind."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import TRAIN, altmin, few_samples, one_thread  # noqa: F401  (fixtures)
+
+# ruff: noqa: F811
+
+ERRORS = {
+    "train --data mnits": "unknown data set 'mnits'; did you mean 'mnist'?",
+    "train --model lenet6": "unknown model 'lenet6'; did you mean 'lenet5'?",
+    "train --method adm": "unknown method 'adm'; did you mean 'adam'?",
+    "train --method adam --set weight_decy=1": "'weight_decy'; did you mean 'weight_decay'?",
+    "train --method adam --set lr": "--set takes name=value, such as lr=0.001, not 'lr'",
+    "train --method adam --set lr=fast": "option lr of method 'adam' takes a number, not 'fast'",
+    "train --method adam --set lr=1 --lr 2": "gives lr twice",
+    "train --method adam --lr=-1": "learning rate",
+    "train --method adam --epochs 0": "--epochs",
+    "train --method adam --epochs many": "--epochs",
+    "train --method adam --batch 3": "--batch-size",
+    "train --method adam --batch-size 0": "--batch-size",
+    "train --method adam --limit 0": "--limit",
+    "train --method adam --eval-batches a": "--eval-batches takes whole numbers, such as 25,50, not 'a'",
+    "train --method adam --eval-batches 99": "cannot evaluate after batch 99",
+    "train --method adam --schedule cosin": "unknown schedule 'cosin'; did you mean 'cosine'?",
+    "train --method adam --device cua": "unknown device 'cua'; did you mean 'cuda'?",
+    "train --method adam --device cuda:99": "device 'cuda:99' is not available",
+    "train --method adam --json nowhere/run.json": "the folder nowhere of run.json does not exist",
+    "train --method adam --json folder": "folder is a folder; name a file in it",
+    "train --method adam --checkpoint nowhere/run": "the folder nowhere of run does not exist",
+    "train --method adam --resume": "--resume needs --checkpoint FILE",
+    "train --method adam --checkpoint none --resume": "none: No such file or directory",
+    "train --method adam --checkpoint torn --resume": "torn cannot be read as a checkpoint",
+    "train --method adam --checkpoint torn": "torn exists already",
+    "train --method adam --checkpoint-every 2": "checkpoint_every needs a checkpoint file",
+    "compare --methods adam,sgdd": "unknown method 'sgdd'; did you mean 'sgd'?",
+    "compare --methods ,": "--methods names nothing",
+    "compare --methods adam --set sgd.lr=1": "unknown method in --set, 'sgd'",
+    "compare --methods adam,sgd --set momentum=0.5": "unknown option of method 'adam', 'momentum'",
+    "compare --methods adam --plot curves.bmp": "curves.bmp should end in .png or .svg or .pdf",
+    "compare --methods adam --plot nowhere/curves.png": "the folder nowhere of curves.png does not exist",
+    "compare --methods adam --seeds 0": "--seeds",
+    "bench --methods adm --seconds 1": "unknown method 'adm'; did you mean 'adam'?",
+    "bench --model mlp --seconds 1": "unknown model 'mlp'",
+    "bench --model , --seconds 1": "--model names nothing",
+    "bench --data mnits --seconds 1": "unknown data set 'mnits'; did you mean 'mnist'?",
+    "bench --json nowhere/b.json": "the folder nowhere of b.json does not exist",
+    "trian": "'trian'",
+    "--colour": "--colour",
+}
+
+
+@pytest.mark.parametrize("line", ERRORS)
+def test_a_mistake_gets_one_clear_line_and_code_2_and_leaves_nothing(
+    line: str, altmin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("folder").mkdir()
+    Path("torn").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    assert altmin(*line.split()) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("altmin: ")
+    assert error.count("\n") == 1
+    assert ERRORS[line] in error
+    assert sorted(os.listdir()) == ["folder", "torn"]
+    assert Path("torn").read_bytes() == b"\x08\0\0\0\0\0\0\0{}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_forbidden_folder_is_found_out_before_training(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("locked").mkdir(mode=0o500)
+    assert altmin(*TRAIN, "--json", "locked/run.json") == 2
+    assert "locked: Permission denied" in capsys.readouterr().err
+
+
+def test_a_full_disc_is_told_in_one_line(
+    altmin: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "run.json")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert altmin(*TRAIN, "--json", "run.json") == 2
+    assert capsys.readouterr().err == "altmin: run.json: No space left on device\n"
+    assert os.listdir() == []

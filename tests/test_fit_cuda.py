@@ -1,0 +1,79 @@
+"""The same promises on a GPU. The losses are read there only now and then, which must not show."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_fit import Recorder, numbered
+from test_fit_resume import SETTINGS, learner, outcome, problem, stop_at
+from torch import Tensor, nn
+
+from altmin import checkpoint, methods
+from altmin.cli import run
+from altmin.cli.measure import step_bytes
+from altmin.errors import Diverged
+from altmin.fit import fit
+
+pytestmark = pytest.mark.cuda
+
+
+def on_gpu(seed: int = 0) -> methods.Method:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+    return methods.create("adam", model.cuda())
+
+
+def bits(method: methods.Method, history: Any) -> Any:
+    method.model.cpu()
+    return outcome(method, history)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_on_the_gpu_resumes_bit_by_bit(moved: bool, tmp_path: Path) -> None:
+    """Wherever the samples lie."""
+    train, test = problem(), problem(40, 1)
+    if moved:
+        train, test = (train[0].cuda(), train[1].cuda()), (test[0].cuda(), test[1].cuda())
+    whole = on_gpu()
+    expected = bits(whole, fit(whole, train, test, **SETTINGS))
+    kept = {**SETTINGS, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
+    with pytest.raises(ZeroDivisionError):
+        fit(on_gpu(), train, test, **kept, report=stop_at(8, ZeroDivisionError()))
+    second = on_gpu(seed=1)
+    assert bits(second, fit(second, train, test, **kept, resume=True)) == expected
+    assert checkpoint.load(tmp_path / "run", "cuda")["model"]["0.weight"].is_cuda
+
+
+def test_a_checkpoint_from_the_gpu_can_go_on_without_one(tmp_path: Path) -> None:
+    kept = {**SETTINGS, "checkpoint": tmp_path / "run"}
+    with pytest.raises(ZeroDivisionError):
+        fit(on_gpu(), problem(), problem(40, 1), **kept, report=stop_at(12, ZeroDivisionError()))
+    method = learner()
+    history = fit(method, problem(), problem(40, 1), **kept, resume=True)
+    assert [row["epoch"] for row in history.epochs] == [1, 2, 3]
+
+
+def test_a_loss_read_late_still_tells_its_batch() -> None:
+    losses = [1.0] * 7 + [float("nan")] + [1.0] * 100
+    with pytest.raises(Diverged, match="the loss in epoch 1, batch 8 of 80"):
+        fit(Recorder(nn.Linear(1, 2).cuda(), losses), numbered(80), epochs=1, batch_size=1)
+
+
+def test_memory_on_the_gpu_counts_parameters_gradients_and_state() -> None:
+    batch: tuple[Tensor, Tensor] = (torch.randn(4, 1024).cuda(), torch.zeros(4, dtype=torch.int64).cuda())
+    kept, peak = step_bytes(
+        lambda: methods.create("sgd", nn.Sequential(nn.Linear(1024, 128, bias=False)).cuda()), batch
+    )
+    assert kept == 3 * 1024 * 128 * 4
+    assert peak > kept
+
+
+def test_the_commands_run_on_the_gpu(tmp_path: Path) -> None:
+    common = ["--device", "cuda", "--json", str(tmp_path / "out.json")]
+    assert run(["train", "--method", "am-adam", "--limit", "2000", *common]) == 0
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["environment"]["gpu"] == torch.cuda.get_device_name()
+    assert found["epochs"][0]["test_accuracy"] > 0.5
+    assert run(["bench", "--model", "mlp-2x100,lenet5", "--seconds", "4", *common]) == 0

@@ -1,0 +1,496 @@
+"""`AltMin` as a whole: what a step reports, that it learns, resumes exactly, and refuses bad input without a trace."""
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.codes import encode
+from altmin.linesearch import LossAbove
+from altmin.objective import adapt
+
+F64 = torch.float64
+
+RULES = {
+    "adam": lambda: altmin.LocalAdam(lr=0.02),
+    "sgd with momentum": lambda: altmin.LocalSGD(lr=0.1, momentum=0.9),
+    "memory": lambda: altmin.CoActivationMemory(rest=altmin.LocalAdam(lr=0.02)),
+    "memory by sweeps": lambda: altmin.CoActivationMemory(sweeps=1, forget=0.9),
+}
+EVERY_RULE = pytest.mark.parametrize("rule", RULES)
+
+
+def mlp(activation=nn.ReLU, seed: int = 0, dtype: torch.dtype = F64) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(4, 8), activation(), nn.Linear(8, 6), activation(), nn.Linear(6, 3)
+    ).to(dtype)
+
+
+def convolutional(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        *(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 2, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
+        *(nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(16, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 3)),
+    ).double()
+
+
+def batch(seed: int = 1, n: int = 10, dtype: torch.dtype = F64) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 4, generator=generator, dtype=dtype), torch.randint(3, (n,), generator=generator)
+
+
+def clone(tree):
+    return copy.deepcopy(tree)
+
+
+def equal(a, b) -> bool:
+    """Whether two nested states are the same, tensors bit by bit."""
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b
+
+
+# -- what a step reports ----------------------------------------------------------------------------------------------
+
+
+def custom(output: Tensor, y: Tensor) -> Tensor:
+    return F.softplus(-output.gather(1, y.unsqueeze(1))).mean()
+
+
+LOSSES = [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1), custom]
+MODELS = {"relu": mlp, "tanh": lambda: mlp(nn.Tanh), "convolutional": convolutional}
+
+
+@given(
+    name=st.sampled_from(list(MODELS)),
+    loss=st.sampled_from(LOSSES),
+    exponent=st.floats(-3, 3),
+    codes=st.sampled_from([altmin.GradientCodes(), altmin.GradientCodes(3), altmin.GradientCodes(2, lr=0.1)]),
+    seed=st.integers(0, 1000),
+)
+def test_the_metrics_are_f_and_its_parts_at_the_codes_the_step_moved_to(name, loss, exponent, codes, seed):
+    model, (x, y), mu = MODELS[name](), batch(seed), 10.0**exponent
+    chain = altmin.split(model)
+    with torch.no_grad():
+        trace = encode(chain, chain.parameters(), x)
+        problems = codes(chain, chain.parameters(), trace, LossAbove(adapt(loss), trace.values[-1], y, mu), mu)
+        encoded = trace.values[:-1]
+        moved = [c + p.above.start.force for c, p in zip(encoded, problems[:-1], strict=True)]
+        f = altmin.objective(chain, moved, x, y, mu, loss)
+        before = loss(clone(model)(x), y)
+        outputs = [b.forward(p, c)[0] for b, p, c in zip(chain, chain.parameters(), [x, *moved], strict=False)]
+    metrics = altmin.AltMin(model, loss, codes, penalty=altmin.Penalty(mu, maximum=None)).step(x, y)
+    torch.testing.assert_close(metrics.loss, before)
+    torch.testing.assert_close(torch.as_tensor(metrics.objective, dtype=F64), f)
+    assert metrics.penalty == mu
+    residuals = [float((c - o).square().mean().sqrt()) for c, o in zip(moved, outputs, strict=False)]
+    movements = [float((c - e).square().mean().sqrt()) for c, e in zip(moved, encoded, strict=True)]
+    assert list(metrics.residuals) == pytest.approx(residuals, rel=1e-6, abs=1e-12)
+    assert list(metrics.movements) == pytest.approx(movements, rel=1e-6, abs=1e-12)
+    if codes.lr == "exact":
+        assert metrics.objective <= metrics.loss * (1 + 1e-12)
+
+
+def test_with_the_line_search_the_codes_gain_something():
+    x, y = batch()
+    metrics = altmin.AltMin(mlp(), penalty=altmin.Penalty(0.1)).step(x, y)
+    assert metrics.objective < 0.99 * metrics.loss
+
+
+# -- the model stays the user's ---------------------------------------------------------------------------------------
+
+
+@EVERY_RULE
+def test_the_model_stays_an_ordinary_module(rule):
+    model, (x, y) = convolutional(), batch()
+    keys, identities = list(model.state_dict()), [id(p) for p in model.parameters()]
+    flags = [p.requires_grad for p in model.parameters()]
+    before = clone(model.state_dict())
+    am = altmin.AltMin(model, weights=RULES[rule]())
+    for _ in range(2):
+        am.step(x, y)
+    assert list(model.state_dict()) == keys
+    assert [id(p) for p in model.parameters()] == identities
+    assert [p.requires_grad for p in model.parameters()] == flags
+    assert all(p.grad_fn is None and p.is_leaf for p in model.parameters())
+    for key, value in model.state_dict().items():
+        assert value.dtype == before[key].dtype
+        if key != "1.bias":  # before a batch norm a bias has no gradient
+            assert not torch.equal(value, before[key]), f"{key} has not learned"
+    model.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    assert all(p.grad is not None for p in model.parameters()), "backprop still works on it"
+
+
+def test_a_step_works_under_no_grad_and_leaves_no_graph():
+    model, (x, y) = mlp(), batch()
+    with torch.no_grad():
+        metrics = altmin.AltMin(model).step(x, y)
+    assert not metrics.loss.requires_grad
+    metrics = altmin.AltMin(model).step(x, y)
+    assert not metrics.loss.requires_grad
+    assert not torch.as_tensor(metrics.objective).requires_grad
+
+
+def test_the_input_and_the_targets_are_left_alone():
+    for model in (mlp(), convolutional()):
+        x, y = batch()
+        kept = x.clone(), y.clone()
+        altmin.AltMin(model).step(x, y)
+        assert torch.equal(x, kept[0])
+        assert torch.equal(y, kept[1])
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.3, None])
+def test_running_statistics_after_steps_are_those_pytorch_keeps(momentum):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=momentum), nn.ReLU(), nn.Linear(5, 3)).double()
+    twin = clone(model)
+    am = altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.1))
+    for i in range(3):
+        x, y = batch(i)
+        with torch.no_grad():
+            for p, q in zip(twin.parameters(), model.parameters(), strict=True):
+                p.copy_(q)
+            twin(x)
+        am.step(x, y)
+        assert float((model[1].running_mean - 0).norm()) > 0
+        for key in ("running_mean", "running_var", "num_batches_tracked"):
+            torch.testing.assert_close(getattr(model[1], key), getattr(twin[1], key))
+
+
+def test_in_evaluation_mode_batch_norm_trains_on_fixed_statistics():
+    model, (x, y) = convolutional(), batch()
+    altmin.AltMin(model).step(x, y)
+    model.eval()
+    before = clone(model.state_dict())
+    altmin.AltMin(model).step(x[:1], y[:1])
+    for key, value in model.state_dict().items():
+        moving = "running" in key or "num_batches" in key
+        assert torch.equal(value, before[key]) == moving
+
+
+def test_dropout_trains_and_two_equal_seeds_draw_equal_masks():
+    def train(seed: int) -> list[Tensor]:
+        model = mlp()
+        model.insert(2, nn.Dropout(0.5))
+        am = altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.1))
+        torch.manual_seed(seed)
+        for i in range(3):
+            am.step(*batch(i))
+        return [p.detach().clone() for p in model.parameters()]
+
+    assert equal(train(1), train(1))
+    assert not equal(train(1), train(2))
+
+
+# -- resuming ---------------------------------------------------------------------------------------------------------
+
+
+@EVERY_RULE
+@pytest.mark.parametrize("model", [mlp, convolutional], ids=["mlp", "convolutional"])
+def test_a_resumed_run_is_bit_by_bit_the_uninterrupted_one(rule, model):
+    def schedule() -> altmin.Penalty:
+        return altmin.Penalty(0.5, increment=0.1, growth=1.5, maximum=3.0)
+
+    whole = model()
+    am = altmin.AltMin(whole, weights=RULES[rule](), penalty=schedule())
+    for i in range(3):
+        am.step(*batch(i))
+    am.end_epoch()
+    saved = clone((whole.state_dict(), am.state_dict()))
+    other = model(seed=9)
+    other.load_state_dict(saved[0])
+    resumed = altmin.AltMin(other, weights=RULES[rule](), penalty=schedule())
+    resumed.load_state_dict(saved[1])
+    for i in range(3, 6):
+        first, second = am.step(*batch(i)), resumed.step(*batch(i))
+        assert torch.equal(first.loss, second.loss)
+        assert first.penalty == second.penalty
+    assert equal(whole.state_dict(), other.state_dict())
+    assert equal(am.state_dict(), resumed.state_dict())
+    fresh = altmin.AltMin(model(), weights=RULES[rule](), penalty=schedule())
+    assert not equal(am.state_dict(), fresh.state_dict())
+
+
+def test_a_state_that_is_not_altmins_is_refused():
+    with pytest.raises(ValueError, match="not the state of an AltMin: it lacks penalty"):
+        altmin.AltMin(mlp()).load_state_dict({"weights": {}})
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda: altmin.LocalSGD(lr=0.1),
+        lambda: altmin.LocalAdam(lr=0.02, eps=1e-3),  # with less, Adam makes rounding errors as large as gradients
+        lambda: altmin.CoActivationMemory(rest=altmin.LocalSGD(lr=0.1)),
+        lambda: altmin.CoActivationMemory(sweeps=1, rest=altmin.LocalSGD(lr=0.1)),
+    ],
+    ids=["sgd", "adam", "memory", "memory by sweeps"],
+)
+@pytest.mark.parametrize("make", [mlp, convolutional], ids=["mlp", "convolutional"])
+def test_a_step_in_float32_is_close_to_one_in_float64(rule, make):
+    start, double = make(), make()
+    single = make().float()
+    x, y = batch(n=40)
+    a = altmin.AltMin(double, weights=rule()).step(x, y)
+    b = altmin.AltMin(single, weights=rule()).step(x.float(), y)
+    assert float(a.loss) == pytest.approx(float(b.loss), rel=1e-5)
+    assert float(a.objective) == pytest.approx(float(b.objective), rel=1e-5)
+    compared = 0
+    for before, p, q in zip(start.parameters(), double.parameters(), single.parameters(), strict=True):
+        change = (p - before).norm()
+        if change > 1e-6:
+            compared += 1
+            assert (q.double() - before - (p - before)).norm() < 1e-3 * change + 1e-6
+    assert compared >= 6
+
+
+@pytest.mark.cuda
+@EVERY_RULE
+def test_a_step_on_cuda_is_one_on_the_cpu(rule):
+    for make in (mlp, convolutional):
+        here, there = make(), make().cuda()
+        a = altmin.AltMin(here, weights=RULES[rule]())
+        b = altmin.AltMin(there, weights=RULES[rule]())
+        for i in range(3):
+            x, y = batch(i)
+            first, second = a.step(x, y), b.step(x.cuda(), y.cuda())
+            torch.testing.assert_close(first.loss, second.loss.cpu(), rtol=1e-8, atol=1e-8)
+        for p, q in zip(here.parameters(), there.parameters(), strict=True):
+            torch.testing.assert_close(p, q.cpu(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.cuda
+def test_an_input_on_another_device_than_the_model_is_refused():
+    x, y = batch()
+    with pytest.raises(ValueError, match="cuda"):
+        altmin.AltMin(mlp()).step(x.cuda(), y.cuda())
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+def moons(n: int = 400, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Two interleaved half circles with noise."""
+    generator = torch.Generator().manual_seed(seed)
+    angle = math.pi * torch.rand(n, generator=generator)
+    y = torch.randint(2, (n,), generator=generator)
+    upper = torch.stack([angle.cos(), angle.sin()], 1)
+    lower = torch.stack([1 - angle.cos(), 0.5 - angle.sin()], 1)
+    x = torch.where(y.unsqueeze(1) == 0, upper, lower) + 0.1 * torch.randn(n, 2, generator=generator)
+    return (x - x.mean(0)) / x.std(0), y
+
+
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    model.eval()
+    with torch.no_grad():
+        return float((model(x).argmax(1) == y).double().mean())
+
+
+def backprop_accuracy() -> float:
+    """What Adam by backprop reaches on the moons with as many steps."""
+    model, (x, y) = moon_model(), moons()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(30):
+        for xs, ys in zip(x.split(50), y.split(50), strict=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(xs), ys).backward()
+            optimizer.step()
+    return accuracy(model, *moons(seed=1))
+
+
+def moon_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return altmin.models.mlp(2, (32, 32), 2)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        lambda: altmin.LocalAdam(lr=0.01),
+        lambda: altmin.LocalSGD(lr=0.2, momentum=0.9),
+        lambda: altmin.CoActivationMemory(rest=altmin.LocalAdam(lr=0.01)),
+    ],
+    ids=["adam", "sgd", "memory"],
+)
+def test_two_moons_are_told_apart_as_well_as_by_backprop(weights):
+    model, (x, y) = moon_model(), moons()
+    am = altmin.AltMin(model, weights=weights())
+    for _ in range(30):
+        for xs, ys in zip(x.split(50), y.split(50), strict=True):
+            am.step(xs, ys)
+        am.end_epoch()
+    reached, wanted = accuracy(model, *moons(seed=1)), backprop_accuracy()
+    assert wanted > 0.97
+    assert reached >= wanted - 0.015
+
+
+def test_a_regression_is_learned():
+    torch.manual_seed(0)
+    x = torch.rand(200, 1) * 4 - 2
+    y = torch.sin(2 * x)
+    model = altmin.models.mlp(1, (32, 32), 1, nn.Tanh)
+    am = altmin.AltMin(model, nn.MSELoss(), weights=altmin.LocalAdam(lr=0.01))
+    for _ in range(40):
+        for xs, ys in zip(x.split(25), y.split(25), strict=True):
+            am.step(xs, ys)
+    assert F.mse_loss(model(x), y) < 0.02 * y.var()
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def nan_input() -> tuple[Tensor, Tensor]:
+    x, y = batch()
+    x[3, 2] = float("nan")
+    return x, y
+
+
+def infinite_input() -> tuple[Tensor, Tensor]:
+    x, y = batch()
+    x[0, 0] = float("inf")
+    return x, y
+
+
+def labels(change) -> tuple[Tensor, Tensor]:
+    x, y = batch()
+    return x, change(y)
+
+
+BAD = {
+    "too many features": (lambda: (torch.randn(5, 7, dtype=F64), torch.zeros(5, dtype=torch.int64)), "shape|7"),
+    "float32 into float64": (lambda: batch(dtype=torch.float32), r"model is torch.float64.*input torch.float32"),
+    "integer input": (lambda: labels(lambda y: y)[::-1], "model is torch.float64"),
+    "another device": (lambda: tuple(t.to("meta") for t in batch()), "on cpu, the input.*on meta"),
+    "targets on another device": (lambda: labels(lambda y: y.to("meta")), "input is on cpu, the targets on meta"),
+    "label too high": (lambda: labels(lambda y: y + 3), "label 5 is out of range: the model has 3 outputs"),
+    "label below zero": (lambda: labels(lambda y: y - 1), "label -1 is out of range.*from 0 to 2"),
+    "label dtype": (lambda: labels(lambda y: y.int()), "one int64 label per sample.*int32"),
+    "labels as floats": (lambda: labels(lambda y: y.double()), "one int64 label per sample.*float64"),
+    "labels as a column": (lambda: labels(lambda y: y.unsqueeze(1)), r"one int64 label per sample.*\(10, 1\)"),
+    "NaN": (nan_input, "input holds NaN or infinite"),
+    "infinity": (infinite_input, "input holds NaN or infinite"),
+    "empty": (lambda: (torch.zeros(0, 4, dtype=F64), torch.zeros(0, dtype=torch.int64)), r"at least one sample.*\(0, 4\)"),
+    "one vector": (lambda: (torch.zeros(4, dtype=F64), torch.zeros(4, dtype=torch.int64)), r"mini-batch.*\(4,\)"),
+    "lengths": (lambda: labels(lambda y: y[:7]), "as many targets as samples.*10 samples"),
+    "one number as target": (lambda: labels(lambda y: y[0]), "as many targets as samples"),
+}
+
+
+def unchanged_by(am: altmin.AltMin, x, y, words: str, error=(ValueError, TypeError, RuntimeError)) -> None:
+    x_good, y_good = batch()
+    before = clone((am.model.state_dict(), am.state_dict(), am.penalty.value))
+    with pytest.raises(error, match=words):
+        am.step(x, y)
+    assert equal((am.model.state_dict(), am.state_dict(), am.penalty.value), before)
+
+
+@pytest.mark.parametrize("case", BAD)
+@EVERY_RULE
+def test_bad_input_gets_a_clear_error_and_changes_nothing(case, rule):
+    make, words = BAD[case]
+    for model in (mlp(), convolutional()):
+        am = altmin.AltMin(model, weights=RULES[rule]())
+        am.step(*batch())
+        unchanged_by(am, *make(), words)
+
+
+@EVERY_RULE
+def test_after_bad_input_training_goes_on_as_if_nothing_had_happened(rule):
+    spared, tried = convolutional(), convolutional()
+    first, second = (altmin.AltMin(m, weights=RULES[rule]()) for m in (spared, tried))
+    for i in range(3):
+        first.step(*batch(i))
+        with pytest.raises(ValueError):
+            second.step(*nan_input())
+        second.step(*batch(i))
+    assert equal(spared.state_dict(), tried.state_dict())
+
+
+def test_arrays_and_lists_are_refused_with_the_remedy():
+    with pytest.raises(TypeError, match=r"step takes tensors, given list and list; use torch.as_tensor"):
+        altmin.AltMin(mlp()).step([[0.0] * 4], [1])
+
+
+def test_one_sample_is_too_few_for_batch_norm():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
+    am = altmin.AltMin(model)
+    am.step(*batch())
+    unchanged_by(am, *batch(n=1), "batch norm in training needs more than one value per channel", ValueError)
+
+
+def test_targets_of_another_shape_are_no_match_for_the_squared_error():
+    am = altmin.AltMin(mlp(), nn.MSELoss())
+    x, _ = batch()
+    am.step(x, torch.randn(10, 3, dtype=F64))
+    unchanged_by(am, x, torch.randn(10, 1, dtype=F64), r"like with like.*\(10, 3\).*\(10, 1\)", ValueError)
+    unchanged_by(am, x, torch.randn(10, 3), "like with like.*float64.*float32", ValueError)
+
+
+def test_a_loss_must_be_a_scalar():
+    am = altmin.AltMin(mlp(), nn.CrossEntropyLoss(reduction="none"))
+    unchanged_by(am, *batch(), "the loss must return a scalar tensor", ValueError)
+
+
+def test_weights_that_have_left_the_finite_numbers_are_reported_with_their_block():
+    model = mlp()
+    am = altmin.AltMin(model)
+    with torch.no_grad():
+        model[2].weight[0, 0] = float("nan")
+    with pytest.raises(altmin.Diverged, match=r"training diverged: block 1 \(ReLU, Linear\) is not finite"):
+        am.step(*batch())
+
+
+def test_a_model_that_is_no_chain_is_refused_at_once():
+    with pytest.raises(TypeError, match="Linear is not a chain"):
+        altmin.AltMin(nn.Linear(4, 3))
+
+
+class WithBatchNorm(nn.Module):
+    """A residual block as people write it: altmin does not know it, and it keeps running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.relu(self.norm(self.layer(x)))
+
+
+def test_an_unknown_module_with_running_statistics_keeps_them_as_pytorch_does_or_is_refused_at_once():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), WithBatchNorm(), nn.Linear(6, 3)).double()
+    twin, (x, y) = clone(model), batch()
+    twin(x)
+    try:
+        am = altmin.AltMin(model)
+    except (TypeError, ValueError) as refused:
+        assert "WithBatchNorm" in str(refused)
+        return
+    am.step(x, y)
+    torch.testing.assert_close(model[2].norm.running_mean, twin[2].norm.running_mean)
+    torch.testing.assert_close(model[2].norm.num_batches_tracked, twin[2].norm.num_batches_tracked)
+
+
+def test_nets_with_in_place_activations_train_as_their_ordinary_twins():
+    for kind in (nn.ReLU, nn.ELU, nn.SiLU, nn.LeakyReLU):
+        first, second = mlp(kind), mlp(lambda kind=kind: kind(inplace=True))
+        for model in (first, second):
+            am = altmin.AltMin(model)
+            for i in range(3):
+                am.step(*batch(i))
+        for p, q in zip(first.parameters(), second.parameters(), strict=True):
+            torch.testing.assert_close(p, q)
