@@ -185,8 +185,7 @@ def split(model: nn.Module) -> Chain:
     cuts = [
         i + 1
         for i, m in enumerate(maps)
-        if (_ends_a_block(m)
-        and not (i + 1 < len(maps) and isinstance(maps[i + 1], Normalisation)))
+        if (_ends_a_block(m) and not (i + 1 < len(maps) and isinstance(maps[i + 1], Normalisation)))
         or (isinstance(m, Normalisation) and i and _ends_a_block(maps[i - 1]))
     ]
     if not cuts:

@@ -34,6 +34,8 @@ class Move(NamedTuple):
 class LossAbove:
     """The term above the last code: the loss, as a function of the output's move."""
 
+    scale = 1.0
+
     def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: float):
         self.loss, self.weight = loss, 2 * mu
         self.y = loss.prepare(output, y)
@@ -68,8 +70,10 @@ class FitAbove:
 
     weight = 1.0
 
-    def __init__(self, t: Tensor):
+    def __init__(self, t: Tensor, scale: Tensor | float = 1.0):
         self.start = self._at(t)
+        self.scale = scale
+        """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
 
     def _at(self, r: Tensor) -> Evaluation:
         return Evaluation(r, dot(r, r) / 2, r, None)
@@ -81,8 +85,9 @@ class FitAbove:
     def glide(self, block: Block, p: Params, state: State) -> Move:
         """The exact line search, with one product: try a step that is certainly long enough, take the best share of it.
 
-        The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2), at most 1. As |g|^2 = <t, Jg> <= |t| |Jg|, it is also
-        at most |t|^2 / |g|^2. Along the trial the objective is a parabola, so its lowest point cannot lie above its start.
+        The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2), at most 1. As |g|^2 = <t, Jg> <= |t| |Jg|, it is
+        also at most |t|^2 / |g|^2. Along the trial the objective is a parabola, whose lowest point is never above its
+        start.
         """
         t = self.start.force
         u = block.gate(state, block.core.pull(p, state.core, t))

@@ -67,8 +67,9 @@ class CoActivationMemory:
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. sweeps: passes of block-coordinate
     descent per mini-batch (the paper's AM-mem), or None for the exact solve, which `damping` holds near the present
-    weights. gain: how many times its residual a code asks for; 1 is the paper's. With a long memory the newest codes
-    weigh little, and a gain gives them back their say: it is the rule's learning rate. prior: memories to start from, by block (continual learning); `memories` holds the present ones.
+    weights. gain: how many times its residual a code asks for; 1 is the paper's. Where the newest codes weigh little
+    against those remembered, a gain gives them their say: it is the rule's learning rate. prior: memories to start
+    from, by block (continual learning); `memories` holds the present ones.
     """
 
     def __init__(
@@ -147,16 +148,19 @@ class CoActivationMemory:
         p[0].copy_(W[:, : p[0][0].numel()].view_as(p[0]))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"memories": {l: m._asdict() for l, m in self.memories.items()}, "rest": self.rest.state_dict()}
+        memories, gathered = ({l: m._asdict() for l, m in ms.items()} for ms in (self.memories, self.gathered))
+        return {"memories": memories, "gathered": gathered, "rest": self.rest.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.memories = {int(l): Memory(**m) for l, m in state["memories"].items()}
+        self.memories, self.gathered = (
+            {int(l): Memory(**m) for l, m in state[name].items()} for name in ("memories", "gathered")
+        )
         self.rest.load_state_dict(state["rest"])
 
 
 def recall(block: Block, p: Params, problem: Local, gain: float = 1.0) -> Memory:
     """A and B of one mini-batch. As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed."""
-    a, r = _columns(block, problem.core[0], problem.at.force)
+    a, r = _columns(block, problem.core[0], problem.at.force / problem.above.scale)
     if len(p) > 1:
         a = F.pad(a, (0, 1), value=1.0)
     A = a.mT @ a

@@ -134,17 +134,21 @@ class AltMin:
         trace = encode(self.chain, self.theta, x)
         top = LossAbove(self.loss, trace.values[-1], y, mu)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
-        sums = [p.at.values.sum() for p in problems] + [p.above.start.values.sum() for p in problems] + [x.sum()]
-        *totals, finite = torch.stack(sums).tolist()  # the step's one wait for the device
-        after, before = totals[: len(problems)], totals[len(problems) :]
-        objective = (after[-1] + 2 * mu * sum(after[:-1])) / len(x)
-        if not math.isfinite(objective + 0 * finite):
+        after, before = [p.at.values.sum() for p in problems], [p.above.start.values.sum() for p in problems]
+        *totals, finite = torch.stack([*after, *before, x.sum()]).tolist()  # the step's one wait for the device
+        metrics = self._metrics(before[-1] / len(x), problems, totals)
+        if not math.isfinite(metrics.objective + 0 * finite):
             raise self._not_finite(x, trace, problems)
         for block, state in zip(self.chain, trace.states, strict=True):
             block.commit(state)
-        sizes = [p.at.force.numel() for p in problems[:-1]]
-        rms = [[(2 * v / n) ** 0.5 for v, n in zip(values, sizes, strict=False)] for values in (after, before)]
-        return problems, after, Metrics(sums[-2] / len(x), mu, objective, *rms)
+        return problems, totals[: len(problems)], metrics
+
+    def _metrics(self, loss: Tensor, problems: Sequence[Local], totals: Sequence[float]) -> Metrics:
+        mu, hidden, samples = self.penalty.value, problems[:-1], len(problems[-1].at.force)
+        squares = [[2 * v / float(p.above.scale) ** 2 for p, v in zip(hidden, totals[i:])] for i in (0, len(problems))]
+        objective = (totals[len(hidden)] + mu * sum(squares[0])) / samples
+        rms = [[(v / p.at.force.numel()) ** 0.5 for p, v in zip(hidden, values, strict=True)] for values in squares]
+        return Metrics(loss, mu, objective, *rms)
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         first = self.theta[0][0]

@@ -18,15 +18,16 @@ OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
 
 class Gathered(NamedTuple):
-    """Of one block, summed over samples: J^T force for each parameter, the term's values, and how many samples."""
+    """Of one block, summed over samples: J^T force for each parameter, and the term's values; and the samples' number."""
 
     grads: list[Tensor]
-    value: Tensor | float
+    value: float
     samples: int
+    size: int | None
 
     def __add__(self, other: "Gathered") -> "Gathered":  # type: ignore[override]
         grads = [a + b for a, b in zip(self.grads, other.grads, strict=True)]
-        return Gathered(grads, self.value + other.value, self.samples + other.samples)
+        return Gathered(grads, self.value + other.value, self.samples + other.samples, self.size)
 
 
 class LocalOptimizer:
@@ -71,30 +72,32 @@ class LocalOptimizer:
         for left in reversed(range(self.steps)):
             old = {l: [p.clone() for p in self.theta[l]] for l in self.blocks} if left else {}
             for l in self.blocks:
-                samples = len(problems[l].at.force)
-                scale = self._scale(problems[l].size, totals[l], samples, mu)
-                self._set_grads(l, self._grads(l, problems[l].core, problems[l].at.force * scale))
+                at, magnified = problems[l].at, problems[l].above.scale
+                scale = self._scale(problems[l].size, totals[l], len(at.force), mu) / (
+                    1 if self.normalise else magnified
+                )
+                self._set_grads(l, self._grads(l, problems[l].core, at.force * scale))
             self._step()
             if left:
                 problems = list(problems)
                 for l, p in old.items():
-                    problems[l] = problems[l].after(
-                        _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
-                    )
+                    change = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
+                    problems[l] = problems[l].after(change * problems[l].above.scale)
                 totals = [float(p.at.values.sum()) for p in problems]
 
     def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
         for l in self.blocks:
+            true = 1 / problems[l].above.scale
+            force = problems[l].at.force * true
             part = Gathered(
-                self._grads(l, problems[l].core, problems[l].at.force), totals[l], len(problems[l].at.force)
+                self._grads(l, problems[l].core, force), totals[l] * float(true) ** 2, len(force), problems[l].size
             )
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
-        self._sizes = [p.size for p in problems]
 
     def apply(self, mu: float) -> None:
-        for l, (grads, value, samples) in self.gathered.items():
-            scale = self._scale(self._sizes[l], float(value), samples, mu)
+        for l, (grads, value, samples, size) in self.gathered.items():
+            scale = self._scale(size, value, samples, mu)
             self._set_grads(l, [g * scale for g in grads])
         self._step()
         self.gathered = {}
@@ -125,20 +128,22 @@ class LocalOptimizer:
                         p.copy_(p.sign() * (p.abs() - group["lr"] * self.l1).clamp_min(0))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict()}
+        gathered = {l: g._asdict() for l, g in self.gathered.items()}
+        return {"optimizer": self.optimizer.state_dict(), "gathered": gathered}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
+        self.gathered = {int(l): Gathered(**g) for l, g in state["gathered"].items()}
 
 
 class FusedAdam(torch.optim.AdamW):
-    """torch's AdamW with its own fused kernel, called straight: for small nets its bookkeeping costs more than the kernel.
+    """torch's AdamW and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
 
     State, options and schedulers are AdamW's own.
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             states = [self.state[p] or self._begin(p) for p in params]

@@ -1,8 +1,19 @@
-"""Settings of all tests: one thread, reproducible property tests, CUDA tests skipped where there is no CUDA."""
+"""Settings of all tests: one thread, reproducible property tests, CUDA tests skipped where there is no CUDA.
+
+And the one place where tests look into the local problems that the code update leaves.
+"""
+
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from torch import Tensor, nn
+
+import altmin
+from altmin.codes import Local, encode
+from altmin.linesearch import LossAbove
+from altmin.objective import adapt
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.
 torch.set_num_threads(1)
@@ -19,3 +30,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("cuda"):
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+
+def update_codes(
+    model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None
+) -> tuple[list[Tensor], list[Tensor], list[Local]]:
+    """The encoded codes and the output, the moved codes, and every block's local problem, from the package."""
+    chain = altmin.split(model)
+    with torch.no_grad():
+        theta = chain.parameters()
+        trace = encode(chain, theta, x)
+        top = LossAbove(adapt(loss or nn.CrossEntropyLoss()), trace.values[-1], y, mu)
+        problems = codes(chain, theta, trace, top, mu)
+    # An offset is kept magnified by `scale`.
+    offsets = [p.above.start.force / p.above.scale for p in problems[:-1]]
+    return trace.values, [c + d for c, d in zip(trace.values, offsets, strict=False)], problems
+
+
+def residual(problem: Local) -> Tensor:
+    """c - W a of a hidden block; minus the gradient of the summed loss of the output block."""
+    return problem.at.force / problem.above.scale
+
+
+def term(problem: Local) -> Tensor:
+    """Half the squared residual of each sample; its loss for the output block."""
+    return problem.at.values / problem.above.scale**2

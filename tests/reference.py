@@ -156,7 +156,7 @@ class Codes:
         return c
 
     def _stopped_at_kinks(self, net, l, c, g, alpha, above, whole, last) -> Vector | None:
-        """One step of a net of rectified units: none crosses zero, where it would pay for its move and change nothing."""
+        """One step of rectified units: none crosses zero, where it would pay for its move and change nothing."""
 
         def clip(e: Vector) -> Vector:
             return torch.maximum(e, -c.clamp_min(0)) if net.relu[l + 1] else e

@@ -185,7 +185,7 @@ def test_a_blocks_calculus_is_autograds(name, training):
 @EVERY_CHAIN
 def test_only_batch_norm_in_training_couples_samples(name):
     for training in (True, False):
-        model, x = build(name, training)
+        model, _ = build(name, training)
         for block in altmin.split(model):
             norms = any(isinstance(m.module, nn.BatchNorm1d | nn.BatchNorm2d) for m in block.maps)
             assert block.couples == (training and norms)

@@ -318,7 +318,12 @@ def test_a_tiny_move_keeps_its_digits_in_float32(make, shape, size, training):
 @MODES
 @pytest.mark.parametrize(
     "kind, shape",
-    [(nn.Dropout, (40, 50)), (nn.Dropout1d, (40, 50, 3)), (nn.Dropout2d, (40, 50, 2, 2)), (nn.Dropout3d, (40, 50, 1, 2, 2))],
+    [
+        (nn.Dropout, (40, 50)),
+        (nn.Dropout1d, (40, 50, 3)),
+        (nn.Dropout2d, (40, 50, 2, 2)),
+        (nn.Dropout3d, (40, 50, 1, 2, 2)),
+    ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_dropout_keeps_one_mask_for_the_whole_step(kind, shape, training):
@@ -366,7 +371,9 @@ def test_a_batch_norm_in_evaluation_commits_nothing():
     assert torch.equal(module.running_mean, torch.zeros(3))
 
 
-@pytest.mark.parametrize("module", [nn.RReLU(), nn.AlphaDropout(), nn.FeatureAlphaDropout()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "module", [nn.RReLU(), nn.AlphaDropout(), nn.FeatureAlphaDropout()], ids=lambda m: type(m).__name__
+)
 def test_a_module_that_draws_anew_at_each_call_is_refused(module):
     with pytest.raises(TypeError, match=f"{type(module).__name__} draws new numbers.*nn.Dropout"):
         map_of(module)

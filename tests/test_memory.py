@@ -5,16 +5,14 @@ import copy
 import pytest
 import reference
 import torch
+from conftest import update_codes
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.codes import encode
-from altmin.linesearch import LossAbove
 from altmin.memory import recall, solve, sweep
-from altmin.objective import adapt
 
 F64 = torch.float64
 MU = 0.5
@@ -45,14 +43,9 @@ def trainer(model, **options) -> altmin.AltMin:
     return altmin.AltMin(model, weights=altmin.CoActivationMemory(rest=rest, **options), penalty=constant())
 
 
-def moved_codes(model, x, y, mu: float = MU) -> list[Tensor]:
+def moved_codes(model, x, y) -> list[Tensor]:
     """x and the codes that the package moves to, for the model's present weights."""
-    chain = altmin.split(model)
-    with torch.no_grad():
-        trace = encode(chain, chain.parameters(), x)
-        top = LossAbove(adapt(nn.CrossEntropyLoss()), trace.values[-1], y, mu)
-        problems = altmin.GradientCodes()(chain, chain.parameters(), trace, top, mu)
-    return [x, *(c + p.above.start.force for c, p in zip(trace.values[:-1], problems[:-1], strict=True))]
+    return [x, *update_codes(model, altmin.GradientCodes(), x, y, MU)[1]]
 
 
 def pairs(model, codes: list[Tensor], l: int) -> list[tuple[Tensor, Tensor]]:
@@ -144,20 +137,17 @@ def test_a_convolutions_memory_is_the_sum_over_its_patches(kernel, stride, paddi
     close(am.weights.memories[0].B, B)
 
 
-def test_recalling_leaves_no_trace_of_how_the_codes_are_kept():
-    """B holds codes, not residuals: with codes equal to W a it is W A."""
+def test_memory_holds_codes_and_not_residuals():
+    """With codes that do not move, B is W A."""
     model = mlp()
     x, y = batch(0)
-    chain = altmin.split(model)
+    encoded, _, problems = update_codes(model, altmin.GradientCodes(), x, y, 1e12)  # so dear that no code moves
+    block = altmin.split(model).blocks[1]
     with torch.no_grad():
-        theta = chain.parameters()
-        trace = encode(chain, theta, x)
-        top = LossAbove(adapt(nn.CrossEntropyLoss()), trace.values[-1], y, 1e12)  # so dear that no code moves
-        problems = altmin.GradientCodes()(chain, theta, trace, top, 1e12)
-        memory = recall(chain.blocks[1], theta[1], problems[1])
-    a = F.pad(torch.relu(trace.values[0]), (0, 1), value=1.0)
+        memory = recall(block, block.parameters(), problems[1])
+    a = F.pad(torch.relu(encoded[0]), (0, 1), value=1.0)
     close(memory.A, a.T @ a, 1e-9)
-    close(memory.B, trace.values[1].T @ a, 1e-9)
+    close(memory.B, encoded[1].T @ a, 1e-9)
 
 
 # -- fitting ----------------------------------------------------------------------------------------------------------
@@ -270,7 +260,11 @@ def test_of_all_solutions_of_a_singular_problem_the_nearest_is_taken(samples, dt
 
 
 @pytest.mark.parametrize("n", [3, 40])
-@pytest.mark.parametrize("options", [{"forget": 0.0, "damping": 0.0}, {"forget": 0.0}, {"forget": 0.0, "sweeps": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"forget": 0.0, "damping": 0.0}, {"forget": 0.0}, {"forget": 0.0, "sweeps": 1}],
+    ids=["solve", "damped", "sweep"],
+)
 def test_fitting_the_hidden_weights_never_raises_f(options, n):
     for seed in range(6):
         model = mlp(seed=seed)
@@ -365,7 +359,7 @@ def test_blocks_that_memory_cannot_serve_are_left_to_the_rest():
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="forget must lie between 0 and 1, given 1.5"):
+    with pytest.raises(ValueError, match=r"forget must lie between 0 and 1, given 1\.5"):
         altmin.CoActivationMemory(forget=1.5)
     with pytest.raises(ValueError, match="damping must be at least 0, given -1"):
         altmin.CoActivationMemory(damping=-1)

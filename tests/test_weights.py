@@ -5,12 +5,10 @@ import copy
 import pytest
 import reference
 import torch
+from conftest import update_codes
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes import encode
-from altmin.linesearch import LossAbove
-from altmin.objective import adapt
 
 F64 = torch.float64
 MU = 0.3
@@ -105,12 +103,7 @@ def test_gradients_through_convolution_and_batch_norm_are_those_of_f():
 
 
 def moved_codes(model, x, y) -> list[Tensor]:
-    chain = altmin.split(model)
-    with torch.no_grad():
-        trace = encode(chain, chain.parameters(), x)
-        top = LossAbove(adapt(nn.CrossEntropyLoss()), trace.values[-1], y, MU)
-        problems = altmin.GradientCodes(lr=0.4)(chain, chain.parameters(), trace, top, MU)
-    return [c + p.above.start.force for c, p in zip(trace.values[:-1], problems[:-1], strict=True)]
+    return update_codes(model, altmin.GradientCodes(lr=0.4), x, y, MU)[1]
 
 
 def test_a_hidden_block_whose_code_does_not_move_gets_no_gradient_and_no_nan():
@@ -284,7 +277,7 @@ def test_applying_without_having_gathered_says_so():
 def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="learning rate must be at least 0, given -1"):
         altmin.LocalAdam(lr=-1)
-    with pytest.raises(ValueError, match="learning rate must be at least 0, given -0.5"):
+    with pytest.raises(ValueError, match=r"learning rate must be at least 0, given -0\.5"):
         altmin.LocalSGD(lr=[0.1, -0.5])
     with pytest.raises(ValueError, match="at least one step per mini-batch, given steps=0"):
         altmin.LocalSGD(steps=0)
