@@ -25,11 +25,8 @@ class Series:
         self.slices = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
         first = [i for i, m in enumerate(self.maps) if m.names]
         self.first_with_parameters = first[0] if first else len(self.maps)
-
-    @property
-    def affine(self) -> bool:
-        """Whether the output is linear in the parameters."""
-        return len(self.maps) == 1 and isinstance(self.maps[0], Affine)
+        self.affine = len(self.maps) == 1 and isinstance(self.maps[0], Affine)
+        """Whether the output is linear in the input and in the parameters."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, list[Saved]]:
         saved = []
@@ -85,6 +82,14 @@ class Block:
     def __init__(self, prelude: Sequence[Map], core: Sequence[Map]):
         self.prelude, self.core = Series(prelude), Series(core)
         self.maps = (*prelude, *core)
+        self.rectified = any(isinstance(m, ReLU) for m in prelude)
+        self.straight = self.core.affine and all(m.selects for m in prelude)
+        """Whether the block is linear as far as `within` allows: its prelude only selects, its core is affine.
+
+        A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
+        zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
+        and |P^T u| = |u|. So moves can be reckoned there, where there may be fewer entries, and spread out at last.
+        """
 
     def __str__(self) -> str:
         return ", ".join(type(m.module).__name__ for m in self.maps)
@@ -96,16 +101,6 @@ class Block:
     def couples(self) -> bool:
         """Whether samples of a mini-batch influence each other (batch norm in training)."""
         return any(m.couples for m in self.maps)
-
-    @property
-    def straight(self) -> bool:
-        """Whether the block is linear as far as `within` allows: its prelude only selects, its core is affine.
-
-        A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
-        zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
-        and |P^T u| = |u|. So moves can be reckoned there, where there may be fewer entries, and spread out at last.
-        """
-        return self.core.affine and all(m.selects for m in self.prelude.maps)
 
     def forward(self, p: Params, c: Tensor) -> tuple[Tensor, State]:
         x, prelude = self.prelude.forward((), c)
@@ -126,7 +121,7 @@ class Block:
 
     def gate(self, state: State, u: Tensor) -> Tensor:
         """Of a straight block: u at the core's input, without the entries that a rectifier holds at zero."""
-        return threshold(u, state.input) if any(isinstance(m, ReLU) for m in self.prelude.maps) else u
+        return threshold(u, state.input) if self.rectified else u
 
     def within(self, state: State, u: Tensor) -> Tensor:
         """Of a straight block: u, stopped at the kinks, where a unit reaches zero or another one wins its pool.

@@ -54,14 +54,15 @@ def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
     return Trace(values[1:], states)
 
 
-def magnify(d: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor | float]:
+def magnify(above: FitAbove) -> FitAbove:
     """An offset that has shrunk to nothing on its way down, brought back to a size whose square is still a number.
 
     So small, it is in the linear range of every block below: all that follows from it is magnified with it.
     """
-    rms = torch.linalg.vector_norm(d) / d.numel() ** 0.5
-    factor = (1e-6 / rms.clamp_min(torch.finfo(d.dtype).tiny)).clamp_min(1)
-    return d * factor, scale * factor
+    t = above.start.force
+    rms = torch.linalg.vector_norm(t) / t.numel() ** 0.5
+    factor = (1e-6 / rms.clamp_min(torch.finfo(t.dtype).tiny)).clamp_min(1)
+    return FitAbove(t * factor, scale=above.scale * factor)
 
 
 class GradientCodes:
@@ -102,9 +103,8 @@ class GradientCodes:
             state, code = trace.states[l], trace.values[l - 1]
             move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.weight / (2 * mu))
             problems.append(Local(move.core, above, move.after))
-            above = FitAbove(
-                *magnify(move.offset, above.scale) if (len(chain) - l) % 4 == 0 else (move.offset, above.scale)
-            )
+            above = FitAbove(move.offset, move.square, above.scale)
+            above = magnify(above) if (len(chain) - l) % 8 == 0 else above
         problems.append(Local(trace.states[0].core, above, above.start))
         return problems[::-1]
 

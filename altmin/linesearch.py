@@ -24,9 +24,10 @@ HALVINGS = 12
 
 
 class Move(NamedTuple):
-    """A step of a code, the term above after it, and what the core of the block above remembers at its new input."""
+    """An offset d of a code and its square, the term above then, and what the core above remembers at its new input."""
 
     offset: Tensor
+    square: Tensor
     after: Evaluation
     core: list[Saved]
 
@@ -53,10 +54,10 @@ class LossAbove:
         uu = dot(u, u)
         bend = self.start.curvature(block.core.push(p, state.core, u))
         u = block.within(state, _each(uu / (bend + self.weight * uu).clamp_min(_tiny(uu)), u))
-        after = self.shift(self.start, block.core.push(p, state.core, u))
-        if bool((after.values + self.weight / 2 * dot(u, u) > _ceiling(self.start.values)).any()):
+        after, uu = self.shift(self.start, block.core.push(p, state.core, u)), dot(u, u)
+        if bool((after.values + self.weight / 2 * uu > _ceiling(self.start.values)).any()):
             return None
-        return Move(block.spread(state, u), after, [state.input + u])
+        return Move(block.spread(state, u), uu, after, [state.input + u])
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """As `glide`, but a step that raises the objective is halved; without curvature, from the penalty's step on."""
@@ -70,17 +71,16 @@ class FitAbove:
 
     weight = 1.0
 
-    def __init__(self, t: Tensor, scale: Tensor | float = 1.0):
-        self.start = self._at(t)
+    def __init__(self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0):
+        self.square = dot(t, t) if square is None else square
+        self.start = Evaluation(t, self.square / 2, t, None)
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
 
-    def _at(self, r: Tensor) -> Evaluation:
+    def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
+        """The term once the block's output has moved on by a share of dy."""
+        r = torch.addcmul(at.force, _column(share, dy), dy, value=-1) if isinstance(share, Tensor) else at.force - dy
         return Evaluation(r, dot(r, r) / 2, r, None)
-
-    def shift(self, at: Evaluation, dy: Tensor) -> Evaluation:
-        """The term once the block's output has moved on by dy."""
-        return self._at(at.force - dy)
 
     def glide(self, block: Block, p: Params, state: State) -> Move:
         """The exact line search, with one product: try a step that is certainly long enough, take the best share of it.
@@ -91,12 +91,12 @@ class FitAbove:
         """
         t = self.start.force
         u = block.gate(state, block.core.pull(p, state.core, t))
-        bound = (2 * self.start.values / dot(u, u).clamp_min(_tiny(u))).clamp_max(1)
-        u = block.within(state, _each(bound, u))
-        dy = block.core.push(p, state.core, u)
-        share = (dot(t, dy) / (dot(dy, dy) + dot(u, u)).clamp_min(_tiny(u))).clamp(0, 1)
+        u = block.within(state, _each((self.square / dot(u, u).clamp_min(_tiny(u))).clamp_max(1), u))
+        dy, uu = block.core.push(p, state.core, u), dot(u, u)
+        share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(u))).clamp(0, 1)
         u = _each(share, u)
-        return Move(block.spread(state, u), self._at(t - _each(share, dy)), [state.input + u])
+        after = self.shift(self.start, dy, share)
+        return Move(block.spread(state, u), share * share * uu, after, [state.input + u])
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """The best step along v, were the block linear; halved while it raises the objective.
@@ -155,7 +155,8 @@ class Line:
             threshold = _each(alpha * self.l1, torch.ones_like(v))
             e = (base + e).sign() * ((base + e).abs() - threshold).clamp_min(0) - base
         dy, state = self.block.move(self.p, self.state, e)
-        return Move(e if self.d is None else self.d + e, self.above.shift(self.now, dy), state.core)
+        d = e if self.d is None else self.d + e
+        return Move(d, dot(d, d), self.above.shift(self.now, dy), state.core)
 
     def value(self, at: Evaluation, d: Tensor | None) -> Tensor:
         """The objective, per sample or of all together."""
@@ -170,11 +171,15 @@ class Line:
 
 def _ceiling(values: Tensor) -> Tensor:
     """What a value may reach by rounding alone."""
-    return values + torch.finfo(values.dtype).eps * values.abs()
+    return torch.add(values, values.abs(), alpha=torch.finfo(values.dtype).eps)
+
+
+def _column(a: Tensor, like: Tensor) -> Tensor:
+    return a.view(-1, *[1] * (like.ndim - 1))
 
 
 def _each(a: Tensor, u: Tensor) -> Tensor:
-    return a.view(-1, *[1] * (u.ndim - 1)) * u
+    return _column(a, u) * u
 
 
 def _like(values: Tensor, pattern: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ Linear layers, convolutions, normalisations, element-wise activations and poolin
 module goes through `torch.func` on that module alone.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +25,8 @@ Saved = Any
 
 
 class Map:
-    """One module. `couples`: a sample's output depends on the other samples. `selects`: each output is one of the inputs,
-    no input is chosen twice, or zero; see `Block.straight`."""
+    """One module. `couples`: a sample's output depends on the other samples. `selects`: each output is one of the
+    inputs, none chosen twice, or zero; see `Block.straight`."""
 
     selects = False
     couples = False
@@ -237,7 +238,7 @@ class MaxPool(Map):
         return y, (x, winners)
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        x, winners = saved
+        x, winners = saved[:2]
         flat = v.new_zeros(x.shape).flatten(2)
         return flat.scatter_add_(2, winners.flatten(2), v.flatten(2)).view(x.shape)
 
@@ -245,42 +246,55 @@ class MaxPool(Map):
         return self._at(u, saved[1])
 
     def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        x, winners = saved
-        moved = x + u
-        new = self._pool(moved)[1]
-        return self._at(x, new) - self._at(x, winners) + self._at(u, new), (moved, new)
-
-    @property
-    def selects(self) -> bool:  # type: ignore[override]
-        """Only where windows do not overlap, so that no input can win twice."""
-        pairs = [(n, n) if isinstance(n, int) else n for n in self._geometry()[:2]] if self._fixed else []
-        return bool(pairs) and all(k <= s for k, s in zip(*pairs, strict=True)) and self._geometry()[3] in (1, (1, 1))
-
-    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        """The winner's lead over the second in its window."""
-        x, winners = saved
-        others = x.flatten(2).scatter(2, winners.flatten(2), -torch.inf).view(x.shape)
-        lead = self._at(x, winners) - self._pool(others)[0]
-        return lead if below is None else lead.minimum(self._at(below, winners))
+        x, winners = saved[:2]
+        new = self.forward(p, x + u)[1]
+        return self._at(x, new[1]) - self._at(x, winners) + self._at(u, new[1]), new
 
     def _pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
         m = self.module
-        pool = getattr(F, f"{'max' if self._fixed else 'adaptive_max'}_pool{type(m).__name__[-2]}d")
-        if not self._fixed:
+        pool = getattr(
+            F, type(m).__name__.replace("AdaptiveMaxPool", "adaptive_max_pool").replace("MaxPool", "max_pool")
+        )
+        if hasattr(m, "output_size"):
             return pool(x, m.output_size, return_indices=True)
-        return pool(x, *self._geometry(), ceil_mode=m.ceil_mode, return_indices=True)
-
-    def _geometry(self) -> tuple[Any, ...]:
-        m = self.module
-        return m.kernel_size, m.stride, m.padding, m.dilation
-
-    @property
-    def _fixed(self) -> bool:
-        return type(self.module).__name__.startswith("MaxPool")
+        return pool(x, m.kernel_size, m.stride, m.padding, m.dilation, ceil_mode=m.ceil_mode, return_indices=True)
 
     @staticmethod
     def _at(x: Tensor, places: Tensor) -> Tensor:
         return x.flatten(2).gather(2, places.flatten(2)).view(places.shape)
+
+
+class SeparatePool(MaxPool):
+    """Max-pooling whose windows do not overlap, so that no input wins twice: it selects.
+
+    A tournament over the places of a window finds the winner and its lead over the second in one go.
+    """
+
+    selects = True
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        dims = x.ndim - 2
+        kernel, stride = (
+            ((n,) * dims if isinstance(n, int) else n) for n in (self.module.kernel_size, self.module.stride)
+        )
+        ends = [(n - k) // s * s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
+        places = torch.arange(x[0, 0].numel(), device=x.device).view(x.shape[2:])
+        windows: list[Any] = [
+            tuple(slice(a, a + end, s) for a, end, s in zip(start, ends, stride, strict=True))
+            for start in itertools.product(*map(range, kernel))
+        ]
+        best, winners = x[(..., *windows[0])], places[windows[0]]
+        second = torch.full_like(best, -torch.inf)
+        for window in windows[1:]:
+            rival = x[(..., *window)]
+            winners = torch.where(rival > best, places[window], winners)
+            second = second.maximum(best.minimum(rival))
+            best = best.maximum(rival)
+        return best, (x, winners.expand(best.shape), best - second)
+
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        _, winners, lead = saved
+        return lead if below is None else lead.minimum(self._at(below, winners))
 
 
 class Dropout(Map):
@@ -474,4 +488,13 @@ def map_of(module: nn.Module) -> Map:
     kind = CLOSED_FORMS.get(type(module), AnyModule)
     if kind is Convolution and (module.padding_mode != "zeros" or module.padding == "same"):
         kind = AnyModule
+    if kind is MaxPool and _windows_are_separate(module):
+        kind = SeparatePool
     return kind(module)
+
+
+def _windows_are_separate(m: Any) -> bool:
+    if hasattr(m, "output_size") or m.ceil_mode:
+        return False
+    kernel, stride, padding, dilation = (torch.as_tensor(n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
+    return bool((kernel <= stride).all() and (padding == 0).all() and (dilation == 1).all())

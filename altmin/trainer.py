@@ -134,10 +134,11 @@ class AltMin:
         trace = encode(self.chain, self.theta, x)
         top = LossAbove(self.loss, trace.values[-1], y, mu)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
-        after, before = [p.at.values.sum() for p in problems], [p.above.start.values.sum() for p in problems]
-        *totals, finite = torch.stack([*after, *before, x.sum()]).tolist()  # the step's one wait for the device
-        metrics = self._metrics(before[-1] / len(x), problems, totals)
-        if not math.isfinite(metrics.objective + 0 * finite):
+        values = [p.at.values for p in problems] + [p.above.start.values for p in problems]
+        sums = torch.stack([*_sums(values), trace.values[0].sum()])
+        *totals, first_code = sums.tolist()  # the step's one wait for the device
+        metrics = self._metrics(sums[-2] / len(x), problems, totals)
+        if not math.isfinite(metrics.objective + 0 * first_code):
             raise self._not_finite(x, trace, problems)
         for block, state in zip(self.chain, trace.states, strict=True):
             block.commit(state)
@@ -145,7 +146,10 @@ class AltMin:
 
     def _metrics(self, loss: Tensor, problems: Sequence[Local], totals: Sequence[float]) -> Metrics:
         mu, hidden, samples = self.penalty.value, problems[:-1], len(problems[-1].at.force)
-        squares = [[2 * v / float(p.above.scale) ** 2 for p, v in zip(hidden, totals[i:])] for i in (0, len(problems))]
+        squares = [
+            [2 * v / float(p.above.scale) ** 2 for p, v in zip(hidden, totals[i:], strict=False)]
+            for i in (0, len(problems))
+        ]
         objective = (totals[len(hidden)] + mu * sum(squares[0])) / samples
         rms = [[(v / p.at.force.numel()) ** 0.5 for p, v in zip(hidden, values, strict=True)] for values in squares]
         return Metrics(loss, mu, objective, *rms)
@@ -175,3 +179,9 @@ class AltMin:
             if not bool(value.isfinite().all() and problem.at.values.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
+
+
+def _sums(values: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The sum of each, in one go where they are alike."""
+    alike = all(v.shape == values[0].shape for v in values)
+    return torch.stack(list(values)).sum(1).unbind() if alike else [v.sum() for v in values]

@@ -18,7 +18,7 @@ OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
 
 class Gathered(NamedTuple):
-    """Of one block, summed over samples: J^T force for each parameter, and the term's values; and the samples' number."""
+    """Of one block, summed over samples: J^T force for each parameter, and the term's values."""
 
     grads: list[Tensor]
     value: float
@@ -72,11 +72,9 @@ class LocalOptimizer:
         for left in reversed(range(self.steps)):
             old = {l: [p.clone() for p in self.theta[l]] for l in self.blocks} if left else {}
             for l in self.blocks:
-                at, magnified = problems[l].at, problems[l].above.scale
-                scale = self._scale(problems[l].size, totals[l], len(at.force), mu) / (
-                    1 if self.normalise else magnified
-                )
-                self._set_grads(l, self._grads(l, problems[l].core, at.force * scale))
+                force, magnified = problems[l].at.force, 1 if self.normalise else problems[l].above.scale
+                scale = self._scale(problems[l].size, totals[l], len(force), mu) / magnified
+                self._set_grads(l, self._grads(l, problems[l].core, force, scale))
             self._step()
             if left:
                 problems = list(problems)
@@ -89,10 +87,9 @@ class LocalOptimizer:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
         for l in self.blocks:
             true = 1 / problems[l].above.scale
-            force = problems[l].at.force * true
-            part = Gathered(
-                self._grads(l, problems[l].core, force), totals[l] * float(true) ** 2, len(force), problems[l].size
-            )
+            force = problems[l].at.force
+            grads = self._grads(l, problems[l].core, force, true)
+            part = Gathered(grads, totals[l] * float(true) ** 2, len(force), problems[l].size)
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
     def apply(self, mu: float) -> None:
@@ -102,8 +99,12 @@ class LocalOptimizer:
         self._step()
         self.gathered = {}
 
-    def _grads(self, l: int, core: Sequence[Saved], force: Tensor) -> list[Tensor]:
-        return self.chain.blocks[l].core.grads(self.theta[l], core, force)
+    def _grads(self, l: int, core: Sequence[Saved], force: Tensor, scale: Tensor | float) -> list[Tensor]:
+        """scale times J^T force, the factor put where there is less to multiply."""
+        series, p = self.chain.blocks[l].core, self.theta[l]
+        if sum(q.numel() for q in p) < force.numel():
+            return [g.mul_(scale) for g in series.grads(p, core, force)]
+        return series.grads(p, core, force * scale)
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
         for p, grad in zip(self.theta[l], grads, strict=True):
@@ -120,7 +121,7 @@ class LocalOptimizer:
         return -1 / (samples * rms) if rms else 0.0
 
     def _step(self) -> None:
-        self.optimizer.step()
+        getattr(self.optimizer, "update", self.optimizer.step)()
         if self.l1:
             for group in self.optimizer.param_groups:
                 for p in group["params"]:
@@ -144,6 +145,11 @@ class FusedAdam(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.update()
+
+    def update(self) -> None:
+        """`step` without the hooks that torch wraps around that name; a scheduler is told all the same."""
+        self._opt_called = True
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             states = [self.state[p] or self._begin(p) for p in params]

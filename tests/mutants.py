@@ -44,7 +44,7 @@ MUTANTS = [
     Mutant("maps.py", "torch.where(small, self.slope(x, y) * u, y_moved - y)", "y_moved - y", "maps tiny"),
     Mutant("maps.py", " - xhat * (u * xhat).mean(dims, keepdim=True)", "", "maps"),
     Mutant("maps.py", "(shift * (2 * centred + shift))", "(shift * 2 * centred)", "maps"),
-    Mutant("maps.py", "self._at(x, new) - self._at(x, winners) + self._at(u, new)", "self._at(u, winners)", "maps"),
+    Mutant("maps.py", " - self._at(x, winners) + ", " + ", "maps"),
     Mutant(
         "maps.py",
         "    push = replay = pull",
@@ -60,7 +60,7 @@ MUTANTS = [
     Mutant("blocks.py", "u.maximum(-room)", "u", "codes"),
     # codes
     Mutant("codes.py", "range(len(chain) - 1, 0, -1)", "range(len(chain) - 1, 1, -1)", "codes"),
-    Mutant("codes.py", "FitAbove(move.offset)", "FitAbove(-move.offset)", "codes"),
+    Mutant("codes.py", "return d * factor, scale * factor", "return d * factor, scale", "weights"),
     Mutant("codes.py", "Local(move.core,", "Local(state.core,", "weights"),
     Mutant("codes.py", "line.g + self.momentum * v", "line.g + v", "codes"),
     Mutant("codes.py", "self.l1 * above.weight / (2 * mu)", "self.l1", "codes"),
@@ -72,6 +72,7 @@ MUTANTS = [
     Mutant("linesearch.py", "(_like(bend, gv) + self.weight * vv)", "(self.weight * vv)", "codes"),
     Mutant("linesearch.py", "> ceiling", "> ceiling + 1e30", "codes"),
     Mutant("linesearch.py", "> _ceiling(self.start.values)", "> 1e30 + _ceiling(self.start.values)", "codes"),
+    Mutant("linesearch.py", "self.start = self._at(t)", "self.start = self._at(-t)", "codes"),
     Mutant("linesearch.py", "(dot(dy, dy) + dot(u, u))", "dot(dy, dy)", "codes"),
     Mutant("linesearch.py", "u = _each(share, u)", "u = 1 * u", "codes"),
     Mutant("linesearch.py", "g - above.weight * self.d", "g", "codes"),
@@ -81,8 +82,9 @@ MUTANTS = [
     Mutant("weights.py", "(samples * rms)", "(samples + 0 * rms)", "weights"),
     Mutant("weights.py", "for l in self.blocks:\n", "for l in self.blocks[:-1]:\n", "weights"),
     Mutant("weights.py", 'group["lr"] * self.l1', "self.l1", "weights l1"),
-    Mutant("weights.py", "self._samples += ", "self._samples = ", "weights parts"),
-    Mutant("weights.py", "if parameter.requires_grad:", "if True:", "weights frozen"),
+    Mutant("weights.py", "self.samples + other.samples", "other.samples", "weights parts"),
+    Mutant("weights.py", "self.value + other.value", "other.value", "weights parts"),
+    Mutant("weights.py", "if p.requires_grad:", "if True:", "weights frozen"),
     # memory
     Mutant("memory.py", "(0, 1), value=1.0", "(0, 1), value=0.0", "memory"),
     Mutant("memory.py", "_join(p) @ A +", "_join(p) @ A -", "memory"),
@@ -90,6 +92,8 @@ MUTANTS = [
     Mutant(
         "memory.py", "(m.dilation, m.padding, m.stride)", "(m.dilation, m.padding, m.dilation)", "memory convolution"
     ),
+    Mutant("memory.py", "problem.at.force / problem.above.scale", "problem.at.force", "memory deep"),
+    Mutant("memory.py", "+ gain *", "+ 1 *", "memory gain"),
     Mutant("memory.py", "W[:, -1]", "W[:, 0]", "memory"),
     Mutant("memory.py", ".fade(self.forget)", ".fade(1.0)", "memory forgetting"),
     Mutant("memory.py", "(B[:, j] - W @ A[:, j])", "(B[:, j] + W @ A[:, j])", "memory sweep"),
@@ -103,7 +107,7 @@ MUTANTS = [
     Mutant("penalty.py", "min(value, self.maximum)", "value", "penalty"),
     # the step
     Mutant("trainer.py", "self.penalty.step()", "pass", "penalty"),
-    Mutant("trainer.py", "2 * self.penalty * sum(hidden)", "self.penalty * sum(hidden)", "trainer metrics"),
+    Mutant("trainer.py", "mu * sum(squares[0])", "2 * mu * sum(squares[0])", "trainer metrics"),
     Mutant("trainer.py", "block.commit(state)", "pass", "trainer running"),
     Mutant("trainer.py", "if not math.isfinite(", "if False and not math.isfinite(", "trainer bad_input"),
     Mutant("trainer.py", "x.dtype != first.dtype or", "", "trainer bad_input"),

@@ -234,6 +234,20 @@ def test_a_torch_scheduler_changes_the_step():
         close(model.parameters(), [b - rate * g for b, g in zip(before, gradients, strict=True)])
 
 
+def test_a_torch_scheduler_changes_adams_step_too():
+    model, x, y = setting()
+    am = trainer(model, altmin.LocalAdam(lr=0.1))
+    scheduler = torch.optim.lr_scheduler.StepLR(am.optimizer, step_size=1, gamma=0.5)
+    rules = [reference.Adam(0.1) for _ in model.parameters()]
+    for _ in range(3):
+        before, gradients = values(model), naive_gradients(model, x, y, normalise=True)
+        am.step(x, y)
+        scheduler.step()
+        close(model.parameters(), [r.step(b, g) for r, b, g in zip(rules, before, gradients, strict=True)], 1e-9)
+        for rule in rules:
+            rule.lr /= 2
+
+
 # -- a mini-batch in parts --------------------------------------------------------------------------------------------
 
 
@@ -264,11 +278,56 @@ def test_parts_gathered_and_applied_are_one_step_on_the_whole(rule):
         assert parts.penalty.value == whole.penalty.value
 
 
-def test_applying_without_having_gathered_says_so():
-    model, _, _ = setting()
+def test_applying_without_having_gathered_says_so_and_changes_nothing():
+    model, x, y = setting()
     am = trainer(model, altmin.LocalAdam())
+    am.step(x, y)
+    before = values(model)
     with pytest.raises((RuntimeError, ValueError), match="gather"):
         am.apply()
+    close(model.parameters(), before, 0.0)
+
+
+@pytest.mark.parametrize("activation, depth", [(nn.Sigmoid, 9), (nn.Tanh, 14)])
+def test_deep_below_where_offsets_are_tiny_the_gradients_are_still_those_of_f(activation, depth):
+    """Not their direction alone: offsets may be kept magnified, gradients may not."""
+    torch.manual_seed(0)
+    layers = [m for _ in range(depth) for m in (nn.Linear(5, 5), activation())]
+    model = nn.Sequential(*layers, nn.Linear(5, 3)).double()
+    x, y = torch.randn(4, 5, dtype=F64), torch.randint(3, (4,))
+    mu = 20.0
+    naive = reference.of(model)
+    solver = reference.Codes()
+    codes = [[c.detach() for c in solver.update(naive, x[t], y[t], mu, reference.cross_entropy)] for t in range(4)]
+    wanted = reference.weight_gradients(naive, x, y, codes, mu, reference.cross_entropy)
+    twin = copy.deepcopy(model)
+    whole, parts = (altmin.AltMin(m, weights=altmin.LocalSGD(lr=0.0), penalty=constant(mu)) for m in (model, twin))
+    whole.step(x, y)
+    parts.gather(x[:3], y[:3])
+    parts.gather(x[3:], y[3:])
+    parts.apply()
+    smallest = min(float(g.norm()) for pair in wanted for g in pair)
+    assert smallest < 1e-6, "deep enough for small gradients"
+    for p, q, g in zip(model.parameters(), twin.parameters(), (g for pair in wanted for g in pair), strict=True):
+        assert (p.grad - g).norm() < 1e-4 * g.norm()
+        assert (q.grad - g).norm() < 1e-4 * g.norm()
+
+
+def test_a_run_saved_between_two_parts_is_resumed():
+    def make(model) -> altmin.AltMin:
+        return altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.1, momentum=0.9), penalty=constant())
+
+    model, x, y = setting()
+    am = make(model)
+    am.step(x, y)
+    am.gather(x[:5], y[:5])
+    twin = copy.deepcopy(model)
+    other = make(twin)
+    other.load_state_dict(copy.deepcopy(am.state_dict()))
+    for trainer in (am, other):
+        trainer.gather(x[5:], y[5:])
+        trainer.apply()
+    close(model.parameters(), twin.parameters(), 0.0)
 
 
 # -- wrong settings ---------------------------------------------------------------------------------------------------
