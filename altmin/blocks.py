@@ -60,12 +60,13 @@ class Series:
                 v = self.maps[i].pull(p[self.slices[i]], saved[i], v)
         return out
 
-    def replay(self, p: Params, saved: Sequence[Saved]) -> Tensor:
-        """The output at the saved point for other parameters. The first map must be one that remembers its input."""
-        x = saved[0]
+    def replay(self, p: Params, saved: Sequence[Saved]) -> tuple[Tensor, list[Saved]]:
+        """`forward` from the saved input with other parameters; the first map must be one that remembers its input."""
+        x, new = saved[0], []
         for i, m in enumerate(self.maps):
-            x = m.replay(p[self.slices[i]], saved[i], x)
-        return x
+            x, kept = m.replay(p[self.slices[i]], saved[i], x)
+            new.append(kept)
+        return x, new
 
 
 class State(NamedTuple):

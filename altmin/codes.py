@@ -37,11 +37,12 @@ class Local(NamedTuple):
     @property
     def size(self) -> int | None:
         """Entries of a hidden block's code; None for the output block, which has none."""
-        return self.at.force[0].numel() if isinstance(self.above, FitAbove) else None
+        force = self.at.force
+        return force.numel() // force.shape[0] if isinstance(self.above, FitAbove) else None
 
-    def after(self, change: Tensor) -> "Local":
-        """The same problem once the block's weights have changed its output."""
-        return self._replace(at=self.above.shift(self.at, change))
+    def after(self, change: Tensor, core: list[Saved]) -> "Local":
+        """The same problem once new weights have changed the block's output, and what its core remembers."""
+        return self._replace(at=self.above.shift(self.at, change), core=core)
 
 
 def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
@@ -101,7 +102,7 @@ class GradientCodes:
         above: Above = top
         for l in range(len(chain) - 1, 0, -1):
             state, code = trace.states[l], trace.values[l - 1]
-            move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.weight / (2 * mu))
+            move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.price / mu)
             problems.append(Local(move.core, above, move.after))
             above = FitAbove(move.offset, move.square, above.scale)
             above = magnify(above) if (len(chain) - l) % 8 == 0 else above
@@ -109,7 +110,7 @@ class GradientCodes:
         return problems[::-1]
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
-        """Lowers above(dF(d)) + weight |d|^2 / 2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
+        """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
         exact = self.lr == "exact"
         if exact and self.steps == 1 and block.straight and not l1 and (move := above.glide(block, p, state)):
             return move

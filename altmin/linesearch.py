@@ -2,15 +2,16 @@
 
 A code with offset d from its encoded value c lowers
 
-    above(dF(d)) + weight |d|^2 / 2 + l1 |c + d|_1,        dF(d) = F(c + d) - F(c),
+    above(dF(d)) + price |d|^2 + l1 |c + d|_1,        dF(d) = F(c + d) - F(c),
 
-where F is the block above it and `above` is one of two terms: the loss of the moved output, or the distance
-|t - dF(d)|^2 / 2 from the offset t that the code above asks for.
+where F is the block above it and `above` is one of two terms: the loss of the moved output, at the price mu, or the
+distance |t - dF(d)|^2 from the offset t that the code above asks for, at the price 1 (its share of f over mu).
 
 Both terms know two ways. `glide` serves a block that is linear as far as its kinks (`Block.straight`), the common case:
 a closed form with the fewest products. `best` serves every block, along any direction.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -32,13 +33,24 @@ class Move(NamedTuple):
     core: list[Saved]
 
 
+def halved(alpha: Tensor, go: Callable[[Tensor], Move], value: Callable[[Move], Tensor], ceiling: Tensor) -> Move:
+    """The step `go(alpha)`, halved where its value is above the ceiling until it is not; at last, not taken."""
+    for left in reversed(range(HALVINGS)):
+        move = go(alpha)
+        rose = value(move) > ceiling
+        if not bool(rose.any()):
+            break
+        alpha = torch.where(rose, alpha / 2 if left > 1 else 0, alpha)
+    return move
+
+
 class LossAbove:
     """The term above the last code: the loss, as a function of the output's move."""
 
     scale = 1.0
 
     def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: float):
-        self.loss, self.weight = loss, 2 * mu
+        self.loss, self.price, self.pull_back = loss, mu, 2 * mu
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
 
@@ -47,40 +59,55 @@ class LossAbove:
         return self.loss.at(at.output + dy, self.y)
 
     def glide(self, block: Block, p: Params, state: State) -> Move | None:
-        """The best step in the Gauss-Newton model; None if it raises some sample's objective, or there is no model."""
+        """The best step in the Gauss-Newton model, halved where it raises the objective; None if there is no model."""
         if self.start.curvature is None:
             return None
-        u = block.gate(state, block.core.pull(p, state.core, self.start.force))
-        uu = dot(u, u)
-        bend = self.start.curvature(block.core.push(p, state.core, u))
-        u = block.within(state, _each(uu / (bend + self.weight * uu).clamp_min(_tiny(uu)), u))
-        after, uu = self.shift(self.start, block.core.push(p, state.core, u)), dot(u, u)
-        if bool((after.values + self.weight / 2 * uu > _ceiling(self.start.values)).any()):
-            return None
-        return Move(block.spread(state, u), uu, after, [state.input + u])
+        layer, x = block.core.maps[0], state.input
+        g = block.gate(state, layer.pull(p, x, self.start.force))
+        gg = dot(g, g)
+        bend = self.start.curvature(layer.push(p, x, g))
+
+        def go(alpha: Tensor) -> Move:
+            u = block.within(state, _each(alpha, g))
+            return Move(u, dot(u, u), self.shift(self.start, layer.push(p, x, u)), [x + u])
+
+        move = halved(
+            gg / torch.add(bend, gg, alpha=self.pull_back).clamp_min(_tiny(gg)),
+            go,
+            lambda move: torch.add(move.after.values, move.square, alpha=self.price),
+            self.ceiling(self.start.values),
+        )
+        return move._replace(offset=block.spread(state, move.offset))
+
+    def ceiling(self, values: Tensor) -> Tensor:
+        """What values may reach by rounding alone."""
+        return self.loss.ceiling(values)
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """As `glide`, but a step that raises the objective is halved; without curvature, from the penalty's step on."""
         gv, vv = line.dots(v)
         bend = line.now.curvature(line.block.push(line.p, line.state, v)) if line.now.curvature else gv.new_zeros(1)
-        return line.guard(gv.clamp_min(0) / (_like(bend, gv) + self.weight * vv).clamp_min(_tiny(gv)), v)
+        return line.guard(gv.clamp_min(0) / (_like(bend, gv) + self.pull_back * vv).clamp_min(_tiny(gv)), v)
 
 
 class FitAbove:
     """The term above a lower code: the distance from the offset t that the code above asks of its block."""
 
-    weight = 1.0
+    price = pull_back = 1.0
 
     def __init__(self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0):
-        self.square = dot(t, t) if square is None else square
-        self.start = Evaluation(t, self.square / 2, t, None)
+        self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
 
     def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
         """The term once the block's output has moved on by a share of dy."""
         r = torch.addcmul(at.force, _column(share, dy), dy, value=-1) if isinstance(share, Tensor) else at.force - dy
-        return Evaluation(r, dot(r, r) / 2, r, None)
+        return Evaluation(r, dot(r, r), r, None)
+
+    def ceiling(self, values: Tensor) -> Tensor:
+        """What values may reach by rounding alone."""
+        return torch.add(values, values, alpha=torch.finfo(values.dtype).eps)
 
     def glide(self, block: Block, p: Params, state: State) -> Move:
         """The exact line search, with one product: try a step that is certainly long enough, take the best share of it.
@@ -89,14 +116,14 @@ class FitAbove:
         also at most |t|^2 / |g|^2. Along the trial the objective is a parabola, whose lowest point is never above its
         start.
         """
-        t = self.start.force
-        u = block.gate(state, block.core.pull(p, state.core, t))
-        u = block.within(state, _each((self.square / dot(u, u).clamp_min(_tiny(u))).clamp_max(1), u))
-        dy, uu = block.core.push(p, state.core, u), dot(u, u)
+        layer, x, t = block.core.maps[0], state.input, self.start.force
+        u = block.gate(state, layer.pull(p, x, t))
+        u = block.within(state, _each((self.start.values / dot(u, u).clamp_min(_tiny(u))).clamp_max(1), u))
+        dy, uu = layer.push(p, x, u), dot(u, u)
         share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(u))).clamp(0, 1)
         u = _each(share, u)
         after = self.shift(self.start, dy, share)
-        return Move(block.spread(state, u), share * share * uu, after, [state.input + u])
+        return Move(block.spread(state, u), share * share * uu, after, [x + u])
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """The best step along v, were the block linear; halved while it raises the objective.
@@ -127,32 +154,26 @@ class Line:
         self.block, self.p, self.state, self.code, self.above, self.l1 = block, p, state, code, above, l1
         self.d = None if so_far is None else so_far.offset
         self.now = above.start if so_far is None else so_far.after
-        self.couples = block.couples or len(self.now.values) < len(code)
+        self.couples = block.couples or self.now.values.shape[0] < code.shape[0]
         g = block.pull(p, state, self.now.force)
-        self.g = g if self.d is None else g - above.weight * self.d
-        """Minus the gradient, of all but the l1 term."""
+        self.g = g if self.d is None else g - above.pull_back * self.d
+        """Minus the gradient of all but the l1 term; of a fit, half of that."""
 
     def dots(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """<g, v> and <v, v> of each sample; of all together where the block couples them."""
         return dot(self.g, v, self.couples), dot(v, v, self.couples)
 
     def guard(self, alpha: Tensor, v: Tensor) -> Move:
-        """The step alpha along v, halved where it raises the objective until it does not; at last, not taken."""
-        ceiling = _ceiling(self.value(self.now, self.d))
-        for left in reversed(range(HALVINGS)):
-            move = self.go(alpha, v)
-            rose = self.value(move.after, move.offset) > ceiling
-            if not bool(rose.any()):
-                break
-            alpha = torch.where(rose, alpha / 2 if left > 1 else 0, alpha)
-        return move
+        """The step alpha along v, halved where it raises the objective."""
+        ceiling = self.above.ceiling(self.value(self.now, self.d))
+        return halved(alpha, lambda a: self.go(a, v), lambda move: self.value(move.after, move.offset), ceiling)
 
     def go(self, alpha: Tensor, v: Tensor) -> Move:
         """A step of given length, wherever it leads; the l1 term acts by its proximal step."""
         e = _each(alpha, v)
         if self.l1:
             base = self.code if self.d is None else self.code + self.d
-            threshold = _each(alpha * self.l1, torch.ones_like(v))
+            threshold = _each(alpha * self.l1 * (self.above.pull_back / self.above.price / 2), torch.ones_like(v))
             e = (base + e).sign() * ((base + e).abs() - threshold).clamp_min(0) - base
         dy, state = self.block.move(self.p, self.state, e)
         d = e if self.d is None else self.d + e
@@ -162,16 +183,11 @@ class Line:
         """The objective, per sample or of all together."""
         value = at.values.sum().view(1) if self.couples else at.values
         if d is not None:
-            value = value + self.above.weight / 2 * dot(d, d, self.couples)
+            value = value + self.above.price * dot(d, d, self.couples)
         if self.l1:
             size = (self.code if d is None else self.code + d).abs()
             value = value + self.l1 * (size.sum().view(1) if self.couples else size.flatten(1).sum(1))
         return value
-
-
-def _ceiling(values: Tensor) -> Tensor:
-    """What a value may reach by rounding alone."""
-    return torch.add(values, values.abs(), alpha=torch.finfo(values.dtype).eps)
 
 
 def _column(a: Tensor, like: Tensor) -> Tensor:

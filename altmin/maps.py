@@ -51,9 +51,9 @@ class Map:
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         return ()
 
-    def replay(self, p: Params, saved: Saved, x: Tensor, /) -> Tensor:
-        """The output for other parameters or another input, with the random numbers of the saved pass."""
-        return self.forward(p, x)[0]
+    def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
+        """`forward` for other parameters or another input, with the random numbers of the saved pass."""
+        return self.forward(p, x)
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         """Of a map that selects: how far each output may fall before another choice is made (None: any way), given the
@@ -81,10 +81,10 @@ class Linear(Affine):
         return v @ p[0]
 
     def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return u @ p[0].mT
+        return F.linear(u, p[0])
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        x, v = saved.flatten(0, -2), v.flatten(0, -2)
+        x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
         return (v.mT @ x, v.sum(0))[: len(p)]
 
 
@@ -147,7 +147,7 @@ class Elementwise(Map):
     """Any other y_i = f(x_i). The slope comes from forward differentiation with a tangent of ones."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        y = self.module(x)
+        y = self._function(x)
         return y, (x, y)
 
     def slope(self, x: Tensor, y: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Elementwise(Map):
     def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
         x, y = saved
         moved = x + u
-        y_moved = self.module(moved)
+        y_moved = self._function(moved)
         return self.difference(x, y, u, y_moved), (moved, y_moved)
 
     def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
@@ -312,7 +312,10 @@ class Dropout(Map):
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return v if saved is None else v * saved
 
-    push = replay = pull
+    push = pull
+
+    def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
+        return self.pull(p, saved, x), saved
 
 
 class Normalisation(Map):
@@ -427,7 +430,16 @@ class BatchNorm(Normalisation):
 
 
 class AnyModule(Map):
-    """Everything else, through a vector-Jacobian product of this one module."""
+    """Everything else, through a vector-Jacobian product of this one module. Samples are taken to be independent,
+    unless the module holds a batch norm in training."""
+
+    @property
+    def couples(self) -> bool:  # type: ignore[override]
+        return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
+
+    def commit(self, saved: Saved) -> None:
+        if self.couples:  # the module's own pass, for its running statistics
+            self.module(saved)
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return self._call(p, x), x
@@ -446,7 +458,8 @@ class AnyModule(Map):
         return torch.func.vjp(lambda *p: self._call(p, saved), *p)[1](v) if p else ()
 
     def _call(self, p: Params, x: Tensor) -> Tensor:
-        return torch.func.functional_call(self.module, dict(zip(self.names, p, strict=True)), (x,))
+        buffers = {name: b.clone() for name, b in self.module.named_buffers()}  # not to be written before `commit`
+        return torch.func.functional_call(self.module, dict(zip(self.names, p, strict=True)) | buffers, (x,))
 
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {

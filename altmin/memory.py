@@ -57,7 +57,8 @@ def solve(W: Tensor, A: Tensor, B: Tensor, damping: float) -> Tensor:
     """
     ridge = damping * A.diagonal().mean()
     factor, failed = torch.linalg.cholesky_ex(A + ridge * torch.eye(len(A), dtype=A.dtype, device=A.device))
-    if bool(failed):  # singular: of all minimisers, the one nearest to W
+    pivots, eps = factor.diagonal().square(), torch.finfo(A.dtype).eps
+    if bool(failed) or bool(pivots.min() <= len(A) * eps * pivots.max()):  # singular: the minimiser nearest to W
         return W + torch.linalg.lstsq(A, (B - W @ A).mT, driver=None if A.is_cuda else "gelsd").solution.mT
     return W + torch.cholesky_solve((B - W @ A).mT, factor).mT
 

@@ -20,10 +20,11 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 def dot(u: Tensor, v: Tensor, couples: bool = False) -> Tensor:
     """<u, v> of each sample; of all together where the samples are coupled and must move as one."""
-    rows = (1, -1) if couples else (len(u), -1)
-    if u is v:
-        return torch.linalg.vector_norm(u.reshape(rows), dim=1).square()
-    return torch.linalg.vecdot(u.reshape(rows), v.reshape(rows))
+    same = u is v
+    if couples or u.ndim != 2:
+        rows = (1 if couples else u.shape[0], -1)
+        u, v = u.reshape(rows), v.reshape(rows)
+    return torch.linalg.vector_norm(u, dim=1).square() if same else torch.linalg.vecdot(u, v)
 
 
 def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
@@ -40,7 +41,7 @@ class Evaluation(NamedTuple):
     """A term of f as a function of a block's output, at one output.
 
     values: one for each sample, or a single entry for the whole batch where samples cannot be told apart.
-    force: minus the gradient of the summed values, the way the output should go.
+    force: the way the output should go: minus the gradient of the summed loss; the residual of a fit.
     curvature(q): q^T H q with the Hessian H, per value; None where it is not known.
     """
 
@@ -59,23 +60,40 @@ class CrossEntropy:
 
     def prepare(self, output: Tensor, y: Tensor) -> Tensor:
         """The targets as distributions, or an error."""
+        if output.ndim != 2:
+            raise ValueError(
+                f"cross-entropy takes outputs of shape (samples, classes), given {tuple(output.shape)}; for others "
+                "give the loss as a callable, such as lambda o, y: torch.nn.functional.cross_entropy(o, y)"
+            )
         classes = output.shape[1]
         if y.shape == output.shape and y.dtype == output.dtype:
-            return y
+            return y * (1 - self.smoothing) + self.smoothing / classes if self.smoothing else y
         if y.dtype != torch.int64 or y.shape != output.shape[:1]:
             raise ValueError(
                 f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {_describe(y)}"
             )
-        low, high = torch.stack(torch.aminmax(y)).tolist()
-        if low < 0 or high >= classes:
-            wrong = low if low < 0 else high
-            raise ValueError(
-                f"label {wrong} is out of range: the model has {classes} outputs, so labels go from 0 to {classes - 1}"
-            )
+        if y.is_cuda:  # there an index out of range cannot be caught
+            self._check_range(y, classes)
         if self.rows is None or self.rows.shape[1:] != output.shape[1:] or self.rows.dtype != output.dtype:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes
-        return self.rows.index_select(0, y)
+        try:
+            return self.rows.index_select(0, y)
+        except IndexError:
+            self._check_range(y, classes)
+            raise
+
+    def ceiling(self, values: Tensor) -> Tensor:
+        """What values may reach by rounding alone: that of outputs of some ten units, however small the loss."""
+        return values + 32 * torch.finfo(values.dtype).eps
+
+    def _check_range(self, y: Tensor, classes: int) -> None:
+        low, high = torch.stack(torch.aminmax(y)).tolist()
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
+                f"so labels go from 0 to {classes - 1}"
+            )
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes
@@ -100,9 +118,12 @@ class SquaredError:
         return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
-        m = output[0].numel()
+        m = output.numel() // output.shape[0]
         error = y - output
         return Evaluation(output, dot(error, error) / m, error * (2 / m), lambda q: dot(q, q) * (2 / m))
+
+    def ceiling(self, values: Tensor) -> Tensor:
+        return values + torch.finfo(values.dtype).eps * values
 
 
 class AnyLoss:
@@ -124,6 +145,9 @@ class AnyLoss:
             (gradient,) = torch.autograd.grad(value, o)
         samples = 1 if self.summed else len(output)
         return Evaluation(output, (value.detach() * samples).view(1), gradient * -samples, None)
+
+    def ceiling(self, values: Tensor) -> Tensor:
+        return values + torch.finfo(values.dtype).eps * values.abs()
 
 
 Loss = CrossEntropy | SquaredError | AnyLoss

@@ -41,15 +41,25 @@ class Metrics:
     """What one step saw, before the weights moved.
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
-    objective: f(W, C; mu) once they had. residuals: root mean square of c_l - W_l s(c_{l-1}), for each hidden block.
-    movements: the same of c_l's offset from its encoded value.
+    objective: f(W, C; mu) once they had.
     """
 
     loss: Tensor
     penalty: float
     objective: float
-    residuals: list[float]
-    movements: list[float]
+    _residuals: Sequence[float]
+    _offsets: Sequence[Tensor]
+    _sizes: Sequence[float]
+
+    @property
+    def residuals(self) -> list[float]:
+        """Root mean square of c_l - W_l s(c_{l-1}) after the codes moved, for each hidden block."""
+        return [(total / size) ** 0.5 for total, size in zip(self._residuals, self._sizes, strict=False)]
+
+    @property
+    def movements(self) -> list[float]:
+        """Root mean square of c_l's offset from its encoded value, for each hidden block."""
+        return [(float(v.sum()) / size) ** 0.5 for v, size in zip(self._offsets, self._sizes, strict=False)]
 
 
 class AltMin:
@@ -134,25 +144,19 @@ class AltMin:
         trace = encode(self.chain, self.theta, x)
         top = LossAbove(self.loss, trace.values[-1], y, mu)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
-        values = [p.at.values for p in problems] + [p.above.start.values for p in problems]
-        sums = torch.stack([*_sums(values), trace.values[0].sum()])
-        *totals, first_code = sums.tolist()  # the step's one wait for the device
-        metrics = self._metrics(sums[-2] / len(x), problems, totals)
-        if not math.isfinite(metrics.objective + 0 * first_code):
+        values = [p.at.values for p in problems]
+        alike = all(v.shape == values[0].shape for v in values)
+        totals: list[float] = (torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])).tolist()
+        # offsets may be magnified; f is not
+        true = [total / float(p.above.scale) ** 2 for total, p in zip(totals, problems, strict=True)]
+        objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
+        if not math.isfinite(objective + 0 * float(trace.values[0].sum())):
             raise self._not_finite(x, trace, problems)
         for block, state in zip(self.chain, trace.states, strict=True):
             block.commit(state)
-        return problems, totals[: len(problems)], metrics
-
-    def _metrics(self, loss: Tensor, problems: Sequence[Local], totals: Sequence[float]) -> Metrics:
-        mu, hidden, samples = self.penalty.value, problems[:-1], len(problems[-1].at.force)
-        squares = [
-            [2 * v / float(p.above.scale) ** 2 for p, v in zip(hidden, totals[i:], strict=False)]
-            for i in (0, len(problems))
-        ]
-        objective = (totals[len(hidden)] + mu * sum(squares[0])) / samples
-        rms = [[(v / p.at.force.numel()) ** 0.5 for p, v in zip(hidden, values, strict=True)] for values in squares]
-        return Metrics(loss, mu, objective, *rms)
+        loss, offsets = top.start.values.sum() / x.shape[0], [p.above.start.values for p in problems[:-1]]
+        sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
+        return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         first = self.theta[0][0]
@@ -175,13 +179,9 @@ class AltMin:
     def _not_finite(self, x: Tensor, trace: Trace, problems: Sequence[Local]) -> Exception:
         if not bool(x.isfinite().all()):
             return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
-        for l, (value, problem) in enumerate(zip(trace.values, problems, strict=True)):
-            if not bool(value.isfinite().all() and problem.at.values.isfinite().all()):
+        forward = [value.isfinite().all() for value in trace.values]
+        backward = [problem.at.values.isfinite().all() for problem in problems[::-1]]
+        for l, fine in [*enumerate(forward), *zip(reversed(range(len(problems))), backward, strict=True)]:
+            if not bool(fine):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
-
-
-def _sums(values: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The sum of each, in one go where they are alike."""
-    alike = all(v.shape == values[0].shape for v in values)
-    return torch.stack(list(values)).sum(1).unbind() if alike else [v.sum() for v in values]

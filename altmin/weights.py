@@ -58,6 +58,7 @@ class LocalOptimizer:
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         """Takes charge of the given blocks of a chain."""
         self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
+        self._sizes = [sum(p.numel() for p in block) for block in self.theta]
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
         if len(rates) != len(blocks):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
@@ -79,8 +80,8 @@ class LocalOptimizer:
             if left:
                 problems = list(problems)
                 for l, p in old.items():
-                    change = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
-                    problems[l] = problems[l].after(change * problems[l].above.scale)
+                    change, core = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
+                    problems[l] = problems[l].after(change * problems[l].above.scale, core)
                 totals = [float(p.at.values.sum()) for p in problems]
 
     def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None:
@@ -93,6 +94,8 @@ class LocalOptimizer:
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
     def apply(self, mu: float) -> None:
+        if self.blocks and not self.gathered:
+            raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
         for l, (grads, value, samples, size) in self.gathered.items():
             scale = self._scale(size, value, samples, mu)
             self._set_grads(l, [g * scale for g in grads])
@@ -102,7 +105,7 @@ class LocalOptimizer:
     def _grads(self, l: int, core: Sequence[Saved], force: Tensor, scale: Tensor | float) -> list[Tensor]:
         """scale times J^T force, the factor put where there is less to multiply."""
         series, p = self.chain.blocks[l].core, self.theta[l]
-        if sum(q.numel() for q in p) < force.numel():
+        if 4 * self._sizes[l] < force.numel():
             return [g.mul_(scale) for g in series.grads(p, core, force)]
         return series.grads(p, core, force * scale)
 
@@ -117,7 +120,7 @@ class LocalOptimizer:
             return -1 / samples
         if not self.normalise:
             return -2 * mu / samples
-        rms = (2 * value / (samples * size)) ** 0.5
+        rms = (value / (samples * size)) ** 0.5
         return -1 / (samples * rms) if rms else 0.0
 
     def _step(self) -> None:
@@ -217,8 +220,9 @@ class LocalSGD(LocalOptimizer):
         super().__init__(factory, lr, steps, l1, normalise)
 
 
-def _change(core: Series, old: Params, new: Params, saved: Sequence[Saved]) -> Tensor:
-    """How a change of parameters changes the output, without cancellation where the output is linear in them."""
+def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
+    """How new parameters change the output, without cancellation where it is linear in them; and the memory then."""
     if core.affine:
-        return core.forward([b - a for a, b in zip(old, new, strict=True)], saved[0])[0]
-    return core.replay(new, saved) - core.replay(old, saved)
+        return core.forward([b - a for a, b in zip(old, new, strict=True)], saved[0])[0], saved
+    output, changed = core.replay(new, saved)
+    return output - core.replay(old, saved)[0], changed

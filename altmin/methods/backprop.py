@@ -39,9 +39,7 @@ class Backprop:
 
 
 @register("adam")
-def adam(
-    model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, loss: nn.Module | None = None
-) -> Backprop:
+def adam(model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, loss: nn.Module | None = None) -> Backprop:
     """Backprop with torch.optim.Adam."""
     return Backprop(model, torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay), loss)
 

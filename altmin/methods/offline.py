@@ -15,7 +15,7 @@ from altmin.weights import LocalAdam
 
 
 class Offline:
-    """`step` sets the codes of a part and gathers its share; `end_epoch` moves the weights. Memory is that of a part."""
+    """`step` sets the codes of a part and gathers its share, holding no more; `end_epoch` moves the weights."""
 
     def __init__(self, am: AltMin):
         self.am, self.model = am, am.model

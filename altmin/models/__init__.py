@@ -10,9 +10,7 @@ from altmin.errors import unknown
 __all__ = ["create", "lenet5", "mlp"]
 
 
-def mlp(
-    inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU
-) -> nn.Sequential:
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     """A fully connected net: `mlp(784, (100, 100), 10)` is the paper's 784-100-100-10."""
     widths = [inputs, *hidden]
     layers: list[nn.Module] = []
