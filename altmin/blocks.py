@@ -5,6 +5,7 @@ pooling and reshaping that lie on top of the code below, without parameters. Its
 parameters: an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ class Series:
     def __init__(self, maps: Sequence[Map]):
         self.maps = tuple(maps)
         ends = [sum(len(m.names) for m in self.maps[:i]) for i in range(len(self.maps) + 1)]
-        self.slices = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        self.slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
         first = [i for i, m in enumerate(self.maps) if m.names]
         self.first_with_parameters = first[0] if first else len(self.maps)
         self.affine = len(self.maps) == 1 and isinstance(self.maps[0], Affine)
@@ -187,7 +188,7 @@ def split(model: nn.Module) -> Chain:
     if not cuts:
         raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
     bounds = [0, *cuts[:-1], len(maps)]
-    return Chain(model, [_block(maps[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)])
+    return Chain(model, [_block(maps[a:b]) for a, b in itertools.pairwise(bounds)])
 
 
 def _block(maps: Sequence[Map]) -> Block:

@@ -68,17 +68,17 @@ class CoActivationMemory:
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. sweeps: passes of block-coordinate
     descent per mini-batch (the paper's AM-mem), or None for the exact solve, which `damping` holds near the present
-    weights. gain: how many times its residual a code asks for; 1 is the paper's. Where the newest codes weigh little
-    against those remembered, a gain gives them their say: it is the rule's learning rate. prior: memories to start
-    from, by block (continual learning); `memories` holds the present ones.
+    weights. rate: a code asks for rate * mu times its residual, which is a learning rate on f, since mu times the
+    residual is its gradient; None for the paper's rule, by which it asks once and the newest codes weigh little against
+    those remembered. prior: memories to start from, by block (continual learning); `memories` holds the present ones.
     """
 
     def __init__(
         self,
         forget: float = 0.9,
-        damping: float = 3.0,
+        damping: float = 30.0,
         sweeps: int | None = None,
-        gain: float = 100.0,
+        rate: float | None = 1000.0,
         rest: LocalOptimizer | None = None,
         prior: Mapping[int, Memory] | None = None,
     ):
@@ -88,10 +88,10 @@ class CoActivationMemory:
             raise ValueError(f"damping must be at least 0, given {damping!r}")
         if sweeps is not None and sweeps < 1:
             raise ValueError(f"sweeps must be at least 1, or None for the exact solve, given {sweeps!r}")
-        if not gain > 0:
-            raise ValueError(f"gain must be above 0, given {gain!r}")
-        self.forget, self.damping, self.sweeps, self.gain = forget, damping, sweeps, gain
-        self.rest = rest or LocalAdam()
+        if rate is not None and not rate > 0:
+            raise ValueError(f"rate must be above 0, or None for the paper's rule, given {rate!r}")
+        self.forget, self.damping, self.sweeps, self.rate = forget, damping, sweeps, rate
+        self.rest = rest or LocalAdam(2e-3)
         self.memories: dict[int, Memory] = dict(prior or {})
         self.gathered: dict[int, Memory] = {}
 
@@ -113,22 +113,22 @@ class CoActivationMemory:
         return self.rest.optimizer
 
     def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
-        self._gather(problems)
+        self._gather(problems, mu)
         self._fit_all()
         self.rest.update(problems, totals, mu)
 
-    def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None:
+    def gather(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
-        self._gather(problems)
-        self.rest.gather(problems, totals)
+        self._gather(problems, mu)
+        self.rest.gather(problems, totals, mu)
 
     def apply(self, mu: float) -> None:
         self._fit_all()
         self.rest.apply(mu)
 
-    def _gather(self, problems: Sequence[Local]) -> None:
+    def _gather(self, problems: Sequence[Local], mu: float) -> None:
         for l in self.blocks:
-            new = recall(self.chain.blocks[l], self.theta[l], problems[l], self.gain)
+            new = recall(self.chain.blocks[l], self.theta[l], problems[l], 1.0 if self.rate is None else self.rate * mu)
             self.gathered[l] = self.gathered[l] + new if l in self.gathered else new
 
     def _fit_all(self) -> None:
@@ -159,13 +159,16 @@ class CoActivationMemory:
         self.rest.load_state_dict(state["rest"])
 
 
-def recall(block: Block, p: Params, problem: Local, gain: float = 1.0) -> Memory:
-    """A and B of one mini-batch. As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed."""
+def recall(block: Block, p: Params, problem: Local, times: float = 1.0) -> Memory:
+    """A and B of one mini-batch, codes asking for `times` their residual.
+
+    As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed.
+    """
     a, r = _columns(block, problem.core[0], problem.at.force / problem.above.scale)
     if len(p) > 1:
         a = F.pad(a, (0, 1), value=1.0)
     A = a.mT @ a
-    return Memory(A, _join(p) @ A + gain * (r.mT @ a), len(a))
+    return Memory(A, _join(p) @ A + times * (r.mT @ a), len(a))
 
 
 def _fits(block: Block) -> bool:

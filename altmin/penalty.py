@@ -19,7 +19,7 @@ class Penalty:
     3.5
     """
 
-    def __init__(self, start: float = 1.0, increment: float = 0.02, growth: float = 1.0, maximum: float | None = 100.0):
+    def __init__(self, start: float = 1.0, increment: float = 0.2, growth: float = 1.0, maximum: float | None = 100.0):
         for name, value, low in (("start", start, 0.0), ("growth", growth, 0.0)):
             if not value > low:
                 raise ValueError(f"{name} of the penalty must be above {low}, given {value!r}")

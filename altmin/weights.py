@@ -84,7 +84,7 @@ class LocalOptimizer:
                     problems[l] = problems[l].after(change * problems[l].above.scale, core)
                 totals = [float(p.at.values.sum()) for p in problems]
 
-    def gather(self, problems: Sequence[Local], totals: Sequence[float]) -> None:
+    def gather(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
         for l in self.blocks:
             true = 1 / problems[l].above.scale

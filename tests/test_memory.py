@@ -39,8 +39,8 @@ def batch(seed: int, n: int = 12) -> tuple[Tensor, Tensor]:
 
 
 def trainer(model, **options) -> altmin.AltMin:
-    """The paper's memory where nothing else is said: codes count once (gain=1)."""
-    rule = altmin.CoActivationMemory(**{"gain": 1.0, "damping": 0.1, "rest": altmin.LocalSGD(lr=0.1), **options})
+    """The paper's memory where nothing else is said: codes ask once (rate=None)."""
+    rule = altmin.CoActivationMemory(**{"rate": None, "damping": 0.1, "rest": altmin.LocalSGD(lr=0.1), **options})
     return altmin.AltMin(model, weights=rule, penalty=constant())
 
 
@@ -151,14 +151,14 @@ def test_memory_holds_codes_and_not_residuals():
     close(memory.B, encoded[1].T @ a, 1e-9)
 
 
-@pytest.mark.parametrize("gain", [0.5, 30.0])
-def test_a_gain_asks_for_that_many_times_the_residual(gain):
+@pytest.mark.parametrize("rate", [0.5, 30.0])
+def test_with_a_rate_a_code_asks_for_rate_times_mu_times_its_residual(rate):
     """As if each code lay that many times further from what its block computes."""
     model = mlp()
     x, y = batch(0)
     codes, W = moved_codes(model, x, y), joined(model[2])
-    asked = [(a, W @ a + gain * (c - W @ a)) for a, c in pairs(model, codes, 1)]
-    am = trainer(model, gain=gain)
+    asked = [(a, W @ a + rate * MU * (c - W @ a)) for a, c in pairs(model, codes, 1)]
+    am = trainer(model, rate=rate)
     am.step(x, y)
     A, B = reference.memory(asked)
     close(am.weights.memories[1].A, A)
@@ -170,13 +170,13 @@ def test_deep_below_where_offsets_are_tiny_memory_holds_their_true_size():
     torch.manual_seed(0)
     model = nn.Sequential(*(m for _ in range(9) for m in (nn.Linear(5, 5), nn.Sigmoid())), nn.Linear(5, 3)).double()
     x, y = torch.randn(4, 5, dtype=F64), torch.randint(3, (4,))
-    naive, gain = reference.of(model), 1e8
+    naive, rate = reference.of(model), 1e8
     codes = [reference.Codes().update(naive, x[t], y[t], MU, reference.cross_entropy) for t in range(4)]
     W, ones = joined(model[0]), torch.ones(1, dtype=F64)
     asked = sum(torch.outer(codes[t][0] - naive.layer(0, x[t]), torch.cat([x[t], ones])).detach() for t in range(4))
-    am = trainer(model, gain=gain)
+    am = trainer(model, rate=rate)
     am.step(x, y)
-    ours = (am.weights.memories[0].B - W @ am.weights.memories[0].A) / gain
+    ours = (am.weights.memories[0].B - W @ am.weights.memories[0].A) / (rate * MU)
     assert asked.norm() < 1e-6
     assert (ours - asked).norm() < 1e-4 * asked.norm()
 
@@ -396,5 +396,5 @@ def test_settings_out_of_range_are_refused():
         altmin.CoActivationMemory(damping=-1)
     with pytest.raises(ValueError, match="sweeps must be at least 1, or None for the exact solve, given 0"):
         altmin.CoActivationMemory(sweeps=0)
-    with pytest.raises(ValueError, match="gain must be above 0, given 0"):
-        altmin.CoActivationMemory(gain=0)
+    with pytest.raises(ValueError, match="rate must be above 0"):
+        altmin.CoActivationMemory(rate=0)

@@ -48,14 +48,14 @@ def am_sgd(
 @register("am-mem")
 def am_mem(
     model: nn.Module,
-    lr: float = 1e-3,
+    lr: float = 2e-3,
     forget: float = 0.9,
-    damping: float = 3.0,
+    damping: float = 30.0,
     sweeps: int | None = None,
-    gain: float = 100.0,
+    rate: float | None = 1000.0,
     loss: LossFunction | None = None,
     codes: GradientCodes | None = None,
     penalty: Penalty | None = None,
 ) -> AltMin:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
-    return AltMin(model, loss, codes, CoActivationMemory(forget, damping, sweeps, gain, LocalAdam(lr)), penalty)
+    return AltMin(model, loss, codes, CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr)), penalty)

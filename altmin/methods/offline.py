@@ -56,12 +56,13 @@ def am_adam_offline(
 def am_mem_offline(
     model: nn.Module,
     lr: float = 0.01,
-    damping: float = 0.01,
+    damping: float = 1.0,
     sweeps: int | None = None,
+    rate: float | None = 10.0,
     loss: LossFunction | None = None,
     codes: GradientCodes | None = None,
     penalty: Penalty | None = None,
 ) -> Offline:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
-    rule = CoActivationMemory(0.0, damping, sweeps, rest=LocalAdam(lr))
-    return Offline(AltMin(model, loss, codes, rule, penalty or Penalty(0.01)))
+    rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr))
+    return Offline(AltMin(model, loss, codes, rule, penalty))

@@ -1,5 +1,6 @@
 """The paper's architectures as plain `nn.Sequential`s, and the names by which the command line knows them."""
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Mo
     """A fully connected net: `mlp(784, (100, 100), 10)` is the paper's 784-100-100-10."""
     widths = [inputs, *hidden]
     layers: list[nn.Module] = []
-    for m, n in zip(widths, widths[1:], strict=False):
+    for m, n in itertools.pairwise(widths):
         layers += [_he(nn.Linear(m, n)), activation()]
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs))
 

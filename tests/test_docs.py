@@ -1,0 +1,114 @@
+"""What the documents show works: their Python runs, their links lead somewhere, their commands exist."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+import altmin
+from altmin import maps
+from altmin.cli import app
+from altmin.cli.data import app as data_app
+from altmin.methods import protocol
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [str(file.relative_to(ROOT)) for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
+EVERY_DOCUMENT = pytest.mark.parametrize("name", DOCUMENTS)
+
+
+def blocks(name: str) -> list[tuple[str, int, str]]:
+    """The code blocks of a document: language ("" if none is given, or the block is indented), first line, text."""
+    found: list[tuple[str, int, str]] = []
+    fence, was_code = False, False
+    for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+        if line.startswith("```"):
+            fence, was_code = not fence, False
+            if fence:
+                found.append((line[3:].strip(), number + 1, ""))
+        elif fence or line.startswith("    "):
+            if not fence and not was_code:
+                found.append(("", number, ""))
+            language, first, text = found[-1]
+            found[-1] = language, first, text + (line if fence else line[4:]) + "\n"
+            was_code = not fence
+        else:
+            was_code = False
+    assert not fence, f"{name} has a code block without an end"
+    return found
+
+
+def prose(name: str) -> str:
+    """A document without its fenced code."""
+    return re.sub(r"^```.*?^```$", "", (ROOT / name).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(program: str) -> list[str]:
+    """Every line of code in the documents, not Python, that starts with the program's name."""
+    lines = [line for name in DOCUMENTS for kind, _, text in blocks(name) if kind != "python" for line in _joined(text)]
+    return sorted({line for line in lines if line.startswith(f"{program} ")})
+
+
+def _joined(text: str) -> list[str]:
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line.strip().removeprefix("$ ").removeprefix(".venv/bin/") for line in lines]
+
+
+def test_the_documents_show_code_and_commands():
+    assert {"README.md", "docs/tour.md"} <= {
+        name for name in DOCUMENTS for kind, *_ in blocks(name) if kind == "python"
+    }
+    assert {line.split()[1] for line in commands("altmin")} >= {"train", "compare", "bench", "data"}
+    assert {"make demo", "make test"} <= {line.split("#")[0].strip() for line in commands("make")}
+
+
+@EVERY_DOCUMENT
+def test_every_python_block_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(maps, "CLOSED_FORMS", dict(maps.CLOSED_FORMS))  # what an example registers goes with it
+    monkeypatch.setattr(protocol, "_FACTORIES", dict(protocol._FACTORIES))
+    namespace: dict[str, Any] = {"__name__": "document"}
+    with torch.random.fork_rng():
+        for language, first, text in blocks(name):
+            if language == "python":  # the empty lines make a traceback name the document's own
+                exec(compile("\n" * (first - 1) + text, str(ROOT / name), "exec"), namespace)
+
+
+@EVERY_DOCUMENT
+def test_every_relative_link_leads_to_a_file(name: str):
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(name))
+    relative = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
+    missing = [link for link in relative if not (ROOT / name).parent.joinpath(link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("line", commands("altmin"))
+def test_every_command_shown_is_one_that_altmin_takes(line: str):
+    _, *arguments = shlex.split(line, comments=True)
+    commands = app
+    if arguments[0] == "data":
+        commands, arguments = data_app, arguments[1:]
+    group: Any = typer.main.get_command(commands)
+    name, command, rest = group.resolve_command(group.make_context("altmin", [arguments[0], "--help"]), arguments)
+    given = command.make_context(name, rest).params  # an unknown option, or a value of the wrong kind, raises here
+    for method in ",".join(given.get(key, "") for key in ("method", "methods")).strip(",").split(","):
+        assert not method or method in altmin.methods.names()
+    if "data" in given:
+        data = altmin.data.dataset(given["data"])
+        for model in given["model"].split(","):
+            altmin.models.create(model, data.sample_shape, data.classes)
+
+
+@pytest.mark.parametrize("line", commands("make"))
+def test_every_make_target_shown_exists(line: str):
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(shlex.split(line, comments=True)[1:]) <= set(targets)
+
+
+@pytest.mark.parametrize("line", ["altmin trane", "altmin train --epoch 3", "altmin data fetsch mnist"])
+def test_a_command_that_does_not_exist_would_be_noticed(line: str):
+    with pytest.raises(Exception, match=r"No such (command|option)"):
+        test_every_command_shown_is_one_that_altmin_takes(line)
