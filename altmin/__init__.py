@@ -1,6 +1,7 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
 from altmin import data, methods, models
+from altmin.audit import Audit, audit
 from altmin.blocks import Chain, split
 from altmin.codes import GradientCodes
 from altmin.errors import Diverged
@@ -13,6 +14,7 @@ from altmin.weights import LocalAdam, LocalOptimizer, LocalSGD
 __version__ = "0.1.0"
 __all__ = [
     "AltMin",
+    "Audit",
     "Chain",
     "CoActivationMemory",
     "Diverged",
@@ -23,6 +25,7 @@ __all__ = [
     "Memory",
     "Metrics",
     "Penalty",
+    "audit",
     "data",
     "methods",
     "models",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.maps import Affine, Map, Normalisation, Params, ReLU, Saved, map_of, threshold
+from altmin.maps import Affine, Convolution, Map, Normalisation, Params, ReLU, Saved, map_of, threshold
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -96,6 +96,15 @@ class Block:
     def __str__(self) -> str:
         return ", ".join(type(m.module).__name__ for m in self.maps)
 
+    def code_shape(self) -> str:
+        """The shape of the block's output for one sample, as far as its modules tell."""
+        for m in reversed(self.core.maps):
+            if isinstance(m.module, nn.Linear):
+                return str(m.module.out_features)
+            if isinstance(m, Convolution):
+                return " x ".join([str(m.module.out_channels), *["?"] * m.dims])
+        return "?"
+
     def parameters(self) -> list[nn.Parameter]:
         return [m.module.get_parameter(name) for m in self.core.maps for name in m.names]
 
@@ -168,14 +177,28 @@ class Chain:
     def parameters(self) -> list[list[nn.Parameter]]:
         return [block.parameters() for block in self]
 
+    def __str__(self) -> str:
+        """A table: block, modules, shape of its code, parameters. Sizes that depend on the input are question marks."""
+        rows = [("block", "modules", "code", "parameters")]
+        for l, block in enumerate(self):
+            shape = block.code_shape() if l < len(self) - 1 else "output"
+            rows.append((str(l), str(block), shape, f"{sum(p.numel() for p in block.parameters()):,}"))
+        rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d:>{widths[3]}}" for a, b, c, d in rows]
+        return "\n".join(lines)
+
 
 def split(model: nn.Module) -> Chain:
     """Cuts an `nn.Sequential` after every module with parameters: one code per hidden block.
 
     A normalisation right after an affine module belongs to its block; what follows the last block belongs to it.
 
-    >>> len(split(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))))
-    2
+    >>> print(split(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))))
+    block  modules              code    parameters
+    0      Linear, BatchNorm1d  3               21
+    1      ReLU, Linear         output           8
+                                                29
     """
     maps = [map_of(module) for module in _modules(model)]
     _refuse_shared(maps)

@@ -2,7 +2,7 @@
 
 Every mutant is a file, a piece of its text, what to put in its place, and the tests that should fail. A piece that is
 no longer in the file, or a defect that no test notices, makes the run fail. `python tests/mutants.py sweep` runs only
-those whose file, text or replacement contains "sweep".
+those whose file, text or replacement contains "sweep". MUTANT_WORKERS is the number of mutants tested at once, else 1.
 """
 
 import os
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ["maps", "blocks", "codes", "weights", "memory", "penalty", "objective", "trainer"]
+WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
 
 class Mutant(NamedTuple):
@@ -31,6 +32,7 @@ MUTANTS = [
     # f and the losses
     Mutant("objective.py", "mu * misfit", "misfit", "objective"),
     Mutant("objective.py", "(c_next - block.forward(p, c)[0])", "(c_next + block.forward(p, c)[0])", "objective"),
+    Mutant("objective.py", "1 if couples else u.shape[0]", "u.shape[0]", "codes couple"),
     Mutant("objective.py", "y - p, curvature", "p - y, curvature", "objective"),
     Mutant("objective.py", " - pq.sum(1).square()", "", "objective"),
     Mutant("objective.py", "error * (2 / m)", "error / m", "objective"),
@@ -38,53 +40,129 @@ MUTANTS = [
     # the calculus of modules
     Mutant("maps.py", "(v.mT @ x, v.sum(0))", "(v.mT @ x, v.mean(0))", "maps"),
     Mutant("maps.py", "self.push(p, saved, u), saved + u", "self.push(p, saved, u), saved", "maps"),
+    Mutant("maps.py", "v.sum([0, *range(2, v.ndim)])", "v.sum([0, *range(2, v.ndim)]) * 2", "maps Conv"),
+    Mutant("maps.py", "return threshold(v, saved[1])", "return v", "maps ReLU"),
     Mutant("maps.py", "u.maximum(-y), y_moved", "u, y_moved", "maps"),
     Mutant("maps.py", "(1 - y * y_moved)", "(1 - y * y)", "maps"),
     Mutant("maps.py", "return y * (1 - y)", "return 1 - y * y", "maps"),
     Mutant("maps.py", "torch.where(small, self.slope(x, y) * u, y_moved - y)", "y_moved - y", "maps tiny"),
-    Mutant("maps.py", " - xhat * (u * xhat).mean(dims, keepdim=True)", "", "maps"),
-    Mutant("maps.py", "(shift * (2 * centred + shift))", "(shift * 2 * centred)", "maps"),
+    Mutant("maps.py", "m.ceil_mode, m.count_include_pad", "m.ceil_mode, True", "maps AvgPool"),
     Mutant("maps.py", " - self._at(x, winners) + ", " + ", "maps"),
+    Mutant("maps.py", "rival > best, places[window]", "rival < best, places[window]", "maps MaxPool"),
+    Mutant("maps.py", "best.minimum(rival))", "rival)", "blocks kinks"),
+    Mutant("maps.py", "best.minimum(rival))", "best)", "blocks kinks"),
+    Mutant("maps.py", "best - second)", "best)", "blocks kinks"),
+    Mutant("maps.py", "(n - k) // s * s + 1", "(n - k) // s * s", "maps MaxPool"),
+    Mutant("maps.py", "lead.minimum(self._at(below, winners))", "lead", "blocks kinks"),
+    Mutant("maps.py", "return lead if below is None", "return None if below is None", "blocks kinks"),
+    Mutant("maps.py", "below.minimum(saved[1])", "below", "blocks kinks"),
+    Mutant("maps.py", "below.minimum(saved[1])", "saved[1]", "blocks kinks"),
+    Mutant("maps.py", "return saved[1] if below is None", "return None if below is None", "codes crosses"),
+    Mutant("maps.py", "(kernel <= stride).all()", "(kernel <= stride).any()", "maps MaxPool"),
+    Mutant("maps.py", "(padding == 0).all()", "(padding >= 0).all()", "maps MaxPool"),
     Mutant(
         "maps.py",
-        "    push = replay = pull",
-        "    replay = pull\n    push = lambda self, p, saved, u: u",
+        "v if saved is None else v * saved\n\n    push = pull",
+        "v if saved is None else v * saved\n\n    push = lambda self, p, saved, u: u",
         "maps dropout",
     ),
+    Mutant("maps.py", "return self.pull(p, saved, x), saved", "return self.forward(p, x)", "maps dropout"),
+    Mutant("maps.py", " - xhat * (u * xhat).mean(dims, keepdim=True)", "", "maps"),
+    Mutant("maps.py", "(shift * (2 * centred + shift))", "(shift * 2 * centred)", "maps"),
     Mutant("maps.py", "unbiased=True", "unbiased=False", "maps statistics"),
-    Mutant("maps.py", "v.sum([0, *range(2, v.ndim)])", "v.sum([0, *range(2, v.ndim)]) * 2", "maps Conv"),
+    Mutant("maps.py", "m.running_var.lerp_(var, weight)", "pass", "maps statistics"),
+    Mutant("maps.py", "b.clone() for name, b", "b for name, b", "trainer unknown"),
     # blocks
     Mutant("blocks.py", "isinstance(maps[i + 1], Normalisation)", "False", "blocks"),
     Mutant("blocks.py", "seen.add(id(parameter))", "pass", "blocks twice"),
     Mutant("blocks.py", "if i > self.first_with_parameters:", "if False:", "blocks"),
+    Mutant("blocks.py", "self.core.affine and all(", "all(", "codes"),
+    Mutant("blocks.py", "threshold(u, state.input) if self.rectified else u", "u", "codes"),
     Mutant("blocks.py", "u.maximum(-room)", "u", "codes"),
+    Mutant("blocks.py", "u.maximum(-room)", "u.minimum(room)", "codes"),
+    Mutant("blocks.py", "m.room(saved, room)", "m.room(saved, None)", "blocks kinks"),
+    Mutant(
+        "blocks.py", "m.pull((), saved, u)\n        return u", "m.pull((), saved, 2 * u)\n        return u", "codes"
+    ),
+    Mutant("blocks.py", "State(prelude, state.input + du, core)", "State(prelude, state.input, core)", "blocks"),
+    Mutant("blocks.py", "m.replay(p[self.slices[i]], saved[i], x)", "m.forward(p[self.slices[i]], x)", "blocks replay"),
     # codes
     Mutant("codes.py", "range(len(chain) - 1, 0, -1)", "range(len(chain) - 1, 1, -1)", "codes"),
-    Mutant("codes.py", "return d * factor, scale * factor", "return d * factor, scale", "weights"),
     Mutant("codes.py", "Local(move.core,", "Local(state.core,", "weights"),
+    Mutant("codes.py", "move.square, above.scale)", "move.square)", "weights deep"),
+    Mutant("codes.py", "FitAbove(move.offset, move.square", "FitAbove(move.offset, 2 * move.square", "codes"),
+    Mutant("codes.py", "% 8 == 0 else above", "% 8 == 8 else above", "codes float32"),
+    Mutant("codes.py", "FitAbove(t * factor, scale", "FitAbove(t, scale", "weights deep"),
+    Mutant("codes.py", "scale=above.scale * factor", "scale=above.scale", "weights deep"),
+    Mutant("codes.py", "scale=above.scale * factor", "scale=factor", "weights magnified"),
     Mutant("codes.py", "line.g + self.momentum * v", "line.g + v", "codes"),
-    Mutant("codes.py", "self.l1 * above.weight / (2 * mu)", "self.l1", "codes"),
+    Mutant("codes.py", "self.l1 * above.price / mu", "self.l1", "codes"),
     Mutant("codes.py", "so_far.offset - line.d", "so_far.offset", "codes"),
+    Mutant("codes.py", "before - after <= self", "before - after > self", "codes tolerance"),
     Mutant("codes.py", "self.above.shift(self.at, change)", "self.at", "weights inner"),
+    Mutant("codes.py", "change), core=core", "change), core=self.core", "weights inner"),
     # line searches
-    Mutant("linesearch.py", "loss, 2 * mu", "loss, mu", "codes"),
-    Mutant("linesearch.py", "(bend + self.weight * uu)", "(self.weight * uu)", "codes"),
-    Mutant("linesearch.py", "(_like(bend, gv) + self.weight * vv)", "(self.weight * vv)", "codes"),
+    Mutant("linesearch.py", "= loss, mu, 2 * mu", "= loss, mu, mu", "codes"),
+    Mutant("linesearch.py", "= loss, mu, 2 * mu", "= loss, 2 * mu, 2 * mu", "codes"),
+    Mutant("linesearch.py", "torch.add(bend, gg, alpha=self.pull_back)", "(self.pull_back * gg)", "codes"),
+    Mutant("linesearch.py", "torch.add(bend, gg, alpha=self.pull_back)", "bend", "codes"),
+    Mutant("linesearch.py", "(_like(bend, gv) + self.pull_back * vv)", "(self.pull_back * vv)", "codes"),
+    Mutant("linesearch.py", "(dot(Jv, Jv, line.couples) + vv)", "dot(Jv, Jv, line.couples)", "codes"),
     Mutant("linesearch.py", "> ceiling", "> ceiling + 1e30", "codes"),
-    Mutant("linesearch.py", "> _ceiling(self.start.values)", "> 1e30 + _ceiling(self.start.values)", "codes"),
-    Mutant("linesearch.py", "self.start = self._at(t)", "self.start = self._at(-t)", "codes"),
-    Mutant("linesearch.py", "(dot(dy, dy) + dot(u, u))", "dot(dy, dy)", "codes"),
-    Mutant("linesearch.py", "u = _each(share, u)", "u = 1 * u", "codes"),
-    Mutant("linesearch.py", "g - above.weight * self.d", "g", "codes"),
+    Mutant("linesearch.py", "self.ceiling(self.start.values),", "1e30 + self.start.values,", "codes"),
+    Mutant("linesearch.py", "self.above.ceiling(self.value(self.now, self.d))", "torch.tensor(1e30)", "codes"),
+    Mutant(
+        "linesearch.py", "torch.add(move.after.values, move.square, alpha=self.price)", "move.after.values", "codes"
+    ),
+    Mutant("linesearch.py", "if not bool(rose.any())", "if not bool(rose.all())", "codes"),
+    Mutant("linesearch.py", "torch.where(rose, alpha", "torch.where(rose.any(), alpha", "codes"),
     Mutant("linesearch.py", "alpha / 2 if left > 1 else 0", "0", "codes"),
+    Mutant("linesearch.py", "alpha / 2 if left > 1 else 0", "alpha / 2", "codes"),
+    Mutant("linesearch.py", "clamp_max(1), u)", "clamp_max(0.1), u)", "codes"),
+    Mutant("linesearch.py", "clamp_max(1), u)", "clamp_max(1) / 4, u)", "codes"),
+    Mutant("linesearch.py", "(dot(dy, dy) + uu)", "dot(dy, dy)", "codes"),
+    Mutant("linesearch.py", "u = _each(share, u)", "u = 1 * u", "codes"),
+    Mutant("linesearch.py", "self.shift(self.start, dy, share)", "self.shift(self.start, dy)", "codes"),
+    Mutant("linesearch.py", "share * share * uu, after", "share * uu, after", "codes"),
+    Mutant("linesearch.py", "uu, after, [x + u]", "uu, after, [x]", "weights"),
+    Mutant("linesearch.py", "push(p, x, u)), [x + u]", "push(p, x, u)), [x]", "weights"),
+    Mutant("linesearch.py", "dy, value=-1)", "dy, value=1)", "codes"),
+    Mutant("linesearch.py", "else at.force - dy", "else at.force + dy", "codes"),
+    Mutant("linesearch.py", "g - above.pull_back * self.d", "g", "codes"),
+    Mutant("linesearch.py", "block.couples or ", "", "codes couple"),
+    Mutant("linesearch.py", "value + self.above.price * dot(", "value + 0 * dot(", "codes"),
+    Mutant("linesearch.py", " * (self.above.pull_back / self.above.price / 2)", "", "codes"),
     # weights
     Mutant("weights.py", "-2 * mu / samples", "-mu / samples", "weights"),
+    Mutant("weights.py", "-2 * mu / samples", "-2 / samples", "weights"),
+    Mutant("weights.py", "return -1 / samples\n", "return -1.0\n", "weights"),
     Mutant("weights.py", "(samples * rms)", "(samples + 0 * rms)", "weights"),
+    Mutant("weights.py", "(value / (samples * size))", "(value / samples)", "weights"),
+    Mutant("weights.py", "samples * rms) if rms else 0.0", "samples * max(rms, 1e-300))", "weights nan"),
     Mutant("weights.py", "for l in self.blocks:\n", "for l in self.blocks[:-1]:\n", "weights"),
+    Mutant("weights.py", "mu) / magnified", "mu)", "weights deep"),
+    Mutant(
+        "weights.py", "1 if self.normalise else problems[l].above.scale", "problems[l].above.scale", "weights magnified"
+    ),
+    Mutant("weights.py", "change * problems[l].above.scale", "change", "weights magnified"),
+    Mutant("weights.py", "true = 1 / problems[l].above.scale", "true = 1.0", "weights magnified"),
+    Mutant("weights.py", "float(true) ** 2", "float(true)", "weights magnified"),
+    Mutant("weights.py", "[g.mul_(scale) for g in", "[g for g in", "weights"),
+    Mutant("weights.py", "core, force * scale)", "core, force)", "weights"),
+    Mutant("weights.py", "totals = [float(p.at.values.sum())", "totals = totals and [totals[0]", "weights inner"),
+    Mutant("weights.py", "[b - a for a, b", "[a - b for a, b", "weights inner"),
     Mutant("weights.py", 'group["lr"] * self.l1', "self.l1", "weights l1"),
+    Mutant("weights.py", "if p.ndim > 1:", "if True:", "weights l1"),
     Mutant("weights.py", "self.samples + other.samples", "other.samples", "weights parts"),
     Mutant("weights.py", "self.value + other.value", "other.value", "weights parts"),
     Mutant("weights.py", "if p.requires_grad:", "if True:", "weights frozen"),
+    Mutant("weights.py", "torch._foreach_add_(steps, 1)", "torch._foreach_add_(steps, 2)", "weights adam"),
+    Mutant("weights.py", "self.state[p] or self._begin(p)", "self._begin(p)", "weights adam"),
+    Mutant("weights.py", 'beta2=group["betas"][1]', 'beta2=group["betas"][0]', "weights adam"),
+    Mutant("weights.py", 'weight_decay=group["weight_decay"]', "weight_decay=0.0", "weights adam"),
+    Mutant("weights.py", 'eps=group["eps"]', "eps=1e-8", "weights adam"),
+    Mutant("weights.py", 'lr=group["lr"],', 'lr=self.defaults["lr"],', "weights"),
+    Mutant("weights.py", "self._opt_called = True", "pass", "weights scheduler"),
     # memory
     Mutant("memory.py", "(0, 1), value=1.0", "(0, 1), value=0.0", "memory"),
     Mutant("memory.py", "_join(p) @ A +", "_join(p) @ A -", "memory"),
@@ -93,23 +171,34 @@ MUTANTS = [
         "memory.py", "(m.dilation, m.padding, m.stride)", "(m.dilation, m.padding, m.dilation)", "memory convolution"
     ),
     Mutant("memory.py", "problem.at.force / problem.above.scale", "problem.at.force", "memory deep"),
-    Mutant("memory.py", "+ gain *", "+ 1 *", "memory gain"),
+    Mutant("memory.py", "+ times *", "+ 1 *", "memory rate"),
+    Mutant("memory.py", "else self.rate * mu)", "else self.rate)", "memory rate"),
+    Mutant("memory.py", "1.0 if self.rate is None", "mu if self.rate is None", "memory plain"),
     Mutant("memory.py", "W[:, -1]", "W[:, 0]", "memory"),
     Mutant("memory.py", ".fade(self.forget)", ".fade(1.0)", "memory forgetting"),
     Mutant("memory.py", "(B[:, j] - W @ A[:, j])", "(B[:, j] + W @ A[:, j])", "memory sweep"),
+    Mutant("memory.py", "for _ in range(self.sweeps or 0):", "for _ in range(1):", "memory sweeps"),
+    Mutant("memory.py", "damping * A.diagonal().mean()", "damping", "memory damping"),
     Mutant(
         "memory.py", "return W + torch.cholesky_solve((B - W @ A)", "return torch.cholesky_solve((B)", "memory damping"
     ),
+    Mutant("memory.py", "return W + torch.linalg.lstsq(A, (B - W @ A)", "return torch.linalg.lstsq(A, (B)", "memory"),
     Mutant("memory.py", "memory.A / memory.samples", "memory.A", "memory"),
+    Mutant("memory.py", "self.gathered[l] + new if l in", "new if l in", "weights parts"),
+    Mutant("memory.py", "self.rest.update(problems, totals, mu)", "pass", "memory rest"),
     # mu
     Mutant("penalty.py", "self.value + self.increment", "self.value", "penalty"),
     Mutant("penalty.py", "self.value * self.growth", "self.value", "penalty"),
     Mutant("penalty.py", "min(value, self.maximum)", "value", "penalty"),
     # the step
-    Mutant("trainer.py", "self.penalty.step()", "pass", "penalty"),
-    Mutant("trainer.py", "mu * sum(squares[0])", "2 * mu * sum(squares[0])", "trainer metrics"),
+    Mutant("trainer.py", "self.penalty.step()\n        return", "return", "penalty"),
+    Mutant("trainer.py", "self.penalty.step()\n\n", "\n", "weights parts"),
+    Mutant("trainer.py", "mu * sum(true[:-1])", "2 * mu * sum(true[:-1])", "trainer metrics"),
+    Mutant("trainer.py", "total / float(p.above.scale) ** 2", "total", "weights magnified"),
+    Mutant("trainer.py", "numel() * float(p.above.scale) ** 2", "numel()", "weights magnified"),
     Mutant("trainer.py", "block.commit(state)", "pass", "trainer running"),
     Mutant("trainer.py", "if not math.isfinite(", "if False and not math.isfinite(", "trainer bad_input"),
+    Mutant("trainer.py", " + 0 * float(trace.values[0].sum())", "", "trainer bad_input"),
     Mutant("trainer.py", "x.dtype != first.dtype or", "", "trainer bad_input"),
 ]
 
@@ -167,10 +256,12 @@ def main(wanted: str = "") -> int:
     left_out = failing_already()
     for test in left_out:
         print(f"fails without any defect, so left out: {test}")
-    with ThreadPoolExecutor(2) as pool:
-        verdicts = list(pool.map(lambda m: verdict(m, left_out), mutants))
-    for mutant, result in zip(mutants, verdicts, strict=True):
-        print(f"{result:8}  {mutant.file:14} {mutant.old.strip()!r} -> {mutant.new.strip()!r}  ({mutant.tests})")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        verdicts = []
+        for mutant, result in zip(mutants, pool.map(lambda m: verdict(m, left_out), mutants), strict=True):
+            verdicts.append(result)
+            change = f"{mutant.old.strip()!r} -> {mutant.new.strip()!r}"
+            print(f"{result:8}  {mutant.file:14} {change}  ({mutant.tests})", flush=True)
     caught = verdicts.count("caught")
     print(f"{caught} of {len(mutants)} mutants caught")
     return int(caught < len(mutants))

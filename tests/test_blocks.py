@@ -172,6 +172,8 @@ def test_a_blocks_calculus_is_autograds(name, training):
         torch.testing.assert_close(block.pull(p, state, v), pulled)
         torch.testing.assert_close((block.push(p, state, u) * v).sum(), (u * pulled).sum())
         torch.testing.assert_close(change, moved - y)
+        before_core = nn.Sequential(*list(f)[: len(block.prelude.maps)])
+        torch.testing.assert_close(new.input, before_core(code + u))
         for ours, wanted in zip(block.core.grads(p, state.core, v), grads, strict=True):
             torch.testing.assert_close(ours, wanted)
         c = (code + u).requires_grad_()
@@ -180,6 +182,48 @@ def test_a_blocks_calculus_is_autograds(name, training):
         for ours, wanted in zip(block.core.grads(p, new.core, v), after[1:], strict=True):
             torch.testing.assert_close(ours, wanted)
         code = y
+
+
+def test_a_replay_keeps_the_mask_of_the_pass_it_repeats():
+    torch.manual_seed(0)
+    core = altmin.split(nn.Sequential(nn.Linear(5, 20), nn.Dropout(0.5)).double()).blocks[0].core
+    p = [torch.randn(20, 5, dtype=torch.float64), torch.randn(20, dtype=torch.float64)]
+    output, saved = core.forward(p, torch.randn(7, 5, dtype=torch.float64))
+    again, kept = core.replay(p, saved)
+    assert torch.equal(again, output)
+    assert torch.equal(core.replay([2 * q for q in p], kept)[0], 2 * output)
+
+
+PRELUDES = {
+    "rectifier": [nn.ReLU()],
+    "pool": [nn.MaxPool2d((2, 3), stride=(2, 4))],
+    "rectifier, then pool": [nn.ReLU(), nn.MaxPool2d(2)],
+    "pool, then rectifier": [nn.MaxPool2d(2), nn.ReLU()],
+    "pool of pools": [nn.MaxPool2d(2), nn.MaxPool2d((1, 2))],
+}
+
+
+@pytest.mark.parametrize("name", PRELUDES)
+def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
+    torch.manual_seed(0)
+    prelude = nn.Sequential(*PRELUDES[name], nn.Flatten())
+    c = torch.randn(20, 2, 4, 8, dtype=torch.float64)
+    block = altmin.split(nn.Sequential(prelude, nn.Linear(prelude(c).shape[1], 3)).double()).blocks[0]
+    assert block.straight
+    state = block.forward([q.detach() for q in block.parameters()], c)[1]
+
+    def felt(u: Tensor) -> Tensor:
+        return prelude(c + block.spread(state, u)) - prelude(c)
+
+    up = block.gate(state, 3 * torch.rand_like(state.input))
+    assert torch.equal(block.within(state, up), up)
+    torch.testing.assert_close(felt(up), up)
+    down = block.within(state, -up)
+    torch.testing.assert_close(felt(down), down)
+    torch.testing.assert_close(block.spread(state, down).square().sum((1, 2, 3)), down.square().sum(1))
+    stopped = down > -up
+    assert 0 < stopped.sum() < stopped.numel()
+    assert (felt(1.01 * down) > 1.005 * down)[stopped].all(), "beyond a kink the core feels nothing"
 
 
 @EVERY_CHAIN

@@ -349,6 +349,18 @@ def test_each_samples_codes_are_its_own_unless_batch_norm_couples_them(name):
     same(together, [torch.cat([c[l] for c in alone]) for l in range(len(together))], 1e-11)
 
 
+def test_samples_that_batch_norm_couples_take_one_step_all_together():
+    block = altmin.split(net(nn.Tanh(), nn.Linear(6, 5), nn.BatchNorm1d(5))).blocks[0]
+    p, c = [q.detach() for q in block.parameters()], torch.randn(8, 6, dtype=F64)
+    out, state = block.forward(p, c)
+    t = 1e-4 * torch.randn_like(out)
+    move = altmin.GradientCodes().descend(block, p, state, c, FitAbove(t))
+    g = block.pull(p, state, t)
+    Jg = block.push(p, state, g)
+    step = g.square().sum() / (Jg.square().sum() + g.square().sum())
+    torch.testing.assert_close(move.offset, step * g, rtol=1e-10, atol=1e-18)
+
+
 @example(exponent=-3.0, scale=1.0, seed=48)
 @given(exponent=st.floats(-4, 1), scale=st.sampled_from([1.0, 4.0, 20.0]), seed=st.integers(0, 1000))
 def test_one_samples_too_long_step_does_not_change_anothers(exponent, scale, seed):

@@ -234,6 +234,7 @@ def test_a_torch_scheduler_changes_the_step():
         close(model.parameters(), [b - rate * g for b, g in zip(before, gradients, strict=True)])
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_torch_scheduler_changes_adams_step_too():
     model, x, y = setting()
     am = trainer(model, altmin.LocalAdam(lr=0.1))
@@ -311,6 +312,38 @@ def test_deep_below_where_offsets_are_tiny_the_gradients_are_still_those_of_f(ac
     for p, q, g in zip(model.parameters(), twin.parameters(), (g for pair in wanted for g in pair), strict=True):
         assert (p.grad - g).norm() < 1e-4 * g.norm()
         assert (q.grad - g).norm() < 1e-4 * g.norm()
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_that_small_offsets_are_kept_magnified_changes_no_gradient_and_no_metric(steps, normalise, monkeypatch):
+    """In float64, where they need not be."""
+    torch.manual_seed(0)
+    layers = [m for _ in range(19) for m in (nn.Linear(5, 5), nn.Sigmoid())]
+    model = nn.Sequential(*layers, nn.Linear(5, 3)).double()
+    x, y = torch.randn(4, 5, dtype=F64), torch.randint(3, (4,))
+
+    def run(in_parts: bool):
+        twin = copy.deepcopy(model)
+        rule = altmin.LocalSGD(lr=1e-3, steps=steps, normalise=normalise)
+        am = altmin.AltMin(twin, weights=rule, penalty=constant(20.0))
+        if in_parts:
+            metrics = [am.gather(x[:3], y[:3]), am.gather(x[3:], y[3:])]
+            am.apply()
+        else:
+            metrics = [am.step(x, y)]
+        return [p.grad for p in twin.parameters()], metrics
+
+    ours = [run(False), run(True)]
+    monkeypatch.setattr("altmin.codes.magnify", lambda above: above)
+    for (grads, metrics), (plain, plain_metrics) in zip(ours, [run(False), run(True)], strict=True):
+        for g, wanted in zip(grads, plain, strict=True):
+            assert (g - wanted).norm() <= 1e-4 * wanted.norm()
+        for m, wanted in zip(metrics, plain_metrics, strict=True):
+            assert m.objective == pytest.approx(wanted.objective, rel=1e-13)
+            assert m.residuals == pytest.approx(wanted.residuals, rel=1e-4)
+            assert m.movements == pytest.approx(wanted.movements, rel=1e-4)
+            assert m.movements[0] < 1e-12, "deep enough to be magnified twice"
 
 
 def test_a_run_saved_between_two_parts_is_resumed():

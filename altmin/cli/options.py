@@ -29,6 +29,6 @@ Validation = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Train on the first so many samples only.")]
 Seed = Annotated[int, typer.Option(help="For the initial weights, the order of the data and dropout.")]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda, or one GPU as cuda:0.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, or one GPU as cuda:0.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]
