@@ -11,7 +11,19 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.maps import Affine, Convolution, Map, Normalisation, Params, ReLU, Saved, map_of, threshold
+from altmin.maps import (
+    Affine,
+    Convolution,
+    Map,
+    MaxPool,
+    Normalisation,
+    Params,
+    ReLU,
+    Saved,
+    SeparatePool,
+    map_of,
+    threshold,
+)
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -144,15 +156,14 @@ class Block:
         return u if room is None else u.maximum(-room)
 
     def spread(self, state: State, u: Tensor) -> Tensor:
-        """Of a straight block: the code's move P^T u for a gated u."""
+        """Of a straight block: the code's move P^T u for a gated u. Uses up the state."""
         for m, saved in zip(reversed(self.prelude.maps), reversed(state.prelude), strict=True):
-            u = u if isinstance(m, ReLU) else m.pull((), saved, u)
+            u = m.spread(saved, u)
         return u
 
-    def commit(self, state: State) -> None:
-        """Lets the modules keep what a training pass leaves in them (running statistics)."""
-        for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True):
-            m.commit(saved)
+    def traces(self, state: State) -> list[tuple[Map, Saved]]:
+        """The maps in which a training pass leaves a trace (running statistics), and what `commit` needs for it."""
+        return [(m, saved) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True) if m.couples]
 
 
 class Chain:
@@ -200,7 +211,7 @@ def split(model: nn.Module) -> Chain:
     1      ReLU, Linear         output           8
                                                 29
     """
-    maps = [map_of(module) for module in _modules(model)]
+    maps = _pool_first([map_of(module) for module in _modules(model)])
     _refuse_shared(maps)
     cuts = [
         i + 1
@@ -212,6 +223,15 @@ def split(model: nn.Module) -> Chain:
         raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
     bounds = [0, *cuts[:-1], len(maps)]
     return Chain(model, [_block(maps[a:b]) for a, b in itertools.pairwise(bounds)])
+
+
+def _pool_first(maps: list[Map]) -> list[Map]:
+    """max(relu(x)) = relu(max(x)), and pooling first leaves less to rectify and to remember."""
+    maps = list(maps)
+    for i in range(len(maps) - 1):
+        if isinstance(maps[i], ReLU) and isinstance(maps[i + 1], MaxPool | SeparatePool):
+            maps[i], maps[i + 1] = maps[i + 1], maps[i]
+    return maps
 
 
 def _block(maps: Sequence[Map]) -> Block:

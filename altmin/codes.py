@@ -97,13 +97,17 @@ class GradientCodes:
         return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"
 
     def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
-        """Moves the codes from the last to the first; returns every block's local problem, first to last."""
+        """Moves the codes from the last to the first; returns every block's local problem, first to last.
+
+        The trace is used up on the way, so that memory is let go of as soon as it has served.
+        """
         problems: list[Local] = []
         above: Above = top
+        trace.values.pop()
         for l in range(len(chain) - 1, 0, -1):
-            state, code = trace.states[l], trace.values[l - 1]
+            state, code = trace.states.pop(), trace.values.pop()
             move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.price / mu)
-            problems.append(Local(move.core, above, move.after))
+            problems.append(Local(move.core, above.served(), move.after))
             above = FitAbove(move.offset, move.square, above.scale)
             above = magnify(above) if (len(chain) - l) % 8 == 0 else above
         problems.append(Local(trace.states[0].core, above, above.start))

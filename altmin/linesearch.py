@@ -54,6 +54,10 @@ class LossAbove:
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
 
+    def served(self) -> "LossAbove":
+        """The same once the code below has moved."""
+        return self
+
     def shift(self, at: Evaluation, dy: Tensor) -> Evaluation:
         """The term once the output has moved on by dy."""
         return self.loss.at(at.output + dy, self.y)
@@ -99,6 +103,11 @@ class FitAbove:
         self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
+
+    def served(self) -> "FitAbove":
+        """The same once the code below has moved: t itself is no longer needed."""
+        self.start = self.start._replace(output=self.start.values, force=self.start.values)
+        return self
 
     def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
         """The term once the block's output has moved on by a share of dy."""

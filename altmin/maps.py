@@ -60,6 +60,10 @@ class Map:
         same of each input."""
         raise NotImplementedError
 
+    def spread(self, saved: Saved, u: Tensor) -> Tensor:
+        """Of a map that selects: `pull` of a move that has passed the map, free to use up the saved memory."""
+        return self.pull((), saved, u)
+
     def commit(self, saved: Saved) -> None:
         """Writes what a training pass leaves in the module's buffers, once the step is known to be good."""
 
@@ -141,6 +145,9 @@ class ReLU(Map):
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         return saved[1] if below is None else below.minimum(saved[1])
+
+    def spread(self, saved: Saved, u: Tensor) -> Tensor:
+        return u
 
 
 class Elementwise(Map):
@@ -264,37 +271,62 @@ class MaxPool(Map):
         return x.flatten(2).gather(2, places.flatten(2)).view(places.shape)
 
 
-class SeparatePool(MaxPool):
+class SeparatePool(Map):
     """Max-pooling whose windows do not overlap, so that no input wins twice: it selects.
 
-    A tournament over the places of a window finds the winner and its lead over the second in one go.
+    A tournament over the places of a window finds the winner and its lead over the second in one go. `saved` holds the
+    input, the winner's number in its window, and the lead.
     """
 
     selects = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        first, *rest = self._places(x)
+        best, second = x[first], torch.full_like(x[first], -torch.inf)
+        winner = torch.zeros(best.shape, dtype=torch.uint8, device=x.device)
+        for number, place in enumerate(rest, 1):
+            rival = x[place]
+            winner.masked_fill_(rival > best, number)
+            second = second.maximum(best.minimum(rival))
+            best = best.maximum(rival)
+        return best, (x, winner, best - second)
+
+    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return self.spread((torch.empty_like(saved[0]), *saved[1:]), v)
+
+    def spread(self, saved: Saved, u: Tensor) -> Tensor:
+        x, winner = saved[:2]
+        x.zero_()
+        for number, place in enumerate(self._places(x)):
+            x[place].copy_(u).mul_(winner == number)
+        return x
+
+    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+        return self._at(u, saved[1])
+
+    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
+        x, winner = saved[:2]
+        new = self.forward(p, x + u)[1]
+        return self._at(x, new[1]) - self._at(x, winner) + self._at(u, new[1]), new
+
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        _, winner, lead = saved
+        return lead if below is None else lead.minimum(self._at(below, winner))
+
+    def _at(self, x: Tensor, winner: Tensor) -> Tensor:
+        return sum(torch.where(winner == i, x[place], 0) for i, place in enumerate(self._places(x)))  # type: ignore[return-value]
+
+    def _places(self, x: Tensor) -> list[Any]:
+        """For each place in a window, where all windows have it."""
         dims = x.ndim - 2
         kernel, stride = (
             ((n,) * dims if isinstance(n, int) else n) for n in (self.module.kernel_size, self.module.stride)
         )
         ends = [(n - k) // s * s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
-        places = torch.arange(x[0, 0].numel(), device=x.device).view(x.shape[2:])
-        windows: list[Any] = [
-            tuple(slice(a, a + end, s) for a, end, s in zip(start, ends, stride, strict=True))
+        return [
+            (..., *(slice(a, a + end, s) for a, end, s in zip(start, ends, stride, strict=True)))
             for start in itertools.product(*map(range, kernel))
         ]
-        best, winners = x[(..., *windows[0])], places[windows[0]]
-        second = torch.full_like(best, -torch.inf)
-        for window in windows[1:]:
-            rival = x[(..., *window)]
-            winners = torch.where(rival > best, places[window], winners)
-            second = second.maximum(best.minimum(rival))
-            best = best.maximum(rival)
-        return best, (x, winners.expand(best.shape), best - second)
-
-    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        _, winners, lead = saved
-        return lead if below is None else lead.minimum(self._at(below, winners))
 
 
 class Dropout(Map):

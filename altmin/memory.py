@@ -112,7 +112,7 @@ class CoActivationMemory:
     def optimizer(self) -> torch.optim.Optimizer:
         return self.rest.optimizer
 
-    def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
+    def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None:
         self._gather(problems, mu)
         self._fit_all()
         self.rest.update(problems, totals, mu)

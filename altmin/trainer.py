@@ -29,7 +29,7 @@ class WeightRule(Protocol):
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None: ...
-    def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None: ...
+    def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None: ...
     def gather(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None: ...
     def apply(self, mu: float) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -142,6 +142,8 @@ class AltMin:
         self._check(x, y)
         mu = self.penalty.value
         trace = encode(self.chain, self.theta, x)
+        first_code = trace.values[0].sum()
+        traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
         top = LossAbove(self.loss, trace.values[-1], y, mu)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
         values = [p.at.values for p in problems]
@@ -150,10 +152,10 @@ class AltMin:
         # offsets may be magnified; f is not
         true = [total / float(p.above.scale) ** 2 for total, p in zip(totals, problems, strict=True)]
         objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
-        if not math.isfinite(objective + 0 * float(trace.values[0].sum())):
-            raise self._not_finite(x, trace, problems)
-        for block, state in zip(self.chain, trace.states, strict=True):
-            block.commit(state)
+        if not math.isfinite(objective + 0 * float(first_code)):
+            raise self._not_finite(x, problems)
+        for m, saved in traces:
+            m.commit(saved)
         loss, offsets = top.start.values.sum() / x.shape[0], [p.above.start.values for p in problems[:-1]]
         sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
         return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
@@ -176,10 +178,10 @@ class AltMin:
         if y.ndim == 0 or len(x) != len(y):
             raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
 
-    def _not_finite(self, x: Tensor, trace: Trace, problems: Sequence[Local]) -> Exception:
+    def _not_finite(self, x: Tensor, problems: Sequence[Local]) -> Exception:
         if not bool(x.isfinite().all()):
             return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
-        forward = [value.isfinite().all() for value in trace.values]
+        forward = [value.isfinite().all() for value in encode(self.chain, self.theta, x).values]
         backward = [problem.at.values.isfinite().all() for problem in problems[::-1]]
         for l, fine in [*enumerate(forward), *zip(reversed(range(len(problems))), backward, strict=True)]:
             if not bool(fine):

@@ -68,14 +68,15 @@ class LocalOptimizer:
         kept = [{"params": group, "lr": rate} for rate, group in groups.items() if group]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
 
-    def update(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
-        """One mini-batch: `steps` steps on each block's problem. totals: the sum of each problem's values."""
+    def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None:
+        """One mini-batch: `steps` steps on each problem, which it uses up. totals: the sums of their values."""
         for left in reversed(range(self.steps)):
             old = {l: [p.clone() for p in self.theta[l]] for l in self.blocks} if left else {}
-            for l in self.blocks:
-                force, magnified = problems[l].at.force, 1 if self.normalise else problems[l].above.scale
-                scale = self._scale(problems[l].size, totals[l], len(force), mu) / magnified
-                self._set_grads(l, self._grads(l, problems[l].core, force, scale))
+            for l in reversed(self.blocks):
+                problem = problems[l] if left else problems.pop(l)  # its last use lets go of it
+                force, magnified = problem.at.force, 1 if self.normalise else problem.above.scale
+                scale = self._scale(problem.size, totals[l], force.shape[0], mu) / magnified
+                self._set_grads(l, self._grads(l, problem.core, force, scale))
             self._step()
             if left:
                 problems = list(problems)

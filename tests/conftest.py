@@ -4,6 +4,7 @@ And the one place where tests look into the local problems that the code update 
 """
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.codes import Local, encode
-from altmin.linesearch import LossAbove
+from altmin.linesearch import FitAbove, LossAbove
 from altmin.objective import adapt
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.
@@ -40,11 +41,13 @@ def update_codes(
     with torch.no_grad():
         theta = chain.parameters()
         trace = encode(chain, theta, x)
+        encoded = [value.clone() for value in trace.values]  # the trace is used up
         top = LossAbove(adapt(loss or nn.CrossEntropyLoss()), trace.values[-1], y, mu)
-        problems = codes(chain, theta, trace, top, mu)
+        with patch.object(FitAbove, "served", lambda above: above):  # keep the offsets to look at
+            problems = codes(chain, theta, trace, top, mu)
     # An offset is kept magnified by `scale`.
     offsets = [p.above.start.force / p.above.scale for p in problems[:-1]]
-    return trace.values, [c + d for c, d in zip(trace.values, offsets, strict=False)], problems
+    return encoded, [c + d for c, d in zip(encoded, offsets, strict=False)], problems
 
 
 def residual(problem: Local) -> Tensor:
@@ -53,5 +56,5 @@ def residual(problem: Local) -> Tensor:
 
 
 def term(problem: Local) -> Tensor:
-    """Half the squared residual of each sample; its loss for the output block."""
+    """The squared residual of each sample; its loss for the output block."""
     return problem.at.values / problem.above.scale**2

@@ -76,7 +76,7 @@ MUTANTS = [
     Mutant("blocks.py", "isinstance(maps[i + 1], Normalisation)", "False", "blocks"),
     Mutant("blocks.py", "seen.add(id(parameter))", "pass", "blocks twice"),
     Mutant("blocks.py", "if i > self.first_with_parameters:", "if False:", "blocks"),
-    Mutant("blocks.py", "self.core.affine and all(", "all(", "codes"),
+    Mutant("blocks.py", "self.core.affine and all(", "all(", "codes couple"),
     Mutant("blocks.py", "threshold(u, state.input) if self.rectified else u", "u", "codes"),
     Mutant("blocks.py", "u.maximum(-room)", "u", "codes"),
     Mutant("blocks.py", "u.maximum(-room)", "u.minimum(room)", "codes"),
@@ -138,7 +138,7 @@ MUTANTS = [
     Mutant("weights.py", "return -1 / samples\n", "return -1.0\n", "weights"),
     Mutant("weights.py", "(samples * rms)", "(samples + 0 * rms)", "weights"),
     Mutant("weights.py", "(value / (samples * size))", "(value / samples)", "weights"),
-    Mutant("weights.py", "samples * rms) if rms else 0.0", "samples * max(rms, 1e-300))", "weights nan"),
+    Mutant("weights.py", "if rms else 0.0", 'if rms else float("nan")', "weights nan"),
     Mutant("weights.py", "for l in self.blocks:\n", "for l in self.blocks[:-1]:\n", "weights"),
     Mutant("weights.py", "mu) / magnified", "mu)", "weights deep"),
     Mutant(
@@ -205,6 +205,7 @@ MUTANTS = [
 
 def copy_to(folder: Path) -> None:
     """The package without its data, and the tests that mutants are held against."""
+    folder.mkdir()
     shutil.copytree(ROOT / "altmin", folder / "altmin", ignore=shutil.ignore_patterns("files", "__pycache__"))
     (folder / "tests").mkdir()
     for name in ["conftest.py", "reference.py", *(f"test_{name}.py" for name in TESTS)]:
@@ -218,28 +219,24 @@ def pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def failing_already() -> list[str]:
+def failing_already(folder: Path) -> list[str]:
     """Tests that fail without any defect: they can say nothing about mutants."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        copy_to(folder)
-        where = "import altmin; print(altmin.__file__)"
-        found = subprocess.run(
-            [sys.executable, "-c", where],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": name},
-            capture_output=True,
-            text=True,
-        ).stdout
-        if not Path(found.strip()).resolve().is_relative_to(folder.resolve()):
-            sys.exit(f"the tests would run against {found.strip()}, not against the copy in {folder}")
-        return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", pytest(folder, "tests").stdout, re.MULTILINE)
+    where = "import altmin; print(altmin.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-c", where],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    ).stdout
+    if not Path(found.strip()).resolve().is_relative_to(folder.resolve()):
+        sys.exit(f"the tests would run against {found.strip()}, not against the copy in {folder}")
+    return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", pytest(folder, "tests").stdout, re.MULTILINE)
 
 
-def verdict(mutant: Mutant, left_out: list[str]) -> str:
+def verdict(mutant: Mutant, sound: Path, left_out: list[str]) -> str:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        copy_to(folder)
+        folder = shutil.copytree(sound, Path(name) / "mutant")
         file = folder / "altmin" / mutant.file
         text = file.read_text()
         if mutant.old not in text:
@@ -253,12 +250,14 @@ def verdict(mutant: Mutant, left_out: list[str]) -> str:
 
 def main(wanted: str = "") -> int:
     mutants = [m for m in MUTANTS if wanted in m.file or wanted in m.old or wanted in m.new]
-    left_out = failing_already()
-    for test in left_out:
-        print(f"fails without any defect, so left out: {test}")
-    with ThreadPoolExecutor(WORKERS) as pool:
-        verdicts = []
-        for mutant, result in zip(mutants, pool.map(lambda m: verdict(m, left_out), mutants), strict=True):
+    verdicts = []
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(WORKERS) as pool:
+        sound = Path(name) / "sound"  # copied once, so that the source may be edited meanwhile
+        copy_to(sound)
+        left_out = failing_already(sound)
+        for test in left_out:
+            print(f"fails without any defect, so left out: {test}")
+        for mutant, result in zip(mutants, pool.map(lambda m: verdict(m, sound, left_out), mutants), strict=True):
             verdicts.append(result)
             change = f"{mutant.old.strip()!r} -> {mutant.new.strip()!r}"
             print(f"{result:8}  {mutant.file:14} {change}  ({mutant.tests})", flush=True)

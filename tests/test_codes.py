@@ -173,7 +173,7 @@ def test_unless_a_kink_stops_it_a_hidden_code_stops_at_the_lowest_point_of_its_l
     free = 0
     for size in (1.0, 1e-6):
         t = size * torch.randn_like(out)
-        move = altmin.GradientCodes().descend(block, p, state, c, FitAbove(t))
+        move = altmin.GradientCodes().descend(block, p, copy.deepcopy(state), c, FitAbove(t))
         share = torch.ones(40, dtype=F64, requires_grad=True)
         d = share.view(-1, 1, 1, 1) * move.offset
         here = core(pool(torch.relu(c + d)))
@@ -349,8 +349,9 @@ def test_each_samples_codes_are_its_own_unless_batch_norm_couples_them(name):
     same(together, [torch.cat([c[l] for c in alone]) for l in range(len(together))], 1e-11)
 
 
-def test_samples_that_batch_norm_couples_take_one_step_all_together():
-    block = altmin.split(net(nn.Tanh(), nn.Linear(6, 5), nn.BatchNorm1d(5))).blocks[0]
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_samples_that_batch_norm_couples_take_one_step_all_together(activation):
+    block = altmin.split(net(activation(), nn.Linear(6, 5), nn.BatchNorm1d(5))).blocks[0]
     p, c = [q.detach() for q in block.parameters()], torch.randn(8, 6, dtype=F64)
     out, state = block.forward(p, c)
     t = 1e-4 * torch.randn_like(out)
@@ -359,6 +360,12 @@ def test_samples_that_batch_norm_couples_take_one_step_all_together():
     Jg = block.push(p, state, g)
     step = g.square().sum() / (Jg.square().sum() + g.square().sum())
     torch.testing.assert_close(move.offset, step * g, rtol=1e-10, atol=1e-18)
+
+
+def test_a_step_that_is_still_too_long_after_all_halvings_is_not_taken():
+    model, (x, y) = mlp(nn.ReLU, depth=1), batch()
+    encoded, moved, _ = update_codes(model, altmin.GradientCodes(), x, y, 1.0, lambda o, y: 1e9 * o.square().mean())
+    assert torch.equal(moved[0], encoded[0])
 
 
 @example(exponent=-3.0, scale=1.0, seed=48)
@@ -449,7 +456,7 @@ def test_one_small_step_gives_convolutions_with_batch_norm_backprops_direction()
 # -- depth ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation, depth", [(nn.ReLU, 20), (nn.Tanh, 20), (nn.Sigmoid, 12)])
+@pytest.mark.parametrize("activation, depth", [(nn.ReLU, 20), (nn.Tanh, 20), (nn.Sigmoid, 12), (nn.Sigmoid, 30)])
 def test_in_float32_deep_nets_learn_in_the_direction_of_float64(activation, depth):
     torch.manual_seed(0)
     model = altmin.models.mlp(20, [32] * (depth - 1), 5, activation)

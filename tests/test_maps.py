@@ -177,6 +177,15 @@ def test_a_map_agrees_with_autograd_on_its_module(make, shape, training):
         close(grad, wanted)
 
 
+@pytest.mark.parametrize("make, shape", CASES, ids=names(CASES))
+def test_a_map_that_selects_hands_on_no_input_twice(make, shape):
+    torch.manual_seed(0)
+    m = map_of(make())
+    if m.selects:
+        y, saved = m.forward((), torch.randn(shape))
+        assert m.pull((), saved, torch.ones_like(y)).unique().tolist() in ([0.0, 1.0], [1.0])
+
+
 @MODES
 @pytest.mark.parametrize("make, shape", CASES, ids=names(CASES))
 def test_after_a_move_a_map_stands_at_the_new_point(make, shape, training):

@@ -102,6 +102,20 @@ def test_gradients_through_convolution_and_batch_norm_are_those_of_f():
     close([p.grad for p in model.parameters()], gradients)
 
 
+def test_where_codes_stop_at_kinks_the_gradients_are_those_of_f_too():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 3)),
+    ).double()
+    x, y = torch.randn(6, 1, 6, 6, dtype=F64), torch.randint(3, (6,))
+    moved = update_codes(model, altmin.GradientCodes(), x, y, MU)[1]
+    f = altmin.objective(altmin.split(model), moved, x, y, MU, nn.CrossEntropyLoss())
+    gradients = torch.autograd.grad(f, list(model.parameters()))
+    altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.0), penalty=constant()).step(x, y)
+    close([p.grad for p in model.parameters()], gradients)
+
+
 def moved_codes(model, x, y) -> list[Tensor]:
     return update_codes(model, altmin.GradientCodes(lr=0.4), x, y, MU)[1]
 

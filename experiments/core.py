@@ -1,0 +1,139 @@
+"""The figures of the README: `python experiments/core.py accuracy`, `... speed`, then `... table`.
+
+`accuracy` tunes the learning rate of backprop-Adam on validation data and reports every case on test data, seeds 0 to 2,
+in benchmarks/core-accuracy.jsonl; `speed` calls `altmin bench` and keeps its JSON as benchmarks/core-speed.json; `table`
+writes both into README.md and trains nothing.
+"""
+
+import json
+import statistics
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import altmin
+from altmin.cli import output, run
+from altmin.fit import fit
+
+HERE = Path(__file__).parent.parent
+ACCURACY, SPEED, README = (
+    HERE / "benchmarks/core-accuracy.jsonl",
+    HERE / "benchmarks/core-speed.json",
+    HERE / "README.md",
+)
+SEEDS = (0, 1, 2)
+BATCHES = {"mnist": 250, "higgs": None}
+
+# model, method, options, epochs, data, batches to evaluate after; what is wanted of the last and of the early accuracy
+CASES: list[dict[str, Any]] = [
+    {"model": "mlp-2x100", "method": "am-adam", "options": {"lr": 0.004}, "epochs": 1, "early": 50},
+    {"model": "mlp-2x100", "method": "adam", "options": {"lr": "tuned"}, "epochs": 1, "early": 50},
+    {"model": "mlp-2x100", "method": "am-mem", "options": {}, "epochs": 5, "early": 50},
+    {"model": "mlp-2x100", "method": "am-sgd", "options": {}, "epochs": 5, "early": 50},
+    {"model": "mlp-2x100", "method": "sgd", "options": {}, "epochs": 5, "early": 50},
+    {"model": "mlp-2x100", "method": "am-adam", "options": {}, "epochs": 5, "early": 50},
+    {"model": "mlp-2x100", "method": "adam", "options": {}, "epochs": 5, "early": 50},
+    {"model": "mlp-2x100", "method": "am-adam-offline", "options": {}, "epochs": 30, "early": None},
+    {"model": "mlp-2x100", "method": "am-mem-offline", "options": {}, "epochs": 30, "early": None},
+    {"model": "mlp-8x100", "method": "am-adam", "options": {"lr": 0.001}, "epochs": 1, "early": 50},
+    {"model": "mlp-8x100", "method": "adam", "options": {"lr": 0.001}, "epochs": 1, "early": 50},
+    {"model": "mlp-20x100", "method": "am-adam", "options": {"lr": 0.001}, "epochs": 2, "early": 50},
+    {"model": "mlp-20x100", "method": "adam", "options": {"lr": 0.001}, "epochs": 2, "early": 50},
+    {"model": "lenet5", "method": "am-adam", "options": {}, "epochs": 2, "early": 50},
+    {"model": "lenet5", "method": "adam", "options": {}, "epochs": 2, "early": 50},
+    {"model": "mlp-1x300", "method": "am-adam", "options": {"lr": 0.001}, "batches": 5000, "data": "higgs"},
+    {"model": "mlp-1x300", "method": "adam", "options": {"lr": 0.001}, "batches": 5000, "data": "higgs"},
+]
+
+
+def train(case: dict[str, Any], seed: int, measured_on: str = "test") -> dict[str, Any]:
+    """One run; the accuracy after the early batches, if any, and at the end."""
+    name = case.get("data", "mnist")
+    samples, measured = altmin.data.load(name, "train"), altmin.data.load(name, measured_on)
+    torch.manual_seed(seed)
+    about = altmin.data.dataset(name)
+    model = altmin.models.create(case["model"], about.sample_shape, about.classes)
+    method = altmin.methods.create(case["method"], model, **case["options"])
+    per_epoch = -(-len(samples[0]) // 200)
+    early = [b for b in (case.get("early"), case.get("batches")) if b]
+    epochs = case.get("epochs") or -(-case["batches"] // per_epoch)
+    history = fit(method, samples, measured, epochs=epochs, batch_size=200, seed=seed, eval_batches=early)
+    last = history.batches[-1] if "batches" in case else history.epochs[-1]
+    row = {"seed": seed, "measured_on": measured_on, "rows": len(samples[0]), "accuracy": last["test_accuracy"]}
+    return row | ({"early": history.batches[0]["test_accuracy"]} if case.get("early") else {})
+
+
+def tuned_rate(case: dict[str, Any]) -> tuple[float, list[dict[str, Any]]]:
+    """The rate with the best mean accuracy on validation data after the case's epochs."""
+    rows = []
+    for lr in (0.001, 0.002, 0.004, 0.008):
+        trial = case | {"options": {"lr": lr}}
+        rows += [trial | {"tuning": True} | train(trial, seed, "validation") for seed in SEEDS]
+    rates = {row["options"]["lr"] for row in rows}
+    mean = {r: statistics.mean(row["accuracy"] for row in rows if row["options"]["lr"] == r) for r in rates}
+    return max(mean, key=lambda r: mean[r]), rows
+
+
+def accuracy() -> None:
+    torch.set_num_threads(2)
+    warnings.simplefilter("ignore")
+    rows: list[dict[str, Any]] = [{"environment": output.environment(torch.device("cpu"))}]
+    for case in CASES:
+        if case["options"].get("lr") == "tuned":
+            rate, tuning = tuned_rate(case)
+            rows += tuning
+            case = case | {"options": {"lr": rate}}
+        found = [case | train(case, seed) for seed in SEEDS]
+        rows += found
+        print(json.dumps(found[0]), [row["accuracy"] for row in found], flush=True)
+    ACCURACY.parent.mkdir(exist_ok=True)
+    ACCURACY.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def speed() -> None:
+    models = "mlp-2x100,mlp-2x500,mlp-1x300,lenet5"
+    sys.exit(run(["bench", "--model", models, "--methods", "am-adam,am-mem", "--threads", "2", "--json", str(SPEED)]))
+
+
+def table() -> None:
+    rows = [json.loads(line) for line in ACCURACY.read_text().splitlines()]
+    runs = [row for row in rows if "accuracy" in row and not row.get("tuning")]
+    lines = [
+        "| data | net | method | options | after 50 batches | at the end | after |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in CASES:
+        tuned = case["options"].get("lr") == "tuned"
+        mine = [r for r in runs if _same(r, case, tuned)]
+        options = ", ".join(f"{k} {v}" for k, v in mine[0]["options"].items()) + (" (best of four)" if tuned else "")
+        length = f"{case['epochs']} epochs" if "epochs" in case else f"{case['batches']:,} batches"
+        cells = [case.get("data", "mnist"), case["model"], case["method"], options or "defaults"]
+        lines.append("| " + " | ".join([*cells, _spread(mine, "early"), _spread(mine, "accuracy"), length]) + " |")
+    text = README.read_text()
+    start, end = (
+        text.index("<!-- results:begin -->") + len("<!-- results:begin -->"),
+        text.index("<!-- results:end -->"),
+    )
+    README.write_text(text[:start] + "\n" + "\n".join(lines) + "\n\n" + _speed_table() + text[end:])
+
+
+def _same(row: dict[str, Any], case: dict[str, Any], tuned: bool) -> bool:
+    keys = ("model", "method", "epochs", "batches", "data")
+    alike = all(row.get(k) == case.get(k) for k in keys)
+    return alike and (tuned or row["options"] == case["options"])
+
+
+def _spread(rows: list[dict[str, Any]], key: str) -> str:
+    values = [row[key] for row in rows if key in row]
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}" if values else ""
+
+
+def _speed_table() -> str:
+    return ""
+
+
+if __name__ == "__main__":
+    {"accuracy": accuracy, "speed": speed, "table": table}[sys.argv[1]]()
