@@ -73,7 +73,7 @@ class LossAbove:
 
         def go(alpha: Tensor) -> Move:
             u = block.within(state, _each(alpha, g))
-            return Move(u, dot(u, u), self.shift(self.start, layer.push(p, x, u)), [x + u])
+            return Move(u, dot(u, u), self.shift(self.start, layer.push(p, x, u)), [])
 
         move = halved(
             gg / torch.add(bend, gg, alpha=self.pull_back).clamp_min(_tiny(gg)),
@@ -81,7 +81,7 @@ class LossAbove:
             lambda move: torch.add(move.after.values, move.square, alpha=self.price),
             self.ceiling(self.start.values),
         )
-        return move._replace(offset=block.spread(state, move.offset))
+        return move._replace(offset=block.spread(state, move.offset), core=[x + move.offset])
 
     def ceiling(self, values: Tensor) -> Tensor:
         """What values may reach by rounding alone."""

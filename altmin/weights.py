@@ -185,20 +185,26 @@ class FusedAdam(torch.optim.AdamW):
 
 
 class LocalAdam(LocalOptimizer):
-    """AM-Adam's rule. The weight decay is the decoupled one of AdamW, since the gradients' scale is not the loss's."""
+    """AM-Adam's rule. The weight decay is the decoupled one of AdamW, since the gradients' scale is not the loss's.
+
+    eps: None is 0.01 with residuals of unit size, where it has a meaning: weights that see almost no signal (pixels at
+    the border) are not blown up to full steps. Without them it is the usual 1e-8.
+    """
 
     def __init__(
         self,
         lr: float | Sequence[float] = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        eps: float | None = None,
         weight_decay: float = 0.0,
         l1: float = 0.0,
         steps: int = 1,
         normalise: bool = True,
     ):
+        floor = (1e-2 if normalise else 1e-8) if eps is None else eps
+
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return FusedAdam(groups, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+            return FusedAdam(groups, betas=betas, eps=floor, weight_decay=weight_decay, fused=True)
 
         super().__init__(factory, lr, steps, l1, normalise)
 

@@ -251,7 +251,7 @@ def test_a_torch_scheduler_changes_the_step():
 @pytest.mark.filterwarnings("error")
 def test_a_torch_scheduler_changes_adams_step_too():
     model, x, y = setting()
-    am = trainer(model, altmin.LocalAdam(lr=0.1))
+    am = trainer(model, altmin.LocalAdam(lr=0.1, eps=1e-8))
     scheduler = torch.optim.lr_scheduler.StepLR(am.optimizer, step_size=1, gamma=0.5)
     rules = [reference.Adam(0.1) for _ in model.parameters()]
     for _ in range(3):
@@ -269,7 +269,7 @@ def test_a_torch_scheduler_changes_adams_step_too():
 @pytest.mark.parametrize(
     "rule",
     [
-        lambda: altmin.LocalAdam(lr=0.01),
+        lambda: altmin.LocalAdam(lr=0.01, eps=1e-8),
         lambda: altmin.LocalSGD(lr=0.1, momentum=0.5),
         lambda: altmin.LocalSGD(lr=0.1, normalise=True, l1=0.1),
         lambda: altmin.CoActivationMemory(),
