@@ -81,7 +81,8 @@ class LossAbove:
             lambda move: torch.add(move.after.values, move.square, alpha=self.price),
             self.ceiling(self.start.values),
         )
-        return move._replace(offset=block.spread(state, move.offset), core=[x + move.offset])
+        core: list[Saved] = [x + move.offset]
+        return move._replace(offset=block.spread(state, move.offset), core=core)
 
     def ceiling(self, values: Tensor) -> Tensor:
         """What values may reach by rounding alone."""
@@ -131,8 +132,8 @@ class FitAbove:
         dy, uu = layer.push(p, x, u), dot(u, u)
         share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(u))).clamp(0, 1)
         u = _each(share, u)
-        after = self.shift(self.start, dy, share)
-        return Move(block.spread(state, u), share * share * uu, after, [x + u])
+        after, core = self.shift(self.start, dy, share), [x + u]
+        return Move(block.spread(state, u), share * share * uu, after, core)
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """The best step along v, were the block linear; halved while it raises the objective.

@@ -418,6 +418,17 @@ def test_after_bad_input_training_goes_on_as_if_nothing_had_happened(rule):
     assert equal(spared.state_dict(), tried.state_dict())
 
 
+def test_bad_input_that_a_rectifier_would_hide_is_refused_all_the_same():
+    model, (x, y) = mlp(nn.ReLU), batch()
+    with torch.no_grad():
+        model[0].weight[:, 0] = -1.0
+    x[3, 0] = math.inf
+    before = clone(model.state_dict())
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        altmin.AltMin(model).step(x, y)
+    assert equal(model.state_dict(), before)
+
+
 def test_arrays_and_lists_are_refused_with_the_remedy():
     with pytest.raises(TypeError, match=r"step takes tensors, given list and list; use torch.as_tensor"):
         altmin.AltMin(mlp()).step([[0.0] * 4], [1])

@@ -1,0 +1,60 @@
+"""Linear layers and convolutions."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from altmin.maps.base import Map, Params, Saved
+
+
+class Affine(Map):
+    """What is linear in its input and in its parameters."""
+
+    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
+        return self.push(p, saved, u), saved + u
+
+
+class Linear(Affine):
+    """y = W x + b."""
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        return F.linear(x, *p), x
+
+    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return v @ p[0]
+
+    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+        return F.linear(u, p[0])
+
+    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
+        x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
+        return (v.mT @ x, v.sum(0))[: len(p)]
+
+
+class Convolution(Affine):
+    """Convolutions of one to three dimensions, transposed ones too."""
+
+    def __init__(self, module: Any):
+        super().__init__(module)
+        self.dims = len(module.kernel_size)
+        padding = [0] * self.dims if module.padding == "valid" else list(module.padding)
+        geometry = list(module.stride), padding, list(module.dilation)
+        self.geometry = (*geometry, module.transposed, list(module.output_padding), module.groups)
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        return torch.convolution(x, p[0], p[1] if len(p) > 1 else None, *self.geometry), x
+
+    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return self._backward(v, saved, p[0], (True, False, False))[0]
+
+    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+        return torch.convolution(u, p[0], None, *self.geometry)
+
+    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
+        dW = self._backward(v, saved, p[0], (False, True, False))[1]
+        return (dW, v.sum([0, *range(2, v.ndim)]))[: len(p)]
+
+    def _backward(self, v: Tensor, x: Tensor, W: Tensor, wanted: tuple[bool, ...]) -> Params:
+        return torch.ops.aten.convolution_backward(v, x, W, None, *self.geometry, list(wanted))

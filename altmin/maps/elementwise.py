@@ -1,0 +1,88 @@
+"""Activations that act on each entry by itself."""
+
+import torch
+from torch import Tensor
+
+from altmin.maps.base import Map, Params, Saved
+
+
+def threshold(v: Tensor, at: Tensor) -> Tensor:
+    """v where `at` is above zero, else 0."""
+    return torch.ops.aten.threshold_backward(v, at, 0)
+
+
+class ReLU(Map):
+    """y = max(x, 0)."""
+
+    selects = True
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        y = x.clamp_min(0)
+        return y, (x, y)
+
+    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return threshold(v, saved[1])
+
+    push = pull
+
+    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
+        x, y = saved
+        y_moved, saved_moved = self.forward(p, x + u)
+        return torch.where(y > 0, u.maximum(-y), y_moved), saved_moved
+
+    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+        return saved[1] if below is None else below.minimum(saved[1])
+
+    def spread(self, saved: Saved, u: Tensor) -> Tensor:
+        return u
+
+
+class Elementwise(Map):
+    """Any other y_i = f(x_i). The slope comes from forward differentiation with a tangent of ones."""
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        y = self._function(x)
+        return y, (x, y)
+
+    def slope(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.func.jvp(self._function, (x,), (torch.ones_like(x),))[1]
+
+    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return self.slope(*saved) * v
+
+    push = pull
+
+    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
+        x, y = saved
+        moved = x + u
+        y_moved = self._function(moved)
+        return self.difference(x, y, u, y_moved), (moved, y_moved)
+
+    def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
+        """Below the square root of the rounding error the tangent is the more exact of the two."""
+        small = u.abs() < torch.finfo(x.dtype).eps ** 0.5 * (1 + x.abs())
+        return torch.where(small, self.slope(x, y) * u, y_moved - y)
+
+    def _function(self, x: Tensor) -> Tensor:
+        # An in-place activation would overwrite the point at which it is differentiated.
+        return self.module(x.clone() if getattr(self.module, "inplace", False) else x)
+
+
+class Tanh(Elementwise):
+    """tanh(x + u) - tanh(x) = tanh(u) (1 - tanh(x) tanh(x + u))."""
+
+    def slope(self, x: Tensor, y: Tensor) -> Tensor:
+        return 1 - y * y
+
+    def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
+        return torch.tanh(u) * (1 - y * y_moved)
+
+
+class Sigmoid(Elementwise):
+    """sigmoid(x) = (1 + tanh(x/2)) / 2, so its differences are those of tanh."""
+
+    def slope(self, x: Tensor, y: Tensor) -> Tensor:
+        return y * (1 - y)
+
+    def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
+        return torch.tanh(u / 2) * (1 - (2 * y - 1) * (2 * y_moved - 1)) / 2
