@@ -108,6 +108,18 @@ class Block:
     def __str__(self) -> str:
         return ", ".join(type(m.module).__name__ for m in self.maps)
 
+    def misfit(self, c: Tensor) -> str:
+        """What is wrong with an input that `forward` failed on, in words."""
+        given, first = f"given shape {tuple(c.shape)}", self.core.maps[0].module
+        if isinstance(first, nn.Linear):
+            flat = first.in_features == c[0].numel()
+            return f"Linear expects {first.in_features} features, {given}" + (
+                "; put nn.Flatten() first" if flat else ""
+            )
+        if isinstance(self.core.maps[0], Convolution):
+            return f"{type(first).__name__} expects {first.in_channels} channels, {given}"
+        return given
+
     def code_shape(self) -> str:
         """The shape of the block's output for one sample, as far as its modules tell."""
         for m in reversed(self.core.maps):

@@ -48,8 +48,13 @@ class Local(NamedTuple):
 def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
     """The forward pass: every code gets its linear value."""
     values, states = [x], []
-    for block, p in zip(chain, theta, strict=True):
-        value, state = block.forward(p, values[-1])
+    for l, (block, p) in enumerate(zip(chain, theta, strict=True)):
+        try:
+            value, state = block.forward(p, values[-1])
+        except RuntimeError as error:
+            raise ValueError(
+                f"block {l} ({block}) cannot take its input: {block.misfit(values[-1])} ({error})"
+            ) from None
         values.append(value)
         states.append(state)
     return Trace(values[1:], states)

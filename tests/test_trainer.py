@@ -508,3 +508,23 @@ def test_nets_with_in_place_activations_train_as_their_ordinary_twins():
                 am.step(*batch(i))
         for p, q in zip(first.parameters(), second.parameters(), strict=True):
             torch.testing.assert_close(p, q)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "words"),
+    [
+        (nn.Sequential(nn.Linear(6, 3)), (4, 2, 3), r"block 0 \(Linear\).*expects 6 features.*\(4, 2, 3\).*Flatten"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
+            (4, 5),
+            r"block 0 \(Flatten, Linear\).*expects 6 features.*\(4, 5\)",
+        ),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)), (4, 2, 4, 4), "Conv2d expects 1 channels"),
+        (nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(6, 3)), (4, 4), r"block 1 \(ReLU, Linear\).*expects 6"),
+    ],
+)
+def test_an_input_of_the_wrong_shape_names_the_block_and_what_it_expects(model, shape, words):
+    before = clone(model.state_dict())
+    with pytest.raises(ValueError, match=words):
+        altmin.AltMin(model).step(torch.randn(shape), torch.zeros(4, dtype=torch.int64))
+    assert equal(model.state_dict(), before)
