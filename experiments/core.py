@@ -105,7 +105,11 @@ def table() -> None:
         tuned = case["options"].get("lr") == "tuned"
         mine = [r for r in runs if _same(r, case, tuned)]
         options = ", ".join(f"{k} {v}" for k, v in mine[0]["options"].items()) + (" (best of four)" if tuned else "")
-        length = f"{case['epochs']} epochs" if "epochs" in case else f"{case['batches']:,} batches"
+        length = (
+            f"{case['epochs']} epoch{'s' * (case['epochs'] > 1)}"
+            if "epochs" in case
+            else f"{case['batches']:,} batches"
+        )
         cells = [case.get("data", "mnist"), case["model"], case["method"], options or "defaults"]
         lines.append("| " + " | ".join([*cells, _spread(mine, "early"), _spread(mine, "accuracy"), length]) + " |")
     text = README.read_text()
@@ -123,7 +127,7 @@ def _same(row: dict[str, Any], case: dict[str, Any], tuned: bool) -> bool:
 
 
 def _spread(rows: list[dict[str, Any]], key: str) -> str:
-    values = [row[key] for row in rows if key in row]
+    values = [row[key] for row in rows if row.get(key) is not None]
     return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}" if values else ""
 
 
