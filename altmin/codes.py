@@ -51,6 +51,8 @@ def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
     for l, (block, p) in enumerate(zip(chain, theta, strict=True)):
         try:
             value, state = block.forward(p, values[-1])
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise ValueError(
                 f"block {l} ({block}) cannot take its input: {block.misfit(values[-1])} ({error})"
