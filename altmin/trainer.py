@@ -66,7 +66,8 @@ class AltMin:
     """Trains an `nn.Sequential` in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
-    weights, penalty: how codes move, how weights follow, and what distance between them costs.
+    weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
+    a fixed step, one for the penalty a constant mu.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -83,15 +84,17 @@ class AltMin:
         self,
         model: nn.Module,
         loss: LossFunction | None = None,
-        codes: CodeSolver | None = None,
+        codes: CodeSolver | float | None = None,
         weights: WeightRule | None = None,
-        penalty: Penalty | None = None,
+        penalty: Penalty | float | None = None,
     ):
         self.model = model
         self.chain = split(model)
         self.loss = adapt(loss or nn.CrossEntropyLoss())
-        self.codes = codes or GradientCodes()
+        self.codes = GradientCodes(lr=codes) if isinstance(codes, int | float) else codes or GradientCodes()
         self.weights: WeightRule = weights or LocalAdam()
+        if isinstance(penalty, int | float):
+            penalty = Penalty(penalty, increment=0.0, maximum=None)
         self.penalty = penalty or Penalty()
         self.theta = self.chain.parameters()
         self.weights.bind(self.chain, range(len(self.chain)))

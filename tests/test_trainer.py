@@ -528,3 +528,14 @@ def test_an_input_of_the_wrong_shape_names_the_block_and_what_it_expects(model, 
     with pytest.raises(ValueError, match=words):
         altmin.AltMin(model).step(torch.randn(shape), torch.zeros(4, dtype=torch.int64))
     assert equal(model.state_dict(), before)
+
+
+def test_a_number_stands_for_a_fixed_code_step_and_for_a_constant_mu():
+    x, y = batch()
+    short, long = mlp(), mlp()
+    long.load_state_dict(short.state_dict())
+    plain = altmin.AltMin(short, codes=0.1, penalty=3.0)
+    spelt = altmin.AltMin(long, codes=altmin.GradientCodes(lr=0.1), penalty=altmin.Penalty(3.0, 0.0, maximum=None))
+    for _ in range(3):
+        assert plain.step(x, y).penalty == spelt.step(x, y).penalty == 3.0
+    assert equal(short.state_dict(), long.state_dict())

@@ -21,8 +21,8 @@ def am_adam(
     l1: float = 0.0,
     steps: int = 1,
     loss: LossFunction | None = None,
-    codes: GradientCodes | None = None,
-    penalty: Penalty | None = None,
+    codes: GradientCodes | float | None = None,
+    penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual."""
     return AltMin(model, loss, codes, LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps), penalty)
@@ -37,8 +37,8 @@ def am_sgd(
     l1: float = 0.0,
     steps: int = 1,
     loss: LossFunction | None = None,
-    codes: GradientCodes | None = None,
-    penalty: Penalty | None = None,
+    codes: GradientCodes | float | None = None,
+    penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-SGD: as AM-Adam, the weights by stochastic gradient descent on f."""
     rule = LocalSGD(lr, momentum=momentum, weight_decay=weight_decay, l1=l1, steps=steps)
@@ -54,8 +54,8 @@ def am_mem(
     sweeps: int | None = None,
     rate: float | None = 1000.0,
     loss: LossFunction | None = None,
-    codes: GradientCodes | None = None,
-    penalty: Penalty | None = None,
+    codes: GradientCodes | float | None = None,
+    penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
     return AltMin(model, loss, codes, CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr)), penalty)

@@ -45,8 +45,8 @@ def am_adam_offline(
     weight_decay: float = 0.0,
     l1: float = 0.0,
     loss: LossFunction | None = None,
-    codes: GradientCodes | None = None,
-    penalty: Penalty | None = None,
+    codes: GradientCodes | float | None = None,
+    penalty: Penalty | float | None = None,
 ) -> Offline:
     """AM-Adam-off: one Adam step per epoch on every block's problem over all the data."""
     return Offline(AltMin(model, loss, codes, LocalAdam(lr, weight_decay=weight_decay, l1=l1), penalty))
@@ -60,8 +60,8 @@ def am_mem_offline(
     sweeps: int | None = None,
     rate: float | None = 10.0,
     loss: LossFunction | None = None,
-    codes: GradientCodes | None = None,
-    penalty: Penalty | None = None,
+    codes: GradientCodes | float | None = None,
+    penalty: Penalty | float | None = None,
 ) -> Offline:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
     rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr))
