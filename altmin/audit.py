@@ -18,7 +18,6 @@ class Finding:
     """One block, or the loss: what is differentiated by a graph of its own there, and what escaped with one."""
 
     name: str
-    calls: int = 0
     local: list[str] = field(default_factory=list)
     escaped: int = 0
 
@@ -78,7 +77,6 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
 def _watched(method: Callable[..., Any], finding: Finding) -> Callable[..., Any]:
     def watch(*args: Any) -> Any:
         result = method(*args)
-        finding.calls += 1
         tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
         finding.escaped += sum(t.grad_fn is not None for t in tensors)
         return result

@@ -125,7 +125,8 @@ class LocalOptimizer:
         return -1 / (samples * rms) if rms else 0.0
 
     def _step(self) -> None:
-        getattr(self.optimizer, "update", self.optimizer.step)()
+        advance = self.optimizer.update if isinstance(self.optimizer, FusedAdam) else self.optimizer.step
+        advance()
         if self.l1:
             for group in self.optimizer.param_groups:
                 for p in group["params"]:
