@@ -3,6 +3,7 @@
 And the one place where tests look into the local problems that the code update leaves.
 """
 
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -58,3 +59,11 @@ def residual(problem: Local) -> Tensor:
 def term(problem: Local) -> Tensor:
     """The squared residual of each sample; its loss for the output block."""
     return problem.at.values / problem.above.scale**2
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Whatever a test or a command sets, the next test starts with one thread."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(1)

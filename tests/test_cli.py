@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,6 @@ from altmin.fit import accuracy, fit
 
 TRAIN = ["train", "--method", "adam", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220"]
 real_load = functools.cache(data.load)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Nets this small only lose by more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import TRAIN, altmin, few_samples, one_thread  # noqa: F401  (fixtures)
+from test_cli import TRAIN, altmin, few_samples  # noqa: F401  (fixtures)
 
 # ruff: noqa: F811
 

@@ -1,8 +1,7 @@
 """What `altmin bench` measures can be worked out by hand for a net small enough."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -10,15 +9,6 @@ from altmin import methods
 from altmin.cli.measure import Batch, spread, step_bytes, step_seconds, synthetic
 
 FLOAT = 4
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Nets this small only lose by more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def one_layer(name: str) -> Callable[[], methods.Method]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,6 @@ SETTINGS: dict[str, Any] = {
     "eval_batches": [2, 7],
     "schedule": "cosine",
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Nets this small only lose by more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def problem(n: int = 90, seed: int = 0) -> tuple[Tensor, Tensor]:
