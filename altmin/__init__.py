@@ -5,9 +5,11 @@ from altmin.audit import Audit, audit
 from altmin.blocks import Chain, split
 from altmin.codes import GradientCodes
 from altmin.errors import Diverged
+from altmin.maps import Readout, Recurrent
 from altmin.memory import CoActivationMemory, Memory
 from altmin.objective import objective
 from altmin.penalty import Penalty
+from altmin.recurrent import RecurrentCodes
 from altmin.trainer import AltMin, Metrics
 from altmin.weights import LocalAdam, LocalOptimizer, LocalSGD
 
@@ -25,6 +27,9 @@ __all__ = [
     "Memory",
     "Metrics",
     "Penalty",
+    "Readout",
+    "Recurrent",
+    "RecurrentCodes",
     "audit",
     "data",
     "methods",

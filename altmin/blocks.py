@@ -18,6 +18,7 @@ from altmin.maps import (
     MaxPool,
     Normalisation,
     Params,
+    Recurrence,
     ReLU,
     Saved,
     SeparatePool,
@@ -38,7 +39,7 @@ class Series:
         self.slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
         first = [i for i, m in enumerate(self.maps) if m.names]
         self.first_with_parameters = first[0] if first else len(self.maps)
-        self.affine = len(self.maps) == 1 and isinstance(self.maps[0], Affine)
+        self.affine = len(self.maps) == 1 and self.maps[0].affine
         """Whether the output is linear in the input and in the parameters."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, list[Saved]]:
@@ -97,7 +98,7 @@ class Block:
         self.prelude, self.core = Series(prelude), Series(core)
         self.maps = (*prelude, *core)
         self.rectified = any(isinstance(m, ReLU) for m in prelude)
-        self.straight = self.core.affine and all(m.selects for m in prelude)
+        self.straight = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
         """Whether the block is linear as far as `within` allows: its prelude only selects, its core is affine.
 
         A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
@@ -125,6 +126,8 @@ class Block:
         for m in reversed(self.core.maps):
             if isinstance(m.module, nn.Linear):
                 return str(m.module.out_features)
+            if isinstance(m, Recurrence):
+                return f"? x {m.module.hidden_size}"
             if isinstance(m, Convolution):
                 return " x ".join([str(m.module.out_channels), *["?"] * m.dims])
         return "?"
@@ -183,6 +186,7 @@ class Chain:
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block]):
         self.model, self.blocks = model, tuple(blocks)
+        self.recurrent = any(isinstance(block.core.maps[0], Recurrence) for block in blocks)
 
     def __len__(self) -> int:
         return len(self.blocks)

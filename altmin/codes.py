@@ -70,7 +70,7 @@ def magnify(above: FitAbove) -> FitAbove:
     t = above.start.force
     rms = torch.linalg.vector_norm(t) / t.numel() ** 0.5
     factor = (1e-6 / rms.clamp_min(torch.finfo(t.dtype).tiny)).clamp_min(1)
-    return FitAbove(t * factor, scale=above.scale * factor)
+    return FitAbove(t * factor, scale=above.scale * factor, moved=above.moved * factor**2)
 
 
 class GradientCodes:
@@ -112,13 +112,16 @@ class GradientCodes:
         above: Above = top
         trace.values.pop()
         for l in range(len(chain) - 1, 0, -1):
-            state, code = trace.states.pop(), trace.values.pop()
-            move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.price / mu)
+            move = self.move(chain, theta, trace, l, above, self.l1 * above.price / mu)
             problems.append(Local(move.core, above.served(), move.after))
-            above = FitAbove(move.offset, move.square, above.scale)
+            above = FitAbove(move.offset, move.square, above.scale, move.moved)
             above = magnify(above) if (len(chain) - l) % 8 == 0 else above
         problems.append(Local(trace.states[0].core, above, above.start))
         return problems[::-1]
+
+    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, l1: float) -> Move:
+        """The step of the code below block l."""
+        return self.descend(chain.blocks[l], theta[l], trace.states.pop(), trace.values.pop(), above, l1)
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
         """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""

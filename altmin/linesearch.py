@@ -25,12 +25,17 @@ HALVINGS = 12
 
 
 class Move(NamedTuple):
-    """An offset d of a code and its square, the term above then, and what the core above remembers at its new input."""
+    """An offset d of a code and its square, the term above then, and what the core above remembers at its new input.
+
+    A code that feeds its own block too, in time, leaves less than its offset for that block to fit: then `offset` and
+    `square` are of what is left, and `moved` is |d|^2 itself.
+    """
 
     offset: Tensor
     square: Tensor
     after: Evaluation
     core: list[Saved]
+    moved: Tensor | None = None
 
 
 def halved(alpha: Tensor, go: Callable[[Tensor], Move], value: Callable[[Move], Tensor], ceiling: Tensor) -> Move:
@@ -100,10 +105,14 @@ class FitAbove:
 
     price = pull_back = 1.0
 
-    def __init__(self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0):
+    def __init__(
+        self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0, moved: Tensor | None = None
+    ):
         self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
+        self.moved = self.start.values if moved is None else moved
+        """The square of the code's way from its encoded value."""
 
     def served(self) -> "FitAbove":
         """The same once the code below has moved: t itself is no longer needed."""

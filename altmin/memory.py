@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.blocks import Block, Chain
 from altmin.codes import Local
-from altmin.maps import Linear, Params
+from altmin.maps import Params
 from altmin.weights import LocalAdam, LocalOptimizer
 
 
@@ -144,9 +143,8 @@ class CoActivationMemory:
             W = solve(W, A, B, self.damping)
         for _ in range(self.sweeps or 0):
             W = sweep(W, A, B)
-        if len(p) > 1:
-            p[1].copy_(W[:, -1])
-        p[0].copy_(W[:, : p[0][0].numel()].view_as(p[0]))
+        for q, part in zip(p, W.split([q[0].numel() for q in p], 1), strict=True):
+            q.copy_(part.reshape(q.shape))
 
     def state_dict(self) -> dict[str, Any]:
         memories, gathered = ({l: m._asdict() for l, m in ms.items()} for ms in (self.memories, self.gathered))
@@ -164,37 +162,18 @@ def recall(block: Block, p: Params, problem: Local, times: float = 1.0) -> Memor
 
     As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed.
     """
-    a, r = _columns(block, problem.core[0], problem.at.force / problem.above.scale)
-    if len(p) > 1:
-        a = F.pad(a, (0, 1), value=1.0)
+    a, r = block.core.maps[0].columns(problem.core[0], problem.at.force / problem.above.scale)
     A = a.mT @ a
     return Memory(A, _join(p) @ A + times * (r.mT @ a), len(a))
 
 
 def _fits(block: Block) -> bool:
-    """Whether the block's core is one Linear, or one plain convolution."""
-    if len(block.core.maps) != 1 or not all(p.requires_grad for p in block.parameters()):
-        return False
-    module = block.core.maps[0].module
-    plain = isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros"
-    return isinstance(block.core.maps[0], Linear) or (plain and not isinstance(module.padding, str))
-
-
-def _columns(block: Block, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    """The pairs (a, r) that an affine map sees: samples of a Linear, patches of a convolution."""
-    m: Any = block.core.maps[0].module
-    if isinstance(m, nn.Linear):
-        return x.flatten(0, -2), r.flatten(0, -2)
-    if isinstance(m, nn.Conv1d):
-        kernel, rest = (1, *m.kernel_size), ((1, *m.dilation), (0, *m.padding), (1, *m.stride))
-        x = x.unsqueeze(2)
-    else:
-        kernel, rest = m.kernel_size, (m.dilation, m.padding, m.stride)
-    patches = F.unfold(x, kernel, *rest)
-    return patches.mT.flatten(0, 1), r.flatten(2).mT.flatten(0, 1)
+    """Whether the block's core is one map whose trained parameters are a matrix."""
+    return (
+        len(block.core.maps) == 1 and block.core.maps[0].regresses and all(p.requires_grad for p in block.parameters())
+    )
 
 
 def _join(p: Params) -> Tensor:
-    """Weight and bias as one matrix, the bias its last column."""
-    W = p[0].flatten(1)
-    return torch.cat([W, p[1].unsqueeze(1)], 1) if len(p) > 1 else W
+    """All parameters side by side, a bias as one column."""
+    return torch.cat([q.flatten(1) if q.ndim > 1 else q.unsqueeze(1) for q in p], 1)

@@ -72,28 +72,33 @@ class CrossEntropy:
             raise ValueError(
                 f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {_describe(y)}"
             )
-        if y.is_cuda:  # there an index out of range cannot be caught
-            self._check_range(y, classes)
         if self.rows is None or self.rows.shape[1:] != output.shape[1:] or self.rows.dtype != output.dtype:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes
+        if y.is_cuda:  # there an index out of range cannot be caught: such a sample's loss is made NaN, and found later
+            return self.rows.index_select(0, y.clamp(0, classes - 1)).masked_fill_(
+                ((y < 0) | (y >= classes)).unsqueeze(1), torch.nan
+            )
         try:
             return self.rows.index_select(0, y)
         except IndexError:
-            self._check_range(y, classes)
+            self.check(output, y)
             raise
 
-    def ceiling(self, values: Tensor) -> Tensor:
-        """What values may reach by rounding alone: that of outputs of some ten units, however small the loss."""
-        return values + 32 * torch.finfo(values.dtype).eps
-
-    def _check_range(self, y: Tensor, classes: int) -> None:
-        low, high = torch.stack(torch.aminmax(y)).tolist()
+    def check(self, output: Tensor, y: Tensor) -> None:
+        """Complains of a label out of range."""
+        if y.dtype != torch.int64:
+            return
+        classes, (low, high) = output.shape[1], torch.stack(torch.aminmax(y)).tolist()
         if low < 0 or high >= classes:
             raise ValueError(
                 f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
                 f"so labels go from 0 to {classes - 1}"
             )
+
+    def ceiling(self, values: Tensor) -> Tensor:
+        """What values may reach by rounding alone: that of outputs of some ten units, however small the loss."""
+        return values + 32 * torch.finfo(values.dtype).eps
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes

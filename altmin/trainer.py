@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from altmin.blocks import Chain, Theta, split
 from altmin.codes import GradientCodes, Local, Trace, encode
 from altmin.errors import Diverged
-from altmin.linesearch import LossAbove
-from altmin.objective import LossFunction, adapt
+from altmin.linesearch import FitAbove, LossAbove
+from altmin.objective import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
+from altmin.recurrent import RecurrentCodes
 from altmin.weights import LocalAdam
 
 
@@ -62,6 +63,21 @@ class Metrics:
         return [(float(v.sum()) / size) ** 0.5 for v, size in zip(self._offsets, self._sizes, strict=False)]
 
 
+def choose(codes: CodeSolver | float | None, chain: Chain) -> CodeSolver:
+    """The code solver for a chain: the one given, if it can serve it, or the default; a number is its fixed step."""
+    kind = RecurrentCodes if chain.recurrent else GradientCodes
+    if codes is None or isinstance(codes, int | float):
+        codes = kind() if codes is None else kind(lr=codes)
+    if chain.recurrent:
+        if not isinstance(codes, RecurrentCodes):
+            given = type(codes).__name__
+            raise ValueError(f"a chain with Recurrent has codes in time, which {given} does not move; give {kind()}")
+        codes.check(chain)
+    elif isinstance(codes, RecurrentCodes):
+        raise ValueError("RecurrentCodes moves codes in time, and this chain has no Recurrent; give GradientCodes")
+    return codes
+
+
 class AltMin:
     """Trains an `nn.Sequential` in place, one mini-batch at a time, without backpropagation.
 
@@ -91,7 +107,7 @@ class AltMin:
         self.model = model
         self.chain = split(model)
         self.loss = adapt(loss or nn.CrossEntropyLoss())
-        self.codes = GradientCodes(lr=codes) if isinstance(codes, int | float) else codes or GradientCodes()
+        self.codes = choose(codes, self.chain)
         self.weights: WeightRule = weights or LocalAdam()
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
@@ -145,21 +161,25 @@ class AltMin:
         self._check(x, y)
         mu = self.penalty.value
         trace = encode(self.chain, self.theta, x)
-        first_code = trace.values[0].sum()
+        first_code = trace.values[0].sum().view(1)
         traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
         top = LossAbove(self.loss, trace.values[-1], y, mu)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
         values = [p.at.values for p in problems]
         alike = all(v.shape == values[0].shape for v in values)
-        totals: list[float] = (torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])).tolist()
+        sums = torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])
+        *totals, seen = torch.cat([sums, first_code]).tolist()
         # offsets may be magnified; f is not
         true = [total / float(p.above.scale) ** 2 for total, p in zip(totals, problems, strict=True)]
         objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
-        if not math.isfinite(objective + 0 * float(first_code)):
-            raise self._not_finite(x, problems)
+        if not math.isfinite(objective + 0 * seen):
+            raise self._not_finite(x, y, problems)
         for m, saved in traces:
             m.commit(saved)
-        loss, offsets = top.start.values.sum() / x.shape[0], [p.above.start.values for p in problems[:-1]]
+        loss, offsets = (
+            top.start.values.sum() / x.shape[0],
+            [p.above.moved for p in problems[:-1] if isinstance(p.above, FitAbove)],
+        )
         sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
         return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
 
@@ -181,10 +201,13 @@ class AltMin:
         if y.ndim == 0 or len(x) != len(y):
             raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
 
-    def _not_finite(self, x: Tensor, problems: Sequence[Local]) -> Exception:
+    def _not_finite(self, x: Tensor, y: Tensor, problems: Sequence[Local]) -> Exception:
         if not bool(x.isfinite().all()):
             return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
-        forward = [value.isfinite().all() for value in encode(self.chain, self.theta, x).values]
+        values = encode(self.chain, self.theta, x).values
+        if isinstance(self.loss, CrossEntropy):
+            self.loss.check(values[-1], y)
+        forward = [value.isfinite().all() for value in values]
         backward = [problem.at.values.isfinite().all() for problem in problems[::-1]]
         for l, fine in [*enumerate(forward), *zip(reversed(range(len(problems))), backward, strict=True)]:
             if not bool(fine):

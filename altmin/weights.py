@@ -62,11 +62,17 @@ class LocalOptimizer:
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
         if len(rates) != len(blocks):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
-        groups: dict[float, list[Tensor]] = {rate: [] for rate in rates}
+        groups: dict[tuple[tuple[str, float], ...], list[Tensor]] = {}
         for l, rate in zip(blocks, rates, strict=True):
-            groups[rate] += [p for p in self.theta[l] if p.requires_grad]
-        kept = [{"params": group, "lr": rate} for rate, group in groups.items() if group]
+            trained = [p for p in self.theta[l] if p.requires_grad]
+            if trained:
+                groups.setdefault((("lr", rate), *self.options(l).items()), []).extend(trained)
+        kept = [{"params": group, **dict(options)} for options, group in groups.items()]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
+
+    def options(self, l: int) -> dict[str, float]:
+        """What the optimizer is told of block l besides its rate."""
+        return {}
 
     def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None:
         """One mini-batch: `steps` steps on each problem, which it uses up. totals: the sums of their values."""
@@ -188,8 +194,8 @@ class FusedAdam(torch.optim.AdamW):
 class LocalAdam(LocalOptimizer):
     """AM-Adam's rule. The weight decay is the decoupled one of AdamW, since the gradients' scale is not the loss's.
 
-    eps: None is 0.01 with residuals of unit size, where it has a meaning: weights that see almost no signal (pixels at
-    the border) are not blown up to full steps. Without them it is the usual 1e-8.
+    eps: None is 0.01 for blocks with residuals of unit size, where it has a meaning: weights that see almost no signal
+    (pixels at the border) are not blown up to full steps. Elsewhere, at the output too, it is the usual 1e-8.
     """
 
     def __init__(
@@ -202,12 +208,16 @@ class LocalAdam(LocalOptimizer):
         steps: int = 1,
         normalise: bool = True,
     ):
-        floor = (1e-2 if normalise else 1e-8) if eps is None else eps
+        self.eps = eps
 
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return FusedAdam(groups, betas=betas, eps=floor, weight_decay=weight_decay, fused=True)
+            return FusedAdam(groups, betas=betas, weight_decay=weight_decay, fused=True)
 
         super().__init__(factory, lr, steps, l1, normalise)
+
+    def options(self, l: int) -> dict[str, float]:
+        unit_size = self.normalise and l < len(self.chain) - 1
+        return {"eps": self.eps if self.eps is not None else 1e-2 if unit_size else 1e-8}
 
 
 class LocalSGD(LocalOptimizer):
@@ -231,6 +241,6 @@ class LocalSGD(LocalOptimizer):
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
     """How new parameters change the output, without cancellation where it is linear in them; and the memory then."""
     if core.affine:
-        return core.forward([b - a for a, b in zip(old, new, strict=True)], saved[0])[0], saved
+        return core.replay([b - a for a, b in zip(old, new, strict=True)], saved)[0], saved
     output, changed = core.replay(new, saved)
     return output - core.replay(old, saved)[0], changed

@@ -26,14 +26,14 @@ def test_list_in_a_pipe_is_a_line_of_fields_for_each_set(tmp_path):
     assert result.exit_code == 0
     listed = rows(result)
     assert list(listed) == altmin.data.names()
-    assert [listed[name]["state"] for name in listed] == ["embedded", "missing", "missing", "missing"]
+    assert [listed[name]["state"] for name in listed] == ["embedded", "embedded", "missing", "missing", "missing"]
     assert [listed["cifar10"][split] for split in altmin.data.SPLITS] == ["40000", "10000", "10000"]
     assert (listed["higgs"]["shape"], listed["higgs"]["classes"]) == ("28", "2")
     assert listed["mnist"]["licence"].startswith("CC BY-SA 3.0")
     written = json.loads((tmp_path / "list.json").read_text())
     assert [each["name"] for each in written] == altmin.data.names()
     assert written[0]["splits"] == {"train": 50_000, "validation": 10_000, "test": 10_000}
-    assert written[2]["sample_shape"] == [3, 32, 32]
+    assert written[3]["sample_shape"] == [3, 32, 32]
 
 
 def test_list_tells_the_rows_of_a_partial_file(tmp_path):
@@ -59,7 +59,10 @@ def test_verify_without_a_name_checks_what_is_there(tmp_path):
     result = run(app, ["verify", "--json", str(tmp_path / "verified.json")])
     assert result.exit_code == 0
     checks = json.loads((tmp_path / "verified.json").read_text())
-    assert [(check["name"], check["state"]) for check in checks] == [("mnist", "sound")] * 4
+    assert [(check["name"], check["state"]) for check in checks] == [
+        *[("mnist", "sound")] * 4,
+        *[("mnist-sequential", "sound")] * 4,
+    ]
     assert checks[0]["detail"] == "md5 6bbc9ace898e44ae57da46a324031adb"
 
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[str, typer.Option(metavar="NAME", help="mnist, fashion-mnist, cifar10 or higgs.")]
+Data = Annotated[str, typer.Option(metavar="NAME", help="mnist, mnist-sequential, fashion-mnist, cifar10 or higgs.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The data folder, if not $ALTMIN_DATA or the user's cache."),
 ]
-Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, such as mlp-2x100, or lenet5 and others.")]
+Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, such as mlp-2x100, lenet5 or elman-HIDDEN.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
 Schedule = Annotated[

@@ -25,6 +25,10 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any option of the method; may be given again."),
     ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of a recurrent model: parallel in time (the default) or sequential."),
+    ] = None,
     schedule: options.Schedule = "constant",
     seed: options.Seed = 0,
     eval_batches: options.EvalBatches = "",
@@ -52,7 +56,8 @@ def train(
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
     chosen = running.prepare(device, threads)
     early = parse.numbers("--eval-batches", eval_batches)
-    given = parse.settings([*(set_ or []), *([] if lr is None else [f"lr={lr}"])])
+    chosen_by_name = {"lr": lr, "sweep": sweep}
+    given = parse.settings([*(set_ or []), *(f"{k}={v}" for k, v in chosen_by_name.items() if v is not None)])
     full = parse.plain(parse.method_options(method, given))
     problem = running.load(data, data_dir, validation, limit, chosen)
     trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)

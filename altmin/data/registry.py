@@ -9,16 +9,17 @@ from altmin.data.cifar10 import CIFAR10
 from altmin.data.fashion_mnist import FASHION_MNIST
 from altmin.data.higgs import HIGGS
 from altmin.data.mnist import MNIST
+from altmin.data.pixel_sequences import MNIST_SEQUENTIAL
 from altmin.errors import unknown
 
-DATASETS: dict[str, Dataset] = {known.name: known for known in (MNIST, FASHION_MNIST, CIFAR10, HIGGS)}
+DATASETS: dict[str, Dataset] = {known.name: known for known in (MNIST, MNIST_SEQUENTIAL, FASHION_MNIST, CIFAR10, HIGGS)}
 
 
 def names() -> list[str]:
     """The names that `load` knows.
 
     >>> names()
-    ['mnist', 'fashion-mnist', 'cifar10', 'higgs']
+    ['mnist', 'mnist-sequential', 'fashion-mnist', 'cifar10', 'higgs']
     """
     return list(DATASETS)
 

@@ -10,6 +10,7 @@ from altmin.maps.linear import AveragePool2d, Dropout, LinearModule, Reshape
 from altmin.maps.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.maps.other import AnyModule
 from altmin.maps.pooling import MaxPool, SeparatePool, windows_are_separate
+from altmin.maps.recurrent import Readout, Recurrence, Recurrent, Steps, Stepwise
 
 __all__ = [
     "CLOSED_FORMS",
@@ -28,10 +29,15 @@ __all__ = [
     "Normalisation",
     "Params",
     "ReLU",
+    "Readout",
+    "Recurrence",
+    "Recurrent",
     "Reshape",
     "Saved",
     "SeparatePool",
     "Sigmoid",
+    "Steps",
+    "Stepwise",
     "Tanh",
     "map_of",
     "threshold",
@@ -39,6 +45,8 @@ __all__ = [
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
+    Recurrent: Recurrence,
+    Readout: Stepwise,
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), Convolution),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Convolution),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),

@@ -10,7 +10,13 @@ from altmin.maps.base import Map, Params, Saved
 
 
 class Affine(Map):
-    """What is linear in its input and in its parameters."""
+    """What is linear in its input and in its parameters, and remembers that input."""
+
+    affine = True
+
+    def with_bias(self, a: Tensor) -> Tensor:
+        """Rows of inputs with a 1 appended for the bias, if there is one."""
+        return F.pad(a, (0, 1), value=1.0) if len(self.names) > 1 else a
 
     def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
         return self.push(p, saved, u), saved + u
@@ -18,6 +24,8 @@ class Affine(Map):
 
 class Linear(Affine):
     """y = W x + b."""
+
+    regresses = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return F.linear(x, *p), x
@@ -32,6 +40,9 @@ class Linear(Affine):
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
         return (v.mT @ x, v.sum(0))[: len(p)]
 
+    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+        return self.with_bias(saved.flatten(0, -2)), r.flatten(0, -2)
+
 
 class Convolution(Affine):
     """Convolutions of one to three dimensions, transposed ones too."""
@@ -42,6 +53,7 @@ class Convolution(Affine):
         padding = [0] * self.dims if module.padding == "valid" else list(module.padding)
         geometry = list(module.stride), padding, list(module.dilation)
         self.geometry = (*geometry, module.transposed, list(module.output_padding), module.groups)
+        self.regresses = self.dims < 3 and not module.transposed and module.groups == 1
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return torch.convolution(x, p[0], p[1] if len(p) > 1 else None, *self.geometry), x
@@ -55,6 +67,16 @@ class Convolution(Affine):
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         dW = self._backward(v, saved, p[0], (False, True, False))[1]
         return (dW, v.sum([0, *range(2, v.ndim)]))[: len(p)]
+
+    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+        """The patches that the kernel sees."""
+        stride, padding, dilation = self.geometry[:3]
+        kernel = tuple(self.module.kernel_size)
+        if self.dims == 1:
+            saved, kernel = saved.unsqueeze(2), (1, *kernel)
+            stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+        patches = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
+        return self.with_bias(patches.mT.flatten(0, 1)), r.flatten(2).mT.flatten(0, 1)
 
     def _backward(self, v: Tensor, x: Tensor, W: Tensor, wanted: tuple[bool, ...]) -> Params:
         return torch.ops.aten.convolution_backward(v, x, W, None, *self.geometry, list(wanted))

@@ -23,10 +23,13 @@ Saved = Any
 
 class Map:
     """One module. `couples`: a sample's output depends on the other samples. `selects`: each output is one of the
-    inputs, none chosen twice, or zero; see `Block.straight`."""
+    inputs, none chosen twice, or zero; see `Block.straight`. `affine`: the output is linear in the input and in the
+    parameters. `regresses`: its parameters are one matrix, found by regression from `columns`."""
 
     selects = False
     couples = False
+    affine = False
+    regresses = False
     names: tuple[str, ...] = ()
 
     def __init__(self, module: nn.Module):
@@ -51,6 +54,11 @@ class Map:
     def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
         """`forward` for other parameters or another input, with the random numbers of the saved pass."""
         return self.forward(p, x)
+
+    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a map that regresses: inputs a and residuals r, row by row, such that the output is W a with all
+        parameters side by side in W."""
+        raise NotImplementedError
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         """Of a map that selects: how far each output may fall before another choice is made (None: any way), given the

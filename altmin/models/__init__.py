@@ -4,11 +4,14 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from altmin.errors import unknown
+from altmin.maps import Readout, Recurrent
 
-__all__ = ["create", "lenet5", "mlp"]
+__all__ = ["create", "elman", "lenet5", "mlp", "pad"]
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
@@ -31,6 +34,35 @@ def lenet5(outputs: int = 10, channels: int = 1) -> nn.Sequential:
     )
 
 
+def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, padded: bool = False) -> nn.Sequential:
+    """The paper's Elman network for sequences (samples, length, inputs): tanh units in time, z_t = V h_t a scalar, and
+    a classifier over the rectified z_1..z_T.
+
+    padded: sequences of several lengths, brought to a common one by `pad`.
+    """
+    return nn.Sequential(
+        Recurrent(inputs, hidden, padded),
+        *(Readout(hidden, 1, bias=False), nn.Flatten(), nn.ReLU()),
+        nn.Linear(length, outputs),
+    )
+
+
+def pad(sequences: Sequence[Tensor], length: int) -> Tensor:
+    """Sequences (steps, inputs) of any lengths as one tensor (samples, length, inputs + 1) for a padded `elman`: zeros
+    at the end, and a last feature that is 1 at every real step.
+
+    >>> pad([torch.tensor([[5.0], [6.0]]), torch.tensor([[7.0]])], length=2).tolist()
+    [[[5.0, 1.0], [6.0, 1.0]], [[7.0, 1.0], [0.0, 0.0]]]
+    """
+    longest = max((len(s) for s in sequences), default=0)
+    if longest > length or not longest:
+        raise ValueError(f"sequences of up to {length} steps are wanted, the longest given has {longest}")
+    if any(s.ndim != 2 or s.shape[1] != sequences[0].shape[1] for s in sequences):
+        shapes = ", ".join(sorted({str(tuple(s.shape)) for s in sequences})[:3])
+        raise ValueError(f"each sequence is (steps, inputs) with the same number of inputs, given {shapes}")
+    return torch.stack([F.pad(F.pad(s, (0, 1), value=1.0), (0, 0, 0, length - len(s))) for s in sequences])
+
+
 def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequential:
     """A model by its command-line name (`mlp-2x100`, `mlp-1x300`, `lenet5`) for samples of the given shape.
 
@@ -51,7 +83,16 @@ def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequentia
                 "choose an mlp-DEPTHxWIDTH, or MNIST or Fashion-MNIST"
             )
         return lenet5(outputs, sample_shape[0])
-    raise unknown("model", name, ["mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100", "lenet5"])
+    if recurrent := re.fullmatch(r"elman-([1-9]\d*)", name):
+        if len(sample_shape) != 2:
+            raise ValueError(
+                f"{name} reads sequences of steps x features, these samples are {tuple(sample_shape)}; "
+                "choose --data mnist-sequential"
+            )
+        length, inputs = sample_shape
+        return elman(int(recurrent[1]), length, inputs, outputs)
+    known = ["mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100", "lenet5", "elman-15", "elman-50"]
+    raise unknown("model", name, known)
 
 
 def _he(layer: nn.Linear) -> nn.Linear:

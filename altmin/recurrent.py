@@ -1,0 +1,260 @@
+"""Codes in time: the Elman network h_t = tanh(c_t), c_t = U x_t + W h_{t-1} + b, read out as z_t = V h_t.
+
+Every step has a code c_t of its own, and z is a code too. With d_t, e_t the offsets of c_t and z_t from their encoded
+values and u_t = tanh(c_t + d_t) - tanh(c_t), what f says of a sample's codes in time is, over mu,
+
+    sum_t |e_t - V u_t|^2 + |d_t - W u_{t-1}|^2,        u_0 = 0.
+
+Once e_t is known (z hears the loss directly), c_t meets three terms, with what the next code asks for, n_t = d_{t+1}:
+
+    |e_t - V u_t|^2 + |n_t - W u_t|^2 + |d_t|^2.
+
+That is the objective of any code below a block, here tanh followed by V and W side by side. The step that lowers it is
+that of `GradientCodes`; a sweep says in which order the steps of time take it.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from altmin.blocks import Block, Chain, State, Theta
+from altmin.codes import GradientCodes, Trace
+from altmin.linesearch import HALVINGS, Above, FitAbove, Move
+from altmin.maps import Linear, Map, Params, Recurrence, Steps
+from altmin.objective import Evaluation
+
+CACHE = 2**17
+"""Entries of a tensor that, with a few like it, stays in a processor's cache."""
+
+
+class RecurrentCodes(GradientCodes):
+    """Codes in time by one of two sweeps; all other codes, and the options, as in `GradientCodes`.
+
+    sweep="sequential": from the last step to the first, each code seeing the one after it where it has moved to. With
+    lr="exact" each step lowers its three terms, the only ones of f that it touches, so f never rises.
+
+    sweep="parallel": all codes at once from their encoded values, in `rounds` rounds without a loop over time. In the
+    first round no code has moved yet, n_t = 0; in each later one n_t is where the next code stood after the last round.
+    So error travels one step back per round, and as many rounds as steps give the sequential sweep. Codes that move
+    together also meet in |d_t - W u_{t-1}|^2: with lr="exact" a sample's offsets are halved until f does not rise.
+    """
+
+    def __init__(
+        self,
+        sweep: str = "parallel",
+        rounds: int = 1,
+        steps: int = 1,
+        lr: float | str = "exact",
+        momentum: float = 0.0,
+        tolerance: float = 0.0,
+        l1: float = 0.0,
+    ):
+        super().__init__(steps, lr, momentum, tolerance, l1)
+        if sweep not in ("parallel", "sequential"):
+            raise ValueError(f'the sweep over time is "parallel" or "sequential", given {sweep!r}')
+        if not rounds >= 1:
+            raise ValueError(f"a parallel sweep takes at least one round, given rounds={rounds!r}")
+        if sweep == "sequential" and rounds != 1:
+            raise ValueError(f'rounds belong to sweep="parallel"; a sequential sweep is one pass, given {rounds!r}')
+        self.sweep, self.rounds = sweep, rounds
+        self._spare: dict[int, dict[str, Tensor]] = {}
+
+    def __repr__(self) -> str:
+        return f"RecurrentCodes({self.sweep!r}, rounds={self.rounds}, steps={self.steps}, lr={self.lr!r})"
+
+    def check(self, chain: Chain) -> None:
+        """Complains of a chain in which codes in time are not followed by a block that sees each step by itself."""
+        for l, (below, block) in enumerate(itertools.pairwise(chain), start=1):
+            stepwise = not block.prelude.maps and isinstance(block.core.maps[0], Linear | Recurrence)
+            if isinstance(below.core.maps[0], Recurrence) and not (stepwise and l < len(chain) - 1):
+                last = ", which is the last block" if l == len(chain) - 1 else ""
+                raise ValueError(
+                    "after Recurrent comes a linear map of every step, altmin.Readout or another Recurrent, "
+                    f"and then at least one block more; given {block}{last}"
+                )
+
+    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, l1: float) -> Move:
+        """The code below block l; one in time also changes what its own block gets, h_{t-1}."""
+        if not isinstance(chain.blocks[l - 1].core.maps[0], Recurrence):
+            return super().move(chain, theta, trace, l, above, l1)
+        trace.values.pop()
+        seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
+        steps: Steps = trace.states[-1].core[0]
+        asked = above.start.force.transpose(0, 1).contiguous()
+        time = Time(steps, asked, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
+        settled = self._sweep(time, l1)
+        trace.states[-1].core[0] = steps._replace(h=settled.h)
+        misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
+        core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
+        return Move(left, settled.lefts, Evaluation(misfit, settled.misfits, misfit, None), [core], settled.moved)
+
+    def _sweep(self, time: "Time", l1: float) -> "Settled":
+        if self.sweep == "sequential":
+            return time.settle(self._sequential(time, l1))
+        settled = time.settle(self._parallel(time, l1))
+        if self.lr != "exact":
+            return settled
+        share = torch.ones_like(settled.moved)
+        for left in reversed(range(HALVINGS)):
+            rose = settled.misfits + settled.lefts > time.start * (1 + torch.finfo(share.dtype).eps)
+            if l1 or not bool(rose.any()):
+                break
+            share = torch.where(rose, share / 2 if left > 1 else 0, share)
+            settled = time.settle(self._parallel(time, l1).mul_(share.unsqueeze(1)))
+        return settled
+
+    def _parallel(self, time: "Time", l1: float) -> Tensor:
+        """The offsets d (steps, samples, hidden) after all rounds."""
+        d = None
+        for _ in range(self.rounds):
+            n = None if d is None else torch.cat([d[1:], torch.zeros_like(d[:1])])
+            if self.lr == "exact" and self.steps == 1 and not l1:
+                d = time.glide(n)
+            else:
+                d = self._lower(time, slice(None), n, l1)
+        assert d is not None
+        return d
+
+    def _sequential(self, time: "Time", l1: float) -> Tensor:
+        d = torch.zeros_like(time.h)
+        for t in reversed(range(len(d))):
+            n = d[t + 1 :][:1] if t + 1 < len(d) else None
+            d[t : t + 1] = self._lower(time, slice(t, t + 1), n, l1)
+        return d
+
+    def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: float) -> Tensor:
+        """The code steps of `GradientCodes` for a span of time, every sample at every step by itself."""
+        h, e = time.h[span], time.e[span]
+        follows = time.follows[span].expand(*h.shape[:2], 1)
+        n = torch.zeros_like(h) if n is None else n * follows
+        rows, asked = h.flatten(0, 1), torch.cat([e, n], 2).flatten(0, 1)
+        block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(follows.flatten(0, 1))])
+        code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 else rows
+        move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, FitAbove(asked), l1)
+        return move.offset.view_as(h)
+
+
+class Settled(NamedTuple):
+    """The codes in time after a sweep: the new h_t; misfit e_t - V u_t and what is left for the weights of the
+    recurrent block to fit, d_t - W u_{t-1}; the squares of both and of d, one for each sample."""
+
+    h: Tensor
+    misfit: Tensor
+    left: Tensor
+    misfits: Tensor
+    lefts: Tensor
+    moved: Tensor
+
+
+class Time:
+    """The objective of a batch's codes in time, all tensors (steps, samples, features)."""
+
+    def __init__(self, steps: Steps, e: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
+        self.h, self.V, self.W, self.real = steps.h, V, W, steps.real
+        self.K, self.spare = torch.cat([V, W]), spare
+        self.e = e if steps.real is None else e * steps.real
+        self.start = _squares(self.e).sum((0, 2))
+        self.follows = torch.ones_like(self.e[:, :1, :1]) if steps.real is None else steps.real.roll(-1, 0)
+        """1 where a step is followed by another, so that W u_t matters."""
+        self.follows[-1] = 0
+
+    def spans(self) -> Iterator[slice]:
+        """Pieces of time, small enough for a processor's cache; the whole on a GPU."""
+        steps = len(self.h)
+        size = steps if self.h.is_cuda else max(1, CACHE // self.h[0].numel())
+        return (slice(t, t + size) for t in range(0, steps, size))
+
+    def room(self, name: str) -> Tensor:
+        """A tensor like h. On a CPU that of the last step is written anew: fresh memory costs more than arithmetic."""
+        old = self.spare.get(name)
+        if old is None or (old.shape, old.dtype, old.device) != (self.h.shape, self.h.dtype, self.h.device):
+            old = torch.empty_like(self.h)
+        if not self.h.is_cuda:
+            self.spare[name] = old
+        return old
+
+    def glide(self, n: Tensor | None) -> Tensor:
+        """The best step of each code along its gradient g_t = (1 - h_t^2) (V^T e_t + W^T n_t), were tanh linear."""
+        d, k = self.room("d"), len(self.V)
+        for span in self.spans():
+            h, e, follows = self.h[span], self.e[span], self.follows[span]
+            asked = e * self.V if k == 1 else e @ self.V
+            if n is not None:
+                asked += (n[span] * follows) @ self.W
+            g = _times_slope(asked, h)
+            Ku = _times_slope(g, h) @ self.K.mT
+            gg = _squares(g)
+            bend = gg + _squares(Ku[..., :k]) + _squares(Ku[..., k:]).mul_(follows)
+            torch.mul(g, gg / bend.clamp_min_(torch.finfo(h.dtype).tiny), out=d[span])
+        return d
+
+    def settle(self, d: Tensor) -> Settled:
+        """All terms for given offsets, which are used up."""
+        h, misfit, k = self.room("h"), torch.empty_like(self.e), len(self.V)
+        moved, lefts = torch.zeros_like(self.start), torch.zeros_like(self.start)
+        asked = None
+        for span in self.spans():
+            left = d[span]
+            moved += _squares(left).sum((0, 2))
+            u = _change(self.h[span], left)
+            torch.add(self.h[span], u, out=h[span])
+            Ku = u @ self.K.mT
+            torch.sub(self.e[span], Ku[..., :k], out=misfit[span])
+            left[1:] -= Ku[:-1, :, k:]
+            if asked is not None:
+                left[0] -= asked
+            asked = Ku[-1, :, k:]
+            if self.real is not None:
+                left *= self.real[span]
+            lefts += _squares(left).sum((0, 2))
+        return Settled(h, misfit, d, _squares(misfit).sum((0, 2)), lefts, moved)
+
+
+class TanhFromOutput(Map):
+    """tanh, remembered by its value y alone: tanh(x + u) = (y + tanh u) / (1 + y tanh u)."""
+
+    def pull(self, p: Params, saved: Tensor, v: Tensor) -> Tensor:
+        return _times_slope(v, saved)
+
+    push = pull
+
+    def move(self, p: Params, saved: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        change = _change(saved, u)
+        return change, saved + change
+
+
+class SideBySide(Linear):
+    """V h and, where another step follows, W h."""
+
+    def __init__(self, follows: Tensor):
+        super().__init__(nn.Identity())
+        self.names, self.follows = ("V", "W"), follows
+
+    def pull(self, p: Params, saved: Tensor, v: Tensor) -> Tensor:
+        V, W = p
+        return v[:, : len(V)] @ V + self.follows * (v[:, len(V) :] @ W)
+
+    def push(self, p: Params, saved: Tensor, u: Tensor) -> Tensor:
+        V, W = p
+        return torch.cat([u @ V.mT, self.follows * (u @ W.mT)], 1)
+
+
+def _change(h: Tensor, d: Tensor) -> Tensor:
+    """tanh(c + d) - tanh(c) without cancellation, from h = tanh(c)."""
+    v = torch.tanh(d)
+    return _times_slope(v, h).div_(torch.addcmul(h.new_ones(()), h, v))
+
+
+def _times_slope(v: Tensor, h: Tensor) -> Tensor:
+    """(1 - h^2) v in one pass over memory."""
+    return torch.ops.aten.tanh_backward(v, h)
+
+
+def _squares(u: Tensor) -> Tensor:
+    """|u|^2 of each sample at each step."""
+    if u.is_cuda:
+        return torch.linalg.vector_norm(u, dim=-1, keepdim=True).square_()
+    return (u * u) @ u.new_ones(u.shape[-1], 1)  # many times faster on a CPU

@@ -1,0 +1,386 @@
+"""Codes in time against a naive loop written from the objective, and the recurrent layers against their formulas."""
+
+import copy
+
+import pytest
+import reference
+import reference_recurrent as naive
+import torch
+from conftest import residual, update_codes
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.maps import map_of
+
+MU = 0.7
+close = torch.testing.assert_close
+
+
+def problem(seed: int = 0, samples: int = 3, steps: int = 5, hidden: int = 4, inputs: int = 2, padded: bool = False):
+    """A net with lively weights, and a batch."""
+    torch.manual_seed(seed)
+    model = altmin.models.elman(hidden, steps, inputs, 3, padded).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn_like(p) * 0.8 if p.requires_grad else p)
+    x = torch.randn(samples, steps, inputs, dtype=torch.float64)
+    y = torch.randint(3, (samples,))
+    if padded:
+        lengths = torch.arange(samples) % steps + 1
+        x = altmin.models.pad([s[:n] for s, n in zip(x, lengths.tolist(), strict=True)], steps)
+    return model, x, y
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float(F.cosine_similarity(a.flatten(), b.flatten(), 0))
+
+
+# -- the layers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_is_the_loop_it_stands_for():
+    model, x, _ = problem()
+    net = naive.of(model, 5)
+    close(model(x), torch.stack([net.output(net.encode(s)[1]) for s in x]))
+
+
+def test_padding_changes_nothing_whatever_it_holds():
+    model, x, _ = problem(padded=True, samples=5)
+    out = model(x)
+    for s, o in zip(x, out, strict=True):
+        length = int(s[:, -1].sum())
+        net = naive.of(model, length)
+        close(o, net.output(net.encode(s[:length, :-1])[1]))
+    x[..., :-1] += 7 * (1 - x[..., -1:])
+    close(model(x), out)
+
+
+def test_a_step_of_training_does_not_see_what_padding_holds():
+    model, x, y = problem(padded=True, samples=5)
+    other, filled = copy.deepcopy(model), x.clone()
+    filled[..., :-1] += 7 * (1 - x[..., -1:])
+    for sweep in ("parallel", "sequential"):
+        altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep)).step(x, y)
+        altmin.AltMin(other, codes=altmin.RecurrentCodes(sweep)).step(filled, y)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        close(a, b)
+
+
+def test_the_second_bias_is_zero_and_stays_so_under_backprop_too():
+    model, x, y = problem()
+    for method in ("adam", "am-adam"):
+        altmin.methods.create(method, model).step(x, y)
+    assert not model[0].bias_hh_l0.any()
+    assert model[0].bias_ih_l0.any()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_recurrent_map_is_linear_step_by_step(padded):
+    model, x, _ = problem(padded=padded)
+    cell, m = model[0], map_of(model[0])
+    p = [cell.weight_ih_l0.detach(), cell.weight_hh_l0.detach(), cell.bias_ih_l0.detach()]
+    with torch.no_grad():
+        h, saved = m.forward(p, x)
+    close(h, cell(x).detach())
+    real = x[..., -1:] if padded else torch.ones_like(x[..., :1])
+
+    def step_by_step(U, W, b, x):
+        before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
+        return (x[..., : U.shape[1]] @ U.T + before @ W.T + b) * real
+
+    v, u = torch.randn_like(h) * real, torch.randn_like(x) * real
+    c, back = torch.func.vjp(step_by_step, *p, x)
+    close(m.replay(p, saved, x)[0], c)
+    for ours, theirs in zip((*m.grads(p, saved, v), m.pull(p, saved, v)), back(v), strict=True):
+        close(ours[..., : theirs.shape[-1]], theirs * (ours != 0) if ours.shape == x.shape and padded else theirs)
+    if not padded:
+        close(m.push(p, saved, u), step_by_step(*p, x + u) - c)
+        close(m.replay(p, m.move(p, saved, u)[1], x)[0], step_by_step(*p, x + u))
+    a, r = m.columns(saved, v)
+    close(a @ torch.cat([p[0], p[1], p[2][:, None]], 1).T, c.transpose(0, 1).flatten(0, 1))
+    close(r.T @ a, torch.cat([g if g.ndim > 1 else g[:, None] for g in m.grads(p, saved, v)], 1))
+
+
+def test_the_readout_is_a_linear_map_of_every_step():
+    readout, h = altmin.Readout(4, 2).double(), torch.randn(3, 5, 4, dtype=torch.float64)
+    m, p = map_of(readout), [t.detach() for t in readout.parameters()]
+    y, back = torch.func.vjp(lambda W, b, h: F.linear(h, W, b), *p, h)
+    close(readout(h).detach(), y)
+    z, saved = m.forward(p, h)
+    close(z, y)
+    v = torch.randn_like(y)
+    for ours, theirs in zip((*m.grads(p, saved, v), m.pull(p, saved, v)), back(v), strict=True):
+        close(ours, theirs)
+    a, r = m.columns(saved, v)
+    close(r.T @ a, torch.cat([back(v)[0], back(v)[1][:, None]], 1))
+
+
+# -- the sweeps -------------------------------------------------------------------------------------------------------
+
+SWEEPS = [("sequential", 1), ("parallel", 1), ("parallel", 2), ("parallel", 5)]
+STEPS = {
+    "exact": {},
+    "exact, three steps": {"steps": 3},
+    "fixed": {"lr": 0.3},
+    "fixed, two steps, momentum": {"lr": 0.3, "steps": 2, "momentum": 0.5},
+    "sparse": {"l1": 0.2},
+}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("options", STEPS.values(), ids=STEPS.keys())
+@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+def test_codes_move_as_in_the_loop_written_from_the_objective(sweep, rounds, options, padded):
+    model, x, y = problem(seed=1, padded=padded)
+    codes = altmin.RecurrentCodes(sweep, rounds, **options)
+    _, _, problems = update_codes(model, codes, x, y, MU)
+    h, left = problems[0].core[0].h.transpose(0, 1), residual(problems[0])
+    moved, far = 0.0, torch.zeros(len(x), dtype=torch.float64)
+    for i in range(len(x)):
+        length = int(x[i, :, -1].sum()) if padded else x.shape[1]
+        net, steps = naive.of(model, length), x[i, :length, :2]
+        new, z = naive.update(net, steps, y[i], MU, reference.Codes(**options), sweep, rounds)
+        for t in range(length):
+            close(h[i, t], torch.tanh(new[t]))
+            close(left[i, t], new[t] - net.cell(steps[t], new[t - 1] if t else None))
+            close(residual(problems[1])[i, t], z[t] - net.V @ torch.tanh(new[t]))
+        assert not left[i, length:].any()
+        home = net.encode(steps)[0]
+        moved += sum(float((a - b).abs().sum()) for a, b in zip(new, home, strict=True))
+        far[i] = sum((a - b).square().sum() for a, b in zip(new, home, strict=True))
+    assert moved > 0.01
+    close(problems[0].above.moved, far)
+
+
+@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+def test_the_step_reports_f_of_the_codes_it_chose(sweep, rounds):
+    model, x, y = problem(seed=2)
+    net = naive.of(model, 5)
+    am = altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep, rounds), penalty=MU)
+    chosen = [naive.update(net, s, label, MU, reference.Codes(), sweep, rounds) for s, label in zip(x, y, strict=True)]
+    f = sum(net.f(s, label, *codes, MU) for s, label, codes in zip(x, y, chosen, strict=True)) / len(x)
+    homes = [net.encode(s)[0] for s in x]
+    squares = [
+        (a - b).square().mean()
+        for home, (new, _) in zip(homes, chosen, strict=True)
+        for a, b in zip(home, new, strict=True)
+    ]
+    metrics = am.step(x, y)
+    assert metrics.objective == pytest.approx(float(f))
+    assert metrics.movements[0] == pytest.approx(float(torch.stack(squares).mean()) ** 0.5)
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": 0.5}, {"steps": 3}], ids=["exact", "fixed", "three steps"])
+def test_as_many_rounds_as_steps_are_the_sequential_sweep(options):
+    model, x, y = problem(seed=3, steps=6)
+    with torch.no_grad():
+        model[0].weight_hh_l0 *= 0.5  # so that no sample's offsets need halving
+    one = update_codes(model, altmin.RecurrentCodes("sequential", **options), x, y, MU)[2]
+    many = update_codes(model, altmin.RecurrentCodes("parallel", rounds=6, **options), x, y, MU)[2]
+    few = update_codes(model, altmin.RecurrentCodes("parallel", rounds=5, **options), x, y, MU)[2]
+    close(residual(many[0]), residual(one[0]))
+    assert not torch.allclose(residual(few[0]), residual(one[0]))
+
+
+def test_error_travels_one_step_back_per_round():
+    model, x, y = problem(seed=4, steps=6)
+    with torch.no_grad():
+        model[-1].weight[:, :-1] = 0  # only the last z matters to the loss
+    for rounds in (1, 2, 4):
+        h = update_codes(model, altmin.RecurrentCodes(rounds=rounds), x, y, MU)[2][0].core[0].h
+        changed = (h - model[0](x).detach().transpose(0, 1)).abs().amax((1, 2)) > 0
+        assert changed.tolist() == [t >= 6 - rounds for t in range(6)]
+
+
+def test_a_small_unit_step_of_the_sequential_sweep_is_backprop_through_time():
+    """With a tiny loss all is linear, and d_t = (1 - h_t^2)(V^T e_t + W^T d_{t+1}) is BPTT's recursion."""
+    model, x, y = problem(seed=5, steps=7)
+
+    def tiny(output: Tensor, y: Tensor) -> Tensor:
+        return 1e-7 * F.cross_entropy(output, y)
+
+    codes = altmin.RecurrentCodes("sequential", lr=1.0)
+    _, _, problems = update_codes(model, codes, x, y, MU, tiny)
+    net = naive.of(model, 7)
+    by_time = [naive.bptt(net, s, label) for s, label in zip(x, y, strict=True)]
+    through = torch.stack([torch.stack(codes) for codes, _ in by_time])
+    # the offsets: what is left for the weights, and what the codes before already do
+    h, h_new = model[0](x).detach(), problems[0].core[0].h.transpose(0, 1)
+    d = residual(problems[0])
+    d[:, 1:] += (h_new - h)[:, :-1] @ net.W.T
+    assert cosine(d, -through) > 0.9999
+    before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
+    implied = torch.einsum("bti,btj->ij", d, x), torch.einsum("bti,btj->ij", d, before), d.sum((0, 1))
+    for ours, theirs in zip(implied, zip(*[grads[:3] for _, grads in by_time], strict=True), strict=True):
+        assert cosine(ours, -sum(theirs)) > 0.9999
+
+
+def test_a_small_step_gives_readout_and_classifier_the_gradients_of_backprop():
+    model, x, y = problem(seed=6, steps=7)
+    _, _, problems = update_codes(model, altmin.RecurrentCodes("sequential", lr=1e-4), x, y, MU)
+    grads = [naive.bptt(naive.of(model, 7), s, label)[1] for s, label in zip(x, y, strict=True)]
+    chain = altmin.split(model)
+    for l, names in ((1, [3]), (2, [4, 5])):
+        ours = chain.blocks[l].core.grads(chain.parameters()[l], problems[l].core, residual(problems[l]))
+        for g, i in zip(ours, names, strict=True):
+            assert cosine(g, -sum(sample[i] for sample in grads)) > 0.9999
+
+
+@given(st.integers(0, 10_000), st.floats(0.05, 20), st.floats(0.1, 4), st.sampled_from(SWEEPS), st.booleans())
+def test_no_sweep_ever_raises_a_samples_objective(seed, mu, size, how, padded):
+    model, x, y = problem(seed, samples=4, padded=padded)
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= size
+    encoded, _, problems = update_codes(model, altmin.RecurrentCodes(*how), x, y, mu)
+    before = F.cross_entropy(encoded[-1], y, reduction="none")
+    after = problems[2].at.values + mu * (problems[0].at.values + problems[1].at.values)
+    assert (after <= before * (1 + 1e-12)).all()
+
+
+def test_offsets_are_halved_where_codes_that_move_together_would_raise_the_objective():
+    """Far from the linear range, with strong weights, some sample must be held back; those that are, as in the loop."""
+    held, mu = 0, 0.05
+    for seed in range(30):
+        model, x, y = problem(seed, samples=4)
+        with torch.no_grad():
+            for p, factor in ((model[0].weight_ih_l0, 0.2), (model[0].weight_hh_l0, 4), (model[1].weight, 3)):
+                p *= factor
+            model[-1].weight *= 3
+        free = altmin.RecurrentCodes()
+        parallel, calls = free._parallel, []
+        free._parallel = lambda *args, parallel=parallel, calls=calls: calls.append(1) or parallel(*args)
+        update_codes(model, free, x, y, mu)
+        if len(calls) > 1:
+            held += 1
+            _, moved, problems = update_codes(model, free, x, y, mu)
+            for i in range(len(x)):
+                how = reference.Codes(), "parallel", 1, moved[1][i, :, 0]
+                new, _ = naive.update(naive.of(model, 5), x[i], y[i], mu, *how)
+                close(problems[0].core[0].h[:, i], torch.tanh(torch.stack(new)))
+    assert held
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+def chosen_codes(model, x, y):
+    """Inputs a_t = (x_t, h_{t-1}, 1) and residuals of the recurrent block, from the naive loop."""
+    net, rows, left = naive.of(model, x.shape[1]), [], []
+    for s, label in zip(x, y, strict=True):
+        new, _ = naive.update(net, s, label, MU, reference.Codes(), "parallel", 1)
+        for t in range(len(s)):
+            before = torch.tanh(new[t - 1]) if t else torch.zeros_like(new[0])
+            rows.append(torch.cat([s[t], before, torch.ones(1, dtype=torch.float64)]))
+            left.append(new[t] - net.cell(s[t], new[t - 1] if t else None))
+    return torch.stack(rows), torch.stack(left)
+
+
+def joined(cell: nn.RNN) -> Tensor:
+    return torch.cat([cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0[:, None]], 1).detach().clone()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_recurrent_weights_take_gradient_steps_over_batch_and_time(steps):
+    model, x, y = problem(seed=7)
+    a, r = chosen_codes(model, x, y)
+    before = joined(model[0])
+    altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.05, steps=steps), penalty=MU).step(x, y)
+    W = torch.zeros_like(before)
+    for _ in range(steps):
+        W += 0.05 * 2 * MU / len(x) * (r - a @ W.T).T @ a
+    close(joined(model[0]) - before, W)
+
+
+def test_the_memory_holds_the_co_activations_of_all_steps():
+    model, x, y = problem(seed=8)
+    a, r = chosen_codes(model, x, y)
+    before = joined(model[0])
+    rule = altmin.CoActivationMemory(forget=1.0, damping=0.1, rate=None, rest=altmin.LocalSGD(lr=0.1))
+    altmin.AltMin(model, weights=rule, penalty=MU).step(x, y)
+    close(rule.memories[0].A, a.T @ a)
+    close(rule.memories[0].B, (a @ before.T + r).T @ a)
+    assert rule.memories[0].samples == len(a)
+    assert set(rule.memories) == {0, 1}
+    A, B = a.T @ a / len(a), (a @ before.T + r).T @ a / len(a)
+    ridge = 0.1 * A.diagonal().mean() * torch.eye(len(A), dtype=torch.float64)
+    close(joined(model[0]), before + torch.linalg.solve(A + ridge, (B - before @ A).T).T)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        altmin.LocalAdam(lr=0.01),
+        altmin.LocalSGD(lr=0.1, momentum=0.9),
+        altmin.CoActivationMemory(rest=altmin.LocalAdam(lr=0.02)),
+    ],
+)
+@pytest.mark.parametrize("sweep", ["parallel", "sequential"])
+def test_it_learns_what_must_be_carried_through_time(weights, sweep):
+    """The label is the sign of the sum of all inputs, of which the classifier sees only what the units have kept."""
+    torch.manual_seed(0)
+    x = torch.randn(1024, 6, 1)
+    y = (x.sum((1, 2)) > 0).long()
+    model = altmin.models.elman(8, 6, 1, 2)
+    am = altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep), weights=copy.deepcopy(weights))
+    for _ in range(10):
+        for i in torch.randperm(1024).split(64):
+            am.step(x[i], y[i])
+    assert (model(x).argmax(1) == y).float().mean() > 0.85
+
+
+def test_recurrent_layers_stack_and_stand_on_other_layers():
+    torch.manual_seed(3)
+    layers = nn.Linear(2, 3), nn.ReLU(), altmin.Recurrent(3, 4), altmin.Recurrent(4, 4), altmin.Readout(4, 1)
+    model = nn.Sequential(*layers, nn.Flatten(), nn.ReLU(), nn.Linear(5, 3)).double()
+    nn.init.ones_(model[4].bias)  # a readout below zero everywhere would teach nothing
+    x, y = torch.randn(6, 5, 2, dtype=torch.float64), torch.randint(3, (6,))
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.02), penalty=1.0)
+    first = am.step(x, y)
+    assert first.objective < float(first.loss)
+    assert altmin.audit(am, x, y).clean
+    for _ in range(150):
+        last = am.step(x, y)
+    assert last.loss < 0.1 * first.loss
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_bad_arguments_are_answered_in_one_sentence():
+    with pytest.raises(ValueError, match='"parallel" or "sequential", given \'backwards\''):
+        altmin.RecurrentCodes("backwards")
+    with pytest.raises(ValueError, match="at least one round, given rounds=0"):
+        altmin.RecurrentCodes(rounds=0)
+    with pytest.raises(ValueError, match="a sequential sweep is one pass"):
+        altmin.RecurrentCodes("sequential", rounds=2)
+    with pytest.raises(ValueError, match=r"codes in time.*RecurrentCodes"):
+        altmin.AltMin(altmin.models.elman(3), codes=altmin.GradientCodes())
+    with pytest.raises(ValueError, match="this chain has no Recurrent; give GradientCodes"):
+        altmin.AltMin(altmin.models.mlp(4, (3,), 2), codes=altmin.RecurrentCodes())
+    with pytest.raises(ValueError, match="either the code solver or the sweep"):
+        altmin.methods.create("am-adam", altmin.models.elman(3), codes=altmin.RecurrentCodes(), sweep="parallel")
+    with pytest.raises(ValueError, match=r"with 1 features; given shape \(4, 784\)"):
+        altmin.models.elman(3)(torch.zeros(4, 784))
+    with pytest.raises(ValueError, match=r"1 features and 1 that marks the real steps, 2 in all; given"):
+        altmin.AltMin(altmin.models.elman(3, 5, padded=True)).step(torch.zeros(4, 5, 1), torch.zeros(4).long())
+    with pytest.raises(ValueError, match="of up to 2 steps are wanted, the longest given has 3"):
+        altmin.models.pad([torch.zeros(3, 1)], 2)
+    with pytest.raises(ValueError, match="the same number of inputs, given"):
+        altmin.models.pad([torch.zeros(3, 1), torch.zeros(3, 2)], 4)
+
+
+@pytest.mark.parametrize(
+    "after, said",
+    [
+        ((altmin.Readout(3, 2),), "the last block"),
+        ((nn.ReLU(), nn.Linear(3, 1), nn.Flatten(), nn.Linear(5, 2)), "given ReLU, Linear"),
+        ((nn.Flatten(), nn.Linear(15, 2)), "given Flatten, Linear"),
+    ],
+)
+def test_what_may_follow_a_recurrent_layer_is_said_at_once(after, said):
+    with pytest.raises(ValueError, match=f"after Recurrent comes a linear map of every step.*{said}"):
+        altmin.AltMin(nn.Sequential(altmin.Recurrent(1, 3), *after))
