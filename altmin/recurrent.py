@@ -93,8 +93,8 @@ class RecurrentCodes(GradientCodes):
 
     def _sweep(self, time: "Time", l1: float) -> "Settled":
         if self.sweep == "sequential":
-            return time.settle(self._sequential(time, l1))
-        settled = time.settle(self._parallel(time, l1))
+            return time.settle(*self._sequential(time, l1))
+        settled = time.settle(*self._parallel(time, l1))
         if self.lr != "exact":
             return settled
         share = torch.ones_like(settled.moved)
@@ -103,29 +103,31 @@ class RecurrentCodes(GradientCodes):
             if l1 or not bool(rose.any()):
                 break
             share = torch.where(rose, share / 2 if left > 1 else 0, share)
-            settled = time.settle(self._parallel(time, l1).mul_(share.unsqueeze(1)))
+            d, moved = self._parallel(time, l1)
+            settled = time.settle(d.mul_(share.unsqueeze(1)), moved * share.square())
         return settled
 
-    def _parallel(self, time: "Time", l1: float) -> Tensor:
-        """The offsets d (steps, samples, hidden) after all rounds."""
+    def _parallel(self, time: "Time", l1: float) -> tuple[Tensor, Tensor]:
+        """The offsets d (steps, samples, hidden) after all rounds, and |d|^2 of each sample."""
         d = None
         for _ in range(self.rounds):
             n = None if d is None else torch.cat([d[1:], torch.zeros_like(d[:1])])
             if self.lr == "exact" and self.steps == 1 and not l1:
-                d = time.glide(n)
+                d, moved = time.glide(n)
             else:
-                d = self._lower(time, slice(None), n, l1)
+                d, moved = self._lower(time, slice(None), n, l1)
         assert d is not None
-        return d
+        return d, moved
 
-    def _sequential(self, time: "Time", l1: float) -> Tensor:
-        d = torch.zeros_like(time.h)
+    def _sequential(self, time: "Time", l1: float) -> tuple[Tensor, Tensor]:
+        d, moved = torch.zeros_like(time.h), torch.zeros_like(time.start)
         for t in reversed(range(len(d))):
             n = d[t + 1 :][:1] if t + 1 < len(d) else None
-            d[t : t + 1] = self._lower(time, slice(t, t + 1), n, l1)
-        return d
+            d[t : t + 1], square = self._lower(time, slice(t, t + 1), n, l1)
+            moved += square
+        return d, moved
 
-    def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: float) -> Tensor:
+    def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: float) -> tuple[Tensor, Tensor]:
         """The code steps of `GradientCodes` for a span of time, every sample at every step by itself."""
         h, e = time.h[span], time.e[span]
         follows = time.follows[span].expand(*h.shape[:2], 1)
@@ -134,7 +136,7 @@ class RecurrentCodes(GradientCodes):
         block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(follows.flatten(0, 1))])
         code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 else rows
         move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, FitAbove(asked), l1)
-        return move.offset.view_as(h)
+        return move.offset.view_as(h), move.square.view(h.shape[:2]).sum(0)
 
 
 class Settled(NamedTuple):
@@ -176,9 +178,10 @@ class Time:
             self.spare[name] = old
         return old
 
-    def glide(self, n: Tensor | None) -> Tensor:
-        """The best step of each code along its gradient g_t = (1 - h_t^2) (V^T e_t + W^T n_t), were tanh linear."""
-        d, k = self.room("d"), len(self.V)
+    def glide(self, n: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The best step of each code along its gradient g_t = (1 - h_t^2) (V^T e_t + W^T n_t), were tanh linear; and
+        |d|^2 of each sample."""
+        d, moved, k = self.room("d"), torch.zeros_like(self.start), len(self.V)
         for span in self.spans():
             h, e, follows = self.h[span], self.e[span], self.follows[span]
             asked = e * self.V if k == 1 else e @ self.V
@@ -188,17 +191,17 @@ class Time:
             Ku = _times_slope(g, h) @ self.K.mT
             gg = _squares(g)
             bend = gg + _squares(Ku[..., :k]) + _squares(Ku[..., k:]).mul_(follows)
-            torch.mul(g, gg / bend.clamp_min_(torch.finfo(h.dtype).tiny), out=d[span])
-        return d
+            alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
+            torch.mul(g, alpha, out=d[span])
+            moved += gg.mul_(alpha.square_()).sum((0, 2))
+        return d, moved
 
-    def settle(self, d: Tensor) -> Settled:
+    def settle(self, d: Tensor, moved: Tensor) -> Settled:
         """All terms for given offsets, which are used up."""
         h, misfit, k = self.room("h"), torch.empty_like(self.e), len(self.V)
-        moved, lefts = torch.zeros_like(self.start), torch.zeros_like(self.start)
-        asked = None
+        lefts, asked = torch.zeros_like(self.start), None
         for span in self.spans():
             left = d[span]
-            moved += _squares(left).sum((0, 2))
             u = _change(self.h[span], left)
             torch.add(self.h[span], u, out=h[span])
             Ku = u @ self.K.mT
@@ -255,6 +258,4 @@ def _times_slope(v: Tensor, h: Tensor) -> Tensor:
 
 def _squares(u: Tensor) -> Tensor:
     """|u|^2 of each sample at each step."""
-    if u.is_cuda:
-        return torch.linalg.vector_norm(u, dim=-1, keepdim=True).square_()
-    return (u * u) @ u.new_ones(u.shape[-1], 1)  # many times faster on a CPU
+    return (u * u) @ u.new_ones(u.shape[-1], 1)  # faster than a sum over a short last dimension
