@@ -24,6 +24,7 @@ def bench(
         str,
         typer.Option(metavar="NAME,NAME,...", help="The methods; adam, the yardstick, always runs along."),
     ] = "am-adam,adam",
+    set_: options.SetByMethod = None,
     batch_size: options.BatchSize = 200,
     data: Annotated[
         str, typer.Option(metavar="NAME", help="The data set whose shape the random samples have.")
@@ -41,9 +42,12 @@ def bench(
     output.check_writable(json_file)
     chosen = running.prepare(device, threads)
     models, names = parse.names("--model", model), parse.words(f"{YARDSTICK},{methods}")
+    given = parse.settings_by_method(set_ or [], names)
+    full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
     known = sets.dataset(data)
     make = {
-        each: {name: partial(running.build, each, known, name, {}, seed, chosen) for name in names} for each in models
+        each: {name: partial(running.build, each, known, name, given[name], seed, chosen) for name in names}
+        for each in models
     }
     for each in models:  # every one is tried before any is measured
         for build in make[each].values():
@@ -68,7 +72,7 @@ def bench(
             "models": models,
             "methods": names,
             "seed": seed,
-            "config": {"batch_size": batch_size, "seconds": seconds, "yardstick": YARDSTICK},
+            "config": {"batch_size": batch_size, "seconds": seconds, "yardstick": YARDSTICK, "options": full},
             "environment": output.environment(chosen),
             "results": rows,
         },

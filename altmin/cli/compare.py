@@ -23,14 +23,7 @@ def compare(
     ] = "am-adam,am-mem,adam",
     epochs: options.Epochs = 2,
     batch_size: options.BatchSize = 200,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="An option of one method, as am-adam.lr=0.004, or of all, as lr=0.001; may be given again.",
-        ),
-    ] = None,
+    set_: options.SetByMethod = None,
     schedule: options.Schedule = "constant",
     seed: options.Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Run with so many seeds: --seed, and those after it.")] = 1,

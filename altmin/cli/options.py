@@ -13,6 +13,14 @@ DataDir = Annotated[
 Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, such as mlp-2x100, lenet5 or elman-HIDDEN.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
+SetByMethod = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="An option of one method, as am-adam.lr=0.004, or of all, as lr=0.001; may be given again.",
+    ),
+]
 Schedule = Annotated[
     str,
     typer.Option(

@@ -1,0 +1,133 @@
+"""The figures of docs/recurrent.md: `python experiments/recurrent.py accuracy`, then `speed`, `table` and `picture`.
+
+`accuracy` trains Elman networks on sequential MNIST, tuning rates on validation data and reporting on test data, seeds
+0 to 2, in benchmarks/recurrent-accuracy.jsonl: minutes on a GPU, a day on a CPU. What the file already holds is not
+done again, so it can be stopped; delete the file to start anew. `speed` calls `altmin bench` on the
+GPU if there is one, else on two cores. `table` and `picture` train nothing.
+"""
+
+import json
+import sys
+from typing import Any
+
+import torch
+from common import HERE, SEEDS, Row, best, fill, ratio, read, spread, table, write
+
+import altmin
+from altmin.cli import output, run
+from altmin.fit import fit
+
+ACCURACY, DOCUMENT = HERE / "benchmarks/recurrent-accuracy.jsonl", HERE / "docs/recurrent.md"
+SPEED = {"cuda": HERE / "benchmarks/recurrent-speed-cuda.json", "cpu": HERE / "benchmarks/recurrent-speed-cpu.json"}
+WHERE = {"cuda": "H200", "cpu": "two cores"}
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+MODELS = ("elman-15", "elman-50")
+RATES = {"am-adam": (0.002, 0.005, 0.01, 0.02), "am-sgd": (0.005, 0.01, 0.02, 0.05), "am-mem": (0.005, 0.01, 0.02)}
+RATES |= {"adam": RATES["am-adam"], "sgd": (0.02, 0.05, 0.1, 0.2)}
+
+
+def cases() -> list[Row]:
+    """Both nets at the rate 0.005; the smaller also with tuned rates, other methods, and the sequential sweep."""
+    found = []
+    for model in MODELS:
+        for method in ("am-adam", "adam"):
+            found.append({"model": model, "method": method, "options": {"lr": 0.005}, "epochs": 10})
+        if model == "elman-15":
+            for method in ("am-adam", "am-mem", "am-sgd", "adam", "sgd"):
+                found.append({"model": model, "method": method, "options": {"lr": "tuned"}, "epochs": 10})
+        else:
+            found.append({"model": model, "method": "am-mem", "options": {"lr": 0.005}, "epochs": 10})
+        rounds = {"lr": 0.005, "codes": {"rounds": 5}}
+        found.append({"model": model, "method": "am-adam", "options": rounds, "epochs": 10})
+        paper = {"lr": 0.005, "steps": 5, "codes": {"steps": 5}}
+        found.append({"model": model, "method": "am-adam", "options": paper, "epochs": 2})
+    once = {"lr": 0.005, "codes": {"sweep": "sequential"}}
+    found.append({"model": "elman-15", "method": "am-adam", "options": once, "epochs": 1})
+    return found
+
+
+def train(case: Row, seed: int, measured_on: str = "test") -> Row:
+    """One run: the accuracy after each epoch."""
+    samples, measured = (
+        tuple(t.to(DEVICE) for t in altmin.data.load("mnist-sequential", split)) for split in ("train", measured_on)
+    )
+    torch.manual_seed(seed)
+    model = altmin.models.create(case["model"], (784, 1), 10).to(DEVICE)
+    options: dict[str, Any] = dict(case["options"])
+    if "codes" in options:
+        options["codes"] = altmin.RecurrentCodes(**options["codes"])
+    method = altmin.methods.create(case["method"], model, **options)
+    history = fit(method, samples, measured, epochs=case["epochs"], batch_size=1024, seed=seed)
+    epochs = [row["test_accuracy"] for row in history.epochs]
+    seconds = sum(row["seconds"] for row in history.epochs)
+    return {
+        "seed": seed,
+        "measured_on": measured_on,
+        "epoch_accuracy": epochs,
+        "accuracy": epochs[-1],
+        "seconds": seconds,
+    }
+
+
+def accuracy() -> None:
+    rows = read(ACCURACY) if ACCURACY.exists() else [{"environment": output.environment(DEVICE)}]
+    for case in cases():
+        if runs_of(case, rows):
+            continue
+        if case["options"]["lr"] == "tuned":
+            trials = [case | {"options": {"lr": lr}, "tuning": True} for lr in RATES[case["method"]]]
+            tuning = [trial | train(trial, seed, "validation") for trial in trials for seed in SEEDS]
+            rows += tuning
+            case = case | {"options": {"lr": best(tuning, "lr")}, "tuned": True}
+        found = [case | train(case, seed) for seed in SEEDS]
+        rows += found
+        print(json.dumps(case), [[*row["epoch_accuracy"][:2], row["accuracy"]] for row in found], flush=True)
+        write(ACCURACY, rows)
+
+
+def speed() -> None:
+    arguments = ["--data", "mnist-sequential", "--model", ",".join(MODELS), "--methods", "am-adam,am-mem"]
+    arguments += ["--batch-size", "1024", "--device", DEVICE.type, "--threads", "2", "--seconds", "90"]
+    if code := run(["bench", *arguments, "--json", str(SPEED[DEVICE.type])]):
+        sys.exit(code)
+
+
+def runs_of(case: Row, rows: list[Row]) -> list[Row]:
+    """The runs of one case, those on validation data left out."""
+    tuned = case["options"]["lr"] == "tuned"
+    runs = [row for row in rows if "accuracy" in row and not row.get("tuning") and bool(row.get("tuned")) == tuned]
+    alike = [row for row in runs if all(row[k] == case[k] for k in ("model", "method", "epochs"))]
+    return alike if tuned else [row for row in alike if row["options"] == case["options"]]
+
+
+def fill_table() -> None:
+    rows, lines = read(ACCURACY), []
+    for case in cases():
+        mine = runs_of(case, rows)
+        after = [spread([r["epoch_accuracy"][n - 1] for r in mine]) if n <= case["epochs"] else "" for n in (1, 2, 10)]
+        lines.append([case["model"], case["method"], _options(mine[0]), *after])
+    accuracies = table(["net", "method", "options", "1 epoch", "2 epochs", "10 epochs"], lines)
+    times = [
+        [WHERE[device], row["model"], row["method"], ratio(row["time_ratio"]), f"{row['memory_ratio']:.2f}"]
+        for device, path in SPEED.items()
+        for row in json.loads(path.read_text())["results"]
+        if row["method"] != "adam"
+    ]
+    head = ["on", "net", "method", "step time / BPTT-Adam, median (quartiles)", "peak memory / its"]
+    fill(DOCUMENT, accuracies + "\n" + table(head, times))
+
+
+def _options(row: Row) -> str:
+    flat = {k: v for k, v in row["options"].items() if k != "codes"}
+    codes = {("code steps" if k == "steps" else k): v for k, v in row["options"].get("codes", {}).items()}
+    return ", ".join(f"{k} {v}" for k, v in (flat | codes).items()) + (" (tuned)" if row.get("tuned") else "")
+
+
+def picture() -> None:
+    from recurrent_picture import draw
+
+    draw(HERE / "docs/recurrent.png", [row for row in read(ACCURACY) if row.get("tuned")])
+
+
+if __name__ == "__main__":
+    {"accuracy": accuracy, "speed": speed, "table": fill_table, "picture": picture}[sys.argv[1]]()
