@@ -15,6 +15,7 @@ that of `GradientCodes`; a sweep says in which order the steps of time take it.
 
 import itertools
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -84,7 +85,7 @@ class RecurrentCodes(GradientCodes):
         seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
         steps: Steps = trace.states[-1].core[0]
         asked = above.start.force.transpose(0, 1).contiguous()
-        time = Time(steps, asked, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
+        time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
         settled = self._sweep(time, l1)
         trace.states[-1].core[0] = steps._replace(h=settled.h)
         misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
@@ -152,16 +153,23 @@ class Settled(NamedTuple):
 
 
 class Time:
-    """The objective of a batch's codes in time, all tensors (steps, samples, features)."""
+    """The objective of a batch's codes in time, all tensors (steps, samples, features).
 
-    def __init__(self, steps: Steps, e: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
-        self.h, self.V, self.W, self.real = steps.h, V, W, steps.real
-        self.K, self.spare = torch.cat([V, W]), spare
+    start is its value for codes that do not move, one for each sample. On a GPU these small functions are bound by the
+    number of their operations, on a CPU by their passes over memory; both are kept low.
+    """
+
+    def __init__(self, steps: Steps, e: Tensor, start: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
+        self.h, self.V, self.W, self.K, self.real, self.spare = steps.h, V, W, torch.cat([V, W]), steps.real, spare
         self.e = e if steps.real is None else e * steps.real
-        self.start = _squares(self.e).sum((0, 2))
-        self.follows = torch.ones_like(self.e[:, :1, :1]) if steps.real is None else steps.real.roll(-1, 0)
+        self.start = start if steps.real is None else self.e.square().sum((0, 2))
+        self.ones = e.new_ones(len(W), 1)
+
+    @cached_property
+    def follows(self) -> Tensor:
         """1 where a step is followed by another, so that W u_t matters."""
-        self.follows[-1] = 0
+        real = torch.ones_like(self.h[..., :1]) if self.real is None else self.real
+        return torch.cat([real[1:], torch.zeros_like(real[:1])])
 
     def spans(self) -> Iterator[slice]:
         """Pieces of time, small enough for a processor's cache; the whole on a GPU."""
@@ -181,25 +189,31 @@ class Time:
     def glide(self, n: Tensor | None) -> tuple[Tensor, Tensor]:
         """The best step of each code along its gradient g_t = (1 - h_t^2) (V^T e_t + W^T n_t), were tanh linear; and
         |d|^2 of each sample."""
-        d, moved, k = self.room("d"), torch.zeros_like(self.start), len(self.V)
+        d, moved, k = self.room("d"), [], len(self.V)
         for span in self.spans():
-            h, e, follows = self.h[span], self.e[span], self.follows[span]
-            asked = e * self.V if k == 1 else e @ self.V
+            h, e = self.h[span], self.e[span]
             if n is not None:
-                asked += (n[span] * follows) @ self.W
+                asked = (e @ self.V).addcmul_(self.follows[span], n[span] @ self.W)
+            else:
+                asked = e @ self.V if k > 1 else self.V.expand_as(h)  # then e_t is only a factor, to be put in later
             g = _times_slope(asked, h)
             Ku = _times_slope(g, h) @ self.K.mT
-            gg = _squares(g)
-            bend = gg + _squares(Ku[..., :k]) + _squares(Ku[..., k:]).mul_(follows)
+            gg, past = self.squares(g), self.squares(Ku[..., k:])
+            if self.real is not None:
+                past *= self.follows[span]
+            elif span.stop >= len(d):
+                past[-1] = 0
+            bend = gg + past + Ku[..., :k].square().sum(2, keepdim=True)
             alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
+            alpha = alpha if n is not None or k > 1 else alpha.mul_(e)
             torch.mul(g, alpha, out=d[span])
-            moved += gg.mul_(alpha.square_()).sum((0, 2))
-        return d, moved
+            moved.append(gg.mul_(alpha.square_()).sum((0, 2)))
+        return d, sum(moved[1:], moved[0])
 
     def settle(self, d: Tensor, moved: Tensor) -> Settled:
         """All terms for given offsets, which are used up."""
         h, misfit, k = self.room("h"), torch.empty_like(self.e), len(self.V)
-        lefts, asked = torch.zeros_like(self.start), None
+        lefts, asked = [], None
         for span in self.spans():
             left = d[span]
             u = _change(self.h[span], left)
@@ -212,8 +226,12 @@ class Time:
             asked = Ku[-1, :, k:]
             if self.real is not None:
                 left *= self.real[span]
-            lefts += _squares(left).sum((0, 2))
-        return Settled(h, misfit, d, _squares(misfit).sum((0, 2)), lefts, moved)
+            lefts.append(self.squares(left).sum((0, 2)))
+        return Settled(h, misfit, d, misfit.square().sum((0, 2)), sum(lefts[1:], lefts[0]), moved)
+
+    def squares(self, u: Tensor) -> Tensor:
+        """|u|^2 at each step of each sample: a product, which is faster than a sum over a short last dimension."""
+        return (u * u) @ self.ones
 
 
 class TanhFromOutput(Map):
@@ -254,8 +272,3 @@ def _change(h: Tensor, d: Tensor) -> Tensor:
 def _times_slope(v: Tensor, h: Tensor) -> Tensor:
     """(1 - h^2) v in one pass over memory."""
     return torch.ops.aten.tanh_backward(v, h)
-
-
-def _squares(u: Tensor) -> Tensor:
-    """|u|^2 of each sample at each step."""
-    return (u * u) @ u.new_ones(u.shape[-1], 1)  # faster than a sum over a short last dimension

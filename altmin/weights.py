@@ -113,7 +113,9 @@ class LocalOptimizer:
         """scale times J^T force, the factor put where there is less to multiply."""
         series, p = self.chain.blocks[l].core, self.theta[l]
         if 4 * self._sizes[l] < force.numel():
-            return [g.mul_(scale) for g in series.grads(p, core, force)]
+            grads = list(series.grads(p, core, force))
+            torch._foreach_mul_(grads, scale)
+            return grads
         return series.grads(p, core, force * scale)
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:

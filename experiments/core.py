@@ -6,23 +6,19 @@ calls `altmin bench` for each data set and keeps its JSON beside. `table` writes
 """
 
 import json
-import statistics
 import sys
 import warnings
-from pathlib import Path
-from typing import Any
 
 import torch
+from common import HERE, SEEDS, Row, best, fill, ratio, read, spread, table, write
 
 import altmin
 from altmin.cli import output, run
 from altmin.fit import fit
 
-HERE = Path(__file__).parent.parent
 ACCURACY, README = HERE / "benchmarks/core-accuracy.jsonl", HERE / "README.md"
 SPEED = {"mnist": HERE / "benchmarks/core-speed-mnist.json", "higgs": HERE / "benchmarks/core-speed-higgs.json"}
-SEEDS = (0, 1, 2)
-CASES: list[dict[str, Any]] = [
+CASES: list[Row] = [
     {"model": "mlp-2x100", "method": "am-adam", "options": {"lr": 0.004}, "epochs": 1, "early": 50},
     {"model": "mlp-2x100", "method": "adam", "options": {"lr": "tuned"}, "epochs": 1, "early": 50},
     {"model": "mlp-2x100", "method": "am-mem", "options": {}, "epochs": 5, "early": 50},
@@ -43,7 +39,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def train(case: dict[str, Any], seed: int, measured_on: str = "test") -> dict[str, Any]:
+def train(case: Row, seed: int, measured_on: str = "test") -> Row:
     """One run; the accuracy after the early batches, if any, and at the end."""
     name = case.get("data", "mnist")
     samples, measured = altmin.data.load(name, "train"), altmin.data.load(name, measured_on)
@@ -60,21 +56,17 @@ def train(case: dict[str, Any], seed: int, measured_on: str = "test") -> dict[st
     return row | ({"early": history.batches[0]["test_accuracy"]} if case.get("early") else {})
 
 
-def tuned_rate(case: dict[str, Any]) -> tuple[float, list[dict[str, Any]]]:
+def tuned_rate(case: Row) -> tuple[float, list[Row]]:
     """The rate with the best mean accuracy on validation data after the case's epochs."""
-    rows = []
-    for lr in (0.001, 0.002, 0.004, 0.008):
-        trial = case | {"options": {"lr": lr}}
-        rows += [trial | {"tuning": True} | train(trial, seed, "validation") for seed in SEEDS]
-    rates = {row["options"]["lr"] for row in rows}
-    mean = {r: statistics.mean(row["accuracy"] for row in rows if row["options"]["lr"] == r) for r in rates}
-    return max(mean, key=lambda r: mean[r]), rows
+    trials = [case | {"options": {"lr": lr}} for lr in (0.001, 0.002, 0.004, 0.008)]
+    rows = [trial | {"tuning": True} | train(trial, seed, "validation") for trial in trials for seed in SEEDS]
+    return best(rows, "lr"), rows
 
 
 def accuracy() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    rows: list[dict[str, Any]] = [{"environment": output.environment(torch.device("cpu"))}]
+    rows: list[Row] = [{"environment": output.environment(torch.device("cpu"))}]
     for case in CASES:
         if case["options"].get("lr") == "tuned":
             rate, tuning = tuned_rate(case)
@@ -83,8 +75,7 @@ def accuracy() -> None:
         found = [case | train(case, seed) for seed in SEEDS]
         rows += found
         print(json.dumps(found[0]), [row["accuracy"] for row in found], flush=True)
-    ACCURACY.parent.mkdir(exist_ok=True)
-    ACCURACY.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(ACCURACY, rows)
 
 
 def speed() -> None:
@@ -94,13 +85,9 @@ def speed() -> None:
             sys.exit(code)
 
 
-def table() -> None:
-    rows = [json.loads(line) for line in ACCURACY.read_text().splitlines()]
-    runs = [row for row in rows if "accuracy" in row and not row.get("tuning")]
-    lines = [
-        "| data | net | method | options | after 50 batches | at the end | after |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def fill_table() -> None:
+    runs = [row for row in read(ACCURACY) if "accuracy" in row and not row.get("tuning")]
+    lines = []
     for case in CASES:
         tuned = case["options"].get("lr") == "tuned"
         mine = [r for r in runs if _same(r, case, tuned)]
@@ -111,39 +98,24 @@ def table() -> None:
             else f"{case['batches']:,} batches"
         )
         cells = [case.get("data", "mnist"), case["model"], case["method"], options or "defaults"]
-        lines.append("| " + " | ".join([*cells, _spread(mine, "early"), _spread(mine, "accuracy"), length]) + " |")
-    text = README.read_text()
-    start, end = (
-        text.index("<!-- results:begin -->") + len("<!-- results:begin -->"),
-        text.index("<!-- results:end -->"),
-    )
-    README.write_text(text[:start] + "\n" + "\n".join(lines) + "\n\n" + _speed_table() + text[end:])
+        found = [spread([r.get(key) for r in mine]) for key in ("early", "accuracy")]
+        lines.append([*cells, *found, length])
+    accuracies = table(["data", "net", "method", "options", "after 50 batches", "at the end", "after"], lines)
+    times = [
+        [row["model"], row["method"], ratio(row["time_ratio"]), f"{row['memory_ratio']:.2f}"]
+        for path in SPEED.values()
+        for row in json.loads(path.read_text())["results"]
+        if row["method"] != "adam"
+    ]
+    head = ["net", "method", "step time / backprop-Adam, median (quartiles)", "peak memory / its"]
+    fill(README, accuracies + "\n" + table(head, times))
 
 
-def _same(row: dict[str, Any], case: dict[str, Any], tuned: bool) -> bool:
+def _same(row: Row, case: Row, tuned: bool) -> bool:
     keys = ("model", "method", "epochs", "batches", "data")
     alike = all(row.get(k) == case.get(k) for k in keys)
     return alike and (tuned or row["options"] == case["options"])
 
 
-def _spread(rows: list[dict[str, Any]], key: str) -> str:
-    values = [row[key] for row in rows if row.get(key) is not None]
-    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}" if values else ""
-
-
-def _speed_table() -> str:
-    lines = [
-        "| net | method | step time / backprop-Adam, median (quartiles) | peak memory / its |",
-        "|---|---|---|---|",
-    ]
-    for path in SPEED.values():
-        for row in json.loads(path.read_text())["results"]:
-            ratio = row["time_ratio"]
-            time = f"{ratio['median']:.2f} ({ratio['q1']:.2f} to {ratio['q3']:.2f})"
-            if row["method"] != "adam":
-                lines.append(f"| {row['model']} | {row['method']} | {time} | {row['memory_ratio']:.2f} |")
-    return "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "table": table}[sys.argv[1]]()
+    {"accuracy": accuracy, "speed": speed, "table": fill_table}[sys.argv[1]]()

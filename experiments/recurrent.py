@@ -87,7 +87,7 @@ def accuracy() -> None:
 
 def speed() -> None:
     arguments = ["--data", "mnist-sequential", "--model", ",".join(MODELS), "--methods", "am-adam,am-mem"]
-    arguments += ["--batch-size", "1024", "--device", DEVICE.type, "--threads", "2", "--seconds", "90"]
+    arguments += ["--batch-size", "1024", "--device", DEVICE.type, "--threads", "2", "--seconds", "60"]
     if code := run(["bench", *arguments, "--json", str(SPEED[DEVICE.type])]):
         sys.exit(code)
 
@@ -126,7 +126,7 @@ def _options(row: Row) -> str:
 def picture() -> None:
     from recurrent_picture import draw
 
-    draw(HERE / "docs/recurrent.png", [row for row in read(ACCURACY) if row.get("tuned")])
+    draw(HERE / "docs/images/recurrent.png", [row for row in read(ACCURACY) if row.get("tuned")])
 
 
 if __name__ == "__main__":

@@ -384,3 +384,17 @@ def test_bad_arguments_are_answered_in_one_sentence():
 def test_what_may_follow_a_recurrent_layer_is_said_at_once(after, said):
     with pytest.raises(ValueError, match=f"after Recurrent comes a linear map of every step.*{said}"):
         altmin.AltMin(nn.Sequential(altmin.Recurrent(1, 3), *after))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_a_step_on_cuda_is_the_one_on_the_cpu(sweep, rounds, padded):
+    model, x, y = problem(seed=9, padded=padded)
+    twin = copy.deepcopy(model).cuda()
+    for net, device in ((model, "cpu"), (twin, "cuda")):
+        am = altmin.AltMin(net, codes=altmin.RecurrentCodes(sweep, rounds), weights=altmin.LocalSGD(lr=0.1))
+        for _ in range(3):
+            am.step(x.to(device), y.to(device))
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        close(a, b.cpu())

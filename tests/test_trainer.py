@@ -267,6 +267,17 @@ def test_a_step_on_cuda_is_one_on_the_cpu(rule):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_out_of_range_is_found_on_cuda_and_changes_nothing(label):
+    model, (x, y) = mlp().cuda(), batch()
+    before = [p.clone() for p in model.parameters()]
+    y[1] = label
+    with pytest.raises(ValueError, match=f"label {label} is out of range: the model has 3 outputs"):
+        altmin.AltMin(model).step(x.cuda(), y.cuda())
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.cuda
 def test_an_input_on_another_device_than_the_model_is_refused():
     x, y = batch()
     with pytest.raises(ValueError, match="cuda"):

@@ -83,7 +83,7 @@ class Recurrence(Map):
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
-        steps, real = steps.transpose(0, 1), None if real is None else real.transpose(0, 1)
+        steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
         start = x.new_zeros(1, len(x), self.module.hidden_size)
         weights = [*p, self.module.bias_hh_l0]
         h = torch.rnn_tanh(steps, start, weights, True, 1, 0.0, False, False, False)[0]
@@ -103,8 +103,9 @@ class Recurrence(Map):
 
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
         v = v.transpose(0, 1)
-        ones = v.new_ones(1, 1, 1).expand(*v.shape[:2], 1)  # a product is many times faster than a sum on a CPU
-        return _product(v, saved.x), _product(v[1:], saved.h[:-1]), _product(v, ones).squeeze(1)
+        # on a CPU a product is many times faster than a sum
+        total = v.sum((0, 1)) if v.is_cuda else _product(v, torch.ones_like(v[..., :1])).squeeze(1)
+        return _product(v, saved.x), _product(v[1:], saved.h[:-1]), total
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, h_{t-1} being what is remembered."""

@@ -1,0 +1,124 @@
+"""The picture of docs/recurrent.md: who asks whom, how far error travels, and how the Elman net learns."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import torch
+from common import Row
+from matplotlib.axes import Axes
+
+import altmin
+from altmin.cli import output
+from altmin.codes import encode
+from altmin.linesearch import LossAbove
+from altmin.objective import adapt
+
+BLUE, RED, GREEN, GREY = "#1f77b4", "#d62728", "#2ca02c", "#777777"
+
+
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), width_ratios=[1.15, 1, 1])
+    _who_asks_whom(axes[0])
+    _how_far(axes[1])
+    _learning(axes[2], rows)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    print(f"wrote {path.name} (torch {output.environment(torch.device('cpu'))['torch']})")
+
+
+def _who_asks_whom(axes: Axes) -> None:
+    axes.set_title("each step of time has codes of its own")
+    axes.set_xlim(-0.6, 3.6)
+    axes.set_ylim(-1.3, 3.55)
+    axes.axis("off")
+    for t, name in enumerate(("1", "2", "3", "T")):
+        for height, letter, colour in ((0, "x", "white"), (1.05, "c", "#cfe2f3"), (2.1, "z", "#d9ead3")):
+            axes.text(
+                *(t, height, f"${letter}_{name}$"),
+                **{"ha": "center", "va": "center", "fontsize": 13},
+                bbox={"boxstyle": "circle,pad=0.32", "facecolor": colour, "edgecolor": GREY},
+            )
+        _arrow(axes, (t - 0.07, 0.27), (t - 0.07, 0.75), GREY, "U" if t == 0 else "")
+        _arrow(axes, (t - 0.1, 1.36), (t - 0.1, 1.8), GREY, "V" if t == 0 else "")
+        _arrow(axes, (t + 0.1, 1.8), (t + 0.1, 1.36), BLUE)
+        _arrow(axes, (t, 3.0), (t, 2.42), GREEN)
+        if t < 3:
+            _arrow(axes, (t + 0.3, 1.13), (t + 0.7, 1.13), GREY, "W" if t == 0 else "")
+            _arrow(axes, (t + 0.7, 0.95), (t + 0.3, 0.95), RED)
+    axes.text(1.5, 3.2, "loss", ha="center", fontsize=12, bbox={"boxstyle": "round,pad=0.3", "facecolor": "#fff2cc"})
+    axes.plot([0, 3], [3.0, 3.0], color=GREEN, lw=1)
+    for height, colour, words in (
+        (-0.55, GREEN, "every $z_t$ hears the loss directly"),
+        (-0.87, BLUE, "$z_t$ asks its $c_t$: all at once, in round 1"),
+        (-1.19, RED, "$c_{t+1}$ asks $c_t$: in a loop, or one step further each round"),
+    ):
+        axes.text(-0.4, height, words, color=colour, fontsize=10)
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str, label: str = "") -> None:
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.6})
+    if label:
+        across = 0.0 if start[1] == end[1] else -0.17
+        axes.text(
+            (start[0] + end[0]) / 2 + across, (start[1] + end[1]) / 2 + 0.07, f"${label}$", ha="center", color=GREY
+        )
+
+
+def _how_far(axes: Axes) -> None:
+    """|d_t| when only the last step's z matters to the loss."""
+    torch.manual_seed(0)
+    length = 16
+    model = altmin.models.elman(15, length)
+    with torch.no_grad():
+        model[-1].weight[:, :-1] = 0
+        model[1].weight.abs_()
+        model[0].weight_hh_l0 *= 2
+    x, y = torch.randn(256, length, 1), torch.randint(10, (256,))
+    sweeps = {
+        "parallel, 1 round": altmin.RecurrentCodes(),
+        "parallel, 4 rounds": altmin.RecurrentCodes(rounds=4),
+        "parallel, 8 rounds": altmin.RecurrentCodes(rounds=8),
+        "sequential": altmin.RecurrentCodes("sequential"),
+    }
+    looks = (("o", 12, BLUE), ("s", 8, RED), ("^", 5, GREEN), ("", 0, "black"))
+    for (name, codes), (marker, size, colour) in zip(sweeps.items(), looks, strict=True):
+        moved = [m if m > 0 else float("nan") for m in _moved(model, codes, x, y)]
+        line = {"linestyle": "-" if marker else ":", "lw": 1.2, "marker": marker, "ms": size, "color": colour}
+        axes.semilogy(range(1, length + 1), moved, label=name, markerfacecolor="none", **line)
+    axes.set_xticks(range(2, length + 1, 2))
+    axes.set_title("error travels one step back per round")
+    axes.set_xlabel("step t; only the last one matters to the loss")
+    axes.set_ylabel("mean change of h at step t")
+    axes.legend(frameon=False, fontsize=9)
+    axes.grid(alpha=0.3)
+
+
+@torch.no_grad()
+def _moved(model: torch.nn.Sequential, codes: altmin.RecurrentCodes, x: torch.Tensor, y: torch.Tensor) -> list[float]:
+    chain = altmin.split(model)
+    theta, loss = chain.parameters(), adapt(torch.nn.CrossEntropyLoss())
+    trace = encode(chain, theta, x)
+    before = trace.values[0].clone()
+    problems = codes(chain, theta, trace, LossAbove(loss, trace.values[-1], y, 1.0), 1.0)
+    return (problems[0].core[0].h.transpose(0, 1) - before).abs().mean((0, 2)).tolist()
+
+
+def _learning(axes: Axes, rows: Sequence[Row]) -> None:
+    names = {"am-adam": "AM-Adam, parallel sweep", "am-mem": "AM-mem, parallel sweep", "adam": "BPTT, Adam"}
+    for (method, label), style in zip(names.items(), ("o-", "^-", "s--"), strict=True):
+        curves = [row["epoch_accuracy"] for row in rows if row["method"] == method and row["model"] == "elman-15"]
+        mean = [statistics.mean(at) for at in zip(*curves, strict=True)]
+        low, high = ([pick(at) for at in zip(*curves, strict=True)] for pick in (min, max))
+        epochs = range(1, len(mean) + 1)
+        (line,) = axes.plot(epochs, mean, style, label=label, ms=5)
+        axes.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, lw=0)
+    axes.set_title("sequential MNIST, 15 units, tuned rates")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("test accuracy, mean and range of 3 seeds")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.grid(alpha=0.3)
