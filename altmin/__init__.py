@@ -1,9 +1,11 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
 from altmin import data, methods, models
+from altmin.activations import Sign, Staircase, StraightThrough
 from altmin.audit import Audit, audit
 from altmin.blocks import Chain, split
 from altmin.codes import GradientCodes
+from altmin.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.errors import Diverged
 from altmin.memory import CoActivationMemory, Memory
 from altmin.objective import objective
@@ -17,6 +19,7 @@ __all__ = [
     "Audit",
     "Chain",
     "CoActivationMemory",
+    "DiscreteCodes",
     "Diverged",
     "GradientCodes",
     "LocalAdam",
@@ -25,6 +28,10 @@ __all__ = [
     "Memory",
     "Metrics",
     "Penalty",
+    "Sign",
+    "Staircase",
+    "StraightThrough",
+    "StraightThroughCodes",
     "audit",
     "data",
     "methods",

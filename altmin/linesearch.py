@@ -48,11 +48,17 @@ class LossAbove:
     """The term above the last code: the loss, as a function of the output's move."""
 
     scale = 1.0
+    shrinks = False
 
     def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: float):
         self.loss, self.price, self.pull_back = loss, mu, 2 * mu
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
+
+    @property
+    def moved(self) -> Tensor:
+        """Nothing: the output has no code."""
+        return torch.zeros_like(self.start.values)
 
     def served(self) -> "LossAbove":
         """The same once the code below has moved."""
@@ -99,11 +105,18 @@ class FitAbove:
     """The term above a lower code: the distance from the offset t that the code above asks of its block."""
 
     price = pull_back = 1.0
+    shrinks = True
+    """Whether what codes ask for shrinks on its way down, see codes.magnify."""
 
     def __init__(self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0):
         self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
+
+    @property
+    def moved(self) -> Tensor:
+        """|t|^2 of each sample."""
+        return self.start.values
 
     def served(self) -> "FitAbove":
         """The same once the code below has moved: t itself is no longer needed."""
@@ -119,7 +132,7 @@ class FitAbove:
         """What values may reach by rounding alone."""
         return torch.add(values, values, alpha=torch.finfo(values.dtype).eps)
 
-    def glide(self, block: Block, p: Params, state: State) -> Move:
+    def glide(self, block: Block, p: Params, state: State) -> Move | None:
         """The exact line search, with one product: try a step that is certainly long enough, take the best share of it.
 
         The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2), at most 1. As |g|^2 = <t, Jg> <= |t| |Jg|, it is
@@ -174,7 +187,9 @@ class Line:
         return dot(self.g, v, self.couples), dot(v, v, self.couples)
 
     def guard(self, alpha: Tensor, v: Tensor) -> Move:
-        """The step alpha along v, halved where it raises the objective."""
+        """The step alpha along v, halved where it raises the objective; not where an estimate chose v."""
+        if self.block.estimated:
+            return self.go(alpha, v)
         ceiling = self.above.ceiling(self.value(self.now, self.d))
         return halved(alpha, lambda a: self.go(a, v), lambda move: self.value(move.after, move.offset), ceiling)
 

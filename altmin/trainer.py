@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from altmin.blocks import Chain, Theta, split
-from altmin.codes import GradientCodes, Local, Trace, encode
+from altmin.codes import Local, Trace, encode
+from altmin.discrete import choose
 from altmin.errors import Diverged
 from altmin.linesearch import LossAbove
 from altmin.objective import LossFunction, adapt
@@ -36,12 +37,16 @@ class WeightRule(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+Codes = CodeSolver | Literal["gradient", "discrete", "straight-through"] | float | None
+
+
 @dataclass(frozen=True)
 class Metrics:
     """What one step saw, before the weights moved.
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
-    objective: f(W, C; mu) once they had.
+    objective: f(W, C; mu) once they had. A code that `DiscreteCodes` asks for a side of its threshold enters with its
+    hinge in place of its squared residual.
     """
 
     loss: Tensor
@@ -67,7 +72,8 @@ class AltMin:
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
-    a fixed step, one for the penalty a constant mu.
+    a fixed step, a name one of "gradient", "discrete" and "straight-through"; a number for the penalty is a constant
+    mu.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -84,14 +90,14 @@ class AltMin:
         self,
         model: nn.Module,
         loss: LossFunction | None = None,
-        codes: CodeSolver | float | None = None,
+        codes: Codes = None,
         weights: WeightRule | None = None,
         penalty: Penalty | float | None = None,
     ):
         self.model = model
         self.chain = split(model)
         self.loss = adapt(loss or nn.CrossEntropyLoss())
-        self.codes = GradientCodes(lr=codes) if isinstance(codes, int | float) else codes or GradientCodes()
+        self.codes: CodeSolver = choose(codes, self.chain)
         self.weights: WeightRule = weights or LocalAdam()
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
@@ -159,7 +165,7 @@ class AltMin:
             raise self._not_finite(x, problems)
         for m, saved in traces:
             m.commit(saved)
-        loss, offsets = top.start.values.sum() / x.shape[0], [p.above.start.values for p in problems[:-1]]
+        loss, offsets = top.start.values.sum() / x.shape[0], [p.above.moved for p in problems[:-1]]
         sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
         return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
 

@@ -89,7 +89,7 @@ MUTANTS = [
     Mutant("blocks.py", "m.replay(p[self.slices[i]], saved[i], x)", "m.forward(p[self.slices[i]], x)", "blocks replay"),
     # codes
     Mutant("codes.py", "range(len(chain) - 1, 0, -1)", "range(len(chain) - 1, 1, -1)", "codes"),
-    Mutant("codes.py", "        trace.values.pop()\n", "", "codes"),
+    Mutant("codes.py", "    trace.values.pop()\n", "", "codes"),
     Mutant("codes.py", "Local(move.core,", "Local(state.core,", "weights"),
     Mutant("codes.py", "move.square, above.scale)", "move.square)", "weights deep"),
     Mutant("codes.py", "FitAbove(move.offset, move.square", "FitAbove(move.offset, 2 * move.square", "codes"),

@@ -31,7 +31,9 @@ def compare(
             help="An option of one method, as am-adam.lr=0.004, or of all, as lr=0.001; may be given again.",
         ),
     ] = None,
+    codes: options.Codes = None,
     schedule: options.Schedule = "constant",
+    freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Run with so many seeds: --seed, and those after it.")] = 1,
     eval_batches: options.EvalBatches = "",
@@ -56,9 +58,11 @@ def compare(
     chosen = running.prepare(device, threads)
     names = parse.names("--methods", methods)
     given = parse.settings_by_method(set_ or [], names)
+    if codes is not None:
+        parse.add_codes(given, codes)
     full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)
     early = parse.numbers("--eval-batches", eval_batches) or early_batches(trial.per_epoch)
     for name in names:  # what a method has against this model is better known before another trains for hours
         trial.build(name, given[name], seed)
@@ -78,6 +82,7 @@ def compare(
             "epochs": epochs,
             "batch_size": batch_size,
             "schedule": schedule,
+            "freeze_first": freeze_first,
             "eval_batches": early,
             "evaluated_on": problem.measure.removesuffix("_accuracy"),
             "train_samples": len(problem.train[0]),

@@ -66,6 +66,19 @@ def settings_by_method(pairs: Sequence[str], methods: Sequence[str]) -> dict[str
     return {method: {**shared, **own[method]} for method in methods}
 
 
+def add_codes(given: Mapping[str, Options], name: str) -> None:
+    """Sets the code solver of those among several methods that have codes."""
+    from altmin import methods
+
+    having = [method for method in given if "codes" in methods.options(method)]
+    if not having:
+        raise ValueError(f"--codes {name} says how codes move, but none of these methods has any: {', '.join(given)}")
+    for method in having:
+        if "codes" in given[method]:
+            raise ValueError(f"--set and --codes both give codes of {method}; give one of them")
+        given[method]["codes"] = name
+
+
 def method_options(method: str, given: Mapping[str, Any]) -> Options:
     """All options of a method, those not given at their defaults; checked by name and by type."""
     import inspect

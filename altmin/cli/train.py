@@ -25,7 +25,9 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any option of the method; may be given again."),
     ] = None,
+    codes: options.Codes = None,
     schedule: options.Schedule = "constant",
+    freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
     eval_batches: options.EvalBatches = "",
     validation: options.Validation = False,
@@ -52,15 +54,17 @@ def train(
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
     chosen = running.prepare(device, threads)
     early = parse.numbers("--eval-batches", eval_batches)
-    given = parse.settings([*(set_ or []), *([] if lr is None else [f"lr={lr}"])])
+    own = {"lr": lr, "codes": codes}
+    given = parse.settings([*(set_ or []), *(f"{name}={value}" for name, value in own.items() if value is not None)])
     full = parse.plain(parse.method_options(method, given))
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)
     config = {
         "epochs": epochs,
         "batch_size": batch_size,
         "lr": full.pop("lr", None),
         "schedule": schedule,
+        "freeze_first": freeze_first,
         "eval_batches": early,
         "evaluated_on": problem.measure.removesuffix("_accuracy"),
         "train_samples": len(problem.train[0]),
@@ -75,7 +79,10 @@ def train(
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             resume=resume,
-            config={"data": data, "model": model, "method": method, "lr": config["lr"], "options": full},
+            config={
+                **{"data": data, "model": model, "method": method},
+                **{name: config[name] for name in ("lr", "freeze_first", "options")},
+            },
             report=lambda at: tick(at.batch, f"loss {at.train_loss:.4f}"),
         )
     last = history.epochs[-1]

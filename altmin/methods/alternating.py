@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from altmin.codes import GradientCodes
 from altmin.memory import CoActivationMemory
 from altmin.methods.protocol import register
 from altmin.objective import LossFunction
 from altmin.penalty import Penalty
-from altmin.trainer import AltMin
+from altmin.trainer import AltMin, Codes
 from altmin.weights import LocalAdam, LocalSGD
 
 
@@ -21,7 +20,7 @@ def am_adam(
     l1: float = 0.0,
     steps: int = 1,
     loss: LossFunction | None = None,
-    codes: GradientCodes | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual."""
@@ -37,7 +36,7 @@ def am_sgd(
     l1: float = 0.0,
     steps: int = 1,
     loss: LossFunction | None = None,
-    codes: GradientCodes | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-SGD: as AM-Adam, the weights by stochastic gradient descent on f."""
@@ -54,7 +53,7 @@ def am_mem(
     sweeps: int | None = None,
     rate: float | None = 1000.0,
     loss: LossFunction | None = None,
-    codes: GradientCodes | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""

@@ -5,12 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.codes import GradientCodes
 from altmin.memory import CoActivationMemory
 from altmin.methods.protocol import register
 from altmin.objective import LossFunction
 from altmin.penalty import Penalty
-from altmin.trainer import AltMin, Metrics
+from altmin.trainer import AltMin, Codes, Metrics
 from altmin.weights import LocalAdam
 
 
@@ -45,7 +44,7 @@ def am_adam_offline(
     weight_decay: float = 0.0,
     l1: float = 0.0,
     loss: LossFunction | None = None,
-    codes: GradientCodes | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
 ) -> Offline:
     """AM-Adam-off: one Adam step per epoch on every block's problem over all the data."""
@@ -60,7 +59,7 @@ def am_mem_offline(
     sweeps: int | None = None,
     rate: float | None = 10.0,
     loss: LossFunction | None = None,
-    codes: GradientCodes | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
 ) -> Offline:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
