@@ -56,8 +56,8 @@ class Staircase(Stepwise):
     def values(self, x: Tensor) -> Tensor:
         h = self.spacing
         thresholds = torch.arange(1, self.levels, dtype=x.dtype, device=x.device).mul_(h).sub_(1 + h / 2)
-        y = torch.bucketize(x, thresholds, right=True) * h - 1
-        return torch.where(x.isnan(), x, y.to(x.dtype))
+        y = torch.bucketize(x, thresholds, right=True).to(x.dtype) * h - 1
+        return torch.where(x.isnan(), x, y)
 
     def extra_repr(self) -> str:
         return f"levels={self.levels}"

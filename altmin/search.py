@@ -96,7 +96,7 @@ class Search:
             return -self.s, *self.gains(-self.s)
         (up, price_up), (down, price_down) = self.gains(1.0), self.gains(-1.0)
         rises = up >= down
-        return torch.where(rises, 1.0, -1.0), up.maximum(down), torch.where(rises, price_up, price_down)
+        return 2 * rises.to(up.dtype) - 1, up.maximum(down), torch.where(rises, price_up, price_down)
 
     def sweep(self) -> None:
         """Moves all units that gain, at once; in samples where that would raise E, only those that gain most."""
