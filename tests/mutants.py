@@ -242,9 +242,9 @@ MUTANTS = [
     Mutant("discrete.py", "if lacking and type(codes) is GradientCodes:", "if False:", "discrete_codes refused"),
     Mutant("discrete.py", "            position(block)", "            pass", "discrete_codes refused"),
     Mutant("linesearch.py", "if self.block.estimated:", "if False:", "discrete_codes"),
-    Mutant("audit.py", '_counted(m.estimate, finding, "estimates")', "m.estimate", "discrete_cli audit"),
-    Mutant("audit.py", 'for name in ("pull", "push"):', "for name in ():", "discrete_cli audit"),
-    Mutant("models/__init__.py", "first.requires_grad_(False)", "pass", "discrete_cli frozen"),
+    Mutant("audit.py", '_counted(m.estimate, finding, "estimates")', "m.estimate", "discrete_codes audit"),
+    Mutant("audit.py", 'for name in ("pull", "push"):', "for name in ():", "discrete_codes audit"),
+    Mutant("models/__init__.py", "first.requires_grad_(False)", "pass", "discrete_codes frozen"),
     # mu
     Mutant("penalty.py", "self.value + self.increment", "self.value", "penalty"),
     Mutant("penalty.py", "self.value * self.growth", "self.value", "penalty"),
