@@ -91,7 +91,7 @@ class DiscreteCodes:
         search = Search(block, p, state, at.force, self.amplify)
         for _ in range(self.sweeps):
             search.sweep()
-        v, e = (each.view_as(code) for each in search.asked())
+        v, e = search.asked()
         asks = HingeAbove(code, v, e) if self.residual == "hinge" else FitAbove((v - code) * e.abs())
         return Local(state.core, above.served(), at), asks
 

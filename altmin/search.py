@@ -11,14 +11,15 @@ unit j alone by h in the direction e = +1 or -1 lowers E by
     gain = 2 h e q_j - h^2 |w_j|^2 - (what dist(c_j, .)^2 grows by),      q = W^T (R - W (s' - s)),
 
 so once q is known every unit's gain costs O(1). With a = 1 hardly a gain is above zero: t is small, a step h is not.
-Hence the amplification a.
+Hence the amplification a. Below the output block t is the force of the loss, minus its gradient; where a normalisation
+follows W, what is asked of its output is pulled back through it.
 """
 
 import torch
 from torch import Tensor
 
 from altmin.blocks import Block, State
-from altmin.maps import Discrete, Dropout, Estimated, Params, Reshape
+from altmin.maps import Affine, Discrete, Dropout, Estimated, Params, Reshape
 from altmin.objective import dot
 
 Rows = Tensor | slice
@@ -34,9 +35,12 @@ class Search:
     """
 
     def __init__(self, block: Block, p: Params, state: State, wish: Tensor, amplify: float):
-        at = position(block)
-        self.between = list(zip(block.prelude.maps[at + 1 :], state.prelude[at + 1 :], strict=True))
-        self.core, self.p, self.saved = block.core.maps[0], p, state.core[0]
+        at, core = position(block), block.core
+        for m, of, saved in reversed(list(zip(core.maps, core.slices, state.core, strict=True))[1:]):
+            wish = m.pull(p[of], saved, wish)
+        self.layer, self.p, self.saved = core.maps[0], p[core.slices[0]], state.core[0]
+        prelude = list(zip(block.prelude.maps, state.prelude, strict=True))
+        self.before, self.between = prelude[:at], prelude[at + 1 :]
         self.h: float = block.prelude.maps[at].module.spacing
         self.c, self.start = state.prelude[at]
         self.near = self.c.abs() <= 1
@@ -50,7 +54,7 @@ class Search:
 
     def pull(self, v: Tensor) -> Tensor:
         """W^T v. A dropout mask or a reshaping between the activation and the layer is part of W."""
-        v = self.core.pull(self.p, self.saved, v)
+        v = self.layer.pull(self.p, self.saved, v)
         for m, saved in reversed(self.between):
             v = m.pull((), saved, v)
         return v
@@ -59,11 +63,11 @@ class Search:
         """W u of the given samples."""
         for m, saved in self.between:
             u = m.push((), saved[rows] if isinstance(saved, Tensor) else saved, u)
-        return self.core.push(self.p, self.saved, u)
+        return self.layer.push(self.p, self.saved, u)
 
     def _weight(self, wish: Tensor) -> Tensor:
         """|w_j|^2 of every unit: ones, pulled back through squared weights."""
-        D = self.core.pull([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
+        D = self.layer.pull([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
         for m, saved in reversed(self.between):
             D = m.pull((), saved, D.expand(len(wish), *D.shape[1:]))
             D = m.pull((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
@@ -130,7 +134,10 @@ class Search:
         """
         change = self.s - self.start
         hold = self.near & (self.s.abs() > 1 - self.h / 2) & (2 * self.s * self.asks > self.h * self.weight)
-        return self.s, torch.where(change.abs() > self.h / 2, change.sign(), self.s.sign() * hold)
+        v, e = self.s, torch.where(change.abs() > self.h / 2, change.sign(), self.s.sign() * hold)
+        for m, saved in reversed(self.before):  # to the entries of the code that pooling selects
+            v, e = m.pull((), saved, v), m.pull((), saved, e)
+        return v, e
 
 
 def lacks_derivative(block: Block) -> bool:
@@ -142,12 +149,12 @@ def position(block: Block) -> int:
     """Where in its prelude a block has its discrete activation, if the search can serve it."""
     maps = block.prelude.maps
     at = next(i for i, m in enumerate(maps) if isinstance(m, Discrete))
-    before = all(isinstance(m, Reshape) for m in maps[:at])
-    after = all(isinstance(m, Reshape | Dropout) for m in maps[at + 1 :])
-    if not (before and after and block.core.affine):
+    before = all(m.selects for m in maps[:at])
+    between = all(isinstance(m, Reshape | Dropout) for m in maps[at + 1 :])
+    if not (before and between and isinstance(block.core.maps[0], Affine)):
         raise ValueError(
-            "DiscreteCodes needs a Sign or Staircase right below one Linear or convolution, with no more than dropout "
-            f"and reshaping between, given ({block}); put pooling and normalisation below the activation, or take "
+            "DiscreteCodes needs a Linear or convolution right after Sign or Staircase, with no more than dropout and "
+            f"reshaping between, given ({block}); put max-pooling before the activation, or take "
             "codes=altmin.StraightThroughCodes()"
         )
     return at

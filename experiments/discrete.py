@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import nn
 
 import altmin
 from altmin.cli import output
 from altmin.fit import fit
+from altmin.plot import COLOURS
 
 HERE = Path(__file__).parent.parent
 ACCURACY, SPEED = HERE / "benchmarks/discrete-accuracy.jsonl", HERE / "benchmarks/discrete-speed.json"
@@ -147,10 +150,65 @@ def table() -> None:
     DOCUMENT.write_text(text[:start] + "\n" + "\n".join(lines) + "\n" + text[text.index(end) :])
 
 
+def picture() -> None:
+    """Left: what a search asks of the codes around a threshold. Right: what becomes of it in training."""
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    _thresholds(left)
+    rows = [json.loads(line) for line in ACCURACY.read_text().splitlines()][1:]
+    drawn = zip(
+        CASES[:3], ("straight-through", "discrete", "first layer frozen"), (1, 0, 6), ("s", "o", "X"), strict=True
+    )
+    for case, label, colour, marker in drawn:
+        curves = [row["curve"] for row in rows if _same(row, case)]
+        epochs = range(1, case["epochs"] + 1)
+        middle, low, high = ([f(values) for values in zip(*curves, strict=True)] for f in (statistics.mean, min, max))
+        right.fill_between(epochs, low, high, color=COLOURS[colour], alpha=0.18, linewidth=0)
+        right.plot(epochs, middle, color=COLOURS[colour], marker=marker, label=f"{label}: {middle[-1]:.4f}")
+    right.set_title(f"sign, tanh, 500 units each, {len(SEEDS)} seeds", loc="left", fontweight="bold")
+    right.set(xlabel="epoch", ylabel="test accuracy on MNIST", ylim=(0.925, 0.985))
+    right.grid(color="0.9", linewidth=0.8)
+    right.set_axisbelow(True)
+    right.spines[["top", "right"]].set_visible(False)
+    right.legend(title="after the last epoch", loc="lower right", framealpha=0.9, edgecolor="0.8")
+    figure.savefig(PICTURE, dpi=130)
+
+
+def _thresholds(axes: Axes) -> None:
+    """Sign and six units: two that are asked to flip, two to hold, one out of reach, one of which nothing is asked."""
+    axes.axvspan(-1, 1, color="0.95", zorder=0)
+    axes.plot([-1.9, 0], [-1, -1], color="0.25", linewidth=2)
+    axes.plot([0, 1.9], [1, 1], color="0.25", linewidth=2)
+    axes.plot([0, 0], [-1, 1], color="0.25", linewidth=1, linestyle=":")
+    flip, hold, free = COLOURS[1], COLOURS[0], "0.55"
+    for c, target, level, colour in (
+        (-0.45, 1, 0.45, flip),
+        (0.3, -1, -0.45, flip),
+        (0.35, 1, 0.12, hold),
+        (-0.7, -1, -0.12, hold),
+        (-0.25, None, -0.75, free),
+        (1.5, None, 0.75, free),
+    ):
+        if target is not None:
+            arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", xy=(target, level), xytext=(c, level), arrowprops=arrow)
+        axes.plot(c, level, "o", color=colour, markersize=9, markeredgecolor="white")
+    axes.text(0.62, 0.53, "flip: move to the other level", color=flip, ha="center", fontsize=9)
+    axes.text(-0.35, -0.37, "flip", color=flip, ha="center", fontsize=9)
+    axes.text(1.06, 0.12, "hold: stay clear\nof the threshold", color=hold, va="center", fontsize=9)
+    axes.text(-1.06, -0.12, "hold", color=hold, va="center", ha="right", fontsize=9)
+    axes.text(-0.33, -0.75, "no gain: nothing is asked", color="0.4", va="center", ha="right", fontsize=9)
+    axes.text(1.5, 0.62, "out of reach", color="0.4", va="top", ha="center", fontsize=9)
+    axes.text(0, -1.22, "within reach, |c| ≤ 1", color="0.4", ha="center", fontsize=9)
+    axes.set_title("what the search asks of a code", loc="left", fontweight="bold")
+    axes.set(xlabel="code c", ylabel="sign(c)", xlim=(-1.9, 1.9), ylim=(-1.35, 1.25))
+    axes.set(xticks=(-1, 0, 1), yticks=(-1, 1))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def _same(row: dict[str, Any], case: dict[str, Any]) -> bool:
     return all(row.get(key) == case.get(key) for key in ("tuning", "net", "codes", "options", "frozen", "epochs", "lr"))
 
 
 if __name__ == "__main__":
-    chosen = {"accuracy": accuracy, "speed": speed, "table": table}
-    chosen[sys.argv[1]]()
+    {"accuracy": accuracy, "speed": speed, "table": table, "picture": picture}[sys.argv[1]]()

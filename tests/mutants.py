@@ -229,6 +229,8 @@ MUTANTS = [
     Mutant("search.py", "left - dy * _column", "left + dy * _column", "discrete"),
     Mutant("search.py", "todo[(rise >= 0) & (most[rows] > 0)]", "todo[:0]", "discrete together"),
     Mutant("search.py", "change.sign(), self.s.sign() * hold", "change.sign(), 0.0", "discrete asked"),
+    Mutant("search.py", "wish = m.pull(p[of], saved, wish)", "pass", "discrete_codes normalisation"),
+    Mutant("search.py", "v, e = m.pull((), saved, v), m.pull((), saved, e)", "pass", "discrete_codes winners"),
     Mutant("search.py", "2 * self.s * self.asks > self.h", "self.s * self.asks > self.h", "discrete asked"),
     Mutant("search.py", "(self.s.abs() > 1 - self.h / 2) & ", "", "discrete asked"),
     Mutant("discrete.py", "self.e * (gap > 0) / 2", "self.e * (gap > 0)", "discrete_codes hinge"),

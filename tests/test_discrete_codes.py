@@ -179,6 +179,54 @@ def test_a_hinge_above_a_gradient_code_never_raises_its_objective():
     torch.testing.assert_close(problems[1].at.values, after)
 
 
+def test_below_a_normalisation_the_wish_is_pulled_back_through_it():
+    """The batch as a whole: J^T t of batch norm by autograd, then the pull of the layer below it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 8), altmin.Sign(), nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)
+    )
+    model, (x, y) = model.double(), batch(30)
+    encoded, codes, problems = update_codes(model, altmin.DiscreteCodes(), x, y, 1.0)
+    asks, c = problems[0].above, encoded[0]
+    with torch.no_grad():
+        inner = model[2](altmin.Sign()(c))
+    inner.requires_grad_()
+    (wish,) = torch.autograd.grad(model[3](inner), inner, codes[1] - encoded[1])
+    W = model[2].weight.detach()
+    q, size = wish @ W, W.square().sum(0)
+    q = q * 2 * size.mean() / q.square().mean().sqrt()
+    held = (asks.e != 0) & (asks.v * c >= 0)
+    assert torch.equal(held, (c.abs() <= 1) & (c.sign() * q > size))
+    assert held.any()
+    assert ((asks.e != 0) & ~held).any()
+
+
+def test_below_max_pooling_the_winners_are_asked():
+    torch.manual_seed(0)
+    layers = [
+        nn.Unflatten(1, (1, 2, 2)),
+        nn.Conv2d(1, 6, 1),
+        nn.MaxPool2d(2),
+        altmin.Sign(),
+        nn.Flatten(),
+        nn.Linear(6, 3),
+    ]
+    model, (x, y) = nn.Sequential(*layers).double(), batch(30)
+    encoded, _, problems = update_codes(model, altmin.DiscreteCodes(), x, y, 1.0)
+    asks, code = problems[0].above, encoded[0]
+    winners = code == code.amax((2, 3), keepdim=True)
+    assert not asks.e[~winners].any()
+    inputs = code.amax((2, 3))
+    plain = nn.Sequential(nn.Linear(6, 6), altmin.Sign(), copy.deepcopy(layers[-1])).double()
+    with torch.no_grad():
+        plain[0].weight.copy_(torch.eye(6))
+        plain[0].bias.zero_()
+    expected = update_codes(plain, altmin.DiscreteCodes(), inputs, y, 1.0)[2][0].above
+    torch.testing.assert_close(asks.e.sum((2, 3)), expected.e)
+    torch.testing.assert_close((asks.v * asks.e.abs()).sum((2, 3)), expected.v * expected.e.abs())
+    assert expected.e.any()
+
+
 def test_inner_weight_steps_lower_the_hinge():
     model, (x, y) = net(altmin.Sign(), nn.Tanh()), batch()
     one, ten = (copy.deepcopy(model) for _ in range(2))
@@ -257,7 +305,7 @@ def test_gradient_codes_on_a_sign_are_refused_and_both_solvers_named(codes):
 
 
 UNFIT = {
-    "normalisation above": [nn.Linear(4, 5), altmin.Sign(), nn.Linear(5, 5), nn.BatchNorm1d(5), nn.ReLU()],
+    "an unknown layer": [nn.Linear(4, 5), altmin.Sign(), nn.PReLU(5)],
     "pooling between": [nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 5, 1), altmin.Sign(), nn.AvgPool1d(4), nn.Flatten()],
     "two at once": [nn.Linear(4, 5), altmin.Sign(), altmin.Staircase(4)],
 }
@@ -266,7 +314,7 @@ UNFIT = {
 @pytest.mark.parametrize("kind", UNFIT)
 def test_what_the_search_cannot_serve_is_refused_before_training(kind):
     model = nn.Sequential(*UNFIT[kind], nn.Linear(5, 3)).double()
-    with pytest.raises(ValueError, match=r"DiscreteCodes needs a Sign or Staircase right below.*given \("):
+    with pytest.raises(ValueError, match=r"DiscreteCodes needs a Linear or convolution right after Sign.*given \("):
         altmin.AltMin(model, codes="discrete")
     altmin.AltMin(model, codes="straight-through").step(*batch())
 
