@@ -47,7 +47,7 @@ class Search:
         self.weight = self._weight(wish)
         q = self.pull(wish)
         rms = torch.linalg.vector_norm(q) / q.numel() ** 0.5
-        a = amplify * self.h / 2 * self.weight.mean() / rms.clamp_min(torch.finfo(q.dtype).tiny)
+        a = amplify * self.h / 2 * self.weight.mean() / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
         self.R, self.asks = a * wish, a * q
         self.s, self.left, self.q = self.start, self.R, self.asks
         """s', R - W (s' - s) and its pull; `asks` is the first q, W^T R."""
@@ -141,7 +141,7 @@ class Search:
 
 
 def lacks_derivative(block: Block) -> bool:
-    """Whether an activation without derivative, or an estimate of one, lies between the block and the code below."""
+    """Whether between the block and the code below lies an activation that has no derivative, nor an estimate of one."""
     return any(isinstance(m, Discrete) and not isinstance(m, Estimated) for m in block.prelude.maps)
 
 

@@ -267,6 +267,21 @@ def test_units_that_move_and_units_that_should_hold_are_asked_and_no_others(modu
     assert min(kinds.values()) > 0
 
 
+@EACH
+def test_without_a_wish_nothing_is_asked(module):
+    """Nor anything divided by zero, however large the weights."""
+    model = nn.Sequential(nn.Linear(4, 6), module, nn.Linear(6, 3)).requires_grad_(False)
+    model[2].weight.mul_(1000)
+    block = altmin.split(model).blocks[1]
+    p = block.parameters()
+    search = Search(block, p, block.forward(p, torch.randn(5, 6))[1], torch.zeros(5, 3), 2.0)
+    search.sweep()
+    v, e = search.asked()
+    assert torch.equal(v, search.start)
+    assert not e.any()
+    assert torch.equal(search.R, torch.zeros(5, 3))
+
+
 # -- other layers, and what may lie between ---------------------------------------------------------------------------
 
 BETWEEN = {

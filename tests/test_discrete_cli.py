@@ -41,7 +41,9 @@ def test_compare_gives_the_solver_to_the_methods_that_have_codes(tmp_path):
 MISTAKES = {
     "train --model binary-16 --method adam": "Sign has no derivative, so neither backprop nor GradientCodes",
     "train --model binary-16 --codes gradient": "Sign has no derivative, so neither backprop nor GradientCodes",
-    "train --model binary-16 --codes discret": "option codes of method 'am-adam' takes",
+    "train --model binary-16 --codes discret": "unknown code solver in --codes, 'discret'; did you mean 'discrete'?",
+    "compare --model binary-16 --codes sign": "unknown code solver in --codes, 'sign'",
+    "train --model binary-16 --set codes=discret": "option codes of method 'am-adam' takes",
     "train --method adam --codes discrete": "unknown option of method 'adam', 'codes'",
     "train --codes discrete --set codes=gradient": "gives codes twice",
     "train --model binary-0": "unknown model 'binary-0'",

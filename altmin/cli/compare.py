@@ -58,8 +58,8 @@ def compare(
     chosen = running.prepare(device, threads)
     names = parse.names("--methods", methods)
     given = parse.settings_by_method(set_ or [], names)
-    if codes is not None:
-        parse.add_codes(given, codes)
+    if solver := parse.code_solver(codes):
+        parse.add_codes(given, solver)
     full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
     problem = running.load(data, data_dir, validation, limit, chosen)
     trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)

@@ -66,6 +66,15 @@ def settings_by_method(pairs: Sequence[str], methods: Sequence[str]) -> dict[str
     return {method: {**shared, **own[method]} for method in methods}
 
 
+def code_solver(name: str | None) -> str | None:
+    """The name that --codes gives, if there is such a solver."""
+    from altmin.discrete import SOLVERS
+
+    if name is not None and name not in SOLVERS:
+        raise unknown("code solver in --codes,", name, SOLVERS)
+    return name
+
+
 def add_codes(given: Mapping[str, Options], name: str) -> None:
     """Sets the code solver of those among several methods that have codes."""
     from altmin import methods

@@ -54,7 +54,7 @@ def train(
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
     chosen = running.prepare(device, threads)
     early = parse.numbers("--eval-batches", eval_batches)
-    own = {"lr": lr, "codes": codes}
+    own = {"lr": lr, "codes": parse.code_solver(codes)}
     given = parse.settings([*(set_ or []), *(f"{name}={value}" for name, value in own.items() if value is not None)])
     full = parse.plain(parse.method_options(method, given))
     problem = running.load(data, data_dir, validation, limit, chosen)
