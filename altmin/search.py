@@ -141,7 +141,7 @@ class Search:
 
 
 def lacks_derivative(block: Block) -> bool:
-    """Whether between the block and the code below lies an activation that has no derivative, nor an estimate of one."""
+    """Whether an activation with neither a derivative nor an estimate of one lies below the block."""
     return any(isinstance(m, Discrete) and not isinstance(m, Estimated) for m in block.prelude.maps)
 
 
