@@ -48,6 +48,7 @@ CASES: list[dict[str, Any]] = [
     {"net": "all-sign", "codes": "discrete", "lr": LR, "epochs": 10},
     {"net": "all-sign", "codes": "discrete", "frozen": True, "lr": LR, "epochs": 10},
     {"net": "wrapped", "codes": "backprop", "lr": 0.001, "epochs": 10},
+    {"net": "binary-500", "codes": "backprop", "frozen": True, "lr": 0.001, "epochs": 10},
     {"net": "binary-500", "codes": "discrete", "options": {"residual": "squared"}, "lr": LR, "epochs": 10},
     {"net": "binary-500", "codes": "discrete", "lr": LR, "epochs": 20},
 ]
@@ -137,7 +138,8 @@ def table() -> None:
     for case in CASES:
         values = [row["accuracy"] for row in rows[1:] if _same(row, case)]
         options = ", ".join(f"{k} {v}" for k, v in case.get("options", {}).items()) or "defaults"
-        codes = "none: backprop, straight-through" if case["codes"] == "backprop" else case["codes"]
+        codes = {"wrapped": "none: backprop, `StraightThrough`"}.get(case["net"], case["codes"])
+        codes = "none: backprop" if codes == "backprop" else codes
         layer = "**frozen**" if case.get("frozen") else "trained"
         spread = f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
         lines.append(f"| {NETS[case['net']][0]} | {codes} | {options} | {layer} | {spread} | {case['epochs']} |")
@@ -193,7 +195,7 @@ def _thresholds(axes: Axes) -> None:
             arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", xy=(target, level), xytext=(c, level), arrowprops=arrow)
         axes.plot(c, level, "o", color=colour, markersize=9, markeredgecolor="white")
-    axes.text(0.62, 0.53, "flip: move to the other level", color=flip, ha="center", fontsize=9)
+    axes.text(0.05, 0.52, "flip: change sides", color=flip, fontsize=9)
     axes.text(-0.35, -0.37, "flip", color=flip, ha="center", fontsize=9)
     axes.text(1.06, 0.12, "hold: stay clear\nof the threshold", color=hold, va="center", fontsize=9)
     axes.text(-1.06, -0.12, "hold", color=hold, va="center", ha="right", fontsize=9)
