@@ -1,9 +1,11 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
 from altmin import data, methods, models
+from altmin.activations import Sign, Staircase, StraightThrough
 from altmin.audit import Audit, audit
 from altmin.blocks import Chain, split
 from altmin.codes import GradientCodes
+from altmin.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.errors import Diverged
 from altmin.maps import Readout, Recurrent
 from altmin.memory import CoActivationMemory, Memory
@@ -19,6 +21,7 @@ __all__ = [
     "Audit",
     "Chain",
     "CoActivationMemory",
+    "DiscreteCodes",
     "Diverged",
     "GradientCodes",
     "LocalAdam",
@@ -30,6 +33,10 @@ __all__ = [
     "Readout",
     "Recurrent",
     "RecurrentCodes",
+    "Sign",
+    "Staircase",
+    "StraightThrough",
+    "StraightThroughCodes",
     "audit",
     "data",
     "methods",

@@ -1,4 +1,4 @@
-"""A look inside one step: does an autograd graph reach from one block into another?"""
+"""A look inside one step: does an autograd graph reach from one block into another? Is a derivative an estimate?"""
 
 import copy
 from collections.abc import Callable
@@ -8,22 +8,39 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.maps import AnyModule, AveragePool2d, LinearModule, Reshape
+from altmin.maps import AnyModule, AveragePool2d, Discrete, Estimated, LinearModule, Reshape
 from altmin.objective import AnyLoss
 from altmin.trainer import AltMin
 
 
 @dataclass
 class Finding:
-    """One block, or the loss: what is differentiated by a graph of its own there, and what escaped with one."""
+    """One block, or the loss: what is differentiated by a graph of its own there, and what escaped with one.
+
+    discrete: activations without derivatives; estimates: how often an estimate stood in for one; derivatives: how often
+    one was pulled or pushed through all the same, which none of the library's own allows.
+    """
 
     name: str
     local: list[str] = field(default_factory=list)
     escaped: int = 0
+    discrete: list[str] = field(default_factory=list)
+    estimates: int = 0
+    derivatives: int = 0
 
     def __str__(self) -> str:
         how = f"a graph inside {', '.join(self.local)} alone" if self.local else "closed forms"
-        return f"{self.name}: {how}, {self.escaped} tensors left it with a graph"
+        return f"{self.name}: {how}{self._without()}, {self.escaped} tensors left it with a graph"
+
+    def _without(self) -> str:
+        if not self.discrete:
+            return ""
+        names = ", ".join(self.discrete)
+        if self.derivatives:
+            return f", A DERIVATIVE OF {names} WAS USED {self.derivatives} times"
+        if self.estimates:
+            return f", a straight-through estimate stood in for the derivative of {names} {self.estimates} times"
+        return f", no derivative of {names} exists and none was used"
 
 
 @dataclass
@@ -57,6 +74,13 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
     block 2 (Softmax, Linear): a graph inside Softmax alone, 0 tensors left it with a graph
     loss: closed forms, 0 tensors left it with a graph
     no autograd graph crosses a block
+
+    Of an activation without derivative it tells whether an estimate stood in for one.
+
+    >>> from altmin.activations import Sign
+    >>> model = nn.Sequential(nn.Linear(2, 3), Sign(), nn.Linear(3, 2))
+    >>> print(audit(AltMin(model, codes="discrete"), torch.ones(4, 2), torch.tensor([0, 1, 0, 1])).findings[1])
+    block 1 (Sign, Linear): closed forms, no derivative of Sign exists and none was used, 0 tensors left it with a graph
     """
     twin = copy.deepcopy(am)
     findings = []
@@ -67,6 +91,12 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
                 finding.local.append(type(m.module).__name__)
             for name in ("forward", "pull", "push", "move", "grads", "replay"):
                 setattr(m, name, _watched(getattr(m, name), finding))
+            if isinstance(m, Discrete):
+                finding.discrete.append(type(m.module).__name__)
+                m.estimate = _counted(m.estimate, finding, "estimates")  # type: ignore[method-assign]
+                if not isinstance(m, Estimated):
+                    for name in ("pull", "push"):
+                        setattr(m, name, _counted(getattr(m, name), finding, "derivatives"))
         findings.append(finding)
     findings.append(Finding("loss", local=["the given function"] if isinstance(twin.loss, AnyLoss) else []))
     twin.loss.at = _watched(twin.loss.at, findings[-1])  # type: ignore[method-assign]
@@ -82,3 +112,12 @@ def _watched(method: Callable[..., Any], finding: Finding) -> Callable[..., Any]
         return result
 
     return watch
+
+
+def _counted(method: Callable[..., Any], finding: Finding, what: str) -> Callable[..., Any]:
+    def count(*args: Any) -> Any:
+        result = method(*args)
+        setattr(finding, what, getattr(finding, what) + 1)
+        return result
+
+    return count

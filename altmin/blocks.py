@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from altmin.maps import (
     Affine,
     Convolution,
+    Estimated,
     Map,
     MaxPool,
     Normalisation,
@@ -98,6 +99,8 @@ class Block:
         self.prelude, self.core = Series(prelude), Series(core)
         self.maps = (*prelude, *core)
         self.rectified = any(isinstance(m, ReLU) for m in prelude)
+        self.estimated = any(isinstance(m, Estimated) for m in prelude)
+        """Whether J is an estimate, by which a step may be chosen but not judged."""
         self.straight = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
         """Whether the block is linear as far as `within` allows: its prelude only selects, its core is affine.
 

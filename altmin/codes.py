@@ -4,7 +4,7 @@ A code is kept as its offset d from the value it was encoded with, and every ter
 the small moves of a deep network are not lost in the rounding of large codes. See linesearch.py for the terms.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -62,15 +62,41 @@ def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
     return Trace(values[1:], states)
 
 
-def magnify(above: FitAbove) -> FitAbove:
+def magnify(above: Above) -> Above:
     """An offset that has shrunk to nothing on its way down, brought back to a size whose square is still a number.
 
     So small, it is in the linear range of every block below: all that follows from it is magnified with it.
     """
+    if not isinstance(above, FitAbove) or not above.shrinks:
+        return above
     t = above.start.force
     rms = torch.linalg.vector_norm(t) / t.numel() ** 0.5
     factor = (1e-6 / rms.clamp_min(torch.finfo(t.dtype).tiny)).clamp_min(1)
     return FitAbove(t * factor, scale=above.scale * factor, moved=above.moved * factor**2)
+
+
+class GivesWay(Protocol):
+    """How the code below block l, the last that the trace still holds, gives way to the term above it."""
+
+    def give_way(
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
+    ) -> tuple[Local, Above]: ...
+
+
+def top_down(solver: GivesWay, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
+    """Every code in turn, from the last to the first.
+
+    The trace is used up on the way, so that memory is let go of as soon as it has served.
+    """
+    problems: list[Local] = []
+    above: Above = top
+    trace.values.pop()
+    for l in range(len(chain) - 1, 0, -1):
+        problem, above = solver.give_way(chain, theta, trace, l, above, mu)
+        problems.append(problem)
+        above = magnify(above) if (len(chain) - l) % 8 == 0 else above
+    problems.append(Local(trace.states[0].core, above, above.start))
+    return problems[::-1]
 
 
 class GradientCodes:
@@ -104,24 +130,16 @@ class GradientCodes:
         return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"
 
     def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
-        """Moves the codes from the last to the first; returns every block's local problem, first to last.
+        """Moves the codes from the last to the first; returns every block's local problem, first to last."""
+        return top_down(self, chain, theta, trace, top, mu)
 
-        The trace is used up on the way, so that memory is let go of as soon as it has served.
-        """
-        problems: list[Local] = []
-        above: Above = top
-        trace.values.pop()
-        for l in range(len(chain) - 1, 0, -1):
-            move = self.move(chain, theta, trace, l, above, self.l1 * above.price / mu)
-            problems.append(Local(move.core, above.served(), move.after))
-            above = FitAbove(move.offset, move.square, above.scale, move.moved)
-            above = magnify(above) if (len(chain) - l) % 8 == 0 else above
-        problems.append(Local(trace.states[0].core, above, above.start))
-        return problems[::-1]
-
-    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, l1: float) -> Move:
-        """The step of the code below block l."""
-        return self.descend(chain.blocks[l], theta[l], trace.states.pop(), trace.values.pop(), above, l1)
+    def give_way(
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
+    ) -> tuple[Local, Above]:
+        """Moves the code below block l: what the block is left with, and what the code asks of the block below."""
+        block, l1 = chain.blocks[l], self.l1 * above.price / mu
+        move = self.descend(block, theta[l], trace.states.pop(), trace.values.pop(), above, l1)
+        return Local(move.core, above.served(), move.after), FitAbove(move.offset, move.square, above.scale)
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
         """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""

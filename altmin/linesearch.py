@@ -25,17 +25,12 @@ HALVINGS = 12
 
 
 class Move(NamedTuple):
-    """An offset d of a code and its square, the term above then, and what the core above remembers at its new input.
-
-    A code that feeds its own block too, in time, leaves less than its offset for that block to fit: then `offset` and
-    `square` are of what is left, and `moved` is |d|^2 itself.
-    """
+    """An offset d of a code and its square, the term above then, and what the core above remembers at its new input."""
 
     offset: Tensor
     square: Tensor
     after: Evaluation
     core: list[Saved]
-    moved: Tensor | None = None
 
 
 def halved(alpha: Tensor, go: Callable[[Tensor], Move], value: Callable[[Move], Tensor], ceiling: Tensor) -> Move:
@@ -104,6 +99,8 @@ class FitAbove:
     """The term above a lower code: the distance from the offset t that the code above asks of its block."""
 
     price = pull_back = 1.0
+    shrinks = True
+    """Whether what codes ask for shrinks on its way down, see codes.magnify."""
 
     def __init__(
         self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0, moved: Tensor | None = None
@@ -112,7 +109,7 @@ class FitAbove:
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
         self.moved = self.start.values if moved is None else moved
-        """The square of the code's way from its encoded value."""
+        """The square of the code's way from its encoded value: |t|^2, unless it leaves less for its block to fit."""
 
     def served(self) -> "FitAbove":
         """The same once the code below has moved: t itself is no longer needed."""
@@ -128,7 +125,7 @@ class FitAbove:
         """What values may reach by rounding alone."""
         return torch.add(values, values, alpha=torch.finfo(values.dtype).eps)
 
-    def glide(self, block: Block, p: Params, state: State) -> Move:
+    def glide(self, block: Block, p: Params, state: State) -> Move | None:
         """The exact line search, with one product: try a step that is certainly long enough, take the best share of it.
 
         The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2), at most 1. As |g|^2 = <t, Jg> <= |t| |Jg|, it is
@@ -183,7 +180,9 @@ class Line:
         return dot(self.g, v, self.couples), dot(v, v, self.couples)
 
     def guard(self, alpha: Tensor, v: Tensor) -> Move:
-        """The step alpha along v, halved where it raises the objective."""
+        """The step alpha along v, halved where it raises the objective; not where an estimate chose v."""
+        if self.block.estimated:
+            return self.go(alpha, v)
         ceiling = self.above.ceiling(self.value(self.now, self.d))
         return halved(alpha, lambda a: self.go(a, v), lambda move: self.value(move.after, move.offset), ceiling)
 

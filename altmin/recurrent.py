@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from altmin.blocks import Block, Chain, State, Theta
-from altmin.codes import GradientCodes, Trace
-from altmin.linesearch import HALVINGS, Above, FitAbove, Move
+from altmin.codes import GradientCodes, Local, Trace
+from altmin.linesearch import HALVINGS, Above, FitAbove
 from altmin.maps import Linear, Map, Params, Recurrence, Steps
 from altmin.objective import Evaluation
 
@@ -77,20 +77,24 @@ class RecurrentCodes(GradientCodes):
                     f"and then at least one block more; given {block}{last}"
                 )
 
-    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, l1: float) -> Move:
-        """The code below block l; one in time also changes what its own block gets, h_{t-1}."""
+    def give_way(
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
+    ) -> tuple[Local, Above]:
+        """As in `GradientCodes`; but a code in time also changes what its own block gets, h_{t-1}, and leaves less than
+        its offset for that block to fit."""
         if not isinstance(chain.blocks[l - 1].core.maps[0], Recurrence):
-            return super().move(chain, theta, trace, l, above, l1)
+            return super().give_way(chain, theta, trace, l, above, mu)
         trace.values.pop()
         seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
         steps: Steps = trace.states[-1].core[0]
         asked = above.start.force.transpose(0, 1).contiguous()
         time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
-        settled = self._sweep(time, l1)
+        settled = self._sweep(time, self.l1 * above.price / mu)
         trace.states[-1].core[0] = steps._replace(h=settled.h)
         misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
         core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
-        return Move(left, settled.lefts, Evaluation(misfit, settled.misfits, misfit, None), [core], settled.moved)
+        after = Evaluation(misfit, settled.misfits, misfit, None)
+        return Local([core], above.served(), after), FitAbove(left, settled.lefts, above.scale, settled.moved)
 
     def _sweep(self, time: "Time", l1: float) -> "Settled":
         if self.sweep == "sequential":

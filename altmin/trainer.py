@@ -3,18 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from altmin.blocks import Chain, Theta, split
-from altmin.codes import GradientCodes, Local, Trace, encode
+from altmin.codes import Local, Trace, encode
 from altmin.errors import Diverged
 from altmin.linesearch import FitAbove, LossAbove
 from altmin.objective import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
-from altmin.recurrent import RecurrentCodes
+from altmin.solvers import choose
 from altmin.weights import LocalAdam
 
 
@@ -37,12 +37,16 @@ class WeightRule(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+Codes = CodeSolver | Literal["gradient", "discrete", "straight-through", "parallel", "sequential"] | float | None
+
+
 @dataclass(frozen=True)
 class Metrics:
     """What one step saw, before the weights moved.
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
-    objective: f(W, C; mu) once they had.
+    objective: f(W, C; mu) once they had. A code that `DiscreteCodes` asks for a side of its threshold enters with its
+    hinge in place of its squared residual.
     """
 
     loss: Tensor
@@ -63,27 +67,13 @@ class Metrics:
         return [(float(v.sum()) / size) ** 0.5 for v, size in zip(self._offsets, self._sizes, strict=False)]
 
 
-def choose(codes: CodeSolver | float | None, chain: Chain) -> CodeSolver:
-    """The code solver for a chain: the one given, if it can serve it, or the default; a number is its fixed step."""
-    kind = RecurrentCodes if chain.recurrent else GradientCodes
-    if codes is None or isinstance(codes, int | float):
-        codes = kind() if codes is None else kind(lr=codes)
-    if chain.recurrent:
-        if not isinstance(codes, RecurrentCodes):
-            given = type(codes).__name__
-            raise ValueError(f"a chain with Recurrent has codes in time, which {given} does not move; give {kind()}")
-        codes.check(chain)
-    elif isinstance(codes, RecurrentCodes):
-        raise ValueError("RecurrentCodes moves codes in time, and this chain has no Recurrent; give GradientCodes")
-    return codes
-
-
 class AltMin:
     """Trains an `nn.Sequential` in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
-    a fixed step, one for the penalty a constant mu.
+    a fixed step, a name one of "gradient", "discrete", "straight-through" and, for codes in time, "parallel" and
+    "sequential"; a number for the penalty is a constant mu.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -100,14 +90,14 @@ class AltMin:
         self,
         model: nn.Module,
         loss: LossFunction | None = None,
-        codes: CodeSolver | float | None = None,
+        codes: Codes = None,
         weights: WeightRule | None = None,
         penalty: Penalty | float | None = None,
     ):
         self.model = model
         self.chain = split(model)
         self.loss = adapt(loss or nn.CrossEntropyLoss())
-        self.codes = choose(codes, self.chain)
+        self.codes: CodeSolver = choose(codes, self.chain)
         self.weights: WeightRule = weights or LocalAdam()
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
@@ -176,10 +166,8 @@ class AltMin:
             raise self._not_finite(x, y, problems)
         for m, saved in traces:
             m.commit(saved)
-        loss, offsets = (
-            top.start.values.sum() / x.shape[0],
-            [p.above.moved for p in problems[:-1] if isinstance(p.above, FitAbove)],
-        )
+        loss = top.start.values.sum() / x.shape[0]
+        offsets = [p.above.moved for p in problems if isinstance(p.above, FitAbove)]
         sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
         return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
 

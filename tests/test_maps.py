@@ -155,8 +155,8 @@ def close(a: Tensor, b: Tensor, tolerance: float = 1e-11) -> None:
 
 
 def test_every_closed_form_is_tested_here():
-    tested = {type(make()) for make, _ in CASES} | {altmin.Recurrent, altmin.Readout}  # those in test_recurrent.py
-    assert set(CLOSED_FORMS) <= tested
+    elsewhere = {altmin.Recurrent, altmin.Readout, altmin.Sign, altmin.Staircase, altmin.StraightThrough}
+    assert set(CLOSED_FORMS) <= {type(make()) for make, _ in CASES} | elsewhere  # test_recurrent.py, test_discrete.py
 
 
 @MODES

@@ -347,6 +347,24 @@ def test_recurrent_layers_stack_and_stand_on_other_layers():
     assert last.loss < 0.1 * first.loss
 
 
+def test_a_discrete_activation_may_lie_above_codes_in_time():
+    torch.manual_seed(0)
+    layers = altmin.Recurrent(1, 8), altmin.Readout(8, 1), nn.Flatten(), nn.ReLU(), nn.Linear(6, 16), altmin.Sign()
+    model = nn.Sequential(*layers, nn.Linear(16, 2))
+    x = torch.randn(256, 6, 1)
+    y = (x.sum((1, 2)) > 0).long()
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.004))
+    assert isinstance(am.codes, altmin.DiscreteCodes)
+    before = [p.clone() for p in model[0].parameters()]
+    losses = [float(am.step(x, y).loss) for _ in range(120)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert not torch.equal(before[1], model[0].weight_hh_l0)
+    with pytest.raises(TypeError, match="Sign has no derivative"):
+        altmin.AltMin(model, codes=altmin.RecurrentCodes())
+    with pytest.raises(ValueError, match="codes in time, which GradientCodes does not move"):
+        altmin.AltMin(model, codes="discrete")
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -361,8 +379,6 @@ def test_bad_arguments_are_answered_in_one_sentence():
         altmin.AltMin(altmin.models.elman(3), codes=altmin.GradientCodes())
     with pytest.raises(ValueError, match="this chain has no Recurrent; give GradientCodes"):
         altmin.AltMin(altmin.models.mlp(4, (3,), 2), codes=altmin.RecurrentCodes())
-    with pytest.raises(ValueError, match="either the code solver or the sweep"):
-        altmin.methods.create("am-adam", altmin.models.elman(3), codes=altmin.RecurrentCodes(), sweep="parallel")
     with pytest.raises(ValueError, match=r"with 1 features; given shape \(4, 784\)"):
         altmin.models.elman(3)(torch.zeros(4, 784))
     with pytest.raises(ValueError, match=r"1 features and 1 that marks the real steps, 2 in all; given"):

@@ -24,7 +24,9 @@ def compare(
     epochs: options.Epochs = 2,
     batch_size: options.BatchSize = 200,
     set_: options.SetByMethod = None,
+    codes: options.Codes = None,
     schedule: options.Schedule = "constant",
+    freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Run with so many seeds: --seed, and those after it.")] = 1,
     eval_batches: options.EvalBatches = "",
@@ -49,9 +51,11 @@ def compare(
     chosen = running.prepare(device, threads)
     names = parse.names("--methods", methods)
     given = parse.settings_by_method(set_ or [], names)
+    if solver := parse.code_solver(codes):
+        parse.add_codes(given, solver)
     full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)
     early = parse.numbers("--eval-batches", eval_batches) or early_batches(trial.per_epoch)
     for name in names:  # what a method has against this model is better known before another trains for hours
         trial.build(name, given[name], seed)
@@ -71,6 +75,7 @@ def compare(
             "epochs": epochs,
             "batch_size": batch_size,
             "schedule": schedule,
+            "freeze_first": freeze_first,
             "eval_batches": early,
             "evaluated_on": problem.measure.removesuffix("_accuracy"),
             "train_samples": len(problem.train[0]),

@@ -10,7 +10,10 @@ DataDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The data folder, if not $ALTMIN_DATA or the user's cache."),
 ]
-Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, such as mlp-2x100, lenet5 or elman-HIDDEN.")]
+Model = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, such as mlp-2x100, lenet5, elman-15, binary-500 and others."),
+]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
 SetByMethod = Annotated[
@@ -28,6 +31,17 @@ Schedule = Annotated[
         help="Of the learning rate: constant, linear, cosine or step, moving after each batch; "
         "cosine/epoch and so on move after each epoch, as an offline method needs.",
     ),
+]
+Codes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="How codes move: gradient, discrete or straight-through; discrete if not given and an activation has no "
+        "derivative.",
+    ),
+]
+FreezeFirst = Annotated[
+    bool, typer.Option("--freeze-first", help="Leave the first layer as it is initialised: a control.")
 ]
 EvalBatches = Annotated[
     str, typer.Option(metavar="N,N,...", help="Evaluate after these batches too, counted over the whole run.")

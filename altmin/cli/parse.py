@@ -66,6 +66,32 @@ def settings_by_method(pairs: Sequence[str], methods: Sequence[str]) -> dict[str
     return {method: {**shared, **own[method]} for method in methods}
 
 
+def code_solver(codes: str | None, sweep: str | None = None) -> str | None:
+    """The name of a code solver that --codes gives, or --sweep for codes in time, if there is such a one."""
+    from altmin.solvers import SOLVERS, SWEEPS
+
+    if codes is not None and sweep is not None:
+        raise ValueError(f"--codes {codes} and --sweep {sweep} both say how codes move; give one of them")
+    if codes is not None and codes not in SOLVERS:
+        raise unknown("code solver in --codes,", codes, SOLVERS)
+    if sweep is not None and sweep not in SWEEPS:
+        raise unknown("sweep", sweep, SWEEPS)
+    return sweep or codes
+
+
+def add_codes(given: Mapping[str, Options], name: str) -> None:
+    """Sets the code solver of those among several methods that have codes."""
+    from altmin import methods
+
+    having = [method for method in given if "codes" in methods.options(method)]
+    if not having:
+        raise ValueError(f"--codes {name} says how codes move, but none of these methods has any: {', '.join(given)}")
+    for method in having:
+        if "codes" in given[method]:
+            raise ValueError(f"--set and --codes both give codes of {method}; give one of them")
+        given[method]["codes"] = name
+
+
 def method_options(method: str, given: Mapping[str, Any]) -> Options:
     """All options of a method, those not given at their defaults; checked by name and by type."""
     import inspect

@@ -51,11 +51,19 @@ def load(name: str, data_dir: Path | None, validation: bool, limit: int | None, 
 
 
 def build(
-    model: str, known: data.Dataset, method: str, options: Mapping[str, Any], seed: int, device: torch.device
+    model: str,
+    known: data.Dataset,
+    method: str,
+    options: Mapping[str, Any],
+    seed: int,
+    device: torch.device,
+    freeze_first: bool = False,
 ) -> methods.Method:
     """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
     torch.manual_seed(seed)
     net = models.create(model, known.sample_shape, known.classes).to(device)
+    if freeze_first:
+        models.freeze_first(net)
     return methods.create(method, net, **options)
 
 
@@ -69,9 +77,10 @@ class Trial:
     batch_size: int
     schedule: str
     device: torch.device
+    freeze_first: bool = False
 
     def build(self, method: str, options: Mapping[str, Any], seed: int) -> methods.Method:
-        return build(self.model, self.problem.data, method, options, seed, self.device)
+        return build(self.model, self.problem.data, method, options, seed, self.device, self.freeze_first)
 
     @property
     def per_epoch(self) -> int:

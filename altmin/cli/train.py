@@ -29,7 +29,9 @@ def train(
         str | None,
         typer.Option(metavar="NAME", help="Of a recurrent model: parallel in time (the default) or sequential."),
     ] = None,
+    codes: options.Codes = None,
     schedule: options.Schedule = "constant",
+    freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
     eval_batches: options.EvalBatches = "",
     validation: options.Validation = False,
@@ -56,16 +58,17 @@ def train(
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
     chosen = running.prepare(device, threads)
     early = parse.numbers("--eval-batches", eval_batches)
-    chosen_by_name = {"lr": lr, "sweep": sweep}
-    given = parse.settings([*(set_ or []), *(f"{k}={v}" for k, v in chosen_by_name.items() if v is not None)])
+    own = {"lr": lr, "codes": parse.code_solver(codes, sweep)}
+    given = parse.settings([*(set_ or []), *(f"{name}={value}" for name, value in own.items() if value is not None)])
     full = parse.plain(parse.method_options(method, given))
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)
     config = {
         "epochs": epochs,
         "batch_size": batch_size,
         "lr": full.pop("lr", None),
         "schedule": schedule,
+        "freeze_first": freeze_first,
         "eval_batches": early,
         "evaluated_on": problem.measure.removesuffix("_accuracy"),
         "train_samples": len(problem.train[0]),
@@ -80,7 +83,10 @@ def train(
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             resume=resume,
-            config={"data": data, "model": model, "method": method, "lr": config["lr"], "options": full},
+            config={
+                **{"data": data, "model": model, "method": method},
+                **{name: config[name] for name in ("lr", "freeze_first", "options")},
+            },
             report=lambda at: tick(at.batch, f"loss {at.train_loss:.4f}"),
         )
     last = history.epochs[-1]

@@ -3,8 +3,10 @@ module gets which."""
 
 from torch import nn
 
+from altmin.activations import Sign, Staircase, StraightThrough
 from altmin.maps.affine import Affine, Convolution, Linear
 from altmin.maps.base import Map, Params, Saved
+from altmin.maps.discrete import Discrete, Estimated, StandIn
 from altmin.maps.elementwise import Elementwise, ReLU, Sigmoid, Tanh, threshold
 from altmin.maps.linear import AveragePool2d, Dropout, LinearModule, Reshape
 from altmin.maps.normalisation import BatchNorm, LayerNorm, Normalisation
@@ -19,8 +21,10 @@ __all__ = [
     "AveragePool2d",
     "BatchNorm",
     "Convolution",
+    "Discrete",
     "Dropout",
     "Elementwise",
+    "Estimated",
     "LayerNorm",
     "Linear",
     "LinearModule",
@@ -36,6 +40,7 @@ __all__ = [
     "Saved",
     "SeparatePool",
     "Sigmoid",
+    "StandIn",
     "Steps",
     "Stepwise",
     "Tanh",
@@ -58,6 +63,8 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle, nn.ChannelShuffle), LinearModule),
     **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), MaxPool),
     **dict.fromkeys((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d), MaxPool),
+    **dict.fromkeys((Sign, Staircase), Discrete),
+    StraightThrough: Estimated,
     nn.ReLU: ReLU,
     nn.Tanh: Tanh,
     nn.Sigmoid: Sigmoid,

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from altmin.memory import CoActivationMemory
-from altmin.methods.alternating import solver
 from altmin.methods.protocol import register
 from altmin.objective import LossFunction
 from altmin.penalty import Penalty
-from altmin.trainer import AltMin, CodeSolver, Metrics
+from altmin.trainer import AltMin, Codes, Metrics
 from altmin.weights import LocalAdam
 
 
@@ -45,12 +44,11 @@ def am_adam_offline(
     weight_decay: float = 0.0,
     l1: float = 0.0,
     loss: LossFunction | None = None,
-    codes: CodeSolver | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
-    sweep: str | None = None,
 ) -> Offline:
     """AM-Adam-off: one Adam step per epoch on every block's problem over all the data."""
-    return Offline(AltMin(model, loss, solver(codes, sweep), LocalAdam(lr, weight_decay=weight_decay, l1=l1), penalty))
+    return Offline(AltMin(model, loss, codes, LocalAdam(lr, weight_decay=weight_decay, l1=l1), penalty))
 
 
 @register("am-mem-offline")
@@ -61,10 +59,9 @@ def am_mem_offline(
     sweeps: int | None = None,
     rate: float | None = 10.0,
     loss: LossFunction | None = None,
-    codes: CodeSolver | float | None = None,
+    codes: Codes = None,
     penalty: Penalty | float | None = None,
-    sweep: str | None = None,
 ) -> Offline:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
     rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr))
-    return Offline(AltMin(model, loss, solver(codes, sweep), rule, penalty))
+    return Offline(AltMin(model, loss, codes, rule, penalty))

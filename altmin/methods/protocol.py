@@ -59,17 +59,18 @@ def factory(name: str) -> Factory:
     return _FACTORIES[name]
 
 
-def create(name: str, model: nn.Module, **options: Any) -> Method:
+def create(name: str, model: nn.Module, **given: Any) -> Method:
     """A method by name, e.g. ``create("am-adam", model, lr=1e-3)``."""
     make = factory(name)
-    accepted = _options(make)
-    for option in options:
+    accepted = options(name)
+    for option in given:
         if option not in accepted:
             raise unknown(f"option of method {name!r},", option, accepted)
-    return make(model, **options)
+    return make(model, **given)
 
 
-def _options(make: Factory) -> list[str]:
+def options(name: str) -> list[str]:
+    """The names of a method's options."""
     import inspect
 
-    return [p for p in inspect.signature(make).parameters if p != "model"]
+    return [p for p in inspect.signature(factory(name)).parameters if p != "model"]

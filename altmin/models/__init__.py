@@ -1,17 +1,27 @@
 """The paper's architectures as plain `nn.Sequential`s, and the names by which the command line knows them."""
 
+import functools
 import itertools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from altmin.activations import Sign, Staircase
 from altmin.errors import unknown
 from altmin.maps import Readout, Recurrent
 
-__all__ = ["create", "elman", "lenet5", "mlp", "pad"]
+__all__ = ["binary_mlp", "create", "elman", "freeze_first", "lenet5", "mlp", "pad"]
+
+Activation = Callable[[], nn.Module]
+KNOWN = [
+    *("mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100"),
+    *("lenet5", "elman-15", "elman-50", "binary-500", "staircase-500"),
+]
+"""Model names to offer where another was given; widths and depths are free."""
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
@@ -21,6 +31,29 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Mo
     for m, n in itertools.pairwise(widths):
         layers += [_he(nn.Linear(m, n)), activation()]
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs))
+
+
+def binary_mlp(
+    inputs: int = 784,
+    hidden: Sequence[int] = (500, 500),
+    outputs: int = 10,
+    activations: Activation | Sequence[Activation] = (Sign, nn.Tanh),
+    dropout: float = 0.0,
+) -> nn.Sequential:
+    """A fully connected net with activations that have no derivative: by default 784-500-500-10, sign and then tanh.
+
+    activations: a class, or any function that makes a module, for each hidden layer, or one for all of them: `Sign` for
+    a net of signs only. dropout: of the input of each layer but the first.
+    """
+    each = [activations] * len(hidden) if callable(activations) else list(activations)
+    if len(each) != len(hidden):
+        raise ValueError(
+            f"activations has {len(each)} entries for {len(hidden)} hidden layers; give one for each, or one for all"
+        )
+    layers: list[nn.Module] = []
+    for (m, n), activation in zip(itertools.pairwise([inputs, *hidden]), each, strict=True):
+        layers += [_unit(nn.Linear(m, n)), activation(), *([nn.Dropout(dropout)] if dropout else [])]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear([inputs, *hidden][-1], outputs))
 
 
 def lenet5(outputs: int = 10, channels: int = 1) -> nn.Sequential:
@@ -64,18 +97,19 @@ def pad(sequences: Sequence[Tensor], length: int) -> Tensor:
 
 
 def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequential:
-    """A model by its command-line name (`mlp-2x100`, `mlp-1x300`, `lenet5`) for samples of the given shape.
+    """A model by its command-line name (`mlp-2x100`, `lenet5`, `binary-500`, ...) for samples of the given shape.
 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
     """
+    inputs = math.prod(sample_shape)
     if fully_connected := re.fullmatch(r"mlp-(\d+)x(\d+)", name):
         depth, width = map(int, fully_connected.groups())
         if depth and width:
-            inputs = 1
-            for n in sample_shape:
-                inputs *= n
             return mlp(inputs, [width] * depth, outputs)
+    if (found := re.fullmatch(r"(binary|staircase)-(\d+)", name)) and int(found[2]):
+        first: Activation = Sign if found[1] == "binary" else functools.partial(Staircase, 4)
+        return binary_mlp(inputs, [int(found[2])] * 2, outputs, (first, nn.Tanh))
     if name == "lenet5":
         if tuple(sample_shape[-2:]) != (28, 28) or len(sample_shape) != 3:
             raise ValueError(
@@ -91,12 +125,24 @@ def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequentia
             )
         length, inputs = sample_shape
         return elman(int(recurrent[1]), length, inputs, outputs)
-    known = ["mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100", "lenet5", "elman-15", "elman-50"]
-    raise unknown("model", name, known)
+    raise unknown("model", name, KNOWN)
+
+
+def freeze_first(model: nn.Module) -> None:
+    """Takes the first layer with parameters out of the training: the control for what training it is worth."""
+    first = next(module for module in model.modules() if any(True for _ in module.parameters(recurse=False)))
+    first.requires_grad_(False)
 
 
 def _he(layer: nn.Linear) -> nn.Linear:
     """He initialisation: rectified layers keep the size of what passes through them, at any depth."""
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _unit(layer: nn.Linear) -> nn.Linear:
+    """Outputs of unit size for inputs of unit size, as signs are: many of them within reach of a threshold."""
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
     nn.init.zeros_(layer.bias)
     return layer

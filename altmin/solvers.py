@@ -1,0 +1,75 @@
+"""Which code solver serves a chain."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from altmin.activations import no_derivative
+from altmin.blocks import Chain
+from altmin.codes import GradientCodes
+from altmin.discrete import DiscreteCodes, StraightThroughCodes
+from altmin.errors import unknown
+from altmin.maps import Discrete
+from altmin.recurrent import RecurrentCodes
+from altmin.search import lacks_derivative, position
+
+SOLVERS: dict[str, Callable[[], Any]] = {
+    "gradient": GradientCodes,
+    "discrete": DiscreteCodes,
+    "straight-through": StraightThroughCodes,
+    "parallel": RecurrentCodes,
+    "sequential": partial(RecurrentCodes, "sequential"),
+}
+SWEEPS = ("parallel", "sequential")
+
+
+def choose(codes: Any, chain: Chain) -> Any:
+    """The code solver for a chain: the one given or named, if it can serve the chain; None the default.
+
+    The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
+    activation has no derivative, it is `DiscreteCodes` with one of these for the other codes.
+    """
+    lacking = [block for block in chain.blocks[1:] if lacks_derivative(block)]
+    smooth = RecurrentCodes if chain.recurrent else GradientCodes
+    if codes is None:
+        codes = DiscreteCodes(gradient=smooth()) if lacking else smooth()
+    elif isinstance(codes, str):
+        if codes not in SOLVERS:
+            raise unknown("code solver", codes, SOLVERS)
+        codes = SOLVERS[codes]()
+    elif isinstance(codes, int | float):
+        codes = smooth(lr=codes)
+    if lacking:
+        _check_discrete(codes, lacking)
+    _check_above_the_last_layer(chain)
+    _check_time(codes, chain)
+    return codes
+
+
+def _check_discrete(codes: Any, lacking: list[Any]) -> None:
+    if type(codes) in (GradientCodes, RecurrentCodes):
+        raise no_derivative(next(m.module for m in lacking[0].prelude.maps if isinstance(m, Discrete)))
+    if isinstance(codes, DiscreteCodes):
+        for block in lacking:
+            position(block)
+
+
+def _check_above_the_last_layer(chain: Chain) -> None:
+    for m in (m for block in chain for m in block.core.maps if isinstance(m, Discrete)):
+        raise ValueError(
+            f"{type(m.module).__name__} lies above the last layer, where the loss must be able to tell outputs apart; "
+            "leave it out of the model and apply it to the model's output after training"
+        )
+
+
+def _check_time(codes: Any, chain: Chain) -> None:
+    smooth = codes.gradient if isinstance(codes, DiscreteCodes) else codes
+    if chain.recurrent:
+        if not isinstance(smooth, RecurrentCodes):
+            raise ValueError(
+                f"a chain with Recurrent has codes in time, which {type(smooth).__name__} does not move; "
+                f"give {RecurrentCodes()}"
+            )
+        smooth.check(chain)
+    elif isinstance(smooth, RecurrentCodes):
+        raise ValueError("RecurrentCodes moves codes in time, and this chain has no Recurrent; give GradientCodes")
