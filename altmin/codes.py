@@ -72,7 +72,7 @@ def magnify(above: Above) -> Above:
     t = above.start.force
     rms = torch.linalg.vector_norm(t) / t.numel() ** 0.5
     factor = (1e-6 / rms.clamp_min(torch.finfo(t.dtype).tiny)).clamp_min(1)
-    return FitAbove(t * factor, scale=above.scale * factor, moved=above.moved * factor**2)
+    return FitAbove(t * factor, None, above.scale * factor, above.moved * factor**2, above.doubts)
 
 
 class GivesWay(Protocol):
@@ -139,7 +139,8 @@ class GradientCodes:
         """Moves the code below block l: what the block is left with, and what the code asks of the block below."""
         block, l1 = chain.blocks[l], self.l1 * above.price / mu
         move = self.descend(block, theta[l], trace.states.pop(), trace.values.pop(), above, l1)
-        return Local(move.core, above.served(), move.after), FitAbove(move.offset, move.square, above.scale)
+        asks = FitAbove(move.offset, move.square, above.scale, doubts=above.doubts)
+        return Local(move.core, above.served(), move.after), asks
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
         """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""

@@ -5,7 +5,7 @@ from torch import Tensor
 from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace, top_down
 from altmin.errors import unknown
-from altmin.linesearch import Above, FitAbove, LossAbove, Move
+from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Move
 from altmin.maps import Discrete, Params, StandIn
 from altmin.objective import Evaluation, dot
 from altmin.search import Search, lacks_derivative
@@ -20,8 +20,8 @@ class HingeAbove(FitAbove):
 
     shrinks = False
 
-    def __init__(self, code: Tensor, v: Tensor, e: Tensor):
-        self.v, self.e, self.scale = v, e, 1.0
+    def __init__(self, code: Tensor, v: Tensor, e: Tensor, doubts: Doubts):
+        self.v, self.e, self.scale, self.doubts = v, e, 1.0, doubts
         self.start = self._at(code)
         d = (e * (v - code)).clamp_min_(0)
         self.moved = dot(d, d)  # of the offset that would leave nothing to ask for
@@ -86,7 +86,8 @@ class DiscreteCodes:
         for _ in range(self.sweeps):
             search.sweep()
         v, e = search.asked()
-        asks = HingeAbove(code, v, e) if self.residual == "hinge" else FitAbove((v - code) * e.abs())
+        hinge = self.residual == "hinge"
+        asks = HingeAbove(code, v, e, above.doubts) if hinge else FitAbove((v - code) * e.abs(), doubts=above.doubts)
         return Local(state.core, above.served(), at), asks
 
 

@@ -33,12 +33,41 @@ class Move(NamedTuple):
     core: list[Saved]
 
 
-def halved(alpha: Tensor, go: Callable[[Tensor], Move], value: Callable[[Move], Tensor], ceiling: Tensor) -> Move:
+class Doubts:
+    """Whether a step has raised what it should lower, for all steps of a mini-batch.
+
+    Asking makes the processor wait for a GPU, and the answer is nearly always no. So there the steps are taken as if it
+    were, and asked about once, together; should one have risen, the mini-batch is done again, waiting for each answer.
+    """
+
+    def __init__(self, wait: bool = True):
+        self.wait = wait
+        self.kept: list[Tensor] = []
+
+    def confirmed(self, rose: Tensor) -> bool:
+        """Whether any has risen, as far as is known."""
+        if self.wait:
+            return bool(rose.any())
+        self.kept.append(rose.any())
+        return False
+
+    def count(self, like: Tensor) -> Tensor:
+        """How many doubts were kept and are true, as one entry of a tensor like the one given."""
+        return torch.stack(self.kept).sum().to(like.dtype).view(1) if self.kept else like.new_zeros(1)
+
+
+def halved(
+    alpha: Tensor,
+    go: Callable[[Tensor], Move],
+    value: Callable[[Move], Tensor],
+    ceiling: Tensor,
+    doubts: Doubts,
+) -> Move:
     """The step `go(alpha)`, halved where its value is above the ceiling until it is not; at last, not taken."""
     for left in reversed(range(HALVINGS)):
         move = go(alpha)
         rose = value(move) > ceiling
-        if not bool(rose.any()):
+        if not doubts.confirmed(rose):
             break
         alpha = torch.where(rose, alpha / 2 if left > 1 else 0, alpha)
     return move
@@ -49,8 +78,8 @@ class LossAbove:
 
     scale = 1.0
 
-    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: float):
-        self.loss, self.price, self.pull_back = loss, mu, 2 * mu
+    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: float, doubts: Doubts | None = None):
+        self.loss, self.price, self.pull_back, self.doubts = loss, mu, 2 * mu, doubts or Doubts()
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
 
@@ -80,6 +109,7 @@ class LossAbove:
             go,
             lambda move: torch.add(move.after.values, move.square, alpha=self.price),
             self.ceiling(self.start.values),
+            self.doubts,
         )
         core: list[Saved] = [x + move.offset]
         return move._replace(offset=block.spread(state, move.offset), core=core)
@@ -103,10 +133,15 @@ class FitAbove:
     """Whether what codes ask for shrinks on its way down, see codes.magnify."""
 
     def __init__(
-        self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0, moved: Tensor | None = None
+        self,
+        t: Tensor,
+        square: Tensor | None = None,
+        scale: Tensor | float = 1.0,
+        moved: Tensor | None = None,
+        doubts: Doubts | None = None,
     ):
         self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
-        self.scale = scale
+        self.scale, self.doubts = scale, doubts or Doubts()
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
         self.moved = self.start.values if moved is None else moved
         """The square of the code's way from its encoded value: |t|^2, unless it leaves less for its block to fit."""
@@ -184,7 +219,8 @@ class Line:
         if self.block.estimated:
             return self.go(alpha, v)
         ceiling = self.above.ceiling(self.value(self.now, self.d))
-        return halved(alpha, lambda a: self.go(a, v), lambda move: self.value(move.after, move.offset), ceiling)
+        value = lambda move: self.value(move.after, move.offset)  # noqa: E731
+        return halved(alpha, lambda a: self.go(a, v), value, ceiling, self.above.doubts)
 
     def go(self, alpha: Tensor, v: Tensor) -> Move:
         """A step of given length, wherever it leads; the l1 term acts by its proximal step."""

@@ -76,9 +76,8 @@ class CrossEntropy:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes
         if y.is_cuda:  # there an index out of range cannot be caught: such a sample's loss is made NaN, and found later
-            return self.rows.index_select(0, y.clamp(0, classes - 1)).masked_fill_(
-                ((y < 0) | (y >= classes)).unsqueeze(1), torch.nan
-            )
+            label = y.clamp(0, classes - 1)
+            return self.rows.index_select(0, label).masked_fill_((y != label).unsqueeze(1), torch.nan)
         try:
             return self.rows.index_select(0, y)
         except IndexError:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace
-from altmin.linesearch import HALVINGS, Above, FitAbove
+from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove
 from altmin.maps import Linear, Map, Params, Recurrence, Steps
 from altmin.objective import Evaluation
 
@@ -40,7 +40,8 @@ class RecurrentCodes(GradientCodes):
     sweep="parallel": all codes at once from their encoded values, in `rounds` rounds without a loop over time. In the
     first round no code has moved yet, n_t = 0; in each later one n_t is where the next code stood after the last round.
     So error travels one step back per round, and as many rounds as steps give the sequential sweep. Codes that move
-    together also meet in |d_t - W u_{t-1}|^2: with lr="exact" a sample's offsets are halved until f does not rise.
+    together also meet in |d_t - W u_{t-1}|^2: with lr="exact" a sample's offsets are halved until f does not rise. With
+    l1 only each code's own terms are checked.
     """
 
     def __init__(
@@ -89,23 +90,24 @@ class RecurrentCodes(GradientCodes):
         steps: Steps = trace.states[-1].core[0]
         asked = above.start.force.transpose(0, 1).contiguous()
         time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
-        settled = self._sweep(time, self.l1 * above.price / mu)
+        settled = self._sweep(time, self.l1 * above.price / mu, above.doubts)
         trace.states[-1].core[0] = steps._replace(h=settled.h)
         misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
         core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
         after = Evaluation(misfit, settled.misfits, misfit, None)
-        return Local([core], above.served(), after), FitAbove(left, settled.lefts, above.scale, settled.moved)
+        asks = FitAbove(left, settled.lefts, above.scale, settled.moved, above.doubts)
+        return Local([core], above.served(), after), asks
 
-    def _sweep(self, time: "Time", l1: float) -> "Settled":
+    def _sweep(self, time: "Time", l1: float, doubts: Doubts) -> "Settled":
         if self.sweep == "sequential":
             return time.settle(*self._sequential(time, l1))
         settled = time.settle(*self._parallel(time, l1))
-        if self.lr != "exact":
+        if self.lr != "exact" or l1:
             return settled
         share = torch.ones_like(settled.moved)
         for left in reversed(range(HALVINGS)):
             rose = settled.misfits + settled.lefts > time.start * (1 + torch.finfo(share.dtype).eps)
-            if l1 or not bool(rose.any()):
+            if not doubts.confirmed(rose):
                 break
             share = torch.where(rose, share / 2 if left > 1 else 0, share)
             d, moved = self._parallel(time, l1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from altmin.blocks import Chain, Theta, split
 from altmin.codes import Local, Trace, encode
 from altmin.errors import Diverged
-from altmin.linesearch import FitAbove, LossAbove
+from altmin.linesearch import Doubts, FitAbove, LossAbove
 from altmin.objective import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
 from altmin.solvers import choose
@@ -149,16 +149,24 @@ class AltMin:
     def _set_codes(self, x: Tensor, y: Tensor) -> tuple[list[Local], list[float], Metrics]:
         """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
         self._check(x, y)
+        found = self._try_codes(x, y, Doubts(wait=not x.is_cuda)) or self._try_codes(x, y, Doubts())
+        assert found is not None  # who waits for each answer has no doubts
+        return found
+
+    def _try_codes(self, x: Tensor, y: Tensor, doubts: Doubts) -> tuple[list[Local], list[float], Metrics] | None:
+        """As `_set_codes`; None if a step was taken that should have been halved."""
         mu = self.penalty.value
         trace = encode(self.chain, self.theta, x)
         first_code = trace.values[0].sum().view(1)
         traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
-        top = LossAbove(self.loss, trace.values[-1], y, mu)
+        top = LossAbove(self.loss, trace.values[-1], y, mu, doubts)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
         values = [p.at.values for p in problems]
         alike = all(v.shape == values[0].shape for v in values)
         sums = torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])
-        *totals, seen = torch.cat([sums, first_code]).tolist()
+        *totals, seen, doubtful = torch.cat([sums, first_code, doubts.count(sums)]).tolist()
+        if doubtful:
+            return None
         # offsets may be magnified; f is not
         true = [total / float(p.above.scale) ** 2 for total, p in zip(totals, problems, strict=True)]
         objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.discrete import HingeAbove
-from altmin.linesearch import FitAbove
+from altmin.linesearch import Doubts, FitAbove
 from altmin.maps import CLOSED_FORMS, Discrete
 
 F64 = torch.float64
@@ -91,7 +91,7 @@ def test_the_term_of_a_hinge_and_its_force_are_those_of_the_formula():
     c, v = torch.randn(5, 6, dtype=F64), torch.randn(5, 6, dtype=F64).sign()
     e = torch.randint(-1, 2, (5, 6)).double()
     step = torch.randn(5, 6, dtype=F64)
-    above = HingeAbove(c, v, e)
+    above = HingeAbove(c, v, e, Doubts())
     for at, code in ((above.start, c), (above.shift(above.start, step), c + step)):
         leaf = code.clone().requires_grad_()
         hinge = torch.relu(e * (v - leaf)).sum(1)

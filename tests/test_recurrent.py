@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
+from altmin import trainer
+from altmin.linesearch import Doubts
 from altmin.maps import map_of
 
 MU = 0.7
@@ -241,15 +243,37 @@ def test_no_sweep_ever_raises_a_samples_objective(seed, mu, size, how, padded):
     assert (after <= before * (1 + 1e-12)).all()
 
 
+def strong_problem(seed: int):
+    """Far from the linear range: with a small mu, steps that raise the objective are tried now and then."""
+    model, x, y = problem(seed, samples=4)
+    with torch.no_grad():
+        for p, factor in ((model[0].weight_ih_l0, 0.2), (model[0].weight_hh_l0, 4), (model[1].weight, 3)):
+            p *= factor
+        model[-1].weight *= 3
+    return model, x, y
+
+
+def test_a_mini_batch_with_a_step_taken_in_doubt_is_done_again(monkeypatch):
+    """As on a GPU, where no step waits for the answer whether it has risen."""
+    again = 0
+    for seed in range(30):
+        model, x, y = strong_problem(seed)
+        twin, made = copy.deepcopy(model), []
+        altmin.AltMin(model, penalty=0.05).step(x, y)
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "Doubts", lambda wait=True, made=made: made.append(Doubts(bool(made))) or made[-1])
+            altmin.AltMin(twin, penalty=0.05).step(x, y)
+        again += len(made) - 1
+        for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(a, b)
+    assert 0 < again < 30
+
+
 def test_offsets_are_halved_where_codes_that_move_together_would_raise_the_objective():
     """Far from the linear range, with strong weights, some sample must be held back; those that are, as in the loop."""
     held, mu = 0, 0.05
     for seed in range(30):
-        model, x, y = problem(seed, samples=4)
-        with torch.no_grad():
-            for p, factor in ((model[0].weight_ih_l0, 0.2), (model[0].weight_hh_l0, 4), (model[1].weight, 3)):
-                p *= factor
-            model[-1].weight *= 3
+        model, x, y = strong_problem(seed)
         free = altmin.RecurrentCodes()
         parallel, calls = free._parallel, []
         free._parallel = lambda *args, parallel=parallel, calls=calls: calls.append(1) or parallel(*args)
