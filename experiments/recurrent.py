@@ -87,7 +87,7 @@ def accuracy() -> None:
 
 def speed() -> None:
     arguments = ["--data", "mnist-sequential", "--model", ",".join(MODELS), "--methods", "am-adam,am-mem"]
-    arguments += ["--batch-size", "1024", "--device", DEVICE.type, "--threads", "2", "--seconds", "60"]
+    arguments += ["--batch-size", "1024", "--device", DEVICE.type, "--threads", "2", "--seconds", "40"]
     if code := run(["bench", *arguments, "--json", str(SPEED[DEVICE.type])]):
         sys.exit(code)
 

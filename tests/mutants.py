@@ -25,6 +25,7 @@ TESTS = [
     "penalty",
     "objective",
     "trainer",
+    "recurrent",
     "discrete",
     "discrete_codes",
     "discrete_cli",
@@ -128,7 +129,9 @@ MUTANTS = [
     Mutant(
         "linesearch.py", "torch.add(move.after.values, move.square, alpha=self.price)", "move.after.values", "codes"
     ),
-    Mutant("linesearch.py", "if not bool(rose.any())", "if not bool(rose.all())", "codes"),
+    Mutant("linesearch.py", "return bool(rose.any())", "return bool(rose.all())", "codes"),
+    Mutant("linesearch.py", "self.kept.append(rose.any())", "pass", "recurrent doubt"),
+    Mutant("trainer.py", "        if doubtful:\n            return None\n", "", "recurrent doubt"),
     Mutant("linesearch.py", "torch.where(rose, alpha", "torch.where(rose.any(), alpha", "codes"),
     Mutant("linesearch.py", "alpha / 2 if left > 1 else 0", "0", "codes"),
     Mutant("linesearch.py", "alpha / 2 if left > 1 else 0", "alpha / 2", "codes"),
@@ -199,6 +202,50 @@ MUTANTS = [
     Mutant("memory.py", "memory.A / memory.samples", "memory.A", "memory"),
     Mutant("memory.py", "self.gathered[l] + new if l in", "new if l in", "weights parts"),
     Mutant("memory.py", "self.rest.update(problems, totals, mu)", "pass", "memory rest"),
+    # codes in time
+    Mutant("maps/recurrent.py", "_product(v[1:], saved.h[:-1])", "_product(v, saved.h)", "recurrent"),
+    Mutant(
+        "maps/recurrent.py", "c[1:] += F.linear(saved.h[:-1], p[1])", "c += F.linear(saved.h, p[1])", "recurrent map"
+    ),
+    Mutant("maps/recurrent.py", "F.pad(h[:-1], (0, 0, 0, 0, 1, 0))", "h", "recurrent"),
+    Mutant("maps/recurrent.py", "c.mul_(saved.real)", "c", "recurrent map"),
+    Mutant("maps/recurrent.py", ".cumprod(1)", "", "recurrent zero"),
+    Mutant(
+        "maps/recurrent.py",
+        "h if real is None else h * real\n        return h.tr",
+        "h\n        return h.tr",
+        "recurrent",
+    ),
+    Mutant("maps/recurrent.py", ".zero_().requires_grad_(False)", ".zero_()", "recurrent bias"),
+    Mutant("maps/recurrent.py", "saved._replace(x=saved.x + change)", "saved", "recurrent map"),
+    Mutant("recurrent.py", "range(self.rounds)", "range(1)", "recurrent"),
+    Mutant("recurrent.py", "torch.cat([d[1:], torch.zeros_like(d[:1])])", "d", "recurrent"),
+    Mutant("recurrent.py", "d[t + 1 :][:1] if t + 1 < len(d) else None", "None", "recurrent"),
+    Mutant("recurrent.py", "n * follows\n        rows", "n\n        rows", "recurrent padded"),
+    Mutant("recurrent.py", "e if steps.real is None else e * steps.real", "e", "recurrent padded holds"),
+    Mutant("recurrent.py", "share / 2 if left > 1 else 0", "share", "recurrent"),
+    Mutant("recurrent.py", "moved * share.square()", "moved", "recurrent halved"),
+    Mutant("recurrent.py", "> time.start * (1 +", "> 2 * time.start * (1 +", "recurrent"),
+    Mutant("recurrent.py", "addcmul_(self.follows[span], n[span] @ self.W)", "clone()", "recurrent"),
+    Mutant("recurrent.py", "            elif span.stop >= len(d):\n                past[-1] = 0\n", "", "recurrent"),
+    Mutant("recurrent.py", "past *= self.follows[span]", "pass", "recurrent"),
+    Mutant("recurrent.py", "bend = gg + past +", "bend = gg +", "recurrent"),
+    Mutant(
+        "recurrent.py", "bend = gg + past + Ku[..., :k].square().sum(2, keepdim=True)", "bend = gg + past", "recurrent"
+    ),
+    Mutant("recurrent.py", "alpha.mul_(e)", "alpha", "recurrent"),
+    Mutant("recurrent.py", "gg.mul_(alpha.square_())", "gg.mul_(alpha)", "recurrent"),
+    Mutant("recurrent.py", "left[1:] -= Ku[:-1, :, k:]", "pass", "recurrent"),
+    Mutant("recurrent.py", "                left[0] -= asked\n", "                pass\n", "recurrent pieces"),
+    Mutant("recurrent.py", "left *= self.real[span]", "pass", "recurrent"),
+    Mutant(
+        "recurrent.py", "torch.sub(self.e[span], Ku[..., :k]", "torch.sub(self.e[span], 2 * Ku[..., :k]", "recurrent"
+    ),
+    Mutant("recurrent.py", "steps._replace(h=settled.h)", "steps", "recurrent"),
+    Mutant("recurrent.py", "seen._replace(x=settled.h) if", "seen if", "recurrent stack"),
+    Mutant("recurrent.py", "self._spare.setdefault(l, {})", "self._spare.setdefault(0, {})", "recurrent stack"),
+    Mutant("recurrent.py", "torch.addcmul(h.new_ones(()), h, v)", "1", "recurrent"),
+    Mutant("weights.py", "l < len(self.chain) - 1", "True", "weights epsilon"),
     # discrete activations
     Mutant("activations.py", "x < 0, -1.0", "x <= 0, -1.0", "discrete"),
     Mutant("activations.py", "right=True", "right=False", "discrete"),
@@ -241,8 +288,8 @@ MUTANTS = [
     Mutant("discrete.py", "above.served(), at), asks", "above.served(), asks.start), asks", "discrete_codes"),
     Mutant("discrete.py", "super().descend(stand_in(block)", "super().descend((block)", "discrete_codes"),
     Mutant("discrete.py", "return self.gradient.give_way(", "return GradientCodes(lr=0.1).give_way(", "discrete_codes"),
-    Mutant("discrete.py", "if lacking and type(codes) is GradientCodes:", "if False:", "discrete_codes refused"),
-    Mutant("discrete.py", "            position(block)", "            pass", "discrete_codes refused"),
+    Mutant("solvers.py", "if type(codes) in (GradientCodes, RecurrentCodes):", "if False:", "discrete_codes refused"),
+    Mutant("solvers.py", "            position(block)", "            pass", "discrete_codes refused"),
     Mutant("linesearch.py", "if self.block.estimated:", "if False:", "discrete_codes"),
     Mutant("audit.py", '_counted(m.estimate, finding, "estimates")', "m.estimate", "discrete_codes audit"),
     Mutant("audit.py", 'for name in ("pull", "push"):', "for name in ():", "discrete_codes audit"),
@@ -260,7 +307,7 @@ MUTANTS = [
     Mutant("blocks.py", "if m.couples]", "if False]", "trainer running"),
     Mutant("trainer.py", "m.commit(saved)", "pass", "trainer running"),
     Mutant("trainer.py", "if not math.isfinite(", "if False and not math.isfinite(", "trainer bad_input"),
-    Mutant("trainer.py", " + 0 * float(first_code)", "", "trainer bad_input"),
+    Mutant("trainer.py", " + 0 * seen", "", "trainer bad_input"),
     Mutant("trainer.py", "x.dtype != first.dtype or", "", "trainer bad_input"),
 ]
 
@@ -270,8 +317,9 @@ def copy_to(folder: Path) -> None:
     folder.mkdir()
     shutil.copytree(ROOT / "altmin", folder / "altmin", ignore=shutil.ignore_patterns("files", "__pycache__"))
     (folder / "tests").mkdir()
-    for name in ["conftest.py", "reference.py", *(f"test_{name}.py" for name in TESTS)]:
-        shutil.copy(ROOT / "tests" / name, folder / "tests")
+    for file in ROOT.glob("tests/*.py"):
+        if file.stem.removeprefix("test_") in TESTS or not file.stem.startswith("test_"):
+            shutil.copy(file, folder / "tests")
     shutil.copy(ROOT / "pyproject.toml", folder)
 
 
@@ -293,7 +341,10 @@ def failing_already(folder: Path) -> list[str]:
     ).stdout
     if not Path(found.strip()).resolve().is_relative_to(folder.resolve()):
         sys.exit(f"the tests would run against {found.strip()}, not against the copy in {folder}")
-    return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", pytest(folder, "tests").stdout, re.MULTILINE)
+    said = pytest(folder, "tests").stdout
+    if broken := re.findall(r"^ERROR (.+)$", said, re.MULTILINE):
+        sys.exit(f"without any defect, {broken[0]} cannot even start: every mutant would seem to be caught")
+    return re.findall(r"^FAILED (.+?)(?: - .*)?$", said, re.MULTILINE)
 
 
 def verdict(mutant: Mutant, sound: Path, left_out: list[str]) -> str:

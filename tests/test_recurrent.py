@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin import trainer
+from altmin import recurrent, trainer
 from altmin.linesearch import Doubts
 from altmin.maps import map_of
 
@@ -58,6 +58,13 @@ def test_padding_changes_nothing_whatever_it_holds():
         close(o, net.output(net.encode(s[:length, :-1])[1]))
     x[..., :-1] += 7 * (1 - x[..., -1:])
     close(model(x), out)
+
+
+def test_all_after_the_first_zero_of_the_mark_is_padding():
+    model, x, _ = problem(padded=True, samples=5, steps=6)
+    marked = x.clone()
+    marked[3, 5, -1] = 1  # beyond its four steps
+    close(model(marked), model(x))
 
 
 def test_a_step_of_training_does_not_see_what_padding_holds():
@@ -173,6 +180,20 @@ def test_the_step_reports_f_of_the_codes_it_chose(sweep, rounds):
     metrics = am.step(x, y)
     assert metrics.objective == pytest.approx(float(f))
     assert metrics.movements[0] == pytest.approx(float(torch.stack(squares).mean()) ** 0.5)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_work_in_pieces_of_time_is_work_on_the_whole(padded, monkeypatch):
+    model, x, y = problem(seed=10, steps=7, padded=padded)
+    whole = update_codes(model, altmin.RecurrentCodes(rounds=2), x, y, MU)[2]
+    for cache in (1, 30):  # one step, two steps
+        monkeypatch.setattr(recurrent, "CACHE", cache)
+        pieces = update_codes(model, altmin.RecurrentCodes(rounds=2), x, y, MU)[2]
+        for a, b in zip(whole[:2], pieces[:2], strict=True):
+            close(a.at.force, b.at.force)
+            close(a.at.values, b.at.values)
+            close(a.above.moved, b.above.moved)
+        close(whole[0].core[0].h, pieces[0].core[0].h)
 
 
 @pytest.mark.parametrize("options", [{}, {"lr": 0.5}, {"steps": 3}], ids=["exact", "fixed", "three steps"])

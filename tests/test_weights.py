@@ -389,3 +389,13 @@ def test_settings_that_make_no_sense_are_refused():
         altmin.LocalSGD(steps=0)
     with pytest.raises(ValueError, match="lr has 2 entries for 3 blocks"):
         altmin.AltMin(setting()[0], weights=altmin.LocalSGD(lr=[0.1, 0.1]))
+
+
+def test_the_epsilon_is_large_only_where_residuals_have_unit_size():
+    """A gradient of 1e-6 at the output moves Adam by a full rate; hidden ones of that size are held back."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    rules = altmin.LocalAdam(), altmin.LocalAdam(normalise=False), altmin.LocalAdam(eps=1e-4)
+    for rule, hidden, output in zip(rules, (1e-2, 1e-8, 1e-4), (1e-8, 1e-8, 1e-4), strict=True):
+        optimizer = altmin.AltMin(model, weights=rule).optimizer
+        found = {id(p): group["eps"] for group in optimizer.param_groups for p in group["params"]}
+        assert [found[id(p)] for p in model.parameters()] == [hidden, hidden, output, output]
