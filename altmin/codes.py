@@ -76,10 +76,10 @@ def magnify(above: Above) -> Above:
 
 
 class GivesWay(Protocol):
-    """How one code gives way to the term above it."""
+    """How the code below block l gives way to the term above it. It takes its values from the end of the trace."""
 
     def give_way(
-        self, block: Block, p: Params, state: State, code: Tensor, above: Above, mu: float
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
     ) -> tuple[Local, Above]: ...
 
 
@@ -92,8 +92,7 @@ def top_down(solver: GivesWay, chain: Chain, theta: Theta, trace: Trace, top: Lo
     above: Above = top
     trace.values.pop()
     for l in range(len(chain) - 1, 0, -1):
-        state, code = trace.states.pop(), trace.values.pop()
-        problem, above = solver.give_way(chain.blocks[l], theta[l], state, code, above, mu)
+        problem, above = solver.give_way(chain, theta, trace, l, above, mu)
         problems.append(problem)
         above = magnify(above) if (len(chain) - l) % 8 == 0 else above
     problems.append(Local(trace.states[0].core, above, above.start))
@@ -135,10 +134,11 @@ class GradientCodes:
         return top_down(self, chain, theta, trace, top, mu)
 
     def give_way(
-        self, block: Block, p: Params, state: State, code: Tensor, above: Above, mu: float
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
     ) -> tuple[Local, Above]:
-        """Moves the code below one block: what the block is left with, and what the code asks of the block below."""
-        move = self.descend(block, p, state, code, above, self.l1 * above.price / mu)
+        """Moves the code below block l: what the block is left with, and what the code asks of the block below."""
+        state, code = trace.states.pop(), trace.values.pop()
+        move = self.descend(chain.blocks[l], theta[l], state, code, above, self.l1 * above.price / mu)
         return Local(move.core, above.served(), move.after), FitAbove(move.offset, move.square, above.scale)
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:

@@ -26,16 +26,12 @@ class HingeAbove(FitAbove):
     def __init__(self, code: Tensor, v: Tensor, e: Tensor):
         self.v, self.e, self.scale = v, e, 1.0
         self.start = self._at(code)
+        d = (e * (v - code)).clamp_min_(0)
+        self.moved = dot(d, d)
 
     def _at(self, c: Tensor) -> Evaluation:
         gap = (self.e * (self.v - c)).clamp_min_(0)
         return Evaluation(c, gap.flatten(1).sum(1), self.e * (gap > 0) / 2, None)
-
-    @property
-    def moved(self) -> Tensor:
-        """|d|^2 of each sample for the offset d that would leave nothing to ask for."""
-        d = (self.e * (self.v - self.start.output)).clamp_min_(0)
-        return dot(d, d)
 
     def served(self) -> "HingeAbove":
         return self
@@ -82,13 +78,13 @@ class DiscreteCodes:
         return top_down(self, chain, theta, trace, top, mu)
 
     def give_way(
-        self, block: Block, p: Params, state: State, code: Tensor, above: Above, mu: float
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
     ) -> tuple[Local, Above]:
-        """What the block is left with, and what the code below it asks of its own block."""
-        if not lacks_derivative(block):
-            return self.gradient.give_way(block, p, state, code, above, mu)
-        at = above.start
-        search = Search(block, p, state, at.force, self.amplify)
+        """What block l is left with, and what the code below it asks of its own block."""
+        if not lacks_derivative(chain.blocks[l]):
+            return self.gradient.give_way(chain, theta, trace, l, above, mu)
+        state, code, at = trace.states.pop(), trace.values.pop(), above.start
+        search = Search(chain.blocks[l], theta[l], state, at.force, self.amplify)
         for _ in range(self.sweeps):
             search.sweep()
         v, e = search.asked()

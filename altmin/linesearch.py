@@ -55,11 +55,6 @@ class LossAbove:
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
 
-    @property
-    def moved(self) -> Tensor:
-        """Nothing: the output has no code."""
-        return torch.zeros_like(self.start.values)
-
     def served(self) -> "LossAbove":
         """The same once the code below has moved."""
         return self
@@ -110,13 +105,10 @@ class FitAbove:
 
     def __init__(self, t: Tensor, square: Tensor | None = None, scale: Tensor | float = 1.0):
         self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
+        self.moved = self.start.values
+        """The square of the code's way from its encoded value, to where it is or is asked to go."""
         self.scale = scale
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
-
-    @property
-    def moved(self) -> Tensor:
-        """|t|^2 of each sample."""
-        return self.start.values
 
     def served(self) -> "FitAbove":
         """The same once the code below has moved: t itself is no longer needed."""

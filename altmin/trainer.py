@@ -12,7 +12,7 @@ from altmin.blocks import Chain, Theta, split
 from altmin.codes import Local, Trace, encode
 from altmin.discrete import choose
 from altmin.errors import Diverged
-from altmin.linesearch import LossAbove
+from altmin.linesearch import FitAbove, LossAbove
 from altmin.objective import LossFunction, adapt
 from altmin.penalty import Penalty
 from altmin.weights import LocalAdam
@@ -165,7 +165,10 @@ class AltMin:
             raise self._not_finite(x, problems)
         for m, saved in traces:
             m.commit(saved)
-        loss, offsets = top.start.values.sum() / x.shape[0], [p.above.moved for p in problems[:-1]]
+        loss, offsets = (
+            top.start.values.sum() / x.shape[0],
+            [p.above.moved for p in problems if isinstance(p.above, FitAbove)],
+        )
         sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
         return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
 

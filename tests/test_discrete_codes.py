@@ -109,11 +109,12 @@ def test_weights_below_a_discrete_activation_get_the_gradient_of_what_is_asked(k
     seen: dict[str, Tensor] = {}
 
     class Spy(altmin.DiscreteCodes):
-        def give_way(self, block, p, state, code, above, mu):
-            problem, asks = super().give_way(block, p, state, code, above, mu)
+        def give_way(self, chain, theta, trace, l, above, mu):
+            code = trace.values[-1]
+            problem, asks = super().give_way(chain, theta, trace, l, above, mu)
             if isinstance(asks, HingeAbove):
                 seen.update(v=asks.v, e=asks.e)
-            elif any(isinstance(m, Discrete) for m in block.maps):
+            elif any(isinstance(m, Discrete) for m in chain.blocks[l].maps):
                 t = asks.start.force.clone()
                 seen.update(v=code + t, e=t.sign())
             return problem, asks
