@@ -27,7 +27,7 @@ from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove
 from altmin.maps import Linear, Map, Params, Recurrence, Steps
 from altmin.objective import Evaluation
 
-CACHE = 2**17
+CACHE = 2**18
 """Entries of a tensor that, with a few like it, stays in a processor's cache."""
 
 
@@ -136,11 +136,10 @@ class RecurrentCodes(GradientCodes):
 
     def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: float) -> tuple[Tensor, Tensor]:
         """The code steps of `GradientCodes` for a span of time, every sample at every step by itself."""
-        h, e = time.h[span], time.e[span]
-        follows = time.follows[span].expand(*h.shape[:2], 1)
-        n = torch.zeros_like(h) if n is None else n * follows
-        rows, asked = h.flatten(0, 1), torch.cat([e, n], 2).flatten(0, 1)
-        block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(follows.flatten(0, 1))])
+        h = time.h[span]
+        n = torch.zeros_like(h) if n is None else n
+        rows, asked = h.flatten(0, 1), torch.cat([time.asked[span], n], 2).flatten(0, 1)
+        block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(time.follows[span].flatten(0, 1))])
         code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 else rows
         move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, FitAbove(asked), l1)
         return move.offset.view_as(h), move.square.view(h.shape[:2]).sum(0)
@@ -161,15 +160,14 @@ class Settled(NamedTuple):
 class Time:
     """The objective of a batch's codes in time, all tensors (steps, samples, features).
 
-    start is its value for codes that do not move, one for each sample. On a GPU these small functions are bound by the
-    number of their operations, on a CPU by their passes over memory; both are kept low.
+    e is what z_t is to move by, start the value for codes that do not move, one for each sample. On a GPU these small
+    functions are bound by the number of their operations, on a CPU by their passes over memory; both are kept low.
     """
 
     def __init__(self, steps: Steps, e: Tensor, start: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
         self.h, self.V, self.W, self.K, self.real, self.spare = steps.h, V, W, torch.cat([V, W]), steps.real, spare
-        self.e = e if steps.real is None else e * steps.real
-        self.start = start if steps.real is None else self.e.square().sum((0, 2))
-        self.ones = e.new_ones(len(W), 1)
+        self.e, self.start, self.ones = e, start, e.new_ones(len(W), 1)
+        self.asked = e if steps.real is None else e * steps.real  # of c_t, which padding has none
 
     @cached_property
     def follows(self) -> Tensor:
@@ -197,9 +195,9 @@ class Time:
         |d|^2 of each sample."""
         d, moved, k = self.room("d"), [], len(self.V)
         for span in self.spans():
-            h, e = self.h[span], self.e[span]
+            h, e = self.h[span], self.asked[span]
             if n is not None:
-                asked = (e @ self.V).addcmul_(self.follows[span], n[span] @ self.W)
+                asked = (e @ self.V).add_(n[span] @ self.W)
             else:
                 asked = e @ self.V if k > 1 else self.V.expand_as(h)  # then e_t is only a factor, to be put in later
             g = _times_slope(asked, h)

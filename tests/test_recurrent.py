@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import altmin
 from altmin import recurrent, trainer
 from altmin.linesearch import Doubts
-from altmin.maps import map_of
+from altmin.maps import Recurrence, map_of
 
 MU = 0.7
 close = torch.testing.assert_close
@@ -64,7 +64,22 @@ def test_all_after_the_first_zero_of_the_mark_is_padding():
     model, x, _ = problem(padded=True, samples=5, steps=6)
     marked = x.clone()
     marked[3, 5, -1] = 1  # beyond its four steps
-    close(model(marked), model(x))
+    close(model[0](marked), model[0](x))
+
+
+@pytest.mark.parametrize("codes", [{}, {"rounds": 3}, {"steps": 2}, {"sweep": "sequential"}], ids=str)
+def test_padding_has_no_codes_even_where_its_readout_is_asked_to_move(codes):
+    model, x, y = problem(padded=True, samples=5)
+    model[1] = altmin.Readout(4, 1).double()
+    nn.init.ones_(model[1].bias)
+    encoded, moved, problems = update_codes(model, altmin.RecurrentCodes(**codes), x, y, MU)
+    padding = x[..., -1] == 0
+    asked = (moved[1] - encoded[1])[padding]
+    assert asked.abs().max() > 0.01
+    close(residual(problems[1])[padding], asked)
+    assert not residual(problems[0])[padding].any()
+    assert not problems[0].core[0].h.transpose(0, 1)[padding].any()
+    assert residual(problems[0])[~padding].abs().max() > 0.001
 
 
 def test_a_step_of_training_does_not_see_what_padding_holds():
@@ -306,6 +321,8 @@ def test_offsets_are_halved_where_codes_that_move_together_would_raise_the_objec
                 how = reference.Codes(), "parallel", 1, moved[1][i, :, 0]
                 new, _ = naive.update(naive.of(model, 5), x[i], y[i], mu, *how)
                 close(problems[0].core[0].h[:, i], torch.tanh(torch.stack(new)))
+                home = torch.stack(naive.of(model, 5).encode(x[i])[0])
+                close(problems[0].above.moved[i], (torch.stack(new) - home).square().sum())
     assert held
 
 
@@ -384,6 +401,12 @@ def test_recurrent_layers_stack_and_stand_on_other_layers():
     nn.init.ones_(model[4].bias)  # a readout below zero everywhere would teach nothing
     x, y = torch.randn(6, 5, 2, dtype=torch.float64), torch.randint(3, (6,))
     am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.02), penalty=1.0)
+    problems = update_codes(model, am.codes, x, y, 1.0)[2]
+    for l, block in enumerate(am.chain):
+        if isinstance(block.core.maps[0], Recurrence):  # what each step gets, and what is left, make the moved h
+            steps = problems[l].core[0]
+            c = block.core.maps[0].replay(am.theta[l], steps, None)[0] + residual(problems[l])
+            close(torch.tanh(c).transpose(0, 1).detach(), steps.h)
     first = am.step(x, y)
     assert first.objective < float(first.loss)
     assert altmin.audit(am, x, y).clean
