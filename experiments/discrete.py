@@ -11,10 +11,9 @@ import statistics
 import sys
 import time
 import warnings
-from pathlib import Path
-from typing import Any
 
 import torch
+from common import HERE, SEEDS, Row, fill, ratio, read, spread, table, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
@@ -24,10 +23,8 @@ from altmin.cli import output
 from altmin.fit import fit
 from altmin.plot import COLOURS
 
-HERE = Path(__file__).parent.parent
 ACCURACY, SPEED = HERE / "benchmarks/discrete-accuracy.jsonl", HERE / "benchmarks/discrete-speed.json"
 DOCUMENT, PICTURE = HERE / "docs/discrete.md", HERE / "docs/images/discrete.png"
-SEEDS = (0, 1, 2)
 NETS = {
     "binary-500": ("784-500-500-10: sign, tanh", (altmin.Sign, nn.Tanh)),
     "staircase-500": ("784-500-500-10: 2-bit staircase, tanh", (lambda: altmin.Staircase(4), nn.Tanh)),
@@ -36,7 +33,7 @@ NETS = {
 }
 LR = 0.002
 """The best of TUNING's for both solvers."""
-CASES: list[dict[str, Any]] = [
+CASES: list[Row] = [
     {"net": "binary-500", "codes": "straight-through", "lr": LR, "epochs": 10},
     {"net": "binary-500", "codes": "discrete", "lr": LR, "epochs": 10},
     {"net": "binary-500", "codes": "discrete", "frozen": True, "lr": LR, "epochs": 10},
@@ -53,7 +50,7 @@ CASES: list[dict[str, Any]] = [
     {"net": "binary-500", "codes": "backprop", "frozen": True, "lr": 0.001, "epochs": 10},
     {"net": "binary-500", "codes": "discrete", "options": {"residual": "squared"}, "lr": LR, "epochs": 10},
 ]
-TUNING: list[dict[str, Any]] = [
+TUNING: list[Row] = [
     *({"net": "binary-500", "codes": "straight-through", "lr": lr, "epochs": 10} for lr in (0.001, 0.002, 0.004)),
     *(
         {"net": "binary-500", "codes": "discrete", "options": {"amplify": a}, "lr": lr, "epochs": 10}
@@ -65,7 +62,7 @@ TUNING: list[dict[str, Any]] = [
 ]
 
 
-def build(case: dict[str, Any], seed: int) -> altmin.methods.Method:
+def build(case: Row, seed: int) -> altmin.methods.Method:
     """The method of a case, on a net of its own."""
     torch.manual_seed(seed)
     model = altmin.models.binary_mlp(activations=NETS[case["net"]][1])
@@ -78,7 +75,7 @@ def build(case: dict[str, Any], seed: int) -> altmin.methods.Method:
     return altmin.methods.create("am-adam", model, lr=case["lr"], codes=codes)
 
 
-def train(case: dict[str, Any], seed: int, measured_on: str = "test") -> dict[str, Any]:
+def train(case: Row, seed: int, measured_on: str = "test") -> Row:
     """One run with a rate that falls to zero along a cosine; the accuracy after each epoch, and at the end."""
     samples, measured = altmin.data.load("mnist", "train"), altmin.data.load("mnist", measured_on)
     method = build(case, seed)
@@ -92,14 +89,12 @@ def accuracy() -> None:
     """All runs; those already in the file are kept, so that it can be stopped and go on."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    rows: list[dict[str, Any]] = [{"environment": output.environment(torch.device("cpu"))}]
-    if ACCURACY.exists():
-        rows = [json.loads(line) for line in ACCURACY.read_text().splitlines()]
+    rows = read(ACCURACY) if ACCURACY.exists() else [{"environment": output.environment(torch.device("cpu"))}]
     tuning = [({"tuning": True} | case, 0, "validation") for case in TUNING]
     for case, seed, part in [*tuning, *((case, seed, "test") for case in CASES for seed in SEEDS)]:
         if not any(_same(row, case) and row["seed"] == seed for row in rows[1:]):
             rows.append(case | train(case, seed, part))
-            ACCURACY.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            write(ACCURACY, rows)
             print(json.dumps(rows[-1]), flush=True)
 
 
@@ -108,7 +103,7 @@ def speed(rounds: int = 21, steps: int = 25) -> None:
     torch.set_num_threads(1)
     x, y = altmin.data.load("mnist", "train")
     batches = [(x[i : i + 200], y[i : i + 200]) for i in range(0, 200 * steps, 200)]
-    found: dict[str, Any] = {}
+    found: Row = {}
     for net in ("binary-500", "staircase-500", "all-sign"):
         methods = {name: build({"net": net, "codes": name, "lr": LR}, 0) for name in ("straight-through", "discrete")}
         seconds: dict[str, list[float]] = {name: [] for name in methods}
@@ -120,7 +115,7 @@ def speed(rounds: int = 21, steps: int = 25) -> None:
                 seconds[name].append((time.perf_counter() - start) / steps)
         ratios = [a / b for a, b in zip(seconds["discrete"][1:], seconds["straight-through"][1:], strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
-        found[net] = {"ratio": middle, "q1": low, "q3": high, "rounds": rounds, "steps_per_round": steps}
+        found[net] = {"median": middle, "q1": low, "q3": high, "rounds": rounds, "steps_per_round": steps}
         print(net, found[net], flush=True)
     about = {
         "environment": output.environment(torch.device("cpu")),
@@ -130,27 +125,19 @@ def speed(rounds: int = 21, steps: int = 25) -> None:
     SPEED.write_text(json.dumps(about, indent=2) + "\n")
 
 
-def table() -> None:
-    rows = [json.loads(line) for line in ACCURACY.read_text().splitlines()]
-    lines = [
-        "| net | codes | options | first layer | test accuracy | epochs |",
-        "|---|---|---|---|---|---|",
-    ]
+def fill_table() -> None:
+    rows, lines = read(ACCURACY), []
     for case in CASES:
-        values = [row["accuracy"] for row in rows[1:] if _same(row, case)]
         options = ", ".join(f"{k} {v}" for k, v in case.get("options", {}).items()) or "defaults"
         codes = {"wrapped": "none: backprop, `StraightThrough`"}.get(case["net"], case["codes"])
         codes = "none: backprop" if codes == "backprop" else codes
         layer = "**frozen**" if case.get("frozen") else "trained"
-        spread = f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
-        lines.append(f"| {NETS[case['net']][0]} | {codes} | {options} | {layer} | {spread} | {case['epochs']} |")
-    lines += ["", "| net | time of a step, discrete / straight-through, median (quartiles) |", "|---|---|"]
-    for net, each in json.loads(SPEED.read_text())["discrete/straight-through"].items():
-        lines.append(f"| {NETS[net][0]} | {each['ratio']:.2f} ({each['q1']:.2f} to {each['q3']:.2f}) |")
-    text = DOCUMENT.read_text()
-    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
-    start = text.index(begin) + len(begin)
-    DOCUMENT.write_text(text[:start] + "\n" + "\n".join(lines) + "\n" + text[text.index(end) :])
+        found = spread([row["accuracy"] for row in rows[1:] if _same(row, case)])
+        lines.append([NETS[case["net"]][0], codes, options, layer, found, str(case["epochs"])])
+    accuracies = table(["net", "codes", "options", "first layer", "test accuracy", "epochs"], lines)
+    times = json.loads(SPEED.read_text())["discrete/straight-through"]
+    head = ["net", "time of a step, discrete / straight-through, median (quartiles)"]
+    fill(DOCUMENT, accuracies + "\n" + table(head, [[NETS[net][0], ratio(each)] for net, each in times.items()]))
 
 
 def picture() -> None:
@@ -158,7 +145,7 @@ def picture() -> None:
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     _thresholds(left)
-    rows = [json.loads(line) for line in ACCURACY.read_text().splitlines()][1:]
+    rows = read(ACCURACY)[1:]
     drawn = zip(
         CASES[:3], ("straight-through", "discrete", "first layer frozen"), (1, 0, 6), ("s", "o", "X"), strict=True
     )
@@ -209,9 +196,9 @@ def _thresholds(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _same(row: dict[str, Any], case: dict[str, Any]) -> bool:
+def _same(row: Row, case: Row) -> bool:
     return all(row.get(key) == case.get(key) for key in ("tuning", "net", "codes", "options", "frozen", "epochs", "lr"))
 
 
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "table": table, "picture": picture}[sys.argv[1]]()
+    {"accuracy": accuracy, "speed": speed, "table": fill_table, "picture": picture}[sys.argv[1]]()
