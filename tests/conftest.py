@@ -51,6 +51,23 @@ def update_codes(
     return encoded, [c + d for c, d in zip(encoded, offsets, strict=False)], problems
 
 
+def elman_problem(
+    seed: int = 0, samples: int = 3, steps: int = 5, hidden: int = 4, inputs: int = 2, padded: bool = False
+):
+    """An Elman net with lively weights, and a batch."""
+    torch.manual_seed(seed)
+    model = altmin.models.elman(hidden, steps, inputs, 3, padded).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn_like(p) * 0.8 if p.requires_grad else p)
+    x = torch.randn(samples, steps, inputs, dtype=torch.float64)
+    y = torch.randint(3, (samples,))
+    if padded:
+        lengths = torch.arange(samples) % steps + 1
+        x = altmin.models.pad([s[:n] for s, n in zip(x, lengths.tolist(), strict=True)], steps)
+    return model, x, y
+
+
 def residual(problem: Local) -> Tensor:
     """c - W a of a hidden block; minus the gradient of the summed loss of the output block."""
     return problem.at.force / problem.above.scale

@@ -1,0 +1,138 @@
+"""The recurrent layers against their formulas, padding, and what is said of a bad argument."""
+
+import copy
+
+import pytest
+import reference_recurrent as naive
+import torch
+from conftest import elman_problem as problem
+from torch import nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.maps import map_of
+
+close = torch.testing.assert_close
+
+# -- the layers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_is_the_loop_it_stands_for():
+    model, x, _ = problem()
+    net = naive.of(model, 5)
+    close(model(x), torch.stack([net.output(net.encode(s)[1]) for s in x]))
+
+
+def test_padding_changes_nothing_whatever_it_holds():
+    model, x, _ = problem(padded=True, samples=5)
+    out = model(x)
+    for s, o in zip(x, out, strict=True):
+        length = int(s[:, -1].sum())
+        net = naive.of(model, length)
+        close(o, net.output(net.encode(s[:length, :-1])[1]))
+    x[..., :-1] += 7 * (1 - x[..., -1:])
+    close(model(x), out)
+
+
+def test_all_after_the_first_zero_of_the_mark_is_padding():
+    model, x, _ = problem(padded=True, samples=5, steps=6)
+    marked = x.clone()
+    marked[3, 5, -1] = 1  # beyond its four steps
+    close(model[0](marked), model[0](x))
+
+
+def test_a_step_of_training_does_not_see_what_padding_holds():
+    model, x, y = problem(padded=True, samples=5)
+    other, filled = copy.deepcopy(model), x.clone()
+    filled[..., :-1] += 7 * (1 - x[..., -1:])
+    for sweep in ("parallel", "sequential"):
+        altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep)).step(x, y)
+        altmin.AltMin(other, codes=altmin.RecurrentCodes(sweep)).step(filled, y)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        close(a, b)
+
+
+def test_the_second_bias_is_zero_and_stays_so_under_backprop_too():
+    model, x, y = problem()
+    for method in ("adam", "am-adam"):
+        altmin.methods.create(method, model).step(x, y)
+    assert not model[0].bias_hh_l0.any()
+    assert model[0].bias_ih_l0.any()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_recurrent_map_is_linear_step_by_step(padded):
+    model, x, _ = problem(padded=padded)
+    cell, m = model[0], map_of(model[0])
+    p = [cell.weight_ih_l0.detach(), cell.weight_hh_l0.detach(), cell.bias_ih_l0.detach()]
+    with torch.no_grad():
+        h, saved = m.forward(p, x)
+    close(h, cell(x).detach())
+    real = x[..., -1:] if padded else torch.ones_like(x[..., :1])
+
+    def step_by_step(U, W, b, x):
+        before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
+        return (x[..., : U.shape[1]] @ U.T + before @ W.T + b) * real
+
+    v, u = torch.randn_like(h) * real, torch.randn_like(x) * real
+    c, back = torch.func.vjp(step_by_step, *p, x)
+    close(m.replay(p, saved, x)[0], c)
+    for ours, theirs in zip((*m.grads(p, saved, v), m.pull(p, saved, v)), back(v), strict=True):
+        close(ours[..., : theirs.shape[-1]], theirs * (ours != 0) if ours.shape == x.shape and padded else theirs)
+    if not padded:
+        close(m.push(p, saved, u), step_by_step(*p, x + u) - c)
+        close(m.replay(p, m.move(p, saved, u)[1], x)[0], step_by_step(*p, x + u))
+    a, r = m.columns(saved, v)
+    close(a @ torch.cat([p[0], p[1], p[2][:, None]], 1).T, c.transpose(0, 1).flatten(0, 1))
+    close(r.T @ a, torch.cat([g if g.ndim > 1 else g[:, None] for g in m.grads(p, saved, v)], 1))
+
+
+def test_the_readout_is_a_linear_map_of_every_step():
+    readout, h = altmin.Readout(4, 2).double(), torch.randn(3, 5, 4, dtype=torch.float64)
+    m, p = map_of(readout), [t.detach() for t in readout.parameters()]
+    y, back = torch.func.vjp(lambda W, b, h: F.linear(h, W, b), *p, h)
+    close(readout(h).detach(), y)
+    z, saved = m.forward(p, h)
+    close(z, y)
+    v = torch.randn_like(y)
+    for ours, theirs in zip((*m.grads(p, saved, v), m.pull(p, saved, v)), back(v), strict=True):
+        close(ours, theirs)
+    a, r = m.columns(saved, v)
+    close(r.T @ a, torch.cat([back(v)[0], back(v)[1][:, None]], 1))
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_bad_arguments_are_answered_in_one_sentence():
+    with pytest.raises(ValueError, match='"parallel" or "sequential", given \'backwards\''):
+        altmin.RecurrentCodes("backwards")
+    with pytest.raises(ValueError, match="at least one round, given rounds=0"):
+        altmin.RecurrentCodes(rounds=0)
+    with pytest.raises(ValueError, match="a sequential sweep is one pass"):
+        altmin.RecurrentCodes("sequential", rounds=2)
+    with pytest.raises(ValueError, match=r"codes in time.*RecurrentCodes"):
+        altmin.AltMin(altmin.models.elman(3), codes=altmin.GradientCodes())
+    with pytest.raises(ValueError, match="this chain has no Recurrent; give GradientCodes"):
+        altmin.AltMin(altmin.models.mlp(4, (3,), 2), codes=altmin.RecurrentCodes())
+    with pytest.raises(ValueError, match=r"with 1 features; given shape \(4, 784\)"):
+        altmin.models.elman(3)(torch.zeros(4, 784))
+    with pytest.raises(ValueError, match=r"1 features and 1 that marks the real steps, 2 in all; given"):
+        altmin.AltMin(altmin.models.elman(3, 5, padded=True)).step(torch.zeros(4, 5, 1), torch.zeros(4).long())
+    with pytest.raises(ValueError, match="of up to 2 steps are wanted, the longest given has 3"):
+        altmin.models.pad([torch.zeros(3, 1)], 2)
+    with pytest.raises(ValueError, match="the same number of inputs, given"):
+        altmin.models.pad([torch.zeros(3, 1), torch.zeros(3, 2)], 4)
+
+
+@pytest.mark.parametrize(
+    "after, said",
+    [
+        ((altmin.Readout(3, 2),), "the last block"),
+        ((nn.ReLU(), nn.Linear(3, 1), nn.Flatten(), nn.Linear(5, 2)), "given ReLU, Linear"),
+        ((nn.Flatten(), nn.Linear(15, 2)), "given Flatten, Linear"),
+    ],
+)
+def test_what_may_follow_a_recurrent_layer_is_said_at_once(after, said):
+    with pytest.raises(ValueError, match=f"after Recurrent comes a linear map of every step.*{said}"):
+        altmin.AltMin(nn.Sequential(altmin.Recurrent(1, 3), *after))
