@@ -166,7 +166,7 @@ class Time:
 
     def __init__(self, steps: Steps, e: Tensor, start: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
         self.h, self.V, self.W, self.K, self.real, self.spare = steps.h, V, W, torch.cat([V, W]), steps.real, spare
-        self.e, self.start, self.ones = e, start, e.new_ones(len(W), 1)
+        self.e, self.start, self.ones = e, start, e.new_ones(len(self.K), 1)
         self.asked = e if steps.real is None else e * steps.real  # of c_t, which padding has none
 
     @cached_property
@@ -191,25 +191,29 @@ class Time:
         return old
 
     def glide(self, n: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The best step of each code along its gradient g_t = (1 - h_t^2) (V^T e_t + W^T n_t), were tanh linear; and
-        |d|^2 of each sample."""
+        """The best step of each code, were tanh linear, along its gradient g_t = s_t (V^T e_t + W^T n_t) with
+        s_t = 1 - h_t^2; and |d|^2 of each sample. As |g_t|^2 = <e_t, V u_t> + <n_t, W u_t> with u_t = s_t g_t, it costs
+        no pass over memory."""
         d, moved, k = self.room("d"), [], len(self.V)
+        alone = n is None and k == 1  # then e_t is only a factor, to be put in later
         for span in self.spans():
             h, e = self.h[span], self.asked[span]
+            asked = self.V.expand_as(h) if alone else e @ self.V
             if n is not None:
-                asked = (e @ self.V).add_(n[span] @ self.W)
-            else:
-                asked = e @ self.V if k > 1 else self.V.expand_as(h)  # then e_t is only a factor, to be put in later
+                asked += n[span] @ self.W
             g = _times_slope(asked, h)
             Ku = _times_slope(g, h) @ self.K.mT
-            gg, past = self.squares(g), self.squares(Ku[..., k:])
+            Vu, Wu = Ku[..., :k], Ku[..., k:]
+            gg = Vu.clamp_min(0) if alone else (e * Vu).sum(2, keepdim=True)
+            if n is not None:
+                gg = (gg + (n[span] * Wu).sum(2, keepdim=True)).clamp_min_(0)
+            bend = gg + self.squares(Ku)
             if self.real is not None:
-                past *= self.follows[span]
+                bend -= (1 - self.follows[span]) * self.squares(Wu)
             elif span.stop >= len(d):
-                past[-1] = 0
-            bend = gg + past + Ku[..., :k].square().sum(2, keepdim=True)
+                bend[-1] = gg[-1] + Vu[-1].square().sum(1, keepdim=True)
             alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
-            alpha = alpha if n is not None or k > 1 else alpha.mul_(e)
+            alpha = alpha.mul_(e) if alone else alpha
             torch.mul(g, alpha, out=d[span])
             moved.append(gg.mul_(alpha.square_()).sum((0, 2)))
         return d, sum(moved[1:], moved[0])
@@ -235,7 +239,7 @@ class Time:
 
     def squares(self, u: Tensor) -> Tensor:
         """|u|^2 at each step of each sample: a product, which is faster than a sum over a short last dimension."""
-        return (u * u) @ self.ones
+        return (u * u) @ self.ones[: u.shape[-1]]
 
 
 class TanhFromOutput(Map):

@@ -82,6 +82,28 @@ def test_the_step_reports_f_of_the_codes_it_chose(sweep, rounds):
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("outputs, rounds", [(1, 1), (1, 3), (3, 1), (3, 3)])
+def test_the_fast_step_is_that_of_gradient_codes(outputs, rounds, padded):
+    """For readouts of any width, which the loop from the objective does not have."""
+
+    class Slow(altmin.RecurrentCodes):
+        def _parallel(self, time, l1):
+            d = None
+            for _ in range(self.rounds):
+                n = None if d is None else torch.cat([d[1:], torch.zeros_like(d[:1])])
+                d, moved = self._lower(time, slice(None), n, l1)
+            return d, moved
+
+    model, x, y = problem(seed=11, padded=padded)
+    model[1], model[-1] = altmin.Readout(4, outputs).double(), nn.Linear(5 * outputs, 3).double()
+    fast, slow = (update_codes(model, kind(rounds=rounds), x, y, MU)[2] for kind in (altmin.RecurrentCodes, Slow))
+    for a, b in zip(fast[:2], slow[:2], strict=True):
+        assert residual(a).abs().max() > 0.01
+        close(residual(a), residual(b))
+        close(a.above.moved, b.above.moved)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_work_in_pieces_of_time_is_work_on_the_whole(padded, monkeypatch):
     model, x, y = problem(seed=10, steps=7, padded=padded)
     whole = update_codes(model, altmin.RecurrentCodes(rounds=2), x, y, MU)[2]
