@@ -75,8 +75,9 @@ class Convolution(Affine):
         if self.dims == 1:
             saved, kernel = saved.unsqueeze(2), (1, *kernel)
             stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
-        patches = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
-        return self.with_bias(patches.mT.flatten(0, 1)), r.flatten(2).mT.flatten(0, 1)
+        a = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
+        a = a.mT.flatten(0, 1)  # one copy at a time: they are large
+        return self.with_bias(a), r.flatten(2).mT.flatten(0, 1)
 
     def _backward(self, v: Tensor, x: Tensor, W: Tensor, wanted: tuple[bool, ...]) -> Params:
         return torch.ops.aten.convolution_backward(v, x, W, None, *self.geometry, list(wanted))
