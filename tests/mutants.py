@@ -219,7 +219,6 @@ MUTANTS = [
         "h if real is None else h * real\n        return h.tr",
         "h\n        return h.tr",
         "recurrent",
-        "recurrent_layers",
     ),
     Mutant("maps/recurrent.py", ".zero_().requires_grad_(False)", ".zero_()", "recurrent_layers bias"),
     Mutant("maps/recurrent.py", "saved._replace(x=saved.x + change)", "saved", "recurrent_layers map"),
