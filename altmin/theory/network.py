@@ -43,6 +43,8 @@ class Network:
     """the radius r of every block"""
     seed: int = 0
     safety: float = 0.1
+    fresh: bool = True
+    """a sample for each block step, as the theorem needs it; else one for the whole round"""
 
     @cached_property
     def data(self) -> tuple[Array, Array]:
@@ -117,7 +119,8 @@ class Network:
         return float(np.square(self.start - self.optimum).sum())
 
     def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Any:
-        return rng.integers(0, self.samples, (rounds, len(order), runs))
+        drawn = rng.integers(0, self.samples, (rounds, len(order) if self.fresh else 1, runs))
+        return np.broadcast_to(drawn, (rounds, len(order), runs))
 
     def gradient(self, d: int, theta: Array, sample: Any) -> Array:
         """Of sample `sample[r]` in run r, by hand: (1, coordinates of block d, runs)."""

@@ -36,26 +36,25 @@ def draw(result: Mapping[str, Any], file_format: str = "png") -> bytes:
 
 def _inside(axes: Axes, rows: Sequence[Row]) -> None:
     """The fewest blocks, every coupling and the extreme conditions: measured, and dashed the bound."""
-    axes.set_title("inside the theorem: error (marks), bound (dashed)", loc="left")
     fewest = min((row["K"] for row in rows), default=0)
+    axes.set_title(f"inside the theorem, K = {fewest}: error, and dashed its bound", loc="left")
     for i, row in enumerate([row for row in rows if row["K"] == fewest][: len(COLOURS)]):
         label = f"coupling {row['coupling']:.2g}, condition {row['condition']:.3g}"
         _curve(axes, row, i, label)
         axes.plot(row["times"], row["bound"], "--", color=COLOURS[i], linewidth=1)
-    axes.legend(frameon=False, fontsize=8, title=f"K = {fewest}", loc="lower left")
+    axes.legend(frameon=False, fontsize=8, loc="lower left")
 
 
 def _rates(axes: Axes, rows: Sequence[Row]) -> None:
     """Without noise the error falls by curvature and step size alone, so that xi shows."""
     axes.set_title("the rates: what the printed $\\xi$ costs", loc="left")
-    wanted = ("strong noise", "no noise", "no noise, uneven", "no noise, printed xi")
     names = {
         "strong noise": "noise dominates",
         "no noise": "no noise, curvatures 1 and 1",
         "no noise, uneven": "no noise, curvatures 1 and 10",
         "no noise, printed xi": "the same, $\\xi$ as printed",
     }
-    for i, row in enumerate([row for name in wanted for row in rows if row["case"] == name]):
+    for i, row in enumerate([row for name in names for row in rows if row["case"] == name]):
         ends = f"{names[row['case']]}: $t^{{{row['slope']:.2f}}}$"
         _curve(axes, row, i, ends, "--" if row["case"] == "no noise, uneven" else "-")
     axes.legend(frameon=False, fontsize=9, loc="lower left")
@@ -63,11 +62,11 @@ def _rates(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _beyond(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("beyond the assumptions", loc="left")
-    for i, row in enumerate(row for row in rows if row["case"] not in ("quadratic", "network, free")):
+    for i, row in enumerate(row for row in rows if row["case"] != "quadratic" and row["noise"] is not None):
         label = row["case"] + (f", condition {row['condition']:.3g}" if row["case"] == "no projection" else "")
         _curve(axes, row, i, label, "-" if i < len(COLOURS) else ":")
-    axes.set_ylim(1e-6, 1e3)  # without projection a condition of 100 goes far out of any picture and comes back
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.set_ylim(1e-6, 1e6)  # without projection a condition of 100 goes far out of any picture and comes back
+    axes.legend(frameon=True, framealpha=0.95, edgecolor="0.9", fontsize=8, loc="upper right")
 
 
 def _curve(axes: Axes, row: Row, i: int, label: str, style: str = "-") -> None:

@@ -79,19 +79,23 @@ class Rule(Protocol):
 
 
 class Decay:
-    """eta_t g; of each problem xi, gamma and K."""
+    """eta_t g; of each problem xi, gamma and K. A coupling past the limit is refused at once."""
 
     def __init__(self, terms: Sequence[tuple[float, float, int]]):
-        self.terms, self.t = terms, 0
-        self.eta = self.sizes(0)  # a coupling past the limit is refused now
+        self.terms = terms
+        self._tabulate(0)
 
-    def sizes(self, t: int) -> Array:
-        return np.array([float(step_size(t, *each)) for each in self.terms])[:, None, None]
+    def _tabulate(self, first: int) -> None:
+        t = np.arange(first, first + 1000.0)
+        self.first, self.etas = (
+            first,
+            np.stack([np.asarray(step_size(t, *each)) for each in self.terms], 1)[..., None, None],
+        )
 
     def __call__(self, d: int, t: int, g: Array) -> Array:
-        if t != self.t:
-            self.t, self.eta = t, self.sizes(t)
-        g *= self.eta
+        if not 0 <= t - self.first < len(self.etas):
+            self._tabulate(t)
+        g *= self.etas[t - self.first]
         return g
 
 
