@@ -23,7 +23,7 @@ def theory(
     ] = 2.0,
     steps: Annotated[int, typer.Option(min=10, help="Rounds over all blocks.")] = 100_000,
     runs: Annotated[
-        int, typer.Option(min=8, help="Independent runs of each problem; a quarter of them beyond round 1,000.")
+        int, typer.Option(min=8, help="Independent runs of each problem; 1 in 2K of them beyond round 1,000.")
     ] = 2_000,
     quick: Annotated[
         bool, typer.Option("--quick", help="At most 10,000 rounds and 1,000 runs: seconds, not a minute.")

@@ -16,7 +16,9 @@ from altmin.theory.constants import Constants
 from altmin.theory.quadratic import Array, Quadratic
 
 PIECE = 1_000_000  # numbers drawn at once: few enough to stay in the cache
-MANY_UNTIL = 1_000  # rounds; all runs go so far, a quarter of them on to the end, where the mean is all that is wanted
+MANY_UNTIL = (
+    1_000  # rounds; all runs go so far, 1 in 2K of them on to the end: more blocks, fewer runs for one precision
+)
 
 
 class Problem(Protocol):
@@ -157,7 +159,7 @@ def run(
     reach = np.square(problem.radius / 2)[:, :, None]
     times, counts = times_until(steps), list[int]()
     means, errors = list[Array](), list[Array]()
-    t, fewer = 0, max(2, runs // 4)
+    t, fewer = 0, max(2, runs // (2 * len(problem.rows)))
     while t < steps:
         if t >= many_until and theta.shape[2] > fewer:
             theta = np.ascontiguousarray(theta[:, :, :fewer])
