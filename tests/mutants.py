@@ -221,7 +221,6 @@ MUTANTS = [
         "maps/recurrent.py",
         "h if real is None else h * real\n        return h.tr",
         "h\n        return h.tr",
-        "recurrent",
         "recurrent_layers",
     ),
     Mutant("maps/recurrent.py", ".zero_().requires_grad_(False)", ".zero_()", "recurrent_layers bias"),

@@ -6,7 +6,7 @@ from altmin.theory.constants import Assumption, Constants
 from altmin.theory.network import Network
 from altmin.theory.quadratic import Quadratic, family
 from altmin.theory.schedule import TheoremSchedule, step_size_schedule
-from altmin.theory.scheme import Adam, Decay, Measured, Stack, rule_of, run
+from altmin.theory.scheme import Adam, Decay, Measured, Stack, rule_of, run, simulate
 
 __all__ = [
     "Adam",
@@ -29,6 +29,7 @@ __all__ = [
     "recursion",
     "rule_of",
     "run",
+    "simulate",
     "slow_direction",
     "step_size",
     "step_size_schedule",
