@@ -108,6 +108,8 @@ def test_the_picture_shows_the_rows(result: dict[str, Any], monkeypatch: pytest.
         (["--coupling", "half"], "--coupling takes numbers, such as 0.5,0.9, not 'half'"),
         (["--coupling", "-1"], "at least 0, given -1"),
         (["--condition", "0.5"], "at least 1, given 0.5"),
+        (["--condition", "inf"], "at least 1, given inf"),
+        (["--noise", "inf"], "at least 0, given inf"),
         (["--plot", "x.txt"], "should end in .png"),
         (["--json", "nowhere/t.json"], "does not exist"),
     ],

@@ -111,12 +111,12 @@ def family(
     """
     if not 2 <= blocks <= 8:
         raise ValueError(f"the number of blocks must be from 2 to 8, given {blocks}")
-    if not coupling >= 0:
-        raise ValueError(f"coupling, as a part of its limit, must be at least 0, given {coupling}")
-    if not condition >= 1:
-        raise ValueError(f"a condition number is at least 1, given {condition}")
-    if not noise >= 0:
-        raise ValueError(f"noise must be at least 0, given {noise}")
+    if not 0 <= coupling < np.inf:
+        raise ValueError(f"coupling, as a part of its limit, must be a number of at least 0, given {coupling}")
+    if not 1 <= condition < np.inf:
+        raise ValueError(f"a condition number is a number of at least 1, given {condition}")
+    if not 0 <= noise < np.inf:
+        raise ValueError(f"noise must be a number of at least 0, given {noise}")
     curvatures = np.tile(np.linspace(1.0, condition, dim), (blocks, 1))
     gamma = coupling * 2 / (3 * (blocks - 1))
     G = -gamma * (np.ones((blocks, blocks)) - np.eye(blocks))
