@@ -1,6 +1,6 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
-from altmin import data, methods, models
+from altmin import data, methods, models, theory
 from altmin.activations import Sign, Staircase, StraightThrough
 from altmin.audit import Audit, audit
 from altmin.blocks import Chain, split
@@ -43,4 +43,5 @@ __all__ = [
     "models",
     "objective",
     "split",
+    "theory",
 ]

@@ -29,7 +29,9 @@ TESTS = [
     "recurrent_layers",
     "discrete",
     "discrete_codes",
-    "discrete_cli",
+    "theory",
+    "theory_network",
+    "theory_cli",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
@@ -309,6 +311,34 @@ MUTANTS = [
     Mutant("trainer.py", "if not math.isfinite(", "if False and not math.isfinite(", "trainer bad_input"),
     Mutant("trainer.py", " + 0 * seen", "", "trainer bad_input"),
     Mutant("trainer.py", "x.dtype != first.dtype or", "", "trainer bad_input"),
+    # the convergence theorem
+    Mutant("theory/bounds.py", "2 * xi - 3 * gamma", "2 * xi - 2 * gamma", "theory papers"),
+    Mutant("theory/bounds.py", "(t + 2) + 1.5", "(t + 1) + 1.5", "theory papers"),
+    Mutant("theory/bounds.py", "9 * sigma2", "4.5 * sigma2", "theory papers"),
+    Mutant("theory/bounds.py", "+ 2 * eta * gamma * (blocks - 1)) * error", ") * error", "theory recursion"),
+    Mutant("theory/bounds.py", "1 - 1.5 / (np.arange(n) + 2)", "1 - 1.5 / (np.arange(n) + 3)", "theory expands"),
+    Mutant("theory/constants.py", "return min(self.strong)", "return max(self.strong)", "theory recursion"),
+    Mutant("theory/constants.py", "2 * mu * lam / (mu + lam)", "mu * lam / (mu + lam)", "theory xi"),
+    Mutant("theory/constants.py", "1 - 2 * distances[far]", "1 - distances[far]", "theory report"),
+    Mutant("theory/quadratic.py", "pull.max(1), ", "pull.min(1), ", "theory hessian"),
+    Mutant("theory/quadratic.py", "+ pull @ self.radius", "", "theory attained"),
+    Mutant("theory/quadratic.py", "T[at] -= eta * H[at]", "T[at] -= eta * H[at] / 2", "theory samples"),
+    Mutant("theory/quadratic.py", "self.noise[d] ** 2 / n", "self.noise[d] ** 2", "theory expectation"),
+    Mutant("theory/scheme.py", "block -= rule", "block += rule", "theory expectation"),
+    Mutant("theory/scheme.py", "np.square(problem.radius / 2)", "np.square(problem.radius)", "theory projection"),
+    Mutant("theory/scheme.py", "noise -= size", "noise -= 0.9 * size", "theory expectation"),
+    Mutant("theory/scheme.py", "start[:, at] + away * shrink[:, None]", "away * shrink[:, None]", "theory projection"),
+    Mutant("theory/scheme.py", "/ squares.shape[1] ** 0.5", "/ squares.shape[1]", "theory expectation"),
+    Mutant("theory/scheme.py", "self._tabulate(t)", "pass", "theory expectation own"),
+    Mutant("theory/checks.py", "max(abs(1 - eta * c)", "min(abs(1 - eta * c)", "theory refuted"),
+    Mutant("theory/checks.py", "a = 0.75 * lam / xi", "a = 1.5 * lam / xi", "theory slow"),
+    Mutant("theory/schedule.py", "step_size(self.last_epoch,", "step_size(self.last_epoch + 1,", "theory schedule"),
+    Mutant("theory/network.py", "root * (2 * self.penalty", "(2 * self.penalty", "theory_network"),
+    Mutant("theory/network.py", "-2 * wrong * a + pull2", "-2 * wrong * a", "theory_network"),
+    Mutant("theory/network.py", "(1 + self.safety) * max", "max", "theory_network"),
+    Mutant("theory/study.py", "mean + ERRORS * error <= limit", "mean >= limit", "theory_cli"),
+    Mutant("theory/study.py", "if t >= first and", "if", "theory rates"),
+    Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "theory_cli"),
 ]
 
 

@@ -61,7 +61,7 @@ def test_the_documents_show_code_and_commands():
     assert {"README.md", "docs/tour.md"} <= {
         name for name in DOCUMENTS for kind, *_ in blocks(name) if kind == "python"
     }
-    assert {line.split()[1] for line in commands("altmin")} >= {"train", "compare", "bench", "data"}
+    assert {line.split()[1] for line in commands("altmin")} >= {"train", "compare", "bench", "theory", "data"}
     assert {"make demo", "make test"} <= {line.split("#")[0].strip() for line in commands("make")}
 
 

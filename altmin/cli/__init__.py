@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
+from altmin.cli.theory import theory
 from altmin.cli.train import train
 from altmin.errors import Diverged
 
@@ -29,6 +30,7 @@ app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=F
 app.command(epilog="Example: altmin train --data mnist --model mlp-2x100 --method am-adam --epochs 3")(train)
 app.command(epilog="Example: altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png")(compare)
 app.command(epilog="Example: altmin bench --model mlp-2x100,lenet5 --methods am-adam --seconds 20")(bench)
+app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
 
 
 @app.command(
