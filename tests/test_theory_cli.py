@@ -49,6 +49,7 @@ def test_what_lies_outside_is_marked_and_past_the_limit_has_no_bound(result: dic
     assert rows["past the limit", 10]["bound"] is None
     assert rows["past the limit", 10]["outside"]
     assert rows["no projection", 100]["below_bound"] is False
+    assert rows["no projection", 100]["broken"]
     assert rows["no noise, printed xi", 10]["outside"] == "xi as printed"
     inside = {row["case"] for row in result["rows"] if not row["outside"]}
     assert inside == {"quadratic", "no noise", "no noise, uneven", "strong noise", "network, held"}
@@ -71,19 +72,26 @@ def test_the_table_shows_mean_error_and_bound_and_the_remarks_the_verdict(result
     assert "network, free: gradient stability fails at" in said
 
 
-def test_a_broken_bound_inside_the_theorem_is_said_and_is_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "broken, code, said",
+    [
+        (True, 1, "the bound is broken inside the theorem, first by K = 2, coupling 0"),
+        (False, 0, "Of 1 more the mean is below the bound, or within its errors of it: raise --runs to tell"),
+    ],
+)
+def test_a_bound_that_is_broken_is_told_from_one_with_too_few_runs_to_tell(
+    broken: bool, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     honest = study.study
 
-    def broken(*arguments: Any) -> dict[str, Any]:
+    def changed(*arguments: Any) -> dict[str, Any]:
         found = honest(*arguments)
-        found["rows"][0]["below_bound"] = False
+        found["rows"][0] |= {"below_bound": False, "broken": broken}
         return found
 
-    monkeypatch.setattr(study, "study", broken)
-    assert run([*SMALL[:-2], "--condition", "1", "--steps", "10"]) == 1
-    assert "the bound is broken inside the theorem, first by K = 2, coupling 0" in capsys.readouterr().out
+    monkeypatch.setattr(study, "study", changed)
+    assert run([*SMALL[:-2], "--condition", "1", "--steps", "10"]) == code
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_picture_shows_the_rows(result: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def _entry(name: str, about: Row, c: Constants, kind: str, outside: str, measure
     mean, error = measured.mean[j], measured.error[j]
     with np.errstate(over="ignore"):
         below = None if limit is None else bool((mean + ERRORS * error <= limit).all())
+        broken = None if limit is None else bool((mean - ERRORS * error > limit).any())
     return {
         "case": name,
         **about,
@@ -178,6 +179,7 @@ def _entry(name: str, about: Row, c: Constants, kind: str, outside: str, measure
         "standard_error": error.tolist(),
         "bound": None if limit is None else limit.tolist(),
         "below_bound": below,
+        "broken": broken,
         "slope": slope(measured.times, mean),
         "tightness": None if limit is None else float(limit[-1] / mean[-1]),
     }
