@@ -228,6 +228,7 @@ MUTANTS = [
     Mutant("recurrent.py", "e if steps.real is None else e * steps.real", "e", "recurrent padding"),
     Mutant("recurrent.py", "share / 2 if left > 1 else 0", "share", "recurrent"),
     Mutant("recurrent.py", "moved * share.square()", "moved", "recurrent halved"),
+    Mutant("recurrent.py", "(1 + 64 * torch", "(1 + torch", "recurrent rounding"),
     Mutant("recurrent.py", "> time.start * (1 +", "> 2 * time.start * (1 +", "recurrent"),
     Mutant("recurrent.py", "asked += n[span] @ self.W", "pass", "recurrent"),
     Mutant("recurrent.py", "gg + (n[span] * Wu).sum(2, keepdim=True)", "gg", "recurrent"),

@@ -211,6 +211,20 @@ def test_a_mini_batch_with_a_step_taken_in_doubt_is_done_again(monkeypatch):
     assert 0 < again < 30
 
 
+def test_rounding_alone_is_not_taken_for_a_rise():
+    """A readout of zeros can gain nothing: what the sums over 500 steps differ by is their order."""
+    model, x, y = problem(seed=0, samples=16, steps=500)
+    model, x = model.float(), x.float()
+    model[1] = altmin.Readout(4, 1)
+    nn.init.zeros_(model[1].weight)
+    nn.init.ones_(model[1].bias)
+    codes, calls = altmin.RecurrentCodes(), []
+    parallel = codes._parallel
+    codes._parallel = lambda *args: calls.append(1) or parallel(*args)
+    update_codes(model, codes, x, y, MU)
+    assert len(calls) == 1
+
+
 def test_offsets_are_halved_where_codes_that_move_together_would_raise_the_objective():
     """Far from the linear range, with strong weights, some sample must be held back; those that are, as in the loop."""
     held, mu = 0, 0.05
