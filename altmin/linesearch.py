@@ -219,7 +219,10 @@ class Line:
         if self.block.estimated:
             return self.go(alpha, v)
         ceiling = self.above.ceiling(self.value(self.now, self.d))
-        value = lambda move: self.value(move.after, move.offset)  # noqa: E731
+
+        def value(move: Move) -> Tensor:
+            return self.value(move.after, move.offset)
+
         return halved(alpha, lambda a: self.go(a, v), value, ceiling, self.above.doubts)
 
     def go(self, alpha: Tensor, v: Tensor) -> Move:

@@ -28,7 +28,12 @@ def dot(u: Tensor, v: Tensor, couples: bool = False) -> Tensor:
 
 
 def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
-    """f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights."""
+    """f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights.
+
+    Of a chain without codes in time: those feed their own block too, and recurrent.py has their terms.
+    """
+    if chain.recurrent:
+        raise ValueError("f of codes in time is not computed from given codes; a step's metrics.objective has it")
     below, misfit = [x, *codes], x.new_zeros(())
     for block, p, c, c_next in zip(chain, chain.parameters(), below, codes, strict=False):
         misfit = misfit + (c_next - block.forward(p, c)[0]).square().sum()

@@ -27,6 +27,7 @@ from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove
 from altmin.maps import Linear, Map, Params, Recurrence, Steps
 from altmin.objective import Evaluation
 
+SWEEPS = ("parallel", "sequential")
 CACHE = 2**18
 """Entries of a tensor that, with a few like it, stays in a processor's cache."""
 
@@ -55,7 +56,7 @@ class RecurrentCodes(GradientCodes):
         l1: float = 0.0,
     ):
         super().__init__(steps, lr, momentum, tolerance, l1)
-        if sweep not in ("parallel", "sequential"):
+        if sweep not in SWEEPS:
             raise ValueError(f'the sweep over time is "parallel" or "sequential", given {sweep!r}')
         if not rounds >= 1:
             raise ValueError(f"a parallel sweep takes at least one round, given rounds={rounds!r}")
@@ -205,9 +206,10 @@ class Time:
             g = _times_slope(asked, h)
             Ku = _times_slope(g, h) @ self.K.mT
             Vu, Wu = Ku[..., :k], Ku[..., k:]
-            gg = Vu.clamp_min(0) if alone else (e * Vu).sum(2, keepdim=True)
+            gg = Vu if alone else (e * Vu).sum(2, keepdim=True)
             if n is not None:
-                gg = (gg + (n[span] * Wu).sum(2, keepdim=True)).clamp_min_(0)
+                gg = gg + (n[span] * Wu).sum(2, keepdim=True)
+            gg = gg.clamp_min(0)  # rounding
             bend = gg + self.squares(Ku)
             if self.real is not None:
                 bend -= (1 - self.follows[span]) * self.squares(Wu)

@@ -10,17 +10,15 @@ from altmin.codes import GradientCodes
 from altmin.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.errors import unknown
 from altmin.maps import Discrete
-from altmin.recurrent import RecurrentCodes
+from altmin.recurrent import SWEEPS, RecurrentCodes
 from altmin.search import lacks_derivative, position
 
 SOLVERS: dict[str, Callable[[], Any]] = {
     "gradient": GradientCodes,
     "discrete": DiscreteCodes,
     "straight-through": StraightThroughCodes,
-    "parallel": RecurrentCodes,
-    "sequential": partial(RecurrentCodes, "sequential"),
+    **{sweep: partial(RecurrentCodes, sweep) for sweep in SWEEPS},
 }
-SWEEPS = ("parallel", "sequential")
 
 
 def choose(codes: Any, chain: Chain) -> Any:

@@ -68,7 +68,8 @@ def settings_by_method(pairs: Sequence[str], methods: Sequence[str]) -> dict[str
 
 def code_solver(codes: str | None, sweep: str | None = None) -> str | None:
     """The name of a code solver that --codes gives, or --sweep for codes in time, if there is such a one."""
-    from altmin.solvers import SOLVERS, SWEEPS
+    from altmin.recurrent import SWEEPS
+    from altmin.solvers import SOLVERS
 
     if codes is not None and sweep is not None:
         raise ValueError(f"--codes {codes} and --sweep {sweep} both say how codes move; give one of them")

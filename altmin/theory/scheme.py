@@ -16,9 +16,8 @@ from altmin.theory.constants import Constants
 from altmin.theory.quadratic import Array, Quadratic
 
 PIECE = 1_000_000  # numbers drawn at once: few enough to stay in the cache
-MANY_UNTIL = (
-    1_000  # rounds; all runs go so far, 1 in 2K of them on to the end: more blocks, fewer runs for one precision
-)
+MANY_UNTIL = 1_000
+"""Rounds that all runs go; 1 in 2K of them goes on to the end: the more blocks, the fewer runs for one precision."""
 
 
 class Problem(Protocol):
