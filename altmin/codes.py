@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from altmin.blocks import Block, Chain, State, Theta
-from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move
+from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
 from altmin.maps import Params, Saved
-from altmin.objective import Evaluation
+from altmin.objective import Evaluation, dot
 
 
 class Trace(NamedTuple):
@@ -27,7 +27,8 @@ class Local(NamedTuple):
 
     core is what its core remembers at its new input; above the term that it serves, the loss or the fit to its own
     code; at that term's value now: `at.force` is the residual c - W a of a hidden block and, for the output block,
-    minus the gradient of the loss summed over samples.
+    minus the gradient of the loss summed over samples. Where `above.spared` is not None, a sample's residual is that
+    part of its force: `plain` has it multiplied out.
     """
 
     core: list[Saved]
@@ -39,6 +40,13 @@ class Local(NamedTuple):
         """Entries of a hidden block's code; None for the output block, which has none."""
         force = self.at.force
         return force.numel() // force.shape[0] if isinstance(self.above, FitAbove) else None
+
+    def plain(self) -> "Local":
+        """The same with every force cut to its share."""
+        if self.above.spared is None:
+            return self
+        force, above = each(self.above.spared, self.at.force), self.above.plain()
+        return Local(self.core, above, Evaluation(force, self.above.weigh(self.at.values), force, None))
 
     def after(self, change: Tensor, core: list[Saved]) -> "Local":
         """The same problem once new weights have changed the block's output, and what its core remembers."""
@@ -72,18 +80,39 @@ def magnify(above: Above) -> Above:
     t = above.start.force
     rms = torch.linalg.vector_norm(t) / t.numel() ** 0.5
     factor = (1e-6 / rms.clamp_min(torch.finfo(t.dtype).tiny)).clamp_min(1)
-    return FitAbove(t * factor, None, above.scale * factor, above.moved * factor**2, above.doubts)
+    scale, spared = above.scale * factor, above.spared
+    if spared is not None:
+        largest = spared.max().clamp_min(torch.finfo(t.dtype).tiny)
+        scale, spared = scale / largest, spared / largest
+    return FitAbove(t * factor, None, scale, None, above.doubts, spared)
+
+
+def settle(
+    block: Block, state: State, above: Above, u: Tensor, uu: Tensor, dy: Tensor, last: bool
+) -> tuple[Local, Above]:
+    """The code below a straight block, once it is known where its longest step u leads: to dy. The last code is cut to
+    its share at once, where u may have fewer entries than the code."""
+    share, after = above.share(u, uu, dy)
+    spared = share if above.spared is None else above.spared * share
+    if last:
+        u = each(spared, u)
+        core = [state.input + u]
+        asks = FitAbove(block.spread(state, u), spared.square() * uu, above.scale, doubts=above.doubts)
+    else:
+        core = [torch.addcmul(state.input, column(spared, u), u)]
+        asks = FitAbove(block.spread(state, u), uu, above.scale, doubts=above.doubts, spared=spared)
+    return Local(core, above.served(), after), asks
 
 
 class GivesWay(Protocol):
     """How the code below block l, the last that the trace still holds, gives way to the term above it."""
 
     def give_way(
-        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
+        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu
     ) -> tuple[Local, Above]: ...
 
 
-def top_down(solver: GivesWay, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
+def top_down(solver: GivesWay, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
     """Every code in turn, from the last to the first.
 
     The trace is used up on the way, so that memory is let go of as soon as it has served.
@@ -129,24 +158,29 @@ class GradientCodes:
     def __repr__(self) -> str:
         return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
         """Moves the codes from the last to the first; returns every block's local problem, first to last."""
         return top_down(self, chain, theta, trace, top, mu)
 
-    def give_way(
-        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
-    ) -> tuple[Local, Above]:
+    def give_way(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu) -> tuple[Local, Above]:
         """Moves the code below block l: what the block is left with, and what the code asks of the block below."""
-        block, l1 = chain.blocks[l], self.l1 * above.price / mu
-        move = self.descend(block, theta[l], trace.states.pop(), trace.values.pop(), above, l1)
-        asks = FitAbove(move.offset, move.square, above.scale, doubts=above.doubts)
-        return Local(move.core, above.served(), move.after), asks
+        block, p, l1 = chain.blocks[l], theta[l], self.l1 * above.price / mu if self.l1 else None
+        state, code = trace.states.pop(), trace.values.pop()
+        if not self.glides(block, above, l1):
+            move = self.descend(block, p, state, code, above.plain(), l1)
+            asks = FitAbove(move.offset, move.square, above.scale, doubts=above.doubts)
+            return Local(move.core, above.served(), move.after), asks
+        u = above.longest(block, p, state)
+        dy = block.core.maps[0].push(p, state.input, u)
+        return settle(block, state, above, u, dot(u, u), dy, last=l == 1)
 
-    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
+    def glides(self, block: Block, above: Above, l1: Mu | None) -> bool:
+        """Whether one exact step is asked for and has its closed form."""
+        return self.lr == "exact" and self.steps == 1 and block.straight and l1 is None and above.glides
+
+    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: Mu | None = None) -> Move:
         """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
         exact = self.lr == "exact"
-        if exact and self.steps == 1 and block.straight and not l1 and (move := above.glide(block, p, state)):
-            return move
         so_far, v = None, None
         for left in reversed(range(self.steps)):
             line = Line(block, p, state, code, above, so_far, l1)

@@ -5,7 +5,7 @@ from torch import Tensor
 from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace, top_down
 from altmin.errors import unknown
-from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Move
+from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Move, Mu
 from altmin.maps import Discrete, Params, StandIn
 from altmin.objective import Evaluation, dot
 from altmin.search import Search, lacks_derivative
@@ -18,13 +18,14 @@ class HingeAbove(FitAbove):
     Its force, half of minus the gradient like that of a fit, is of one size for all units.
     """
 
-    shrinks = False
+    shrinks = glides = False
+    spared = None
 
     def __init__(self, code: Tensor, v: Tensor, e: Tensor, doubts: Doubts):
         self.v, self.e, self.scale, self.doubts = v, e, 1.0, doubts
         self.start = self._at(code)
         d = (e * (v - code)).clamp_min_(0)
-        self.moved = dot(d, d)  # of the offset that would leave nothing to ask for
+        self._moved = dot(d, d)  # of the offset that would leave nothing to ask for
 
     def _at(self, c: Tensor) -> Evaluation:
         gap = (self.e * (self.v - c)).clamp_min_(0)
@@ -35,9 +36,6 @@ class HingeAbove(FitAbove):
 
     def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
         return self._at(at.output + share * dy)
-
-    def glide(self, block: Block, p: Params, state: State) -> Move | None:
-        return None
 
 
 class DiscreteCodes:
@@ -70,17 +68,17 @@ class DiscreteCodes:
     def __repr__(self) -> str:
         return f"DiscreteCodes(amplify={self.amplify}, sweeps={self.sweeps}, residual={self.residual!r})"
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]:
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
         """Sets the codes from the last to the first; returns every block's local problem, first to last."""
         return top_down(self, chain, theta, trace, top, mu)
 
-    def give_way(
-        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
-    ) -> tuple[Local, Above]:
+    def give_way(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu) -> tuple[Local, Above]:
         """What block l is left with, and what the code below it asks of its own block."""
-        block, at = chain.blocks[l], above.start
+        block = chain.blocks[l]
         if not lacks_derivative(block):
             return self.gradient.give_way(chain, theta, trace, l, above, mu)
+        above = above.plain()
+        at = above.start
         state, code = trace.states.pop(), trace.values.pop()
         search = Search(block, theta[l], state, at.force, self.amplify)
         for _ in range(self.sweeps):
@@ -101,7 +99,7 @@ class StraightThroughCodes(GradientCodes):
     def __repr__(self) -> str:
         return super().__repr__().replace("GradientCodes", "StraightThroughCodes")
 
-    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: float = 0.0) -> Move:
+    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: Mu | None = None) -> Move:
         return super().descend(stand_in(block), p, state, code, above, l1)
 
 

@@ -7,12 +7,13 @@ A code with offset d from its encoded value c lowers
 where F is the block above it and `above` is one of two terms: the loss of the moved output, at the price mu, or the
 distance |t - dF(d)|^2 from the offset t that the code above asks for, at the price 1 (its share of f over mu).
 
-Both terms know two ways. `glide` serves a block that is linear as far as its kinks (`Block.straight`), the common case:
-a closed form with the fewest products. `best` serves every block, along any direction.
+Both terms know two ways. For a block that is linear as far as its kinks (`Block.straight`), the common case, `longest`
+is a step along the gradient that is certainly long enough, stopped at the kinks; one product tells where it leads, and
+`share` how much of it is best. `best` serves every block, along any direction.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ from altmin.maps import Params, Saved
 from altmin.objective import Evaluation, Loss, dot
 
 HALVINGS = 12
+Mu = Tensor | float
+Step = TypeVar("Step")
 
 
 class Move(NamedTuple):
@@ -51,18 +54,18 @@ class Doubts:
         self.kept.append(rose.any())
         return False
 
-    def count(self, like: Tensor) -> Tensor:
-        """How many doubts were kept and are true, as one entry of a tensor like the one given."""
-        return torch.stack(self.kept).sum().to(like.dtype).view(1) if self.kept else like.new_zeros(1)
+    def found(self) -> Tensor | None:
+        """Whether any doubt that was kept is true; None if none was kept."""
+        return torch.stack(self.kept).any() if self.kept else None
 
 
 def halved(
     alpha: Tensor,
-    go: Callable[[Tensor], Move],
-    value: Callable[[Move], Tensor],
+    go: Callable[[Tensor], Step],
+    value: Callable[[Step], Tensor],
     ceiling: Tensor,
     doubts: Doubts,
-) -> Move:
+) -> Step:
     """The step `go(alpha)`, halved where its value is above the ceiling until it is not; at last, not taken."""
     for left in reversed(range(HALVINGS)):
         move = go(alpha)
@@ -76,50 +79,54 @@ def halved(
 class LossAbove:
     """The term above the last code: the loss, as a function of the output's move."""
 
-    scale = 1.0
+    scale, spared = 1.0, None
 
-    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: float, doubts: Doubts | None = None):
+    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Mu, doubts: Doubts | None = None):
         self.loss, self.price, self.pull_back, self.doubts = loss, mu, 2 * mu, doubts or Doubts()
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
+        self.glides = self.start.curvature is not None
 
     def served(self) -> "LossAbove":
         """The same once the code below has moved."""
         return self
 
+    def plain(self) -> "LossAbove":
+        return self
+
+    def weigh(self, values: Tensor) -> Tensor:
+        return values
+
     def shift(self, at: Evaluation, dy: Tensor) -> Evaluation:
         """The term once the output has moved on by dy."""
         return self.loss.at(at.output + dy, self.y)
 
-    def glide(self, block: Block, p: Params, state: State) -> Move | None:
-        """The best step in the Gauss-Newton model, halved where it raises the objective; None if there is no model."""
-        if self.start.curvature is None:
-            return None
-        layer, x = block.core.maps[0], state.input
-        g = block.gate(state, layer.pull(p, x, self.start.force))
-        gg = dot(g, g)
-        bend = self.start.curvature(layer.push(p, x, g))
+    def longest(self, block: Block, p: Params, state: State) -> Tensor:
+        """The code's best step along g is at most g / 2 mu, since the loss is convex."""
+        return _longest(block, p, state, self.start.force / self.pull_back)
 
-        def go(alpha: Tensor) -> Move:
-            u = block.within(state, _each(alpha, g))
-            return Move(u, dot(u, u), self.shift(self.start, layer.push(p, x, u)), [])
+    def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
+        """The best share of u in the Gauss-Newton model, halved where it raises the objective; and the loss then."""
+        assert self.start.curvature is not None
+        bend, costs = self.start.curvature(dy) + self.pull_back * uu, self.price * uu
 
-        move = halved(
-            gg / torch.add(bend, gg, alpha=self.pull_back).clamp_min(_tiny(gg)),
+        def go(share: Tensor) -> tuple[Tensor, Evaluation]:
+            return share, self.shift(self.start, each(share, dy))
+
+        return halved(
+            ((self.start.force * dy).sum(1) / bend.clamp_min_(_tiny(uu))).clamp_(0, 1),
             go,
-            lambda move: torch.add(move.after.values, move.square, alpha=self.price),
+            lambda found: torch.addcmul(found[1].values, found[0].square(), costs),
             self.ceiling(self.start.values),
             self.doubts,
         )
-        core: list[Saved] = [x + move.offset]
-        return move._replace(offset=block.spread(state, move.offset), core=core)
 
     def ceiling(self, values: Tensor) -> Tensor:
         """What values may reach by rounding alone."""
         return self.loss.ceiling(values)
 
     def best(self, line: "Line", v: Tensor) -> Move:
-        """As `glide`, but a step that raises the objective is halved; without curvature, from the penalty's step on."""
+        """The Gauss-Newton step, halved where it raises the objective; without curvature the penalty's."""
         gv, vv = line.dots(v)
         bend = line.now.curvature(line.block.push(line.p, line.state, v)) if line.now.curvature else gv.new_zeros(1)
         return line.guard(gv.clamp_min(0) / (_like(bend, gv) + self.pull_back * vv).clamp_min(_tiny(gv)), v)
@@ -139,12 +146,34 @@ class FitAbove:
         scale: Tensor | float = 1.0,
         moved: Tensor | None = None,
         doubts: Doubts | None = None,
+        spared: Tensor | None = None,
     ):
         self.start = Evaluation(t, dot(t, t) if square is None else square, t, None)
         self.scale, self.doubts = scale, doubts or Doubts()
         """How many times larger than they are offsets are given here: small ones are magnified, see codes.magnify."""
-        self.moved = self.start.values if moved is None else moved
+        self._moved, self.spared = moved, spared
+        """The part of t that each sample really asks for (None: all): t is the longest step, not yet cut to its share.
+
+        What a code asks for has the same direction and the same best share whatever its length, so the codes below need
+        not wait until its length is known. Values and forces of this term are those of all of t."""
+
+    glides = True
+
+    @property
+    def moved(self) -> Tensor:
         """The square of the code's way from its encoded value: |t|^2, unless it leaves less for its block to fit."""
+        return self.weigh(self.start.values) if self._moved is None else self._moved
+
+    def weigh(self, values: Tensor) -> Tensor:
+        """Values of all of t, brought down to the part of it that each sample asks for."""
+        return values if self.spared is None else self.spared.square() * values
+
+    def plain(self) -> "FitAbove":
+        """The same, with t cut to its share."""
+        if self.spared is None:
+            return self
+        t, values = each(self.spared, self.start.force), self.weigh(self.start.values)
+        return FitAbove(t, values, self.scale, self._moved, self.doubts)
 
     def served(self) -> "FitAbove":
         """The same once the code below has moved: t itself is no longer needed."""
@@ -153,28 +182,24 @@ class FitAbove:
 
     def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
         """The term once the block's output has moved on by a share of dy."""
-        r = torch.addcmul(at.force, _column(share, dy), dy, value=-1) if isinstance(share, Tensor) else at.force - dy
+        r = torch.addcmul(at.force, column(share, dy), dy, value=-1) if isinstance(share, Tensor) else at.force - dy
         return Evaluation(r, dot(r, r), r, None)
 
     def ceiling(self, values: Tensor) -> Tensor:
         """What values may reach by rounding alone."""
         return torch.add(values, values, alpha=torch.finfo(values.dtype).eps)
 
-    def glide(self, block: Block, p: Params, state: State) -> Move | None:
-        """The exact line search, with one product: try a step that is certainly long enough, take the best share of it.
+    def longest(self, block: Block, p: Params, state: State) -> Tensor:
+        """The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2). As |g|^2 = <t, Jg> <= |t| |Jg|, it is at most
+        |t|^2 / (|g|^2 + |t|^2)."""
+        tt = self.start.values
+        return _longest(block, p, state, self.start.force, lambda gg: tt / (gg + tt).clamp_min_(_tiny(tt)))
 
-        The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2), at most 1. As |g|^2 = <t, Jg> <= |t| |Jg|, it is
-        also at most |t|^2 / |g|^2. Along the trial the objective is a parabola, whose lowest point is never above its
-        start.
-        """
-        layer, x, t = block.core.maps[0], state.input, self.start.force
-        u = block.gate(state, layer.pull(p, x, t))
-        u = block.within(state, _each((self.start.values / dot(u, u).clamp_min(_tiny(u))).clamp_max(1), u))
-        dy, uu = layer.push(p, x, u), dot(u, u)
-        share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(u))).clamp(0, 1)
-        u = _each(share, u)
-        after, core = self.shift(self.start, dy, share), [x + u]
-        return Move(block.spread(state, u), share * share * uu, after, core)
+    def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
+        """The best share of u and the fit then: along u the objective is a parabola, whose lowest point is never above
+        its start."""
+        share = (dot(self.start.force, dy) / (dot(dy, dy) + uu).clamp_min_(_tiny(uu))).clamp_(0, 1)
+        return share, self.shift(self.start, dy, share)
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """The best step along v, were the block linear; halved while it raises the objective.
@@ -189,6 +214,14 @@ class FitAbove:
 Above = LossAbove | FitAbove
 
 
+def _longest(
+    block: Block, p: Params, state: State, v: Tensor, length: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """A step along g = J^T v, at the input of a straight block's core: stopped at the kinks."""
+    g = block.gate(state, block.core.maps[0].pull(p, state.input, v))
+    return block.within(state, g if length is None else each(length(dot(g, g)), g))
+
+
 class Line:
     """One code's objective around its present offset d (None is zero), for any block and direction."""
 
@@ -200,7 +233,7 @@ class Line:
         code: Tensor,
         above: Above,
         so_far: Move | None = None,
-        l1: float = 0.0,
+        l1: Mu | None = None,
     ):
         self.block, self.p, self.state, self.code, self.above, self.l1 = block, p, state, code, above, l1
         self.d = None if so_far is None else so_far.offset
@@ -227,10 +260,10 @@ class Line:
 
     def go(self, alpha: Tensor, v: Tensor) -> Move:
         """A step of given length, wherever it leads; the l1 term acts by its proximal step."""
-        e = _each(alpha, v)
-        if self.l1:
+        e = each(alpha, v)
+        if self.l1 is not None:
             base = self.code if self.d is None else self.code + self.d
-            threshold = _each(alpha * self.l1 * (self.above.pull_back / self.above.price / 2), torch.ones_like(v))
+            threshold = each(alpha * self.l1 * (self.above.pull_back / self.above.price / 2), torch.ones_like(v))
             e = (base + e).sign() * ((base + e).abs() - threshold).clamp_min(0) - base
         dy, state = self.block.move(self.p, self.state, e)
         d = e if self.d is None else self.d + e
@@ -241,18 +274,18 @@ class Line:
         value = at.values.sum().view(1) if self.couples else at.values
         if d is not None:
             value = value + self.above.price * dot(d, d, self.couples)
-        if self.l1:
+        if self.l1 is not None:
             size = (self.code if d is None else self.code + d).abs()
             value = value + self.l1 * (size.sum().view(1) if self.couples else size.flatten(1).sum(1))
         return value
 
 
-def _column(a: Tensor, like: Tensor) -> Tensor:
+def column(a: Tensor, like: Tensor) -> Tensor:
     return a.view(-1, *[1] * (like.ndim - 1))
 
 
-def _each(a: Tensor, u: Tensor) -> Tensor:
-    return _column(a, u) * u
+def each(a: Tensor, u: Tensor) -> Tensor:
+    return column(a, u) * u
 
 
 def _like(values: Tensor, pattern: Tensor) -> Tensor:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from altmin.blocks import Block, Chain
 from altmin.codes import Local
+from altmin.linesearch import Mu
 from altmin.maps import Params
-from altmin.weights import LocalAdam, LocalOptimizer
+from altmin.weights import LocalAdam, LocalOptimizer, Totals
 
 
 class Memory(NamedTuple):
@@ -111,21 +112,21 @@ class CoActivationMemory:
     def optimizer(self) -> torch.optim.Optimizer:
         return self.rest.optimizer
 
-    def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None:
+    def update(self, problems: list[Local], totals: Totals, mu: Mu) -> None:
         self._gather(problems, mu)
         self._fit_all()
         self.rest.update(problems, totals, mu)
 
-    def gather(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
+    def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
         self._gather(problems, mu)
         self.rest.gather(problems, totals, mu)
 
-    def apply(self, mu: float) -> None:
+    def apply(self, mu: Mu) -> None:
         self._fit_all()
         self.rest.apply(mu)
 
-    def _gather(self, problems: Sequence[Local], mu: float) -> None:
+    def _gather(self, problems: Sequence[Local], mu: Mu) -> None:
         for l in self.blocks:
             new = recall(self.chain.blocks[l], self.theta[l], problems[l], 1.0 if self.rate is None else self.rate * mu)
             self.gathered[l] = self.gathered[l] + new if l in self.gathered else new
@@ -157,12 +158,13 @@ class CoActivationMemory:
         self.rest.load_state_dict(state["rest"])
 
 
-def recall(block: Block, p: Params, problem: Local, times: float = 1.0) -> Memory:
+def recall(block: Block, p: Params, problem: Local, times: Mu = 1.0) -> Memory:
     """A and B of one mini-batch, codes asking for `times` their residual.
 
     As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed.
     """
-    a, r = block.core.maps[0].columns(problem.core[0], problem.at.force / problem.above.scale)
+    force = problem.plain().at.force
+    a, r = block.core.maps[0].columns(problem.core[0], force / problem.above.scale)
     A = a.mT @ a
     return Memory(A, _join(p) @ A + times * (r.mT @ a), len(a))
 

@@ -106,13 +106,13 @@ class CrossEntropy:
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes
-        p = log_p.exp()
+        force = y - log_p.exp()
 
         def curvature(q: Tensor) -> Tensor:
-            pq = p * q
-            return torch.linalg.vecdot(pq, q) - pq.sum(1).square()
+            pq = (y - force) * q
+            return (pq * q).sum(1) - pq.sum(1).square()
 
-        return Evaluation(output, -torch.linalg.vecdot(y, log_p), y - p, curvature)
+        return Evaluation(output, (y * log_p).sum(1).neg_(), force, curvature)
 
 
 class SquaredError:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace
-from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove
+from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
 from altmin.maps import Linear, Map, Params, Recurrence, Steps
 from altmin.objective import Evaluation
 
@@ -79,19 +79,18 @@ class RecurrentCodes(GradientCodes):
                     f"and then at least one block more; given {block}{last}"
                 )
 
-    def give_way(
-        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: float
-    ) -> tuple[Local, Above]:
+    def give_way(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu) -> tuple[Local, Above]:
         """As in `GradientCodes`; but a code in time also changes what its own block gets, h_{t-1}, and leaves less than
         its offset for that block to fit."""
         if not isinstance(chain.blocks[l - 1].core.maps[0], Recurrence):
             return super().give_way(chain, theta, trace, l, above, mu)
+        above = above.plain()
         trace.values.pop()
         seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
         steps: Steps = trace.states[-1].core[0]
         asked = above.start.force.transpose(0, 1).contiguous()
         time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
-        settled = self._sweep(time, self.l1 * above.price / mu, above.doubts)
+        settled = self._sweep(time, self.l1 * above.price / mu if self.l1 else None, above.doubts)
         trace.states[-1].core[0] = steps._replace(h=settled.h)
         misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
         core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
@@ -99,11 +98,11 @@ class RecurrentCodes(GradientCodes):
         asks = FitAbove(left, settled.lefts, above.scale, settled.moved, above.doubts)
         return Local([core], above.served(), after), asks
 
-    def _sweep(self, time: "Time", l1: float, doubts: Doubts) -> "Settled":
+    def _sweep(self, time: "Time", l1: Mu | None, doubts: Doubts) -> "Settled":
         if self.sweep == "sequential":
             return time.settle(*self._sequential(time, l1))
         settled = time.settle(*self._parallel(time, l1))
-        if self.lr != "exact" or l1:
+        if self.lr != "exact" or l1 is not None:
             return settled
         share = torch.ones_like(settled.moved)
         for left in reversed(range(HALVINGS)):
@@ -116,19 +115,19 @@ class RecurrentCodes(GradientCodes):
             settled = time.settle(d.mul_(share.unsqueeze(1)), moved * share.square())
         return settled
 
-    def _parallel(self, time: "Time", l1: float) -> tuple[Tensor, Tensor]:
+    def _parallel(self, time: "Time", l1: Mu | None) -> tuple[Tensor, Tensor]:
         """The offsets d (steps, samples, hidden) after all rounds, and |d|^2 of each sample."""
         d = None
         for _ in range(self.rounds):
             n = None if d is None else torch.cat([d[1:], torch.zeros_like(d[:1])])
-            if self.lr == "exact" and self.steps == 1 and not l1:
+            if self.lr == "exact" and self.steps == 1 and l1 is None:
                 d, moved = time.glide(n)
             else:
                 d, moved = self._lower(time, slice(None), n, l1)
         assert d is not None
         return d, moved
 
-    def _sequential(self, time: "Time", l1: float) -> tuple[Tensor, Tensor]:
+    def _sequential(self, time: "Time", l1: Mu | None) -> tuple[Tensor, Tensor]:
         d, moved = torch.zeros_like(time.h), torch.zeros_like(time.start)
         for t in reversed(range(len(d))):
             n = d[t + 1 :][:1] if t + 1 < len(d) else None
@@ -136,13 +135,13 @@ class RecurrentCodes(GradientCodes):
             moved += square
         return d, moved
 
-    def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: float) -> tuple[Tensor, Tensor]:
+    def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: Mu | None) -> tuple[Tensor, Tensor]:
         """The code steps of `GradientCodes` for a span of time, every sample at every step by itself."""
         h = time.h[span]
         n = torch.zeros_like(h) if n is None else n
         rows, asked = h.flatten(0, 1), torch.cat([time.asked[span], n], 2).flatten(0, 1)
         block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(time.follows[span].flatten(0, 1))])
-        code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 else rows
+        code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 is not None else rows
         move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, FitAbove(asked), l1)
         return move.offset.view_as(h), move.square.view(h.shape[:2]).sum(0)
 

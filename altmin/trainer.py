@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from altmin.blocks import Chain, Theta, split
 from altmin.codes import Local, Trace, encode
 from altmin.errors import Diverged
-from altmin.linesearch import Doubts, FitAbove, LossAbove
+from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Mu
 from altmin.objective import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
 from altmin.solvers import choose
-from altmin.weights import LocalAdam
+from altmin.weights import LocalAdam, Totals
 
 
 class CodeSolver(Protocol):
     """Moves the codes of a mini-batch; returns every block's local problem."""
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: float) -> list[Local]: ...
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]: ...
 
 
 class WeightRule(Protocol):
@@ -30,9 +30,9 @@ class WeightRule(Protocol):
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None: ...
-    def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None: ...
-    def gather(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None: ...
-    def apply(self, mu: float) -> None: ...
+    def update(self, problems: list[Local], totals: Totals, mu: Mu) -> None: ...
+    def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None: ...
+    def apply(self, mu: Mu) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
@@ -52,19 +52,51 @@ class Metrics:
     loss: Tensor
     penalty: float
     objective: float
-    _residuals: Sequence[float]
-    _offsets: Sequence[Tensor]
-    _sizes: Sequence[float]
+    _squares: Sequence[float]
+    _problems: Sequence[tuple[Above, int]]
+    _scales: Sequence[float]
 
     @property
     def residuals(self) -> list[float]:
         """Root mean square of c_l - W_l s(c_{l-1}) after the codes moved, for each hidden block."""
-        return [(total / size) ** 0.5 for total, size in zip(self._residuals, self._sizes, strict=False)]
+        return [(total / size) ** 0.5 for total, (_, size) in zip(self._squares, self._problems, strict=False)]
 
     @property
     def movements(self) -> list[float]:
         """Root mean square of c_l's offset from its encoded value, for each hidden block."""
-        return [(float(v.sum()) / size) ** 0.5 for v, size in zip(self._offsets, self._sizes, strict=False)]
+        return [
+            (float(above.moved.sum()) / size) ** 0.5 / scale
+            for (above, size), scale in zip(self._problems, self._scales, strict=False)
+            if isinstance(above, FitAbove)
+        ]
+
+
+class Attempt(NamedTuple):
+    """Codes that have moved: the problems they leave, the batch's loss, and what tells whether all went well."""
+
+    problems: list[Local]
+    loss: Tensor
+    first_code: Tensor
+    doubtful: Tensor | None
+    traces: list[Any]
+
+    def totals(self) -> Tensor:
+        """The sum of each problem's values."""
+        values = [p.above.weigh(p.at.values) for p in self.problems]
+        alike = all(v.shape == values[0].shape for v in values)
+        return torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])
+
+    def numbers(self) -> list[float]:
+        """Totals, scales, the sum of the first code, and whether a step was taken that should have been halved: read
+        in one go, since the processor waits for a GPU each time."""
+        totals, scales = self.totals(), [p.above.scale for p in self.problems]
+        parts, flags = [totals], [self.first_code, *([] if self.doubtful is None else [self.doubtful])]
+        magnified = any(isinstance(scale, Tensor) for scale in scales)
+        if magnified:
+            parts.append(torch.stack([torch.as_tensor(s, dtype=totals.dtype, device=totals.device) for s in scales]))
+        read = torch.cat([*parts, *(flag.to(totals.dtype).view(1) for flag in flags)]).tolist()
+        scales = [] if magnified else scales
+        return [*read[: len(totals)], *scales, *read[len(totals) :], *([0.0] if self.doubtful is None else [])]
 
 
 class AltMin:
@@ -149,35 +181,31 @@ class AltMin:
     def _set_codes(self, x: Tensor, y: Tensor) -> tuple[list[Local], list[float], Metrics]:
         """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
         self._check(x, y)
-        found = self._try_codes(x, y, Doubts(wait=not x.is_cuda)) or self._try_codes(x, y, Doubts())
-        assert found is not None  # who waits for each answer has no doubts
-        return found
+        mu, blocks = self.penalty.value, len(self.chain)
+        found = self.attempt(x, y, mu, Doubts(wait=not x.is_cuda))
+        numbers = found.numbers()
+        if numbers[-1]:
+            found = self.attempt(x, y, mu, Doubts())  # who waits for each answer has no doubts
+            numbers = found.numbers()
+        totals, scales, first_code = numbers[:blocks], numbers[blocks : 2 * blocks], numbers[-2]
+        # offsets may be magnified; f is not
+        true = [total / scale**2 for total, scale in zip(totals, scales, strict=True)]
+        objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
+        if not math.isfinite(objective + 0 * first_code):
+            raise self._not_finite(x, y, found.problems)
+        for m, saved in found.traces:
+            m.commit(saved)
+        hidden = [(p.above, p.at.force.numel()) for p in found.problems[:-1]]
+        return found.problems, totals, Metrics(found.loss, mu, objective, true, hidden, scales)
 
-    def _try_codes(self, x: Tensor, y: Tensor, doubts: Doubts) -> tuple[list[Local], list[float], Metrics] | None:
-        """As `_set_codes`; None if a step was taken that should have been halved."""
-        mu = self.penalty.value
+    def attempt(self, x: Tensor, y: Tensor, mu: Mu, doubts: Doubts) -> "Attempt":
+        """Encodes a batch and moves its codes, without a look at what came of it."""
         trace = encode(self.chain, self.theta, x)
-        first_code = trace.values[0].sum().view(1)
+        first_code = trace.values[0].sum()
         traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
         top = LossAbove(self.loss, trace.values[-1], y, mu, doubts)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
-        values = [p.at.values for p in problems]
-        alike = all(v.shape == values[0].shape for v in values)
-        sums = torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])
-        *totals, seen, doubtful = torch.cat([sums, first_code, doubts.count(sums)]).tolist()
-        if doubtful:
-            return None
-        # offsets may be magnified; f is not
-        true = [total / float(p.above.scale) ** 2 for total, p in zip(totals, problems, strict=True)]
-        objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
-        if not math.isfinite(objective + 0 * seen):
-            raise self._not_finite(x, y, problems)
-        for m, saved in traces:
-            m.commit(saved)
-        loss = top.start.values.sum() / x.shape[0]
-        offsets = [p.above.moved for p in problems if isinstance(p.above, FitAbove)]
-        sizes = [p.at.force.numel() * float(p.above.scale) ** 2 for p in problems[:-1]]
-        return problems, totals, Metrics(loss, mu, objective, totals, offsets, sizes)
+        return Attempt(problems, top.start.values.sum() / x.shape[0], first_code, doubts.found(), traces)
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         first = self.theta[0][0]

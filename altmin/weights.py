@@ -4,7 +4,7 @@ The gradients are exact and local; what is done with them is left to torch's opt
 itself, so one optimizer over all blocks is the same as one for each, and all blocks move at once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from altmin.blocks import Chain, Series
 from altmin.codes import Local
+from altmin.linesearch import Mu, each
 from altmin.maps import Params, Saved
 
+Totals = Sequence[float] | Tensor
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
 
@@ -21,7 +23,7 @@ class Gathered(NamedTuple):
     """Of one block, summed over samples: J^T force for each parameter, and the term's values."""
 
     grads: list[Tensor]
-    value: float
+    value: Any
     samples: int
     size: int | None
 
@@ -54,6 +56,7 @@ class LocalOptimizer:
             raise ValueError(f"weights need at least one step per mini-batch, given steps={steps}")
         self.factory, self.lr, self.steps, self.l1, self.normalise = factory, lr, steps, l1, normalise
         self.gathered: dict[int, Gathered] = {}
+        self._constants: dict[tuple[int | None, ...], Tensor] = {}
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         """Takes charge of the given blocks of a chain."""
@@ -74,63 +77,88 @@ class LocalOptimizer:
         """What the optimizer is told of block l besides its rate."""
         return {}
 
-    def update(self, problems: list[Local], totals: Sequence[float], mu: float) -> None:
+    def update(self, problems: list[Local], totals: Totals, mu: Mu) -> None:
         """One mini-batch: `steps` steps on each problem, which it uses up. totals: the sums of their values."""
         for left in reversed(range(self.steps)):
             old = {l: [p.clone() for p in self.theta[l]] for l in self.blocks} if left else {}
-            for l in reversed(self.blocks):
-                problem = problems[l] if left else problems.pop(l)  # its last use lets go of it
-                force, magnified = problem.at.force, 1 if self.normalise else problem.above.scale
-                scale = self._scale(problem.size, totals[l], force.shape[0], mu) / magnified
-                self._set_grads(l, self._grads(l, problem.core, force, scale))
+            for l, grads in self.gradients(problems, totals, mu, use_up=not left):
+                self._set_grads(l, grads)
             self._step()
             if left:
-                problems = list(problems)
+                problems = [problem.plain() for problem in problems]
                 for l, p in old.items():
                     change, core = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
                     problems[l] = problems[l].after(change * problems[l].above.scale, core)
-                totals = [float(p.at.values.sum()) for p in problems]
+                totals = torch.stack([p.at.values.sum() for p in problems])
 
-    def gather(self, problems: Sequence[Local], totals: Sequence[float], mu: float) -> None:
+    def gradients(
+        self, problems: list[Local], totals: Totals, mu: Mu, use_up: bool = False
+    ) -> Iterator[tuple[int, Sequence[Tensor]]]:
+        """What the optimizer gets for each block, from the last to the first."""
+        scales = self._scales(problems, totals, mu)
+        for l in reversed(self.blocks):
+            problem = problems.pop(l) if use_up else problems[l]  # its last use lets go of it
+            yield l, self._grads(l, problem, scales[l] if self.normalise else scales[l] / problem.above.scale)
+
+    def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
         for l in self.blocks:
             true = 1 / problems[l].above.scale
-            force = problems[l].at.force
-            grads = self._grads(l, problems[l].core, force, true)
-            part = Gathered(grads, totals[l] * float(true) ** 2, len(force), problems[l].size)
+            grads = self._grads(l, problems[l], true)
+            part = Gathered(grads, totals[l] * float(true) ** 2, len(problems[l].at.force), problems[l].size)
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
-    def apply(self, mu: float) -> None:
+    def apply(self, mu: Mu) -> None:
         if self.blocks and not self.gathered:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
         for l, (grads, value, samples, size) in self.gathered.items():
-            scale = self._scale(size, value, samples, mu)
+            tiny = torch.finfo(grads[0].dtype).tiny
+            inverse = _inverse(value / (samples * size), tiny) if size and self.normalise else None
+            scale = self._scale(size, inverse, samples, mu)
             self._set_grads(l, [g * scale for g in grads])
         self._step()
         self.gathered = {}
 
-    def _grads(self, l: int, core: Sequence[Saved], force: Tensor, scale: Tensor | float) -> list[Tensor]:
+    def _grads(self, l: int, problem: Local, scale: Tensor | float) -> list[Tensor]:
         """scale times J^T force, the factor put where there is less to multiply."""
-        series, p = self.chain.blocks[l].core, self.theta[l]
+        series, p, force, spared = self.chain.blocks[l].core, self.theta[l], problem.at.force, problem.above.spared
+        if spared is not None:
+            return series.grads(p, problem.core, each(spared * scale, force))
         if 4 * self._sizes[l] < force.numel():
-            grads = list(series.grads(p, core, force))
+            grads = list(series.grads(p, problem.core, force))
             torch._foreach_mul_(grads, scale)
             return grads
-        return series.grads(p, core, force * scale)
+        return series.grads(p, problem.core, force * scale)
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
         for p, grad in zip(self.theta[l], grads, strict=True):
             if p.requires_grad:
                 p.grad = grad
 
-    def _scale(self, size: int | None, value: float, samples: int, mu: float) -> float:
-        """From the sum over samples of J^T force to the gradient of a block's term; size is None at the output."""
-        if size is None:
-            return -1 / samples
+    def _scales(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> list[Any]:
+        """For each block the factor from the sum over samples of J^T force to the gradient of its term."""
+        samples = problems[0].at.force.shape[0]
+        entries = tuple(p.size and samples * p.size for p in problems)
         if not self.normalise:
-            return -2 * mu / samples
-        rms = (value / (samples * size)) ** 0.5
-        return -1 / (samples * rms) if rms else 0.0
+            return [self._scale(n, None, samples, mu) for n in entries]
+        tiny = torch.finfo(problems[0].at.force.dtype).tiny
+        if isinstance(totals, Tensor):  # all blocks at once
+            if entries not in self._constants:
+                self._constants[entries] = totals.new_tensor([n or 1 for n in entries])
+            return [
+                self._scale(n, inverse, samples, mu)
+                for n, inverse in zip(entries, _inverse(totals / self._constants[entries], tiny).unbind(), strict=True)
+            ]
+        return [
+            self._scale(n, _inverse(total / n, tiny) if n else None, samples, mu)
+            for n, total in zip(entries, totals, strict=True)
+        ]
+
+    def _scale(self, entries: int | None, inverse: Any, samples: int, mu: Mu) -> Any:
+        """The same for one block, given one over the size of its residuals. The output block has no entries."""
+        if entries is None:
+            return -1 / samples
+        return -2 * mu / samples if inverse is None else inverse / -samples
 
     def _step(self) -> None:
         advance = self.optimizer.update if isinstance(self.optimizer, FusedAdam) else self.optimizer.step
@@ -238,6 +266,11 @@ class LocalSGD(LocalOptimizer):
             return torch.optim.SGD(groups, momentum=momentum, weight_decay=weight_decay, fused=True)
 
         super().__init__(factory, lr, steps, l1, normalise)
+
+
+def _inverse(square: Any, tiny: float) -> Any:
+    """One over the root of a mean square; bounded, so that nothing times it is nothing."""
+    return (square + tiny) ** -0.5
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:

@@ -47,7 +47,7 @@ def update_codes(
         with patch.object(FitAbove, "served", lambda above: above):  # keep the offsets to look at
             problems = codes(chain, theta, trace, top, mu)
     # An offset is kept magnified by `scale`.
-    offsets = [p.above.start.force / p.above.scale for p in problems[:-1]]
+    offsets = [p.above.plain().start.force / p.above.scale for p in problems[:-1]]
     return encoded, [c + d for c, d in zip(encoded, offsets, strict=False)], problems
 
 
@@ -70,12 +70,12 @@ def elman_problem(
 
 def residual(problem: Local) -> Tensor:
     """c - W a of a hidden block; minus the gradient of the summed loss of the output block."""
-    return problem.at.force / problem.above.scale
+    return problem.plain().at.force / problem.above.scale
 
 
 def term(problem: Local) -> Tensor:
     """The squared residual of each sample; its loss for the output block."""
-    return problem.at.values / problem.above.scale**2
+    return problem.plain().at.values / problem.above.scale**2
 
 
 @pytest.fixture(autouse=True)

@@ -110,6 +110,7 @@ class Codes:
         """The new codes c_1..c_L of one sample, from the last to the first."""
         encoded = encode(net, x)
         codes = list(encoded[:-1])
+        self._longest: tuple[Vector, float] | None = None
         for l in range(len(net) - 2, -1, -1):
             home = encoded[l]
             if l == len(net) - 2:  # the last code trades the loss against mu times its distance
@@ -124,7 +125,12 @@ class Codes:
                     return (codes[l + 1] - net.layer(l + 1, c)).square().sum() / 2
 
                 weight, l1 = 1.0, self.l1 / (2 * mu)
-            codes[l] = self._descend(net, l, home, above, weight, l1, last=l == len(net) - 2, loss=loss, y=y)
+            if self.steps == 1 and self.lr is None and not l1 and net.piecewise_linear[l + 1]:
+                asked = None if l == len(net) - 2 else self._longest or (codes[l + 1] - encoded[l + 1], 1.0)
+                codes[l] = self._stopped_at_kinks(net, l, home, above, weight, asked, loss, y)
+            else:
+                codes[l] = self._descend(net, l, home, above, weight, l1, last=l == len(net) - 2, loss=loss, y=y)
+                self._longest = None
         return codes
 
     def _descend(self, net, l, home, above, weight, l1, last, loss, y) -> Vector:
@@ -149,23 +155,38 @@ class Codes:
             else:  # |g|^2 / (|Jg|^2 + |g|^2)
                 H = torch.eye(len(J), dtype=torch.float64)
             alpha = float(g @ v) / float(v @ J.T @ H @ J @ v + weight * (v @ v))
-            new = None
-            if self.steps == 1 and not l1 and net.piecewise_linear[l + 1]:
-                new = self._stopped_at_kinks(net, l, c, g, alpha, above, whole, last)
-            c = self._halve_until_lower(c, v, alpha, l1, whole) if new is None else new
+            c = self._halve_until_lower(c, v, alpha, l1, whole)
         return c
 
-    def _stopped_at_kinks(self, net, l, c, g, alpha, above, whole, last) -> Vector | None:
-        """One step of rectified units: none crosses zero, where it would pay for its move and change nothing."""
+    def _stopped_at_kinks(self, net, l, home, above, weight, asked, loss, y) -> Vector:
+        """One step of rectified units: none crosses zero, where it would pay for its move and change nothing.
+
+        The longest step that could be best is stopped there, and handed down before its best share is taken: what the
+        code above asks for is part sigma of t.
+        """
+
+        def whole(e: Vector) -> float:
+            return float(above(home + e) + weight / 2 * e @ e)
 
         def clip(e: Vector) -> Vector:
-            return torch.maximum(e, -c.clamp_min(0)) if net.relu[l + 1] else e
+            return torch.maximum(e, -home.clamp_min(0)) if net.relu[l + 1] else e
 
-        if last:
-            e = clip(alpha * g)
-            return c + e if whole(c + e) <= whole(c) else None
-        e = clip(min(2 * float(above(c)) / float(g @ g), 1.0) * g)
-        return c + best_share(lambda s: whole(c + s * e)) * e
+        J = torch.autograd.functional.jacobian(lambda c: net.layer(l + 1, c), home)
+        if asked is None:
+            e, sigma = clip(-gradient(above, home) / weight), 1.0
+            o = net.layer(l + 1, home)
+            H = torch.autograd.functional.hessian(lambda o: loss(o, y), o)
+            slope = float(-gradient(lambda o: loss(o, y), o) @ J @ e)
+            share = min(slope / float(e @ J.T @ H @ J @ e + weight * e @ e), 1.0) if slope > 0 else 0.0
+            while whole(share * e) > whole(0 * e) + 1e-14:
+                share /= 2
+        else:
+            t, sigma = asked
+            g = J.T @ t
+            e = clip(float(t @ t) / max(float(g @ g + t @ t), 1e-300) * g)
+            share = best_share(lambda s: whole(s * sigma * e))
+        self._longest = (e, share * sigma)
+        return home + share * sigma * e
 
     def _halve_until_lower(self, c, v, alpha, l1, whole) -> Vector:
         before = whole(c)

@@ -1,0 +1,1 @@
+"""How the same step is run: many members at once, recorded as a CUDA graph, equal layers together."""

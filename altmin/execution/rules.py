@@ -1,0 +1,53 @@
+"""The weight rules as functions, entry by entry: new tensors from old ones, every option a number or a tensor that
+broadcasts against the weights. What `torch.optim` does in place for one run is done here for many, or on a GPU without
+a look at the processor."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Number = Tensor | float
+
+
+def adamw(
+    p: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    step: Number,
+    lr: Number,
+    beta1: Number,
+    beta2: Number,
+    eps: Number,
+    weight_decay: Number,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of AdamW, the `step`-th from 1: weights, first and second moments.
+
+    >>> w = torch.tensor([1.0])
+    >>> adamw(w, torch.tensor([0.5]), 0 * w, 0 * w, 1, 0.1, 0.9, 0.99, 0.0, 0.0)[0]
+    tensor([0.9000])
+    """
+    m = m + (1 - beta1) * (g - m)
+    v = beta2 * v + (1 - beta2) * (g * g)
+    first, second = 1 - beta1**step, (1 - beta2**step) ** 0.5
+    return p - lr * weight_decay * p - (lr / first) * m / (v.sqrt() / second + eps), m, v
+
+
+def sgd(
+    p: Tensor, g: Tensor, velocity: Tensor, lr: Number, momentum: Number, weight_decay: Number
+) -> tuple[Tensor, Tensor]:
+    """One step of gradient descent: weights and velocity, which starts at zero.
+
+    >>> w = torch.tensor([1.0])
+    >>> sgd(w, torch.tensor([0.5]), 0 * w, 0.1, 0.9, 0.0)
+    (tensor([0.9500]), tensor([0.5000]))
+    """
+    velocity = momentum * velocity + g + weight_decay * p
+    return p - lr * velocity, velocity
+
+
+def keep(ok: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> None:
+    """Writes new values over old ones where all went well; `ok` has the leading dimensions of the tensors."""
+    for a, b in zip(new, old, strict=True):
+        b.copy_(torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b))
