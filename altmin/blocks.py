@@ -24,7 +24,6 @@ from altmin.maps import (
     Saved,
     SeparatePool,
     map_of,
-    threshold,
 )
 
 Theta = Sequence[Params]
@@ -102,7 +101,7 @@ class Block:
         self.estimated = any(isinstance(m, Estimated) for m in prelude)
         """Whether J is an estimate, by which a step may be chosen but not judged."""
         self.straight = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
-        """Whether the block is linear as far as `within` allows: its prelude only selects, its core is affine.
+        """Whether the block is linear as far as there is `room`: its prelude only selects, its core is affine.
 
         A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
         zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
@@ -160,18 +159,15 @@ class Block:
         dy, core = self.core.move(p, state.core, du)
         return dy, State(prelude, state.input + du, core)
 
-    def gate(self, state: State, u: Tensor) -> Tensor:
-        """Of a straight block: u at the core's input, without the entries that a rectifier holds at zero."""
-        return threshold(u, state.input) if self.rectified else u
-
-    def within(self, state: State, u: Tensor) -> Tensor:
-        """Of a straight block: u, stopped at the kinks, where a unit reaches zero or another one wins its pool.
+    def room(self, state: State) -> Tensor | None:
+        """Of a straight block: how far each input of its core may fall until it reaches a kink, where a unit is at zero
+        or another one wins its pool. None: any way.
 
         Beyond, the code would pay for its move and the core would see nothing of it."""
         room = None
         for m, saved in zip(self.prelude.maps, state.prelude, strict=True):
             room = m.room(saved, room)
-        return u if room is None else u.maximum(-room)
+        return room
 
     def spread(self, state: State, u: Tensor) -> Tensor:
         """Of a straight block: the code's move P^T u for a gated u. Uses up the state."""

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from altmin.blocks import Block, Chain, State, Theta
+from altmin.fusing import fusible
 from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
 from altmin.maps import Params, Saved
-from altmin.objective import Evaluation, dot
+from altmin.objective import Evaluation
 
 
 class Trace(NamedTuple):
@@ -88,20 +89,25 @@ def magnify(above: Above) -> Above:
 
 
 def settle(
-    block: Block, state: State, above: Above, u: Tensor, uu: Tensor, dy: Tensor, last: bool
+    block: Block, state: State, above: Above, u: Tensor, uu: Tensor, dy: Tensor, cut: bool
 ) -> tuple[Local, Above]:
-    """The code below a straight block, once it is known where its longest step u leads: to dy. The last code is cut to
-    its share at once, where u may have fewer entries than the code."""
+    """The code below a straight block, once it is known where its longest step u leads: to dy. cut: to its share at
+    once, as pays where nothing is left below to wait for it and u has fewer entries than the code."""
     share, after = above.share(u, uu, dy)
-    spared = share if above.spared is None else above.spared * share
-    if last:
-        u = each(spared, u)
-        core = [state.input + u]
-        asks = FitAbove(block.spread(state, u), spared.square() * uu, above.scale, doubts=above.doubts)
+    spared, core = _go(state.input, u, share, above.spared)
+    if cut:
+        t = block.spread(state, each(spared, u))
+        asks = FitAbove(t, spared.square() * uu, above.scale, doubts=above.doubts)
     else:
-        core = [torch.addcmul(state.input, column(spared, u), u)]
         asks = FitAbove(block.spread(state, u), uu, above.scale, doubts=above.doubts, spared=spared)
-    return Local(core, above.served(), after), asks
+    return Local([core], above.served(), after), asks
+
+
+@fusible
+def _go(x: Tensor, u: Tensor, share: Tensor, spared: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The part of the longest steps that is left, and x moved on by that part of u."""
+    spared = share if spared is None else spared * share
+    return spared, torch.addcmul(x, column(spared, u), u)
 
 
 class GivesWay(Protocol):
@@ -170,9 +176,9 @@ class GradientCodes:
             move = self.descend(block, p, state, code, above.plain(), l1)
             asks = FitAbove(move.offset, move.square, above.scale, doubts=above.doubts)
             return Local(move.core, above.served(), move.after), asks
-        u = above.longest(block, p, state)
+        u, uu = above.longest(block, p, state)
         dy = block.core.maps[0].push(p, state.input, u)
-        return settle(block, state, above, u, dot(u, u), dy, last=l == 1)
+        return settle(block, state, above, u, uu, dy, cut=l == 1 and u.numel() < code.numel())
 
     def glides(self, block: Block, above: Above, l1: Mu | None) -> bool:
         """Whether one exact step is asked for and has its closed form."""

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from altmin.blocks import Block, State
-from altmin.maps import Params, Saved
+from altmin.fusing import fusible
+from altmin.maps import Params, Saved, threshold
 from altmin.objective import Evaluation, Loss, dot
 
 HALVINGS = 12
@@ -101,20 +102,20 @@ class LossAbove:
         """The term once the output has moved on by dy."""
         return self.loss.at(at.output + dy, self.y)
 
-    def longest(self, block: Block, p: Params, state: State) -> Tensor:
-        """The code's best step along g is at most g / 2 mu, since the loss is convex."""
+    def longest(self, block: Block, p: Params, state: State) -> tuple[Tensor, Tensor]:
+        """The code's best step u along g is at most g / 2 mu, since the loss is convex. And |u|^2."""
         return _longest(block, p, state, self.start.force / self.pull_back)
 
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u in the Gauss-Newton model, halved where it raises the objective; and the loss then."""
         assert self.start.curvature is not None
-        bend, costs = self.start.curvature(dy) + self.pull_back * uu, self.price * uu
+        bend, costs = self.start.curvature(dy), self.price * uu
 
         def go(share: Tensor) -> tuple[Tensor, Evaluation]:
-            return share, self.shift(self.start, each(share, dy))
+            return share, self.loss.at(_moved(self.start.output, share, dy), self.y)
 
         return halved(
-            ((self.start.force * dy).sum(1) / bend.clamp_min_(_tiny(uu))).clamp_(0, 1),
+            _newton(self.start.force, dy, bend, costs),
             go,
             lambda found: torch.addcmul(found[1].values, found[0].square(), costs),
             self.ceiling(self.start.values),
@@ -189,17 +190,16 @@ class FitAbove:
         """What values may reach by rounding alone."""
         return torch.add(values, values, alpha=torch.finfo(values.dtype).eps)
 
-    def longest(self, block: Block, p: Params, state: State) -> Tensor:
+    def longest(self, block: Block, p: Params, state: State) -> tuple[Tensor, Tensor]:
         """The best step along g = J^T t is |g|^2 / (|Jg|^2 + |g|^2). As |g|^2 = <t, Jg> <= |t| |Jg|, it is at most
-        |t|^2 / (|g|^2 + |t|^2)."""
-        tt = self.start.values
-        return _longest(block, p, state, self.start.force, lambda gg: tt / (gg + tt).clamp_min_(_tiny(tt)))
+        |t|^2 / (|g|^2 + |t|^2). That step u, and |u|^2."""
+        return _longest(block, p, state, self.start.force, self.start.values)
 
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u and the fit then: along u the objective is a parabola, whose lowest point is never above
         its start."""
-        share = (dot(self.start.force, dy) / (dot(dy, dy) + uu).clamp_min_(_tiny(uu))).clamp_(0, 1)
-        return share, self.shift(self.start, dy, share)
+        share, r, values = _fit(self.start.force, dy, uu)
+        return share, Evaluation(r, values, r, None)
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """The best step along v, were the block linear; halved while it raises the objective.
@@ -214,12 +214,39 @@ class FitAbove:
 Above = LossAbove | FitAbove
 
 
-def _longest(
-    block: Block, p: Params, state: State, v: Tensor, length: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """A step along g = J^T v, at the input of a straight block's core: stopped at the kinks."""
-    g = block.gate(state, block.core.maps[0].pull(p, state.input, v))
-    return block.within(state, g if length is None else each(length(dot(g, g)), g))
+def _longest(block: Block, p: Params, state: State, v: Tensor, vv: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """A step along J^T v at the input of a straight block's core, and its square."""
+    g = block.core.maps[0].pull(p, state.input, v)
+    return _stopped(g, state.input if block.rectified else None, block.room(state), vv)
+
+
+@fusible
+def _stopped(g: Tensor, at: Tensor | None, room: Tensor | None, tt: Tensor | None) -> tuple[Tensor, Tensor]:
+    """g without the entries that a rectifier holds at zero; its share |t|^2 / (|g|^2 + |t|^2); stopped at the kinks."""
+    u = g if at is None else threshold(g, at)
+    if tt is not None:
+        u = each(tt / (dot(u, u) + tt).clamp_min(_tiny(tt)), u)
+    u = u if room is None else u.maximum(-room)
+    return u, dot(u, u)
+
+
+@fusible
+def _newton(force: Tensor, dy: Tensor, bend: Tensor, costs: Tensor) -> Tensor:
+    """The best share of dy in the quadratic model of the loss, at the costs mu |u|^2."""
+    return (dot(force, dy) / (bend + 2 * costs).clamp_min(_tiny(bend))).clamp(0, 1)
+
+
+@fusible
+def _moved(output: Tensor, share: Tensor, dy: Tensor) -> Tensor:
+    return torch.addcmul(output, column(share, dy), dy)
+
+
+@fusible
+def _fit(t: Tensor, dy: Tensor, uu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best share of dy, what it leaves of t, and the square of that."""
+    share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(uu))).clamp(0, 1)
+    r = torch.addcmul(t, column(share, dy), dy, value=-1)
+    return share, r, dot(r, r)
 
 
 class Line:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.blocks import Chain
+from altmin.fusing import fusible
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """What users give: (output, y) -> scalar, the mean over the batch."""
@@ -105,14 +106,21 @@ class CrossEntropy:
         return values + 32 * torch.finfo(values.dtype).eps
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
-        log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes
-        force = y - log_p.exp()
+        values, force = _softmax_loss(output, y)
+        return Evaluation(output, values, force, lambda q: _softmax_curvature(y, force, q))
 
-        def curvature(q: Tensor) -> Tensor:
-            pq = (y - force) * q
-            return (pq * q).sum(1) - pq.sum(1).square()
 
-        return Evaluation(output, (y * log_p).sum(1).neg_(), force, curvature)
+@fusible
+def _softmax_loss(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    # on a CPU along columns: many times faster for few classes
+    log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
+    return -(y * log_p).sum(1), y - log_p.exp()
+
+
+@fusible
+def _softmax_curvature(y: Tensor, force: Tensor, q: Tensor) -> Tensor:
+    pq = (y - force) * q
+    return (pq * q).sum(1) - pq.sum(1).square()
 
 
 class SquaredError:

@@ -218,10 +218,12 @@ def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
     def felt(u: Tensor) -> Tensor:
         return prelude(c + spread(u)) - prelude(c)
 
-    up = block.gate(state, 3 * torch.rand_like(state.input))
-    assert torch.equal(block.within(state, up), up)
+    up = 3 * torch.rand_like(state.input) * ((state.input > 0) if block.rectified else 1)
+    room = block.room(state)
+    assert room is not None
+    assert (room >= 0).all()
     torch.testing.assert_close(felt(up), up)
-    down = block.within(state, -up)
+    down = (-up).maximum(-room)
     torch.testing.assert_close(felt(down), down)
     torch.testing.assert_close(spread(down).square().sum((1, 2, 3)), down.square().sum(1))
     stopped = down > -up

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from altmin.fusing import fusible
 from altmin.maps.base import Map, Params, Saved
 
 
@@ -54,24 +55,15 @@ class SeparatePool(Map):
     selects = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        first, *rest = self._places(x)
-        best, second = x[first], torch.full_like(x[first], -torch.inf)
-        winner = torch.zeros(best.shape, dtype=torch.uint8, device=x.device)
-        for number, place in enumerate(rest, 1):
-            rival = x[place]
-            winner.masked_fill_(rival > best, number)
-            second = second.maximum(best.minimum(rival))
-            best = best.maximum(rival)
-        return best, (x, winner, best - second)
+        best, winner, lead = _tournament([x[place] for place in self._places(x)])
+        return best, (x, winner, lead)
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return self.spread((torch.empty_like(saved[0]), *saved[1:]), v)
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
         x, winner = saved[:2]
-        x.zero_()
-        for number, place in enumerate(self._places(x)):
-            x[place].copy_(u).mul_(winner == number)
+        _hand_back(x, u, winner, self._places(x))
         return x
 
     def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
@@ -100,6 +92,26 @@ class SeparatePool(Map):
             (..., *(slice(a, a + end, s) for a, end, s in zip(start, ends, stride, strict=True)))
             for start in itertools.product(*map(range, kernel))
         ]
+
+
+@fusible
+def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each window the largest value, its place, and its lead over the second."""
+    best, second = places[0], torch.full_like(places[0], -torch.inf)
+    winner = torch.zeros_like(best, dtype=torch.uint8, memory_format=torch.contiguous_format)
+    for number, rival in enumerate(places[1:], 1):
+        winner = winner.masked_fill(rival > best, number)
+        second = second.maximum(best.minimum(rival))
+        best = best.maximum(rival)
+    return best, winner, best - second
+
+
+@fusible
+def _hand_back(x: Tensor, u: Tensor, winner: Tensor, places: list[Any]) -> None:
+    """Overwrites x with zeros and, at the winners' places, u."""
+    x.zero_()
+    for number, place in enumerate(places):
+        x[place].copy_(u).mul_(winner == number)
 
 
 def windows_are_separate(m: Any) -> bool:
