@@ -94,7 +94,7 @@ def settle(
     """The code below a straight block, once it is known where its longest step u leads: to dy. cut: to its share at
     once, as pays where nothing is left below to wait for it and u has fewer entries than the code."""
     share, after = above.share(u, uu, dy)
-    spared, core = _go(state.input, u, share, above.spared)
+    spared, core = _go(state.input, u, share, above.spared, above.scale)
     if cut:
         t = block.spread(state, each(spared, u))
         asks = FitAbove(t, spared.square() * uu, above.scale, doubts=above.doubts)
@@ -104,10 +104,10 @@ def settle(
 
 
 @fusible
-def _go(x: Tensor, u: Tensor, share: Tensor, spared: Tensor | None) -> tuple[Tensor, Tensor]:
+def _go(x: Tensor, u: Tensor, share: Tensor, spared: Tensor | None, scale: Mu) -> tuple[Tensor, Tensor]:
     """The part of the longest steps that is left, and x moved on by that part of u."""
     spared = share if spared is None else spared * share
-    return spared, torch.addcmul(x, column(spared, u), u)
+    return spared, torch.addcmul(x, column(spared / scale if isinstance(scale, Tensor) else spared, u), u)
 
 
 class GivesWay(Protocol):

@@ -198,7 +198,7 @@ class FitAbove:
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u and the fit then: along u the objective is a parabola, whose lowest point is never above
         its start."""
-        share, r, values = _fit(self.start.force, dy, uu)
+        share, r, values = best_fit(self.start.force, dy, uu)
         return share, Evaluation(r, values, r, None)
 
     def best(self, line: "Line", v: Tensor) -> Move:
@@ -242,7 +242,7 @@ def _moved(output: Tensor, share: Tensor, dy: Tensor) -> Tensor:
 
 
 @fusible
-def _fit(t: Tensor, dy: Tensor, uu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def best_fit(t: Tensor, dy: Tensor, uu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The best share of dy, what it leaves of t, and the square of that."""
     share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(uu))).clamp(0, 1)
     r = torch.addcmul(t, column(share, dy), dy, value=-1)

@@ -95,16 +95,16 @@ class LocalOptimizer:
         self, problems: list[Local], totals: Totals, mu: Mu, use_up: bool = False
     ) -> Iterator[tuple[int, Sequence[Tensor]]]:
         """What the optimizer gets for each block, from the last to the first."""
-        scales = self._scales(problems, totals, mu)
+        scales = self.scales(problems, totals, mu)
         for l in reversed(self.blocks):
             problem = problems.pop(l) if use_up else problems[l]  # its last use lets go of it
-            yield l, self._grads(l, problem, scales[l] if self.normalise else scales[l] / problem.above.scale)
+            yield l, self.grads(l, problem, scales[l])
 
     def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
         for l in self.blocks:
             true = 1 / problems[l].above.scale
-            grads = self._grads(l, problems[l], true)
+            grads = self.grads(l, problems[l], true)
             part = Gathered(grads, totals[l] * float(true) ** 2, len(problems[l].at.force), problems[l].size)
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
@@ -119,7 +119,7 @@ class LocalOptimizer:
         self._step()
         self.gathered = {}
 
-    def _grads(self, l: int, problem: Local, scale: Tensor | float) -> list[Tensor]:
+    def grads(self, l: int, problem: Local, scale: Tensor | float) -> list[Tensor]:
         """scale times J^T force, the factor put where there is less to multiply."""
         series, p, force, spared = self.chain.blocks[l].core, self.theta[l], problem.at.force, problem.above.spared
         if spared is not None:
@@ -135,12 +135,12 @@ class LocalOptimizer:
             if p.requires_grad:
                 p.grad = grad
 
-    def _scales(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> list[Any]:
+    def scales(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> list[Any]:
         """For each block the factor from the sum over samples of J^T force to the gradient of its term."""
         samples = problems[0].at.force.shape[0]
         entries = tuple(p.size and samples * p.size for p in problems)
         if not self.normalise:
-            return [self._scale(n, None, samples, mu) for n in entries]
+            return [self._scale(p.size, None, samples, mu) / p.above.scale for p in problems]
         tiny = torch.finfo(problems[0].at.force.dtype).tiny
         if isinstance(totals, Tensor):  # all blocks at once
             if entries not in self._constants:

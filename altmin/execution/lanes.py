@@ -1,0 +1,248 @@
+"""A step that never asks: everything it needs and everything it leaves behind stays on the device.
+
+An ordinary step looks at its own numbers: did the objective rise, is all finite? On a GPU the processor then waits for
+the answer. A lane takes the step as if all were well, and where it is not leaves weights, moments and mu as they are,
+from that step on, until somebody looks (`Lane.stopped_at`) and does that one step in the ordinary way.
+"""
+
+import copy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from altmin.codes import GradientCodes
+from altmin.execution.rules import adamw, sgd
+from altmin.execution.stacked import StackedCodes
+from altmin.execution.storage import Group, Storage
+from altmin.fusing import fusible
+from altmin.linesearch import Doubts
+from altmin.methods import Method
+from altmin.methods.backprop import Backprop
+from altmin.objective import AnyLoss
+from altmin.trainer import AltMin
+from altmin.weights import FusedAdam, LocalOptimizer
+
+
+class Lane(Protocol):
+    """One method's step without a question."""
+
+    def advance(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step; the batch's loss."""
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes."""
+
+    def before(self) -> None:
+        """Brings what the processor knows (learning rates, mu) to the device."""
+
+    def after(self) -> None:
+        """And back."""
+
+    def taken(self) -> int | None:
+        """How many steps were taken since the last `forgive`, if one was not; None if all were."""
+
+    def forgive(self) -> None:
+        """Goes on after a step that was not taken."""
+
+
+def lane(method: Method) -> Lane:
+    """The method's lane; ValueError, which says why, if there is none."""
+    if isinstance(method, Backprop):
+        return BackpropLane(method)
+    if isinstance(method, AltMin):
+        return AltMinLane(method)
+    raise ValueError(f"a step of {type(method).__name__} cannot be recorded; AltMin and Backprop can")
+
+
+class AltMinLane:
+    """`AltMin.step` with weights in flat storage and equal layers together."""
+
+    def __init__(self, am: AltMin):
+        self.am = copy.copy(am)
+        self.original = am
+        rule = _recordable(am)
+        self.rule = rule
+        self.store = Storage(am.chain, rule.optimizer)
+        if type(am.codes) is GradientCodes and am.codes.lr == "exact" and am.codes.steps == 1 and not am.codes.l1:
+            self.am.codes = StackedCodes(am.codes, self.store.runs)
+        device = am.theta[0][0].device
+        self.mu = torch.tensor(am.penalty.value, dtype=torch.float64, device=device)
+        self.fine = torch.ones((), dtype=torch.bool, device=device)
+        self.done = torch.zeros((), dtype=torch.int64, device=device)
+        kind = AdamState if isinstance(rule.optimizer, FusedAdam) else SGDState
+        self.states: list[Any] = [
+            kind(rule.optimizer, options, group, self.store)
+            for options, group in zip(rule.optimizer.param_groups, self.store.groups, strict=True)
+        ]
+
+    @torch.no_grad()
+    def advance(self, x: Tensor, y: Tensor) -> Tensor:
+        found = self.am.attempt(x, y, self.mu, Doubts(wait=False))
+        totals = found.totals()
+        self.fine.copy_(_fine(self.fine, totals, found.first_code, found.doubtful))
+        self._set_grads(found.problems, totals)
+        for state in self.states:
+            state.step(self.fine)
+        self.done += self.fine
+        penalty = self.am.penalty
+        self.mu.copy_(_next_mu(self.fine, self.mu, penalty.increment, penalty.maximum))
+        return found.loss
+
+    def _set_grads(self, problems: list[Any], totals: Tensor) -> None:
+        codes, runs = self.am.codes, self.store.runs
+        scales = self.rule.scales(problems, totals, self.mu)
+        for run in runs:
+            if isinstance(codes, StackedCodes):
+                codes.gradients(run, scales)
+        stacked = isinstance(codes, StackedCodes)
+        blocks = [l for l in self.rule.blocks if not (stacked and any(l in run for run in runs))]
+        for l in blocks:
+            for p, grad in zip(self.am.theta[l], self.rule.grads(l, problems[l], scales[l]), strict=True):
+                if p in self.store.grads:
+                    self.store.grads[p].copy_(grad)
+
+    def tensors(self) -> list[Tensor]:
+        flat = [group.flat for group in self.store.groups]
+        return [self.mu, self.fine, self.done, *flat, *(t for state in self.states for t in state.tensors)]
+
+    def before(self) -> None:
+        self.mu.fill_(self.original.penalty.value)
+        for state, options in zip(self.states, self.rule.optimizer.param_groups, strict=True):
+            state.set_rate(float(options["lr"]))
+
+    def after(self) -> None:
+        self.original.penalty.value = float(self.mu)
+
+    def taken(self) -> int | None:
+        fine, done = torch.stack([self.fine.long(), self.done]).tolist()
+        return None if fine else done
+
+    def forgive(self) -> None:
+        self.fine.fill_(True)
+        self.done.zero_()
+
+
+class BackpropLane:
+    """`Backprop.step`, its optimizer told that it is being recorded."""
+
+    def __init__(self, method: Backprop):
+        self.method, self.optimizer = method, method.optimizer
+        for group in self.optimizer.param_groups:
+            if "capturable" in group:
+                group["capturable"] = True
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=group["params"][0].device)
+
+    def advance(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.method.step(x, y).loss
+
+    def tensors(self) -> list[Tensor]:
+        state = [t for p in self.optimizer.state.values() for t in p.values() if isinstance(t, Tensor)]
+        return [*self.method.model.parameters(), *self.method.model.buffers(), *state]
+
+    def before(self) -> None:
+        pass
+
+    def after(self) -> None:
+        pass
+
+    def taken(self) -> int | None:
+        return None
+
+    def forgive(self) -> None:
+        pass
+
+
+class AdamState:
+    """AdamW over one flat tensor; the optimizer's own state holds views of it."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, options: dict[str, Any], group: Group, store: Storage):
+        self.group, self.numbers = group, (*options["betas"], options["eps"], options["weight_decay"])
+        self.rate = group.flat.new_tensor(float(options["lr"]))
+        self.m, self.v = torch.zeros_like(group.flat), torch.zeros_like(group.flat)
+        self.steps = torch.zeros(max(1, len(group.params)), device=group.flat.device)
+        for i, p in enumerate(group.params):
+            old, views = optimizer.state[p], [store.view(t, group, p) for t in (self.m, self.v)]
+            for name, new in (("step", self.steps[i]), ("exp_avg", views[0]), ("exp_avg_sq", views[1])):
+                if name in old:
+                    new.copy_(old[name])
+                old[name] = new
+        self.tensors = [self.m, self.v, self.steps]
+
+    def set_rate(self, rate: float) -> None:
+        self.rate.fill_(rate)
+
+    def step(self, ok: Tensor) -> None:
+        if len(self.group.flat):
+            _adamw_(ok, self.group.flat, self.group.grads, self.m, self.v, self.steps, self.rate, *self.numbers)
+
+
+class SGDState:
+    """Gradient descent with momentum over one flat tensor."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, options: dict[str, Any], group: Group, store: Storage):
+        self.group, self.numbers = group, (options["momentum"], options["weight_decay"])
+        self.rate = group.flat.new_tensor(float(options["lr"]))
+        self.velocity = torch.zeros_like(group.flat)
+        if options["momentum"]:
+            for p in group.params:
+                view = store.view(self.velocity, group, p)
+                if optimizer.state[p].get("momentum_buffer") is not None:
+                    view.copy_(optimizer.state[p]["momentum_buffer"])
+                optimizer.state[p]["momentum_buffer"] = view
+        self.tensors = [self.velocity]
+
+    def set_rate(self, rate: float) -> None:
+        self.rate.fill_(rate)
+
+    def step(self, ok: Tensor) -> None:
+        if len(self.group.flat):
+            _sgd_(ok, self.group.flat, self.group.grads, self.velocity, self.rate, *self.numbers)
+
+
+@fusible
+def _adamw_(ok: Tensor, p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: Tensor, lr: Tensor, *options: float) -> None:
+    steps += ok
+    new = adamw(p, g, m, v, steps[0].to(p.dtype), lr, *options)
+    for old, value in zip((p, m, v), new, strict=True):
+        old.copy_(torch.where(ok, value, old))
+
+
+@fusible
+def _sgd_(ok: Tensor, p: Tensor, g: Tensor, velocity: Tensor, lr: Tensor, *options: float) -> None:
+    for old, value in zip((p, velocity), sgd(p, g, velocity, lr, *options), strict=True):
+        old.copy_(torch.where(ok, value, old))
+
+
+@fusible
+def _fine(fine: Tensor, totals: Tensor, first_code: Tensor, doubtful: Tensor | None) -> Tensor:
+    fine = fine & (totals.sum() + 0 * first_code).isfinite()
+    return fine if doubtful is None else fine & ~doubtful
+
+
+@fusible
+def _next_mu(ok: Tensor, mu: Tensor, increment: float, maximum: float | None) -> Tensor:
+    new = mu + increment
+    return torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu)
+
+
+def _recordable(am: AltMin) -> LocalOptimizer:
+    """The weight rule, if a step of this kind needs no answer from the device."""
+    rule = am.weights
+    if not isinstance(rule, LocalOptimizer) or not isinstance(rule.optimizer, FusedAdam | torch.optim.SGD):
+        raise ValueError(f"{type(rule).__name__} cannot be recorded: LocalAdam and LocalSGD can")
+    if rule.steps > 1 or rule.l1:
+        raise ValueError(
+            f"weights with {rule.steps} steps and l1={rule.l1} cannot be recorded; one step without l1 can"
+        )
+    if not isinstance(am.codes, GradientCodes):
+        raise ValueError(f"{type(am.codes).__name__} asks the processor at every code, so it cannot be recorded")
+    if am.codes.tolerance:
+        raise ValueError("codes with a tolerance ask the processor when to stop, so they cannot be recorded")
+    if any(block.couples for block in am.chain):
+        raise ValueError(
+            "batch norm keeps statistics that a step not taken would spoil; it cannot be recorded"
+        )
+    if isinstance(am.loss, AnyLoss):
+        raise ValueError("a loss of one's own is checked after every step, so it cannot be recorded")
+    return rule

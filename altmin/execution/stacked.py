@@ -1,0 +1,115 @@
+"""Equal layers together: the products that need not wait for each other are done at once.
+
+A code's longest step depends on the one above it alone (see `codes.settle`), so of the products of a block
+
+    encode  W a        pull  W^T t        push  W u        gradient  r a^T
+
+only the first two must be done one block after the other. The pushes and the gradients of a run of equal blocks are one
+batched product each: 2L + 2 products on the longest path, where backprop has 3L one after the other.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from altmin.blocks import Chain, Theta
+from altmin.codes import GradientCodes, Local, Trace, magnify
+from altmin.execution.storage import Run
+from altmin.linesearch import Above, FitAbove, LossAbove, Mu, best_fit
+from altmin.objective import Evaluation
+
+
+class Settled(NamedTuple):
+    """The problems of a run's blocks, stacked: inputs, residuals of all of t, and the part of t that is asked for."""
+
+    core: Tensor
+    force: Tensor
+    spared: Tensor
+
+
+class StackedCodes:
+    """As `GradientCodes` with one exact step; the blocks of each run together."""
+
+    def __init__(self, solver: GradientCodes, runs: Sequence[Run]):
+        self.solver, self.runs = solver, {run.last: run for run in runs}
+        self.settled: dict[Run, Settled] = {}
+
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
+        problems: list[Local] = []
+        above: Above = top
+        trace.values.pop()
+        l = len(chain) - 1
+        while l > 0:
+            run = self.runs.get(l)
+            if run is None:
+                problem, above = self.solver.give_way(chain, theta, trace, l, above, mu)
+                problems.append(problem)
+                above = magnify(above) if (len(chain) - l) % 8 == 0 else above
+                l -= 1
+            else:
+                found, above = self._give_way(run, chain, theta, trace, above)
+                problems += found
+                l = run.first - 1
+        problems.append(Local(trace.states[0].core, above, above.start))
+        return problems[::-1]
+
+    def _give_way(
+        self, run: Run, chain: Chain, theta: Theta, trace: Trace, above: Above
+    ) -> tuple[list[Local], FitAbove]:
+        """The codes below the blocks of a run, the last that the trace still holds, one after the other and then all
+        at once."""
+        assert isinstance(above, FitAbove)
+        terms, scales, inputs, steps, squares = [above], [], [], [], []
+        for l in range(run.last, run.first - 1, -1):
+            state = trace.states.pop()
+            trace.values.pop()
+            u, uu = above.longest(chain.blocks[l], theta[l], state)
+            scales.append(above.scale)
+            above = FitAbove(u, uu, above.scale, doubts=above.doubts)
+            above = magnify(above) if (len(chain) - l) % 8 == 0 else above
+            assert isinstance(above, FitAbove)
+            terms.append(above)
+            inputs.append(state.input)
+            steps.append(u)
+            squares.append(uu)
+        # from here on from the first block to the last, as the weights lie
+        asked = [term.start.force for term in terms[:-1]]
+        t, u, x = (torch.stack(each[::-1]) for each in (asked, steps, inputs))
+        dy = torch.bmm(u, run.W.mT)
+        fits = best_fit(t.flatten(0, 1), dy.flatten(0, 1), torch.cat(squares[::-1]))
+        share, r, values = (each.unflatten(0, t.shape[:2]) for each in fits)
+        spared = _left(share, terms[0].spared)
+        core = torch.addcmul(x, (spared[:-1] / _column(scales[::-1], spared)).to(x.dtype).unsqueeze(2), u)
+        largest = spared.amax(1, keepdim=True).clamp_min(torch.finfo(spared.dtype).tiny)
+        spared = (spared / largest).to(x.dtype)
+        for term, part, size in zip(terms[::-1], spared, largest.to(x.dtype), strict=True):
+            term.spared, term.scale = part, term.scale / size[0]
+        self.settled[run] = Settled(core, r, spared[1:])
+        problems = [
+            Local([core[i]], term.served(), Evaluation(r[i], values[i], r[i], None))
+            for i, term in enumerate(terms[-2::-1])
+        ]
+        return problems[::-1], terms[-1]
+
+    def gradients(self, run: Run, scales: Sequence[Any]) -> None:
+        """Writes those of the weights of a run's blocks to where they belong."""
+        core, force, spared = self.settled.pop(run)
+        factors = torch.stack(list(scales[run.first : run.last + 1]))
+        force = force * (spared * factors.unsqueeze(1)).unsqueeze(2)
+        torch.bmm(force.mT, core, out=run.dW)
+        if run.db is not None:
+            torch.sum(force, 1, out=run.db)
+
+
+def _left(share: Tensor, spared: Tensor | None) -> Tensor:
+    """Of the longest steps the parts that are left: those below the first block, and, in one row more, above each. In
+    double precision, as products of many shares are small."""
+    last = torch.ones_like(share[:1]) if spared is None else spared.unsqueeze(0)
+    return torch.cat([share, last]).double().flip(0).cumprod(0).flip(0)
+
+
+def _column(scales: Sequence[Tensor | float], like: Tensor) -> Tensor:
+    known = [s.to(like.dtype) if isinstance(s, Tensor) else like.new_full((), s) for s in scales]
+    return torch.stack(known).unsqueeze(1)
