@@ -21,7 +21,7 @@ from torch import Tensor
 from altmin.blocks import Block, State
 from altmin.fusing import fusible
 from altmin.maps import Params, Saved, threshold
-from altmin.objective import Evaluation, Loss, dot
+from altmin.objective import AnyLoss, Evaluation, Loss, dot
 
 HALVINGS = 12
 Mu = Tensor | float
@@ -63,17 +63,16 @@ class Doubts:
 def halved(
     alpha: Tensor,
     go: Callable[[Tensor], Step],
-    value: Callable[[Step], Tensor],
-    ceiling: Tensor,
+    rose: Callable[[Step], Tensor],
     doubts: Doubts,
 ) -> Step:
-    """The step `go(alpha)`, halved where its value is above the ceiling until it is not; at last, not taken."""
+    """The step `go(alpha)`, halved where it raised the objective until it does not; at last, not taken."""
     for left in reversed(range(HALVINGS)):
         move = go(alpha)
-        rose = value(move) > ceiling
-        if not doubts.confirmed(rose):
+        too_far = rose(move)
+        if not doubts.confirmed(too_far):
             break
-        alpha = torch.where(rose, alpha / 2 if left > 1 else 0, alpha)
+        alpha = torch.where(too_far, alpha / 2 if left > 1 else 0, alpha)
     return move
 
 
@@ -104,23 +103,20 @@ class LossAbove:
 
     def longest(self, block: Block, p: Params, state: State) -> tuple[Tensor, Tensor]:
         """The code's best step u along g is at most g / 2 mu, since the loss is convex. And |u|^2."""
-        return _longest(block, p, state, self.start.force / self.pull_back)
+        return _longest(block, p, state, scaled(self.start.force, 1 / self.pull_back))
 
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u in the Gauss-Newton model, halved where it raises the objective; and the loss then."""
-        assert self.start.curvature is not None
-        bend, costs = self.start.curvature(dy), self.price * uu
+        assert not isinstance(self.loss, AnyLoss)
+        costs, ceiling = scaled(uu, self.price), self.ceiling(self.start.values)
 
         def go(share: Tensor) -> tuple[Tensor, Evaluation]:
             return share, self.loss.at(_moved(self.start.output, share, dy), self.y)
 
-        return halved(
-            _newton(self.start.force, dy, bend, costs),
-            go,
-            lambda found: torch.addcmul(found[1].values, found[0].square(), costs),
-            self.ceiling(self.start.values),
-            self.doubts,
-        )
+        def rose(found: tuple[Tensor, Evaluation]) -> Tensor:
+            return _rose(found[1].values, found[0], costs, ceiling)
+
+        return halved(self.loss.newton(self.start, self.y, dy, costs), go, rose, self.doubts)
 
     def ceiling(self, values: Tensor) -> Tensor:
         """What values may reach by rounding alone."""
@@ -231,9 +227,13 @@ def _stopped(g: Tensor, at: Tensor | None, room: Tensor | None, tt: Tensor | Non
 
 
 @fusible
-def _newton(force: Tensor, dy: Tensor, bend: Tensor, costs: Tensor) -> Tensor:
-    """The best share of dy in the quadratic model of the loss, at the costs mu |u|^2."""
-    return (dot(force, dy) / (bend + 2 * costs).clamp_min(_tiny(bend))).clamp(0, 1)
+def scaled(u: Tensor, factor: Mu) -> Tensor:
+    return u * factor
+
+
+@fusible
+def _rose(values: Tensor, share: Tensor, costs: Tensor, ceiling: Tensor) -> Tensor:
+    return torch.addcmul(values, share.square(), costs) > ceiling
 
 
 @fusible
@@ -280,10 +280,10 @@ class Line:
             return self.go(alpha, v)
         ceiling = self.above.ceiling(self.value(self.now, self.d))
 
-        def value(move: Move) -> Tensor:
-            return self.value(move.after, move.offset)
+        def rose(move: Move) -> Tensor:
+            return self.value(move.after, move.offset) > ceiling
 
-        return halved(alpha, lambda a: self.go(a, v), value, ceiling, self.above.doubts)
+        return halved(alpha, lambda a: self.go(a, v), rose, self.above.doubts)
 
     def go(self, alpha: Tensor, v: Tensor) -> Move:
         """A step of given length, wherever it leads; the l1 term acts by its proximal step."""

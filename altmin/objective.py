@@ -57,6 +57,11 @@ class Evaluation(NamedTuple):
     curvature: Callable[[Tensor], Tensor] | None
 
 
+def newton(slope: Tensor, bend: Tensor, costs: Tensor) -> Tensor:
+    """The lowest point in [0, 1] of -slope s + (bend / 2 + costs) s^2."""
+    return (slope / (bend + 2 * costs).clamp_min(torch.finfo(bend.dtype).tiny)).clamp(0, 1)
+
+
 class CrossEntropy:
     """-log softmax(o)_y: force e_y - p, Hessian diag(p) - p p^T. Labels, or a distribution for each sample."""
 
@@ -82,8 +87,7 @@ class CrossEntropy:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes
         if y.is_cuda:  # there an index out of range cannot be caught: such a sample's loss is made NaN, and found later
-            label = y.clamp(0, classes - 1)
-            return self.rows.index_select(0, label).masked_fill_((y != label).unsqueeze(1), torch.nan)
+            return _row_or_nan(self.rows, y)
         try:
             return self.rows.index_select(0, y)
         except IndexError:
@@ -105,6 +109,10 @@ class CrossEntropy:
         """What values may reach by rounding alone: that of outputs of some ten units, however small the loss."""
         return values + 32 * torch.finfo(values.dtype).eps
 
+    def newton(self, at: Evaluation, y: Tensor, dy: Tensor, costs: Tensor) -> Tensor:
+        """The best share of dy in the quadratic model of the loss, at the given costs of all of it."""
+        return _softmax_newton(y, at.force, dy, costs)
+
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         values, force = _softmax_loss(output, y)
         return Evaluation(output, values, force, lambda q: _softmax_curvature(y, force, q))
@@ -115,6 +123,17 @@ def _softmax_loss(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     # on a CPU along columns: many times faster for few classes
     log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
     return -(y * log_p).sum(1), y - log_p.exp()
+
+
+@fusible
+def _row_or_nan(rows: Tensor, y: Tensor) -> Tensor:
+    label = y.clamp(0, len(rows) - 1)
+    return torch.where((y == label).unsqueeze(1), rows[label], torch.nan)
+
+
+@fusible
+def _softmax_newton(y: Tensor, force: Tensor, dy: Tensor, costs: Tensor) -> Tensor:
+    return newton(dot(force, dy), _softmax_curvature(y, force, dy), costs)
 
 
 @fusible
@@ -133,6 +152,10 @@ class SquaredError:
                 f"the targets are {_describe(y)}"
             )
         return y
+
+    def newton(self, at: Evaluation, y: Tensor, dy: Tensor, costs: Tensor) -> Tensor:
+        m = dy.numel() // dy.shape[0]
+        return newton(dot(at.force, dy), dot(dy, dy) * (2 / m), costs)
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         m = output.numel() // output.shape[0]

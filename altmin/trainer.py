@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from altmin.blocks import Chain, Theta, split
 from altmin.codes import Local, Trace, encode
 from altmin.errors import Diverged
+from altmin.fusing import fusible
 from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Mu
 from altmin.objective import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
@@ -72,31 +73,36 @@ class Metrics:
 
 
 class Attempt(NamedTuple):
-    """Codes that have moved: the problems they leave, the batch's loss, and what tells whether all went well."""
+    """Codes that have moved: the problems they leave, the losses before, and what tells whether all is well."""
 
     problems: list[Local]
-    loss: Tensor
+    losses: Tensor
     first_code: Tensor
     doubtful: Tensor | None
     traces: list[Any]
 
-    def totals(self) -> Tensor:
-        """The sum of each problem's values."""
-        values = [p.above.weigh(p.at.values) for p in self.problems]
-        alike = all(v.shape == values[0].shape for v in values)
-        return torch.stack(values).sum(1) if alike else torch.stack([v.sum() for v in values])
+    def sums(self) -> Tensor:
+        """Of each problem's values and, last, of the losses."""
+        spared = [p.above.spared for p in self.problems]
+        return _sums([p.at.values for p in self.problems] + [self.losses], [*spared, None])
 
-    def numbers(self) -> list[float]:
-        """Totals, scales, the sum of the first code, and whether a step was taken that should have been halved: read
-        in one go, since the processor waits for a GPU each time."""
-        totals, scales = self.totals(), [p.above.scale for p in self.problems]
-        parts, flags = [totals], [self.first_code, *([] if self.doubtful is None else [self.doubtful])]
-        magnified = any(isinstance(scale, Tensor) for scale in scales)
-        if magnified:
-            parts.append(torch.stack([torch.as_tensor(s, dtype=totals.dtype, device=totals.device) for s in scales]))
-        read = torch.cat([*parts, *(flag.to(totals.dtype).view(1) for flag in flags)]).tolist()
-        scales = [] if magnified else scales
-        return [*read[: len(totals)], *scales, *read[len(totals) :], *([0.0] if self.doubtful is None else [])]
+    def read(self, sums: Tensor) -> tuple[list[float], list[float], float, bool]:
+        """The problems' totals and scales, the sum of the first code, and whether a step was taken that should have
+        been halved: all in one go, since the processor waits for a GPU each time."""
+        scales, blocks = [p.above.scale for p in self.problems], len(self.problems)
+        unknown = [scale for scale in scales if isinstance(scale, Tensor)]
+        rest = [self.first_code, *unknown, *([] if self.doubtful is None else [self.doubtful])]
+        numbers = torch.cat([sums, torch.stack([each.to(sums.dtype) for each in rest])]).tolist()
+        found = iter(numbers[len(sums) + 1 :])
+        known = [next(found) if isinstance(scale, Tensor) else scale for scale in scales]
+        return numbers[:blocks], known, numbers[len(sums)], bool(next(found, False))
+
+
+@fusible
+def _sums(values: list[Tensor], spared: list[Tensor | None]) -> Tensor:
+    weighted = [v if s is None else s.square() * v for v, s in zip(values, spared, strict=True)]
+    alike = all(v.shape == weighted[0].shape for v in weighted)
+    return torch.stack(weighted).sum(1) if alike else torch.stack([v.sum() for v in weighted])
 
 
 class AltMin:
@@ -181,13 +187,14 @@ class AltMin:
     def _set_codes(self, x: Tensor, y: Tensor) -> tuple[list[Local], list[float], Metrics]:
         """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
         self._check(x, y)
-        mu, blocks = self.penalty.value, len(self.chain)
+        mu = self.penalty.value
         found = self.attempt(x, y, mu, Doubts(wait=not x.is_cuda))
-        numbers = found.numbers()
-        if numbers[-1]:
+        sums = found.sums()
+        totals, scales, first_code, doubtful = found.read(sums)
+        if doubtful:
             found = self.attempt(x, y, mu, Doubts())  # who waits for each answer has no doubts
-            numbers = found.numbers()
-        totals, scales, first_code = numbers[:blocks], numbers[blocks : 2 * blocks], numbers[-2]
+            sums = found.sums()
+            totals, scales, first_code, _ = found.read(sums)
         # offsets may be magnified; f is not
         true = [total / scale**2 for total, scale in zip(totals, scales, strict=True)]
         objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
@@ -196,7 +203,7 @@ class AltMin:
         for m, saved in found.traces:
             m.commit(saved)
         hidden = [(p.above, p.at.force.numel()) for p in found.problems[:-1]]
-        return found.problems, totals, Metrics(found.loss, mu, objective, true, hidden, scales)
+        return found.problems, totals, Metrics(sums[-1] / x.shape[0], mu, objective, true, hidden, scales)
 
     def attempt(self, x: Tensor, y: Tensor, mu: Mu, doubts: Doubts) -> "Attempt":
         """Encodes a batch and moves its codes, without a look at what came of it."""
@@ -205,7 +212,7 @@ class AltMin:
         traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
         top = LossAbove(self.loss, trace.values[-1], y, mu, doubts)
         problems = self.codes(self.chain, self.theta, trace, top, mu)
-        return Attempt(problems, top.start.values.sum() / x.shape[0], first_code, doubts.found(), traces)
+        return Attempt(problems, top.start.values, first_code, doubts.found(), traces)
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         first = self.theta[0][0]

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from altmin.blocks import Chain, Series
 from altmin.codes import Local
-from altmin.linesearch import Mu, each
+from altmin.fusing import fusible
+from altmin.linesearch import Mu, each, scaled
 from altmin.maps import Params, Saved
 
 Totals = Sequence[float] | Tensor
@@ -113,8 +114,8 @@ class LocalOptimizer:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
         for l, (grads, value, samples, size) in self.gathered.items():
             tiny = torch.finfo(grads[0].dtype).tiny
-            inverse = _inverse(value / (samples * size), tiny) if size and self.normalise else None
-            scale = self._scale(size, inverse, samples, mu)
+            normal = size is not None and self.normalise
+            scale = _inverse(value, samples * (size or 1), tiny, samples) if normal else self._scale(size, samples, mu)
             self._set_grads(l, [g * scale for g in grads])
         self._step()
         self.gathered = {}
@@ -123,12 +124,12 @@ class LocalOptimizer:
         """scale times J^T force, the factor put where there is less to multiply."""
         series, p, force, spared = self.chain.blocks[l].core, self.theta[l], problem.at.force, problem.above.spared
         if spared is not None:
-            return series.grads(p, problem.core, each(spared * scale, force))
+            return series.grads(p, problem.core, _weighted(force, spared, scale))
         if 4 * self._sizes[l] < force.numel():
             grads = list(series.grads(p, problem.core, force))
             torch._foreach_mul_(grads, scale)
             return grads
-        return series.grads(p, problem.core, force * scale)
+        return series.grads(p, problem.core, scaled(force, scale))
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
         for p, grad in zip(self.theta[l], grads, strict=True):
@@ -140,25 +141,19 @@ class LocalOptimizer:
         samples = problems[0].at.force.shape[0]
         entries = tuple(p.size and samples * p.size for p in problems)
         if not self.normalise:
-            return [self._scale(p.size, None, samples, mu) / p.above.scale for p in problems]
+            return [self._scale(p.size, samples, mu) / p.above.scale for p in problems]
         tiny = torch.finfo(problems[0].at.force.dtype).tiny
         if isinstance(totals, Tensor):  # all blocks at once
             if entries not in self._constants:
                 self._constants[entries] = totals.new_tensor([n or 1 for n in entries])
-            return [
-                self._scale(n, inverse, samples, mu)
-                for n, inverse in zip(entries, _inverse(totals / self._constants[entries], tiny).unbind(), strict=True)
-            ]
-        return [
-            self._scale(n, _inverse(total / n, tiny) if n else None, samples, mu)
-            for n, total in zip(entries, totals, strict=True)
-        ]
+            inverse: Any = _inverse(totals, self._constants[entries], tiny, samples).unbind()
+        else:
+            inverse = [n and _inverse(total, n, tiny, samples) for n, total in zip(entries, totals, strict=True)]
+        return [-1 / samples if n is None else each for n, each in zip(entries, inverse, strict=True)]
 
-    def _scale(self, entries: int | None, inverse: Any, samples: int, mu: Mu) -> Any:
-        """The same for one block, given one over the size of its residuals. The output block has no entries."""
-        if entries is None:
-            return -1 / samples
-        return -2 * mu / samples if inverse is None else inverse / -samples
+    def _scale(self, size: int | None, samples: int, mu: Mu) -> Any:
+        """The same for one block with the gradient of f itself. The output block has no size."""
+        return -1 / samples if size is None else -2 * mu / samples
 
     def _step(self) -> None:
         advance = self.optimizer.update if isinstance(self.optimizer, FusedAdam) else self.optimizer.step
@@ -268,9 +263,15 @@ class LocalSGD(LocalOptimizer):
         super().__init__(factory, lr, steps, l1, normalise)
 
 
-def _inverse(square: Any, tiny: float) -> Any:
-    """One over the root of a mean square; bounded, so that nothing times it is nothing."""
-    return (square + tiny) ** -0.5
+@fusible
+def _inverse(total: Any, entries: Any, tiny: float, samples: int) -> Any:
+    """Minus one over the root of a mean square, per sample; bounded, so that nothing times it is nothing."""
+    return (total / entries + tiny) ** -0.5 / -samples
+
+
+@fusible
+def _weighted(force: Tensor, spared: Tensor, scale: Any) -> Tensor:
+    return each(spared * scale, force)
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:

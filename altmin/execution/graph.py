@@ -125,7 +125,7 @@ class _Kept:
 
     def __init__(self, lane: Lane):
         self.lane = lane
-        self.kept = {id(t): t.clone() for t in lane.tensors()}
+        self.kept = {id(t): t.detach().clone() for t in lane.tensors()}
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from altmin.codes import GradientCodes
 from altmin.execution.rules import adamw, sgd
 from altmin.execution.stacked import StackedCodes
-from altmin.execution.storage import Group, Storage
+from altmin.execution.storage import Group, Run, Storage
 from altmin.fusing import fusible
 from altmin.linesearch import Doubts
 from altmin.methods import Method
@@ -79,28 +79,25 @@ class AltMinLane:
     @torch.no_grad()
     def advance(self, x: Tensor, y: Tensor) -> Tensor:
         found = self.am.attempt(x, y, self.mu, Doubts(wait=False))
-        totals = found.totals()
-        self.fine.copy_(_fine(self.fine, totals, found.first_code, found.doubtful))
-        self._set_grads(found.problems, totals)
+        sums, penalty = found.sums(), self.am.penalty
+        _judge(self.fine, self.done, sums, found.first_code, found.doubtful)
+        self._set_grads(found.problems, sums[:-1])
         for state in self.states:
             state.step(self.fine)
-        self.done += self.fine
-        penalty = self.am.penalty
-        self.mu.copy_(_next_mu(self.fine, self.mu, penalty.increment, penalty.maximum))
-        return found.loss
+        _next_mu(self.fine, self.mu, penalty.increment, penalty.maximum)
+        return sums[-1] / len(x)
 
     def _set_grads(self, problems: list[Any], totals: Tensor) -> None:
-        codes, runs = self.am.codes, self.store.runs
-        scales = self.rule.scales(problems, totals, self.mu)
-        for run in runs:
-            if isinstance(codes, StackedCodes):
-                codes.gradients(run, scales)
-        stacked = isinstance(codes, StackedCodes)
-        blocks = [l for l in self.rule.blocks if not (stacked and any(l in run for run in runs))]
-        for l in blocks:
-            for p, grad in zip(self.am.theta[l], self.rule.grads(l, problems[l], scales[l]), strict=True):
-                if p in self.store.grads:
-                    self.store.grads[p].copy_(grad)
+        codes, grads = self.am.codes, dict[Any, Tensor]()
+        scales, runs = self.rule.scales(problems, totals, self.mu), list[Run]()
+        if isinstance(codes, StackedCodes):
+            runs = self.store.runs
+            codes.gradients(scales)
+        for l in self.rule.blocks:
+            if not any(l in run for run in runs):
+                grads.update(zip(self.am.theta[l], self.rule.grads(l, problems[l], scales[l]), strict=True))
+        for group in self.store.groups:
+            group.write(grads)
 
     def tensors(self) -> list[Tensor]:
         flat = [group.flat for group in self.store.groups]
@@ -215,15 +212,17 @@ def _sgd_(ok: Tensor, p: Tensor, g: Tensor, velocity: Tensor, lr: Tensor, *optio
 
 
 @fusible
-def _fine(fine: Tensor, totals: Tensor, first_code: Tensor, doubtful: Tensor | None) -> Tensor:
-    fine = fine & (totals.sum() + 0 * first_code).isfinite()
-    return fine if doubtful is None else fine & ~doubtful
+def _judge(fine: Tensor, done: Tensor, sums: Tensor, first_code: Tensor, doubtful: Tensor | None) -> None:
+    ok = fine & (sums.sum() + 0 * first_code).isfinite()
+    ok = ok if doubtful is None else ok & ~doubtful
+    fine.copy_(ok)
+    done.add_(ok)
 
 
 @fusible
-def _next_mu(ok: Tensor, mu: Tensor, increment: float, maximum: float | None) -> Tensor:
+def _next_mu(ok: Tensor, mu: Tensor, increment: float, maximum: float | None) -> None:
     new = mu + increment
-    return torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu)
+    mu.copy_(torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu))
 
 
 def _recordable(am: AltMin) -> LocalOptimizer:
@@ -240,9 +239,7 @@ def _recordable(am: AltMin) -> LocalOptimizer:
     if am.codes.tolerance:
         raise ValueError("codes with a tolerance ask the processor when to stop, so they cannot be recorded")
     if any(block.couples for block in am.chain):
-        raise ValueError(
-            "batch norm keeps statistics that a step not taken would spoil; it cannot be recorded"
-        )
+        raise ValueError("batch norm keeps statistics that a step not taken would spoil; it cannot be recorded")
     if isinstance(am.loss, AnyLoss):
         raise ValueError("a loss of one's own is checked after every step, so it cannot be recorded")
     return rule

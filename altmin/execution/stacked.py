@@ -17,6 +17,7 @@ from torch import Tensor
 from altmin.blocks import Chain, Theta
 from altmin.codes import GradientCodes, Local, Trace, magnify
 from altmin.execution.storage import Run
+from altmin.fusing import fusible
 from altmin.linesearch import Above, FitAbove, LossAbove, Mu, best_fit
 from altmin.objective import Evaluation
 
@@ -34,7 +35,7 @@ class StackedCodes:
 
     def __init__(self, solver: GradientCodes, runs: Sequence[Run]):
         self.solver, self.runs = solver, {run.last: run for run in runs}
-        self.settled: dict[Run, Settled] = {}
+        self.settled: dict[int, Settled] = {}
 
     def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
         problems: list[Local] = []
@@ -81,26 +82,25 @@ class StackedCodes:
         fits = best_fit(t.flatten(0, 1), dy.flatten(0, 1), torch.cat(squares[::-1]))
         share, r, values = (each.unflatten(0, t.shape[:2]) for each in fits)
         spared = _left(share, terms[0].spared)
-        core = torch.addcmul(x, (spared[:-1] / _column(scales[::-1], spared)).to(x.dtype).unsqueeze(2), u)
-        largest = spared.amax(1, keepdim=True).clamp_min(torch.finfo(spared.dtype).tiny)
-        spared = (spared / largest).to(x.dtype)
-        for term, part, size in zip(terms[::-1], spared, largest.to(x.dtype), strict=True):
-            term.spared, term.scale = part, term.scale / size[0]
-        self.settled[run] = Settled(core, r, spared[1:])
+        core, spared, true = _cut(x, u, spared, _vector(scales[::-1], x), _vector([e.scale for e in terms[::-1]], x))
+        for term, part, scale in zip(terms[::-1], spared, true.unbind(), strict=True):
+            term.spared, term.scale = part, scale
+        self.settled[run.last] = Settled(core, r, spared[1:])
         problems = [
             Local([core[i]], term.served(), Evaluation(r[i], values[i], r[i], None))
             for i, term in enumerate(terms[-2::-1])
         ]
         return problems[::-1], terms[-1]
 
-    def gradients(self, run: Run, scales: Sequence[Any]) -> None:
-        """Writes those of the weights of a run's blocks to where they belong."""
-        core, force, spared = self.settled.pop(run)
-        factors = torch.stack(list(scales[run.first : run.last + 1]))
-        force = force * (spared * factors.unsqueeze(1)).unsqueeze(2)
-        torch.bmm(force.mT, core, out=run.dW)
-        if run.db is not None:
-            torch.sum(force, 1, out=run.db)
+    def gradients(self, scales: Sequence[Any]) -> None:
+        """Writes those of the weights of all runs to where they belong."""
+        for run in self.runs.values():
+            core, force, spared = self.settled.pop(run.last)
+            factors = torch.stack(list(scales[run.first : run.last + 1]))
+            force = _weighted(force, spared, factors)
+            torch.bmm(force.mT, core, out=run.dW)
+            if run.db is not None:
+                torch.sum(force, 1, out=run.db)
 
 
 def _left(share: Tensor, spared: Tensor | None) -> Tensor:
@@ -110,6 +110,21 @@ def _left(share: Tensor, spared: Tensor | None) -> Tensor:
     return torch.cat([share, last]).double().flip(0).cumprod(0).flip(0)
 
 
-def _column(scales: Sequence[Tensor | float], like: Tensor) -> Tensor:
-    known = [s.to(like.dtype) if isinstance(s, Tensor) else like.new_full((), s) for s in scales]
-    return torch.stack(known).unsqueeze(1)
+@fusible
+def _cut(x: Tensor, u: Tensor, spared: Tensor, before: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs moved on by what is left of u; and for the weights, what is left at a size that single precision can hold,
+    with the scales that this makes."""
+    core = torch.addcmul(x, (spared[:-1] / before.unsqueeze(1)).to(x.dtype).unsqueeze(2), u)
+    largest = spared.amax(1).clamp_min(torch.finfo(spared.dtype).tiny)
+    return core, (spared / largest.unsqueeze(1)).to(x.dtype), (scales / largest).to(x.dtype)
+
+
+@fusible
+def _weighted(force: Tensor, spared: Tensor, factors: Tensor) -> Tensor:
+    return force * (spared * factors.unsqueeze(1)).unsqueeze(2)
+
+
+def _vector(scales: Sequence[Tensor | float], like: Tensor) -> Tensor:
+    """Scales in double precision; those that are no tensors are 1."""
+    one = like.new_ones((), dtype=torch.float64)
+    return torch.stack([s.double() if isinstance(s, Tensor) else one for s in scales])

@@ -5,7 +5,7 @@ what they were to everybody else.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,11 +31,18 @@ class Run(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What one optimizer group trains, flat: the weights and their gradients."""
+    """What one optimizer group trains, flat: the weights and their gradients. Those of runs lie first."""
 
     flat: Tensor
     grads: Tensor
     params: list[nn.Parameter]
+
+    def write(self, grads: Mapping[nn.Parameter, Tensor]) -> None:
+        """Puts the gradients of all parameters, or of those outside of runs, in their places."""
+        own = [grads[p].reshape(-1) for p in self.params if p in grads]
+        if own:
+            size = sum(len(part) for part in own)
+            torch.cat(own, out=self.grads[len(self.grads) - size :])
 
 
 class Storage:
