@@ -40,7 +40,7 @@ class Linear(Affine):
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
         # on a GPU a product with few rows is ten times slower than its transpose
-        dW = (x.mT @ v).mT if v.is_cuda and v.shape[1] < 32 <= x.shape[1] else v.mT @ x
+        dW = (x.mT @ v).mT.contiguous() if v.is_cuda and v.shape[1] < 32 <= x.shape[1] else v.mT @ x
         return (dW, _sum_of_rows(v))[: len(p)]
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
