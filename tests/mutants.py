@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant("objective.py", "error * (2 / m)", "error / m", "objective"),
     Mutant("objective.py", "gradient * -samples", "-gradient", "objective"),
     # the calculus of modules
-    Mutant("maps/affine.py", "(v.mT @ x, v.sum(0))", "(v.mT @ x, v.mean(0))", "maps"),
+    Mutant("maps/affine.py", "x), v.sum(0))", "x), v.mean(0))", "maps"),
     Mutant("maps/affine.py", "self.push(p, saved, u), saved + u", "self.push(p, saved, u), saved", "maps"),
     Mutant("maps/affine.py", "v.sum([0, *range(2, v.ndim)])", "v.sum([0, *range(2, v.ndim)]) * 2", "maps Conv"),
     Mutant("maps/elementwise.py", "return threshold(v, saved[1])", "return v", "maps ReLU"),
@@ -207,8 +207,8 @@ MUTANTS = [
     Mutant("maps/recurrent.py", "_product(v[1:], saved.h[:-1])", "_product(v, saved.h)", "recurrent"),
     Mutant(
         "maps/recurrent.py",
-        "c[1:] += F.linear(saved.h[:-1], p[1])",
-        "c += F.linear(saved.h, p[1])",
+        "c[1:] += products.linear(saved.h[:-1], p[1])",
+        "c += products.linear(saved.h, p[1])",
         "recurrent_layers map",
     ),
     Mutant("maps/recurrent.py", "F.pad(h[:-1], (0, 0, 0, 0, 1, 0))", "h", "recurrent"),
@@ -230,7 +230,7 @@ MUTANTS = [
     Mutant("recurrent.py", "moved * share.square()", "moved", "recurrent halved"),
     Mutant("recurrent.py", "(1 + 64 * torch", "(1 + torch", "recurrent rounding"),
     Mutant("recurrent.py", "> time.start * (1 +", "> 2 * time.start * (1 +", "recurrent"),
-    Mutant("recurrent.py", "asked += n[span] @ self.W", "pass", "recurrent"),
+    Mutant("recurrent.py", "asked += matmul(n[span], self.W)", "pass", "recurrent"),
     Mutant("recurrent.py", "gg + (n[span] * Wu).sum(2, keepdim=True)", "gg", "recurrent"),
     Mutant("recurrent.py", "bend = gg + self.squares(Ku)", "bend = self.squares(Ku)", "recurrent"),
     Mutant("recurrent.py", "bend = gg + self.squares(Ku)", "bend = gg + self.squares(Wu)", "recurrent"),

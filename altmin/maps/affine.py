@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from altmin.maps import products
 from altmin.maps.base import Map, Params, Saved
 
 
@@ -28,17 +28,17 @@ class Linear(Affine):
     regresses = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        return F.linear(x, *p), x
+        return products.linear(x, *p), x
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return v @ p[0]
+        return products.matmul(v, p[0])
 
     def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return F.linear(u, p[0])
+        return products.linear(u, p[0])
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
-        return (v.mT @ x, v.sum(0))[: len(p)]
+        return (products.matmul(v.mT, x), v.sum(0))[: len(p)]
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
         return self.with_bias(saved.flatten(0, -2)), r.flatten(0, -2)
@@ -56,16 +56,16 @@ class Convolution(Affine):
         self.regresses = self.dims < 3 and not module.transposed and module.groups == 1
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        return torch.convolution(x, p[0], p[1] if len(p) > 1 else None, *self.geometry), x
+        return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return self._backward(v, saved, p[0], (True, False, False))[0]
+        return products.convolution_backward(v, saved, p[0], self.geometry, weight=False)
 
     def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return torch.convolution(u, p[0], None, *self.geometry)
+        return products.convolution(u, p[0], None, self.geometry)
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        dW = self._backward(v, saved, p[0], (False, True, False))[1]
+        dW = products.convolution_backward(v, saved, p[0], self.geometry, weight=True)
         return (dW, v.sum([0, *range(2, v.ndim)]))[: len(p)]
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,6 +78,3 @@ class Convolution(Affine):
         a = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
         a = a.mT.flatten(0, 1)  # one copy at a time: they are large
         return self.with_bias(a), r.flatten(2).mT.flatten(0, 1)
-
-    def _backward(self, v: Tensor, x: Tensor, W: Tensor, wanted: tuple[bool, ...]) -> Params:
-        return torch.ops.aten.convolution_backward(v, x, W, None, *self.geometry, list(wanted))
