@@ -32,6 +32,7 @@ TESTS = [
     "theory",
     "theory_network",
     "theory_cli",
+    "precision",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
@@ -91,6 +92,36 @@ MUTANTS = [
     Mutant("maps/normalisation.py", "unbiased=True", "unbiased=False", "maps statistics"),
     Mutant("maps/normalisation.py", "m.running_var.lerp_(var, weight)", "pass", "maps statistics"),
     Mutant("maps/other.py", "b.clone() for name, b", "b for name, b", "trainer unknown"),
+    # precision
+    Mutant(
+        "maps/products.py", "y if b is None else y + b\n", "y if b is None else y + b.bfloat16()\n", "precision map"
+    ),
+    Mutant("maps/products.py", "p, q = a.bfloat16(), b.bfloat16()", "p, q = a, b", "precision"),
+    Mutant("maps/products.py", "p, q = a.bfloat16(), b.bfloat16()", "p, q = a, b.bfloat16().to(a.dtype)", "precision"),
+    Mutant("maps/products.py", "return (p @ q).to(a.dtype)", "return p @ q", "precision"),
+    Mutant("maps/products.py", "[t.bfloat16() for t in (v, x, W)] if _rounds else", "", "precision map"),
+    Mutant(
+        "maps/products.py", "torch.convolution(x.bfloat16(), W.bfloat16()", "torch.convolution(x, W", "precision map"
+    ),
+    Mutant("maps/products.py", "if _rounds else nullcontext()", "if False else nullcontext()", "precision backprop"),
+    Mutant("maps/products.py", "_rounds = before", "_rounds = False", "precision another"),
+    Mutant("maps/affine.py", "products.matmul(v.mT, x)", "v.mT @ x", "precision map"),
+    Mutant("maps/recurrent.py", "c[1:] += products.linear(", "c[1:] += F.linear(", "precision time"),
+    Mutant("recurrent.py", "Ku = matmul(u, self.K.mT)", "Ku = u @ self.K.mT", "precision meet"),
+    Mutant(
+        "recurrent.py",
+        "Ku = matmul(_times_slope(g, h), self.K.mT)",
+        "Ku = _times_slope(g, h) @ self.K.mT",
+        "precision meet",
+    ),
+    Mutant("recurrent.py", "torch.cat([matmul(u, V.mT)", "torch.cat([u @ V.mT", "precision meet"),
+    Mutant("execution/precision.py", "cudnn.allow_tf32 = chosen.tf32", "True", "precision flags"),
+    Mutant("execution/precision.py", "matmul.allow_tf32, cudnn.allow_tf32 = flags", "pass", "precision flags"),
+    Mutant("execution/precision.py", "and before != _in_words()", "and False", "precision flags"),
+    Mutant(
+        "cli/running.py", "with precision.using(self.precision)", 'with precision.using("float32")', "precision record"
+    ),
+    Mutant("cli/train.py", '"freeze_first", "precision", "options"', '"freeze_first", "options"', "precision go"),
     # blocks
     Mutant("blocks.py", "isinstance(maps[i + 1], Normalisation)", "False", "blocks"),
     Mutant("blocks.py", "seen.add(id(parameter))", "pass", "blocks twice"),

@@ -11,18 +11,16 @@ from altmin.maps import products
 
 
 class Precision(NamedTuple):
-    """What torch calls the precision of a float32 product; whether cuDNN may use tf32; whether operands are rounded to
-    bfloat16."""
+    """Whether a GPU may form a float32 product in tf32; whether operands are rounded to bfloat16."""
 
-    float32: str
     tf32: bool
     bf16: bool
 
 
 PRECISIONS = {
-    "float32": Precision("highest", False, False),
-    "tf32": Precision("high", True, False),
-    "bf16": Precision("highest", False, True),
+    "float32": Precision(tf32=False, bf16=False),
+    "tf32": Precision(tf32=True, bf16=False),
+    "bf16": Precision(tf32=False, bf16=True),
 }
 NAMES = tuple(PRECISIONS)
 
@@ -32,7 +30,7 @@ def using(name: str) -> Iterator[None]:
     """Products of this precision meanwhile, in the whole process; then as before.
 
     "float32" forms every product in float32, convolutions too, where torch's own choice on a GPU is tf32. "tf32" lets a
-    GPU read float32 operands with 11 significant bits; on a CPU it is meant to change nothing. "bf16" rounds the
+    GPU read float32 operands with 11 significant bits and changes nothing on a CPU. "bf16" rounds the
     operands of products with weights to 8 significant bits (maps/products.py); what comes out, and all that is kept
     from step to step, is float32. Backprop gets torch.autocast around forward pass and loss.
 
@@ -43,15 +41,24 @@ def using(name: str) -> Iterator[None]:
     if name not in PRECISIONS:
         raise unknown("precision", name, NAMES)
     chosen = PRECISIONS[name]
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    matmul, cudnn, before = torch.backends.cuda.matmul, torch.backends.cudnn, _in_words()
+    flags = matmul.allow_tf32, cudnn.allow_tf32
     try:
-        torch.set_float32_matmul_precision(chosen.float32)  # with it torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cudnn.allow_tf32 = chosen.tf32
+        matmul.allow_tf32 = cudnn.allow_tf32 = chosen.tf32
         with products.rounding(chosen.bf16):
             yield
     finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = cudnn
+        matmul.allow_tf32, cudnn.allow_tf32 = flags
+        if before is not None and before != _in_words():  # "medium" is more than the flag tells
+            torch.set_float32_matmul_precision(before)
+
+
+def _in_words() -> str | None:
+    """What torch.set_float32_matmul_precision has set; None where torch has no word for a mixture of flags."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
 
 
 def check(name: str, device: torch.device) -> None:

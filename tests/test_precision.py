@@ -1,0 +1,490 @@
+"""Products in bfloat16 and tf32: which operands are rounded, that nothing else is, and that it can be undone.
+
+Operands here are 1 or 2 in size, times a factor that rounding to bfloat16 takes away: their rounded products are small
+whole numbers, exact in every type, while products of what is not rounded are off by half a percent.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import update_codes
+from test_cli import few_samples, real_load  # noqa: F401  (a fixture)
+from test_maps import CASES, Bilinear, names
+from torch import Tensor, nn
+
+import altmin
+from altmin import data, methods, models
+from altmin.cli import run
+from altmin.execution.precision import NAMES, available, check, using
+from altmin.fit import fit
+from altmin.maps import Affine, Readout, Recurrent, Steps, map_of, products
+
+ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
+AFFINE = [case for case in CASES if isinstance(map_of(case[0]()), Affine)]
+
+
+def operand(*shape: int, sizes: tuple[int, ...] = (1, 2)) -> Tensor:
+    return ABOVE * torch.tensor(sizes)[torch.randint(len(sizes), shape)] * torch.randint(2, shape).mul(2).sub(1)
+
+
+def rounded(a: Tensor) -> Tensor:
+    return a.bfloat16().double()
+
+
+def fits_bf16(a: Tensor) -> Tensor:
+    """Which of the entries that are not zero are whole in bfloat16."""
+    a = a[a != 0]
+    return a == a.bfloat16().to(a.dtype)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    assert not products._rounds
+
+
+@pytest.mark.parametrize("make,shape", AFFINE, ids=names(AFFINE))
+def test_every_product_of_a_map_has_rounded_operands(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    """Held against autograd in float64 on rounded operands, exactly. The bias is added, and its gradient summed, as it
+    is."""
+    module = make()
+    m = map_of(module)
+    p = [operand(*q.shape, sizes=(1,)) for q in module.parameters()]
+    x, u = operand(*shape), operand(*shape)
+    exact = make().double()
+    for q, value in zip(exact.parameters(), p, strict=True):
+        q.data = rounded(value)
+    if bias := len(p) > 1:
+        exact.bias.data = p[1].double()
+    xe = rounded(x).requires_grad_()
+    ye = exact(xe)
+    v = operand(*ye.shape, sizes=(1,))
+    with using("bf16"):
+        y, saved = m.forward(p, x)
+        pull, push, grads = m.pull(p, saved, v), m.push(p, saved, u), m.grads(p, saved, v)
+    on_x, on_W = torch.autograd.grad(ye, [xe, exact.weight], rounded(v))
+    assert torch.equal(y, ye.detach().float())
+    assert torch.equal(pull, on_x.float())
+    assert torch.equal(push, (exact(rounded(u)) - exact(torch.zeros_like(xe))).detach().float())
+    assert torch.equal(grads[0], on_W.float())
+    if bias:
+        axis = 1 if isinstance(module, nn.modules.conv._ConvNd) else v.ndim - 1
+        total = v.double().sum([i for i in range(v.ndim) if i != axis])
+        torch.testing.assert_close(grads[1].double(), total, rtol=1e-6, atol=1e-6)
+    plain = m.forward(p, x)[0]
+    assert not torch.equal(plain, y), "the operands of this test do not tell rounded from not rounded"
+
+
+@pytest.mark.parametrize("shape", [(7, 300), (2, 3, 300)])
+def test_a_rounded_product_of_any_operands_is_as_exact_as_its_type(shape: tuple[int, ...]) -> None:
+    a, W = torch.randn(shape), torch.randn(5, 300)
+    with using("bf16"):
+        found = products.linear(a, W)
+    expected = rounded(a) @ rounded(W).mT
+    size = rounded(a).abs() @ rounded(W).abs().mT
+    assert ((found - expected).abs() <= 2**-8 * expected.abs() + 1e-6 * size).all()
+
+
+def test_products_in_time_have_rounded_operands() -> None:
+    m = map_of(Recurrent(3, 4))
+    U, W, b = operand(4, 3), operand(4, 4), operand(4)
+    x, h, v = operand(5, 2, 3), operand(5, 2, 4), operand(2, 5, 4, sizes=(1,))
+    saved = Steps(x, h, None)
+    with using("bf16"):
+        c = m.replay((U, W, b), saved, x)[0]
+        dU, dW, db = m.grads((U, W, b), saved, v)
+        pull, push = m.pull((U, W, b), saved, v), m.push((U, W, b), saved, x.transpose(0, 1))
+    xe, he, ve = rounded(x).transpose(0, 1), rounded(h).transpose(0, 1), rounded(v)
+    ce = xe @ rounded(U).mT + b.double()
+    ce[:, 1:] += he[:, :-1] @ rounded(W).mT
+    torch.testing.assert_close(c.double(), ce, rtol=0, atol=1e-5)
+    assert torch.equal(dU, torch.einsum("nti,ntj->ij", ve, xe).float())
+    assert torch.equal(dW, torch.einsum("nti,ntj->ij", ve[:, 1:], he[:, :-1]).float())
+    torch.testing.assert_close(db.double(), v.double().sum((0, 1)), rtol=1e-6, atol=1e-6)
+    assert torch.equal(pull, (ve @ rounded(U)).float())
+    assert torch.equal(push, (xe @ rounded(U).mT).float())
+
+
+def test_the_recurrence_is_that_of_bfloat16_and_comes_out_as_float32() -> None:
+    module = Recurrent(3, 4)
+    m, x = map_of(module), torch.randn(2, 5, 3)
+    p = [torch.randn(4, 3), torch.randn(4, 4), torch.randn(4)]
+    with using("bf16"):
+        h = m.forward(p, x)[0]
+    U, W, b = (q.bfloat16().double() for q in p)
+    last, expected = torch.zeros(2, 4, dtype=torch.float64), []
+    for t in range(5):
+        last = torch.tanh(rounded(x[:, t]) @ U.mT + last @ W.mT + b)
+        expected.append(last)
+    assert h.dtype == torch.float32
+    assert fits_bf16(h).all()
+    torch.testing.assert_close(h.double(), torch.stack(expected, 1), rtol=0, atol=0.05)
+
+
+def mlp(activation: type[nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), activation(), nn.Linear(8, 7), activation(), nn.Linear(7, 4))
+
+
+def elman() -> nn.Module:
+    return nn.Sequential(Recurrent(2, 4), Readout(4, 3), nn.Flatten(), nn.Linear(18, 4))
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Any]] = {
+    "relu": (lambda: mlp(nn.ReLU), (5, 6), "gradient"),
+    "tanh": (lambda: mlp(nn.Tanh), (5, 6), "gradient"),
+    "conv": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(3, 4, 2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16, 4),
+        ),
+        (5, 1, 8, 8),
+        "gradient",
+    ),
+    "parallel": (elman, (5, 6, 2), "parallel"),
+    "sequential": (elman, (5, 6, 2), "sequential"),
+}
+EVERY_NET = pytest.mark.parametrize("net", NETS)
+
+
+def problem(net: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
+    make, shape, codes = NETS[net]
+    model = make()
+    return model, torch.randn(shape), torch.randint(4, shape[:1]), altmin.solvers.choose(codes, altmin.split(model))
+
+
+@EVERY_NET
+def test_codes_meet_weights_only_in_rounded_products(net: str) -> None:
+    """Weights that round to the same numbers give the same codes and residuals, bit by bit; not so in float32."""
+    model, x, y, codes = problem(net)
+    found: dict[str, list[list[Tensor]]] = {"bf16": [], "float32": []}
+    for _ in range(2):
+        for name, outcomes in found.items():
+            with using(name):
+                _, moved, problems = update_codes(model, codes, x, y, mu=0.1)
+            outcomes.append([t.clone() for t in (*moved, *(p.plain().at.force for p in problems))])
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(p.bfloat16() if p.ndim > 1 else p)
+    assert all(torch.equal(a, b) for a, b in zip(*found["bf16"], strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(*found["float32"], strict=True))
+
+
+@EVERY_NET
+def test_with_rounded_products_no_step_of_the_codes_raises_what_it_measures(net: str) -> None:
+    model, x, y, codes = problem(net)
+    am = altmin.AltMin(model, codes=codes, weights=altmin.LocalAdam(0.02), penalty=0.1)
+    with using("bf16"):
+        seen = [am.step(x, y) for _ in range(20)]
+    assert all(at.objective <= float(at.loss) * (1 + 1e-5) for at in seen)
+    assert float(seen[-1].loss) < 0.9 * float(seen[0].loss)
+
+
+@EVERY_NET
+def test_what_is_kept_is_float32(net: str) -> None:
+    """Codes, residuals, gradients, weights and Adam's state have more digits than bfloat16, and small steps are not
+    lost on the weights."""
+    model, x, y, codes = problem(net)
+    weights = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    before = [p.detach().clone() for p in weights]
+    with using("bf16"):
+        _, moved, problems = update_codes(model, codes, x, y, mu=0.1)
+        am = altmin.AltMin(model, codes=codes, weights=altmin.LocalAdam(1e-6, eps=1e-12))
+        am.step(x, y)
+    state = [t for s in am.optimizer.state.values() for t in s.values() if t.ndim > 1]
+    kept = [*moved[:-1], *(p.plain().at.force for p in problems), *weights, *state]
+    assert {t.dtype for t in kept} == {torch.float32}
+    assert all(fits_bf16(t).float().mean() < 0.5 for t in kept)
+    for p, old in zip(weights, before, strict=True):
+        change = (p.detach() - old).abs()
+        assert (change > 0).float().mean() > 0.5, "a step of 1e-6 is far below the digits of bfloat16"
+        assert change.max() < 2e-6
+
+
+def test_modules_without_a_closed_form_are_not_rounded() -> None:
+    m = map_of(Bilinear())
+    p, x, v = list(m.module.parameters()), torch.randn(3, 5), torch.randn(3, 4)
+
+    def outcome() -> list[Tensor]:
+        y, saved = m.forward(p, x)
+        return [y, m.pull(p, saved, v), m.push(p, saved, x), m.move(p, saved, 1e-3 * x)[0], *m.grads(p, saved, v)]
+
+    plain = outcome()
+    with using("bf16"):
+        assert all(torch.equal(a, b) for a, b in zip(outcome(), plain, strict=True))
+
+
+@pytest.mark.parametrize("name", [None, "float32", "tf32"])
+def test_products_that_are_not_rounded_are_those_of_torch_bit_by_bit(name: str | None) -> None:
+    x, v, W, b = torch.randn(7, 30), torch.randn(7, 20), torch.randn(20, 30), torch.randn(20)
+    image, out, K, c = torch.randn(2, 3, 9, 9), torch.randn(2, 4, 7, 7), torch.randn(4, 3, 3, 3), torch.randn(4)
+    geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    steps, start, weights = torch.randn(5, 2, 3), torch.zeros(1, 2, 4), list(nn.RNN(3, 4).parameters())
+
+    def outcome() -> list[Tensor]:
+        return [
+            products.linear(x, W, b),
+            products.linear(x, W),
+            products.matmul(v, W),
+            products.matmul(v.mT, x),
+            products.convolution(image, K, c, geometry),
+            products.convolution_backward(out, image, K, geometry, weight=False),
+            products.convolution_backward(out, image, K, geometry, weight=True),
+            products.recurrence(steps, start, weights),
+        ]
+
+    image.requires_grad_()
+    K.requires_grad_()
+    y = torch.conv2d(image, K, c)
+    expected = [
+        torch.nn.functional.linear(x, W, b),
+        torch.nn.functional.linear(x, W),
+        v @ W,
+        v.mT @ x,
+        y,
+        *torch.autograd.grad(y, [image, K], out),
+        torch.rnn_tanh(steps, start, weights, True, 1, 0.0, False, False, False)[0],
+    ]
+    if name is None:
+        found = outcome()
+    else:
+        with using(name):
+            found = outcome()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.fixture
+def own_flags() -> Iterator[None]:
+    """Whatever a test sets, the next one finds torch's own choice."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def flags() -> tuple[Any, ...]:
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return matmul, cudnn, torch.get_float32_matmul_precision(), products._rounds
+
+
+@pytest.mark.parametrize("before", [(False, True), (True, False), "high", "medium"])
+@pytest.mark.parametrize("name,inside", [("float32", (False, False)), ("tf32", (True, True)), ("bf16", (False, False))])
+def test_a_precision_sets_the_flags_and_gives_them_back_even_after_an_error(
+    name: str, inside: tuple[bool, bool], before: tuple[bool, bool] | str, own_flags: None
+) -> None:
+    if isinstance(before, str):
+        torch.set_float32_matmul_precision(before)
+    else:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    as_found, seen = flags(), []
+
+    def fail() -> None:
+        with using(name):
+            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, products._rounds))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert seen == [(*inside, name == "bf16")]
+    assert flags() == as_found
+
+
+def test_one_precision_within_another_holds_for_its_part_only() -> None:
+    a, b = torch.tensor([[ABOVE]]), torch.tensor([[1.0]])
+
+    def now() -> float:
+        return products.matmul(a, b).item()
+
+    exact = a.item()
+    with using("bf16"):
+        seen = [now()]
+        with using("float32"):
+            seen.append(now())
+        seen.append(now())
+    assert [*seen, now()] == [1, exact, 1, exact]
+
+
+def test_rounded_products_of_many_members_are_those_of_each() -> None:
+    x, W, b = operand(5, 6), operand(3, 4, 6, sizes=(1,)), operand(3, 4)
+    image, K = operand(2, 2, 5, 5), operand(3, 3, 2, 2, 2, sizes=(1,))
+    geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+
+    def both(W: Tensor, b: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
+        return products.linear(x, W, b), products.convolution(image, K, None, geometry)
+
+    with using("bf16"):
+        together = torch.func.vmap(both)(W, b, K)
+        for i in range(3):
+            assert all(torch.equal(a[i], c) for a, c in zip(together, both(W[i], b[i], K[i]), strict=True))
+
+
+def test_a_compiled_product_heeds_the_precision_of_its_call() -> None:
+    compiled = torch.compile(products.linear, backend="eager", fullgraph=True)
+    x, W, b = operand(3, 6), operand(4, 6), operand(4)
+    for name in ("float32", "bf16", "float32"):
+        with using(name):
+            assert torch.equal(compiled(x, W, b), products.linear(x, W, b))
+
+
+def test_am_adam_learns_with_rounded_products_about_as_well() -> None:
+    (x, y), test = real_load("mnist", "train", None), real_load("mnist", "test", None)
+    found = {}
+    for name in ("float32", "bf16"):
+        torch.manual_seed(0)
+        method = methods.create("am-adam", models.create("mlp-2x100", (1, 28, 28), 10), lr=0.004)
+        with using(name):
+            history = fit(method, (x[:5000], y[:5000]), test, epochs=3, batch_size=100)
+        found[name] = history.epochs[-1]["test_accuracy"]
+    assert found["float32"] != found["bf16"]
+    assert found["float32"] > 0.9
+    assert abs(found["float32"] - found["bf16"]) < 0.02
+
+
+def backprop_by_hand(precision: str, x: Tensor, y: Tensor) -> list[Tensor]:
+    """Forward pass and loss under torch.autocast, the backward pass outside, as PyTorch's own documents do."""
+    torch.manual_seed(0)
+    model = mlp(nn.ReLU)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return [loss.detach(), *model.parameters()]
+
+
+@pytest.mark.parametrize("name", ["float32", "bf16"])
+def test_backprop_is_rounded_by_autocast_as_people_write_it(name: str) -> None:
+    x, y = torch.randn(5, 6), torch.randint(4, (5,))
+    expected = backprop_by_hand(name, x, y)
+    torch.manual_seed(0)
+    method = methods.create("adam", mlp(nn.ReLU), lr=0.01)
+    with using(name):
+        losses = [method.step(x, y).loss for _ in range(3)]
+    found = [losses[-1], *method.model.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert {p.dtype for p in method.model.parameters()} == {torch.float32}
+
+
+def test_the_two_precisions_of_backprop_differ() -> None:
+    x, y = torch.randn(5, 6), torch.randint(4, (5,))
+    pair = (backprop_by_hand(name, x, y) for name in ("float32", "bf16"))
+    assert not any(torch.equal(a, b) for a, b in zip(*pair, strict=True))
+
+
+def test_an_unknown_precision_is_refused_with_the_nearest_name() -> None:
+    for refuse in (lambda: using("bf61").__enter__(), lambda: check("bf61", torch.device("cpu"))):
+        with pytest.raises(
+            ValueError, match=r"unknown precision 'bf61'; did you mean 'bf16'\? The choices are: bf16, f"
+        ):
+            refuse()
+
+
+def test_tf32_is_refused_where_it_would_change_nothing() -> None:
+    with pytest.raises(
+        ValueError, match=r"precision 'tf32' is of GPUs only.*use --device cuda, or --precision float32"
+    ):
+        check("tf32", torch.device("cpu"))
+    assert available(torch.device("cpu")) == ("float32", "bf16")
+    assert available(torch.device("cuda")) == NAMES
+    check("tf32", torch.device("cuda"))
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_train_and_compare_use_and_record_the_precision(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rest = ["--model", "mlp-1x16", "--batch-size", "50", "--limit", "200", "--epochs", "1", "--json"]
+    x, y = data.load("mnist", "train")
+    losses = {}
+    for name in ("float32", "bf16"):
+        assert run(["train", "--method", method, "--precision", name, *rest, f"{name}.json"]) == 0
+        assert run(["compare", "--methods", method, "--precision", name, *rest, "c.json"]) == 0
+        trained, compared = (json.loads(Path(file).read_text()) for file in (f"{name}.json", "c.json"))
+        torch.manual_seed(0)
+        learner = methods.create(method, models.create("mlp-1x16", (1, 28, 28), 10))
+        with using(name):
+            history = fit(learner, (x[:200], y[:200]), epochs=1, batch_size=50)
+        losses[name] = history.epochs[-1]["train_loss"]
+        assert trained["epochs"][-1]["train_loss"] == compared["runs"][0]["epochs"][-1]["train_loss"] == losses[name]
+        assert trained["config"]["precision"] == compared["config"]["precision"] == name
+    assert losses["float32"] != losses["bf16"]
+
+
+def test_a_run_does_not_go_on_in_another_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = ["train", "--model", "mlp-1x16", "--limit", "200", "--checkpoint", "run"]
+    assert run([*line, "--precision", "bf16"]) == 0
+    assert run([*line, "--resume", "--epochs", "2"]) == 2
+    assert "its precision is bf16, here it is float32" in capsys.readouterr().err
+
+
+@pytest.mark.cuda
+def test_tf32_changes_products_on_a_gpu_and_float32_does_not() -> None:
+    a, b = torch.randn(256, 256, device="cuda"), torch.randn(256, 256, device="cuda")
+    image, K = torch.randn(8, 16, 32, 32, device="cuda"), torch.randn(16, 16, 3, 3, device="cuda")
+    exact = a.double() @ b.double(), torch.conv2d(image.double(), K.double())
+    errors = {}
+    for name in ("float32", "tf32"):
+        with using(name):
+            found = (
+                products.matmul(a, b),
+                products.convolution(image, K, None, ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
+            )
+        errors[name] = [((f - e).norm() / e.norm()).item() for f, e in zip(found, exact, strict=True)]
+    assert max(errors["float32"]) < 1e-5
+    assert 1e-4 < min(errors["tf32"]) <= max(errors["tf32"]) < 2e-3
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("make,shape", AFFINE, ids=names(AFFINE))
+def test_rounded_products_on_a_gpu_are_those_of_a_cpu(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    m = map_of(make())
+    p, x = [operand(*q.shape, sizes=(1,)) for q in m.module.parameters()], operand(*shape)
+    outcomes = []
+    for device in ("cpu", "cuda"):
+        q, a = [t.to(device) for t in p], x.to(device)
+        with using("bf16"):
+            y, saved = m.forward(q, a)
+            found = [y, m.push(q, saved, a), m.pull(q, saved, y.sign()), m.grads(q, saved, y.sign())[0]]
+        outcomes.append([t.cpu() for t in found])
+    assert {t.dtype for t in outcomes[1]} == {torch.float32}
+    for on_cpu, on_gpu in zip(*outcomes, strict=True):
+        torch.testing.assert_close(on_gpu, on_cpu, rtol=2**-8, atol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not products.SUMS_COME_OUT, reason="this torch rounds the sums too")
+@pytest.mark.parametrize("shape", [(3, 257), (2, 3, 257)])
+def test_the_sums_of_a_gpu_come_out_with_all_their_digits(shape: tuple[int, ...]) -> None:
+    with using("bf16"):
+        found = products.linear(torch.ones(shape, device="cuda"), torch.ones(4, 257, device="cuda"))
+    assert torch.equal(found, torch.full((*shape[:-1], 4), 257.0, device="cuda")), "bfloat16 has no 257"
+
+
+@pytest.mark.cuda
+def test_rounded_products_on_a_gpu_can_be_recorded_and_mapped() -> None:
+    x, W, b = (t.cuda() for t in (operand(5, 6), operand(3, 4, 6, sizes=(1,)), operand(3, 4)))
+    with using("bf16"):
+        alone = [products.linear(x, W[i], b[i]) for i in range(3)]
+        together = torch.func.vmap(lambda W, b: products.linear(x, W, b))(W, b)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            recorded = products.linear(x, W[0], b[0])
+    x.neg_()
+    graph.replay()
+    assert torch.equal(recorded, 2 * b[0] - alone[0])
+    assert all(torch.equal(a, c) for a, c in zip(together, alone, strict=True))
