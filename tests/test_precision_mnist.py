@@ -1,4 +1,4 @@
-"""With rounded products the methods still learn. Needs the samples, which the copy that mutants are tried on has not."""
+"""With rounded products a net still learns. Needs samples, which the copy that mutants are tried on has not."""
 
 import torch
 

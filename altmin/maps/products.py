@@ -5,9 +5,10 @@ as fast, and the sums that it forms in float32 come back in the type of the firs
 
     matmul(a, b) = round(a) round(b),        linear(x, W, b) = round(x) round(W)^T + b.
 
-Only products are rounded. Weights, biases, codes, residuals, sums over samples and the state of optimizers are not, and
-neither are modules without a closed form: they find a small move as a difference of two outputs, which would be lost in
-the rounding. Else a function here is the operation of torch that it is named after.
+Only products are rounded. Weights, biases, codes, residuals, sums over samples and the state of optimizers are not.
+Neither are modules without a closed form: they find a small move as a difference of two outputs, which would be lost in
+the rounding. Nor is the forward pass of a recurrent layer: one kernel, bound by its steps and not by its products.
+While `rounding` is off, a function here is the operation of torch that it is named after.
 """
 
 from collections.abc import Iterator, Sequence
@@ -69,15 +70,6 @@ def convolution_backward(v: Tensor, x: Tensor, W: Tensor, geometry: Geometry, we
     operands = [t.bfloat16() for t in (v, x, W)] if _rounds else (v, x, W)
     found = torch.ops.aten.convolution_backward(*operands, None, *geometry, [not weight, weight, False])
     return found[weight].to(v.dtype)
-
-
-def recurrence(x: Tensor, start: Tensor, weights: list[Tensor]) -> Tensor:
-    """h_t = tanh(U x_t + W h_{t-1} + b + b'), all steps in one kernel, x and h (steps, samples, features). That kernel
-    has one type for all it touches: with rounded products h and the biases are rounded too."""
-    if not _rounds:
-        return torch.rnn_tanh(x, start, weights, True, 1, 0.0, False, False, False)[0]
-    x16, start16, *weights16 = (t.bfloat16() for t in (x, start, *weights))
-    return torch.rnn_tanh(x16, start16, weights16, True, 1, 0.0, False, False, False)[0].to(x.dtype)
 
 
 def autocast(x: Tensor) -> AbstractContextManager[Any]:
