@@ -33,6 +33,7 @@ TESTS = [
     "theory_network",
     "theory_cli",
     "precision",
+    "precision_cli",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
@@ -119,9 +120,12 @@ MUTANTS = [
     Mutant("execution/precision.py", "matmul.allow_tf32, cudnn.allow_tf32 = flags", "pass", "precision flags"),
     Mutant("execution/precision.py", "and before != _in_words()", "and False", "precision flags"),
     Mutant(
-        "cli/running.py", "with precision.using(self.precision)", 'with precision.using("float32")', "precision record"
+        "cli/running.py",
+        "with precision.using(self.precision)",
+        'with precision.using("float32")',
+        "precision_cli record",
     ),
-    Mutant("cli/train.py", '"freeze_first", "precision", "options"', '"freeze_first", "options"', "precision go"),
+    Mutant("cli/train.py", '"freeze_first", "precision", "options"', '"freeze_first", "options"', "precision_cli go"),
     # blocks
     Mutant("blocks.py", "isinstance(maps[i + 1], Normalisation)", "False", "blocks"),
     Mutant("blocks.py", "seen.add(id(parameter))", "pass", "blocks twice"),

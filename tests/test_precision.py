@@ -4,9 +4,7 @@ Operands here are 1 or 2 in size, times a factor that rounding to bfloat16 takes
 whole numbers, exact in every type, while products of what is not rounded are off by half a percent.
 """
 
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +14,10 @@ from test_maps import CASES, Bilinear, names
 from torch import Tensor, nn
 
 import altmin
-from altmin import data, methods, models
+from altmin import methods
 from altmin.blocks import Theta
-from altmin.cli import run
 from altmin.codes import encode
-from altmin.execution.precision import NAMES, available, check, using
-from altmin.fit import fit
+from altmin.execution.precision import using
 from altmin.linesearch import LossAbove
 from altmin.maps import Affine, Readout, Recurrent, Steps, map_of, products
 from altmin.objective import adapt
@@ -359,121 +355,3 @@ def test_the_two_precisions_of_backprop_differ() -> None:
     x, y = torch.randn(5, 6), torch.randint(4, (5,))
     pair = (backprop_by_hand(name, x, y) for name in ("float32", "bf16"))
     assert not any(torch.equal(a, b) for a, b in zip(*pair, strict=True))
-
-
-def test_an_unknown_precision_is_refused_with_the_nearest_name() -> None:
-    for refuse in (lambda: using("bf61").__enter__(), lambda: check("bf61", torch.device("cpu"))):
-        with pytest.raises(
-            ValueError, match=r"unknown precision 'bf61'; did you mean 'bf16'\? The choices are: bf16, f"
-        ):
-            refuse()
-
-
-def test_tf32_is_refused_where_it_would_change_nothing() -> None:
-    with pytest.raises(
-        ValueError, match=r"precision 'tf32' is of GPUs only.*use --device cuda, or --precision float32"
-    ):
-        check("tf32", torch.device("cpu"))
-    assert available(torch.device("cpu")) == ("float32", "bf16")
-    assert available(torch.device("cuda")) == NAMES
-    check("tf32", torch.device("cuda"))
-
-
-@pytest.fixture
-def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
-    """An empty folder to run commands in, and samples that need no file."""
-    samples = torch.randn(200, 1, 28, 28), torch.randint(10, (200,))
-    monkeypatch.setattr(data, "load", lambda name, split, data_dir=None: samples)
-    monkeypatch.chdir(tmp_path)
-    return samples
-
-
-@pytest.mark.parametrize("method", ["am-adam", "adam"])
-def test_train_and_compare_use_and_record_the_precision(method: str, made_up: tuple[Tensor, Tensor]) -> None:
-    rest = ["--model", "mlp-1x16", "--batch-size", "50", "--epochs", "1", "--json"]
-    losses = {}
-    for name in ("float32", "bf16"):
-        assert run(["train", "--method", method, "--precision", name, *rest, f"{name}.json"]) == 0
-        assert run(["compare", "--methods", method, "--precision", name, *rest, "c.json"]) == 0
-        trained, compared = (json.loads(Path(file).read_text()) for file in (f"{name}.json", "c.json"))
-        torch.manual_seed(0)
-        learner = methods.create(method, models.create("mlp-1x16", (1, 28, 28), 10))
-        with using(name):
-            history = fit(learner, made_up, epochs=1, batch_size=50)
-        losses[name] = history.epochs[-1]["train_loss"]
-        assert trained["epochs"][-1]["train_loss"] == compared["runs"][0]["epochs"][-1]["train_loss"] == losses[name]
-        assert trained["config"]["precision"] == compared["config"]["precision"] == name
-    assert losses["float32"] != losses["bf16"]
-
-
-def test_a_run_does_not_go_on_in_another_precision(
-    made_up: tuple[Tensor, Tensor], capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = ["train", "--model", "mlp-1x16", "--checkpoint", "run"]
-    assert run([*line, "--precision", "bf16"]) == 0
-    assert run([*line, "--resume", "--epochs", "2"]) == 2
-    assert "its precision is bf16, here it is float32" in capsys.readouterr().err
-
-
-@pytest.mark.cuda
-def test_tf32_changes_products_on_a_gpu_and_float32_does_not() -> None:
-    a, b = torch.randn(256, 256, device="cuda"), torch.randn(256, 256, device="cuda")
-    image, K = torch.randn(8, 64, 32, 32, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
-    exact = a.double() @ b.double(), torch.conv2d(image.double(), K.double())
-    errors = {}
-    for name in ("float32", "tf32"):
-        with using(name):
-            found = (
-                products.matmul(a, b),
-                products.convolution(image, K, None, ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
-            )
-        errors[name] = [((f - e).norm() / e.norm()).item() for f, e in zip(found, exact, strict=True)]
-    assert max(errors["float32"]) < 1e-5
-    assert 1e-4 < min(errors["tf32"]) <= max(errors["tf32"]) < 2e-3
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("make,shape", AFFINE, ids=names(AFFINE))
-def test_rounded_products_on_a_gpu_are_those_of_a_cpu(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
-    m = map_of(make())
-    p, x = [operand(*q.shape, sizes=(1,)) for q in m.module.parameters()], operand(*shape)
-    v = operand(*m.forward(p, x)[0].shape, sizes=(1,))
-
-    def outcome(device: str, name: str) -> list[Tensor]:
-        q, a, b = [t.to(device) for t in p], x.to(device), v.to(device)
-        with using(name):
-            y, saved = m.forward(q, a)
-            return [t.cpu() for t in (y, m.push(q, saved, a), m.pull(q, saved, b), m.grads(q, saved, b)[0])]
-
-    on_gpu, on_cpu, plain = outcome("cuda", "bf16"), outcome("cpu", "bf16"), outcome("cpu", "float32")
-    assert {t.dtype for t in on_gpu} == {torch.float32}
-    for found, expected, exact in zip(on_gpu, on_cpu, plain, strict=True):
-        off = (expected - exact).abs().max()  # what rounding does
-        assert off > 0.005
-        torch.testing.assert_close(found, expected, rtol=0, atol=off.item() / 4)
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not products.SUMS_COME_OUT, reason="this torch rounds the sums too")
-@pytest.mark.parametrize("shape", [(3, 257), (2, 3, 257)])
-def test_the_sums_of_a_gpu_come_out_with_all_their_digits(shape: tuple[int, ...]) -> None:
-    with using("bf16"):
-        found = products.linear(torch.ones(shape, device="cuda"), torch.ones(4, 257, device="cuda"))
-    assert torch.equal(found, torch.full((*shape[:-1], 4), 257.0, device="cuda")), "bfloat16 has no 257"
-
-
-@pytest.mark.cuda
-def test_rounded_products_on_a_gpu_can_be_recorded_and_mapped() -> None:
-    x, W, b = (t.cuda() for t in (operand(5, 6), operand(3, 4, 6, sizes=(1,)), operand(3, 4)))
-    with using("bf16"):
-        alone = [products.linear(x, W[i], b[i]) for i in range(3)]
-        together = torch.func.vmap(lambda W, b: products.linear(x, W, b))(W, b)
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            recorded = products.linear(x, W[0], b[0])
-        assert all(torch.equal(a, c) for a, c in zip(together, alone, strict=True))
-        expected = products.linear(x.neg_(), W[0], b[0])
-    graph.replay()
-    assert torch.equal(recorded, expected), "the graph keeps the precision it was recorded in"
-    assert not torch.equal(expected, products.linear(x, W[0], b[0]))
