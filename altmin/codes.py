@@ -13,7 +13,7 @@ from altmin.blocks import Block, Chain, State, Theta
 from altmin.fusing import fusible
 from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
 from altmin.maps import Params, Saved
-from altmin.objective import Evaluation
+from altmin.objective import Evaluation, dot
 
 
 class Trace(NamedTuple):
@@ -78,14 +78,19 @@ def magnify(above: Above) -> Above:
     """
     if not isinstance(above, FitAbove) or not above.shrinks:
         return above
-    t = above.start.force
-    rms = torch.linalg.vector_norm(t) / t.numel() ** 0.5
-    factor = (1e-6 / rms.clamp_min(torch.finfo(t.dtype).tiny)).clamp_min(1)
-    scale, spared = above.scale * factor, above.spared
+    t, tt, scale, spared = _magnified(above.start.force, above.start.values, above.scale, above.spared)
+    return FitAbove(t, tt, scale, None, above.doubts, spared)
+
+
+@fusible
+def _magnified(t: Tensor, tt: Tensor, scale: Mu, spared: Tensor | None) -> tuple[Tensor, Tensor, Mu, Tensor | None]:
+    tiny, entries = torch.finfo(t.dtype).tiny, t.numel() // t.shape[0]
+    factor = (1e-6 * (entries / tt.mean().clamp_min(tiny)) ** 0.5).clamp_min(1)
+    t, scale = t * factor, scale * factor
     if spared is not None:
-        largest = spared.max().clamp_min(torch.finfo(t.dtype).tiny)
+        largest = spared.max().clamp_min(tiny)
         scale, spared = scale / largest, spared / largest
-    return FitAbove(t * factor, None, scale, None, above.doubts, spared)
+    return t, dot(t, t), scale, spared  # the squares may have been too small to be numbers
 
 
 def settle(

@@ -25,6 +25,7 @@ from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace
 from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
 from altmin.maps import Linear, Map, Params, Recurrence, Steps
+from altmin.maps.products import matmul
 from altmin.objective import Evaluation
 
 SWEEPS = ("parallel", "sequential")
@@ -199,11 +200,11 @@ class Time:
         alone = n is None and k == 1  # then e_t is only a factor, to be put in later
         for span in self.spans():
             h, e = self.h[span], self.asked[span]
-            asked = self.V.expand_as(h) if alone else e @ self.V
+            asked = self.V.expand_as(h) if alone else matmul(e, self.V)
             if n is not None:
-                asked += n[span] @ self.W
+                asked += matmul(n[span], self.W)
             g = _times_slope(asked, h)
-            Ku = _times_slope(g, h) @ self.K.mT
+            Ku = matmul(_times_slope(g, h), self.K.mT)
             Vu, Wu = Ku[..., :k], Ku[..., k:]
             gg = Vu if alone else (e * Vu).sum(2, keepdim=True)
             if n is not None:
@@ -228,7 +229,7 @@ class Time:
             left = d[span]
             u = _change(self.h[span], left)
             torch.add(self.h[span], u, out=h[span])
-            Ku = u @ self.K.mT
+            Ku = matmul(u, self.K.mT)
             torch.sub(self.e[span], Ku[..., :k], out=misfit[span])
             left[1:] -= Ku[:-1, :, k:]
             if asked is not None:
@@ -266,11 +267,11 @@ class SideBySide(Linear):
 
     def pull(self, p: Params, saved: Tensor, v: Tensor) -> Tensor:
         V, W = p
-        return v[:, : len(V)] @ V + self.follows * (v[:, len(V) :] @ W)
+        return matmul(v[:, : len(V)], V) + self.follows * matmul(v[:, len(V) :], W)
 
     def push(self, p: Params, saved: Tensor, u: Tensor) -> Tensor:
         V, W = p
-        return torch.cat([u @ V.mT, self.follows * (u @ W.mT)], 1)
+        return torch.cat([matmul(u, V.mT), self.follows * matmul(u, W.mT)], 1)
 
 
 def _change(h: Tensor, d: Tensor) -> Tensor:

@@ -83,8 +83,15 @@ class Attempt(NamedTuple):
 
     def sums(self) -> Tensor:
         """Of each problem's values and, last, of the losses."""
+        values = [*(p.at.values for p in self.problems), self.losses]
+        if any(v.shape != values[0].shape for v in values):
+            return torch.stack([p.above.weigh(p.at.values).sum() for p in self.problems] + [self.losses.sum()])
         spared = [p.above.spared for p in self.problems]
-        return _sums([p.at.values for p in self.problems] + [self.losses], [*spared, None])
+        if any(part is not None for part in spared):
+            ones = torch.ones_like(self.losses)
+            parts = torch.stack([*(ones if part is None else part for part in spared), ones])
+            return _weighted_sums(torch.stack(values), parts)
+        return torch.stack(values).sum(1)
 
     def read(self, sums: Tensor) -> tuple[list[float], list[float], float, bool]:
         """The problems' totals and scales, the sum of the first code, and whether a step was taken that should have
@@ -99,10 +106,13 @@ class Attempt(NamedTuple):
 
 
 @fusible
-def _sums(values: list[Tensor], spared: list[Tensor | None]) -> Tensor:
-    weighted = [v if s is None else s.square() * v for v, s in zip(values, spared, strict=True)]
-    alike = all(v.shape == weighted[0].shape for v in weighted)
-    return torch.stack(weighted).sum(1) if alike else torch.stack([v.sum() for v in weighted])
+def _weighted_sums(values: Tensor, parts: Tensor) -> Tensor:
+    return (parts.square() * values).sum(1)
+
+
+@fusible
+def _sum(values: Tensor) -> Tensor:
+    return values.sum()
 
 
 class AltMin:
@@ -208,7 +218,7 @@ class AltMin:
     def attempt(self, x: Tensor, y: Tensor, mu: Mu, doubts: Doubts) -> "Attempt":
         """Encodes a batch and moves its codes, without a look at what came of it."""
         trace = encode(self.chain, self.theta, x)
-        first_code = trace.values[0].sum()
+        first_code = _sum(trace.values[0])
         traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
         top = LossAbove(self.loss, trace.values[-1], y, mu, doubts)
         problems = self.codes(self.chain, self.theta, trace, top, mu)

@@ -43,8 +43,8 @@ def ratio(row: Row) -> str:
     return f"{row['median']:.2f} ({row['q1']:.2f} to {row['q3']:.2f})"
 
 
-def fill(document: Path, text: str) -> None:
-    """Puts text between the marks of a document."""
+def fill(document: Path, text: str, name: str = "results") -> None:
+    """Puts text between the marks of this name in a document."""
     whole = document.read_text()
-    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     document.write_text(whole[: whole.index(begin) + len(begin)] + "\n" + text + whole[whole.index(end) :])

@@ -32,6 +32,8 @@ TESTS = [
     "theory",
     "theory_network",
     "theory_cli",
+    "precision",
+    "precision_cli",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
@@ -54,7 +56,7 @@ MUTANTS = [
     Mutant("objective.py", "error * (2 / m)", "error / m", "objective"),
     Mutant("objective.py", "gradient * -samples", "-gradient", "objective"),
     # the calculus of modules
-    Mutant("maps/affine.py", "(v.mT @ x, v.sum(0))", "(v.mT @ x, v.mean(0))", "maps"),
+    Mutant("maps/affine.py", "x), v.sum(0))", "x), v.mean(0))", "maps"),
     Mutant("maps/affine.py", "self.push(p, saved, u), saved + u", "self.push(p, saved, u), saved", "maps"),
     Mutant("maps/affine.py", "v.sum([0, *range(2, v.ndim)])", "v.sum([0, *range(2, v.ndim)]) * 2", "maps Conv"),
     Mutant("maps/elementwise.py", "return threshold(v, saved[1])", "return v", "maps ReLU"),
@@ -91,6 +93,39 @@ MUTANTS = [
     Mutant("maps/normalisation.py", "unbiased=True", "unbiased=False", "maps statistics"),
     Mutant("maps/normalisation.py", "m.running_var.lerp_(var, weight)", "pass", "maps statistics"),
     Mutant("maps/other.py", "b.clone() for name, b", "b for name, b", "trainer unknown"),
+    # precision
+    Mutant(
+        "maps/products.py", "y if b is None else y + b\n", "y if b is None else y + b.bfloat16()\n", "precision map"
+    ),
+    Mutant("maps/products.py", "p, q = a.bfloat16(), b.bfloat16()", "p, q = a, b", "precision"),
+    Mutant("maps/products.py", "p, q = a.bfloat16(), b.bfloat16()", "p, q = a, b.bfloat16().to(a.dtype)", "precision"),
+    Mutant("maps/products.py", "return (p @ q).to(a.dtype)", "return p @ q", "precision"),
+    Mutant("maps/products.py", "[t.bfloat16() for t in (v, x, W)] if _rounds else", "", "precision map"),
+    Mutant(
+        "maps/products.py", "torch.convolution(x.bfloat16(), W.bfloat16()", "torch.convolution(x, W", "precision map"
+    ),
+    Mutant("maps/products.py", "if _rounds else nullcontext()", "if False else nullcontext()", "precision backprop"),
+    Mutant("maps/products.py", "_rounds = before", "_rounds = False", "precision another"),
+    Mutant("maps/affine.py", "products.matmul(v.mT, x)", "v.mT @ x", "precision map"),
+    Mutant("maps/recurrent.py", "c[1:] += products.linear(", "c[1:] += F.linear(", "precision time"),
+    Mutant("recurrent.py", "Ku = matmul(u, self.K.mT)", "Ku = u @ self.K.mT", "precision meet"),
+    Mutant(
+        "recurrent.py",
+        "Ku = matmul(_times_slope(g, h), self.K.mT)",
+        "Ku = _times_slope(g, h) @ self.K.mT",
+        "precision meet",
+    ),
+    Mutant("recurrent.py", "torch.cat([matmul(u, V.mT)", "torch.cat([u @ V.mT", "precision meet"),
+    Mutant("execution/precision.py", "cudnn.allow_tf32 = chosen.tf32", "True", "precision flags"),
+    Mutant("execution/precision.py", "matmul.allow_tf32, cudnn.allow_tf32 = flags", "pass", "precision flags"),
+    Mutant("execution/precision.py", "and before != _in_words()", "and False", "precision flags"),
+    Mutant(
+        "cli/running.py",
+        "with precision.using(self.precision)",
+        'with precision.using("float32")',
+        "precision_cli record",
+    ),
+    Mutant("cli/train.py", '"freeze_first", "precision", "options"', '"freeze_first", "options"', "precision_cli go"),
     # blocks
     Mutant("blocks.py", "isinstance(maps[i + 1], Normalisation)", "False", "blocks"),
     Mutant("blocks.py", "seen.add(id(parameter))", "pass", "blocks twice"),
@@ -207,8 +242,8 @@ MUTANTS = [
     Mutant("maps/recurrent.py", "_product(v[1:], saved.h[:-1])", "_product(v, saved.h)", "recurrent"),
     Mutant(
         "maps/recurrent.py",
-        "c[1:] += F.linear(saved.h[:-1], p[1])",
-        "c += F.linear(saved.h, p[1])",
+        "c[1:] += products.linear(saved.h[:-1], p[1])",
+        "c += products.linear(saved.h, p[1])",
         "recurrent_layers map",
     ),
     Mutant("maps/recurrent.py", "F.pad(h[:-1], (0, 0, 0, 0, 1, 0))", "h", "recurrent"),
@@ -230,7 +265,7 @@ MUTANTS = [
     Mutant("recurrent.py", "moved * share.square()", "moved", "recurrent halved"),
     Mutant("recurrent.py", "(1 + 64 * torch", "(1 + torch", "recurrent rounding"),
     Mutant("recurrent.py", "> time.start * (1 +", "> 2 * time.start * (1 +", "recurrent"),
-    Mutant("recurrent.py", "asked += n[span] @ self.W", "pass", "recurrent"),
+    Mutant("recurrent.py", "asked += matmul(n[span], self.W)", "pass", "recurrent"),
     Mutant("recurrent.py", "gg + (n[span] * Wu).sum(2, keepdim=True)", "gg", "recurrent"),
     Mutant("recurrent.py", "bend = gg + self.squares(Ku)", "bend = self.squares(Ku)", "recurrent"),
     Mutant("recurrent.py", "bend = gg + self.squares(Ku)", "bend = gg + self.squares(Wu)", "recurrent"),

@@ -34,6 +34,7 @@ def compare(
     limit: options.Limit = None,
     data_dir: options.DataDir = None,
     device: options.Device = "cpu",
+    precision: options.Precision = "float32",
     threads: options.Threads = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the learning curves: .png, .svg or .pdf.")
@@ -48,14 +49,14 @@ def compare(
         from altmin import plot as picture  # takes a second to import, so only for those who want one
 
         picture.check_format(plot)
-    chosen = running.prepare(device, threads)
+    chosen = running.prepare(device, threads, precision)
     names = parse.names("--methods", methods)
     given = parse.settings_by_method(set_ or [], names)
     if solver := parse.code_solver(codes):
         parse.add_codes(given, solver)
     full = {name: parse.plain(parse.method_options(name, given[name])) for name in names}
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first, precision)
     early = parse.numbers("--eval-batches", eval_batches) or early_batches(trial.per_epoch)
     for name in names:  # what a method has against this model is better known before another trains for hours
         trial.build(name, given[name], seed)
@@ -76,6 +77,7 @@ def compare(
             "batch_size": batch_size,
             "schedule": schedule,
             "freeze_first": freeze_first,
+            "precision": precision,
             "eval_batches": early,
             "evaluated_on": problem.measure.removesuffix("_accuracy"),
             "train_samples": len(problem.train[0]),

@@ -52,5 +52,9 @@ Validation = Annotated[
 Limit = Annotated[int | None, typer.Option(min=1, help="Train on the first so many samples only.")]
 Seed = Annotated[int, typer.Option(help="For the initial weights, the order of the data and dropout.")]
 Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, or one GPU as cuda:0.")]
+Precision = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Of products with weights: float32, tf32 (on a GPU only) or bf16."),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from altmin import data, methods, models
 from altmin.errors import unknown
+from altmin.execution import precision
 from altmin.fit import History, batches_per_epoch, fit
 
 Samples = tuple[Tensor, Tensor]
 
 
-def prepare(device: str, threads: int | None) -> torch.device:
-    """The device by name, if this machine has it."""
+def prepare(device: str, threads: int | None, products: str = "float32") -> torch.device:
+    """The device by name, if this machine has it and it has products of this precision."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
         raise unknown("device", device, ["cpu", "cuda"])
@@ -27,6 +28,7 @@ def prepare(device: str, threads: int | None) -> torch.device:
         )
     if threads is not None:
         torch.set_num_threads(threads)
+    precision.check(products, torch.device(kind))
     return torch.device(device)
 
 
@@ -78,6 +80,7 @@ class Trial:
     schedule: str
     device: torch.device
     freeze_first: bool = False
+    precision: str = "float32"
 
     def build(self, method: str, options: Mapping[str, Any], seed: int) -> methods.Method:
         return build(self.model, self.problem.data, method, options, seed, self.device, self.freeze_first)
@@ -89,14 +92,15 @@ class Trial:
 
     def run(self, method: str, options: Mapping[str, Any], seed: int, **more: Any) -> History:
         """Build and train; `more` goes to `fit`."""
-        return fit(
-            self.build(method, options, seed),
-            self.problem.train,
-            self.problem.test,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            seed=seed,
-            schedule=self.schedule,
-            measure=self.problem.measure,
-            **more,
-        )
+        with precision.using(self.precision):
+            return fit(
+                self.build(method, options, seed),
+                self.problem.train,
+                self.problem.test,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                seed=seed,
+                schedule=self.schedule,
+                measure=self.problem.measure,
+                **more,
+            )

@@ -47,6 +47,7 @@ def train(
     ] = False,
     data_dir: options.DataDir = None,
     device: options.Device = "cpu",
+    precision: options.Precision = "float32",
     threads: options.Threads = None,
     json_file: options.Json = None,
 ) -> None:
@@ -56,19 +57,20 @@ def train(
     output.check_writable(json_file, checkpoint)
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
-    chosen = running.prepare(device, threads)
+    chosen = running.prepare(device, threads, precision)
     early = parse.numbers("--eval-batches", eval_batches)
     own = {"lr": lr, "codes": parse.code_solver(codes, sweep)}
     given = parse.settings([*(set_ or []), *(f"{name}={value}" for name, value in own.items() if value is not None)])
     full = parse.plain(parse.method_options(method, given))
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first, precision)
     config = {
         "epochs": epochs,
         "batch_size": batch_size,
         "lr": full.pop("lr", None),
         "schedule": schedule,
         "freeze_first": freeze_first,
+        "precision": precision,
         "eval_batches": early,
         "evaluated_on": problem.measure.removesuffix("_accuracy"),
         "train_samples": len(problem.train[0]),
@@ -85,7 +87,7 @@ def train(
             resume=resume,
             config={
                 **{"data": data, "model": model, "method": method},
-                **{name: config[name] for name in ("lr", "freeze_first", "options")},
+                **{name: config[name] for name in ("lr", "freeze_first", "precision", "options")},
             },
             report=lambda at: tick(at.batch, f"loss {at.train_loss:.4f}"),
         )

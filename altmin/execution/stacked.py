@@ -19,6 +19,7 @@ from altmin.codes import GradientCodes, Local, Trace, magnify
 from altmin.execution.storage import Run
 from altmin.fusing import fusible
 from altmin.linesearch import Above, FitAbove, LossAbove, Mu, best_fit
+from altmin.maps import products
 from altmin.objective import Evaluation
 
 
@@ -78,7 +79,7 @@ class StackedCodes:
         # from here on from the first block to the last, as the weights lie
         asked = [term.start.force for term in terms[:-1]]
         t, u, x = (torch.stack(each[::-1]) for each in (asked, steps, inputs))
-        dy = torch.bmm(u, run.W.mT)
+        dy = products.batched(u, run.W.mT)
         fits = best_fit(t.flatten(0, 1), dy.flatten(0, 1), torch.cat(squares[::-1]))
         share, r, values = (each.unflatten(0, t.shape[:2]) for each in fits)
         spared = _left(share, terms[0].spared)
@@ -98,7 +99,7 @@ class StackedCodes:
             core, force, spared = self.settled.pop(run.last)
             factors = torch.stack(list(scales[run.first : run.last + 1]))
             force = _weighted(force, spared, factors)
-            torch.bmm(force.mT, core, out=run.dW)
+            products.batched(force.mT, core, out=run.dW)
             if run.db is not None:
                 torch.sum(force, 1, out=run.db)
 
@@ -106,8 +107,8 @@ class StackedCodes:
 def _left(share: Tensor, spared: Tensor | None) -> Tensor:
     """Of the longest steps the parts that are left: those below the first block, and, in one row more, above each. In
     double precision, as products of many shares are small."""
-    last = torch.ones_like(share[:1]) if spared is None else spared.unsqueeze(0)
-    return torch.cat([share, last]).double().flip(0).cumprod(0).flip(0)
+    rows = [torch.ones_like(share[0]) if spared is None else spared, *share.flip(0)]
+    return torch.stack(rows).double().cumprod(0).flip(0)
 
 
 @fusible
@@ -126,5 +127,5 @@ def _weighted(force: Tensor, spared: Tensor, factors: Tensor) -> Tensor:
 
 def _vector(scales: Sequence[Tensor | float], like: Tensor) -> Tensor:
     """Scales in double precision; those that are no tensors are 1."""
-    one = like.new_ones((), dtype=torch.float64)
-    return torch.stack([s.double() if isinstance(s, Tensor) else one for s in scales])
+    one = like.new_ones(())
+    return torch.stack([s if isinstance(s, Tensor) else one for s in scales]).double()

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.fusing import fusible
+from altmin.maps import products
 from altmin.maps.base import Map, Params, Saved
 
 
@@ -29,29 +29,23 @@ class Linear(Affine):
     regresses = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        return _linear(x, *p), x
+        return products.linear(x, *p), x
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return v @ p[0]
+        return products.matmul(v, p[0])
 
     def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return F.linear(u, p[0])
+        return products.linear(u, p[0])
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
         # on a GPU a product with few rows is ten times slower than its transpose
-        dW = (x.mT @ v).mT.contiguous() if v.is_cuda and v.shape[1] < 32 <= x.shape[1] else v.mT @ x
+        few = v.is_cuda and v.shape[1] < 32 <= x.shape[1]
+        dW = products.matmul(x.mT, v).mT.contiguous() if few else products.matmul(v.mT, x)
         return (dW, _sum_of_rows(v))[: len(p)]
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
         return self.with_bias(saved.flatten(0, -2)), r.flatten(0, -2)
-
-
-def _linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
-    """W x + b. On a GPU small products are faster if the bias is added by itself."""
-    if b is not None and x.is_cuda and x.ndim == 2 and x.shape[0] * W.numel() < 2**30:
-        return (x @ W.mT).add_(b)
-    return F.linear(x, W, b)
 
 
 @fusible
@@ -71,16 +65,16 @@ class Convolution(Affine):
         self.regresses = self.dims < 3 and not module.transposed and module.groups == 1
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        return torch.convolution(x, p[0], p[1] if len(p) > 1 else None, *self.geometry), x
+        return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x
 
     def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return self._backward(v, saved, p[0], (True, False, False))[0]
+        return products.convolution_backward(v, saved, p[0], self.geometry, weight=False)
 
     def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return torch.convolution(u, p[0], None, *self.geometry)
+        return products.convolution(u, p[0], None, self.geometry)
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        dW = self._backward(v, saved, p[0], (False, True, False))[1]
+        dW = products.convolution_backward(v, saved, p[0], self.geometry, weight=True)
         return (dW, v.sum([0, *range(2, v.ndim)]))[: len(p)]
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,6 +87,3 @@ class Convolution(Affine):
         a = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
         a = a.mT.flatten(0, 1)  # one copy at a time: they are large
         return self.with_bias(a), r.flatten(2).mT.flatten(0, 1)
-
-    def _backward(self, v: Tensor, x: Tensor, W: Tensor, wanted: tuple[bool, ...]) -> Params:
-        return torch.ops.aten.convolution_backward(v, x, W, None, *self.geometry, list(wanted))

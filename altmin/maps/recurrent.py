@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from altmin.maps import products
 from altmin.maps.affine import Linear
 from altmin.maps.base import Map, Params
 
@@ -91,11 +92,11 @@ class Recurrence(Map):
         return h.transpose(0, 1), Steps(steps, h, real)
 
     def pull(self, p: Params, saved: Steps, v: Tensor) -> Tensor:
-        u = v @ p[0]
+        u = products.matmul(v, p[0])
         return F.pad(u, (0, 1)) if self.module.padded else u
 
     def push(self, p: Params, saved: Steps, u: Tensor) -> Tensor:
-        return F.linear(u[..., :-1] if self.module.padded else u, p[0])
+        return products.linear(u[..., :-1] if self.module.padded else u, p[0])
 
     def move(self, p: Params, saved: Steps, u: Tensor) -> tuple[Tensor, Steps]:
         change = (u[..., :-1] if self.module.padded else u).transpose(0, 1)
@@ -104,13 +105,13 @@ class Recurrence(Map):
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
         v = v.transpose(0, 1)
         # on a CPU a product is many times faster than a sum
-        total = v.sum((0, 1)) if v.is_cuda else _product(v, torch.ones_like(v[..., :1])).squeeze(1)
+        total = v.sum((0, 1)) if v.is_cuda else (v.flatten(0, 1).mT @ v.new_ones(v[..., 0].numel(), 1)).squeeze(1)
         return _product(v, saved.x), _product(v[1:], saved.h[:-1]), total
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, h_{t-1} being what is remembered."""
-        c = F.linear(saved.x, p[0], p[2])
-        c[1:] += F.linear(saved.h[:-1], p[1])
+        c = products.linear(saved.x, p[0], p[2])
+        c[1:] += products.linear(saved.h[:-1], p[1])
         c = c if saved.real is None else c.mul_(saved.real)
         return c.transpose(0, 1), saved
 
@@ -124,7 +125,7 @@ class Stepwise(Linear):
     """The map of a `Readout`."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        return F.linear(x.transpose(0, 1), *p).transpose(0, 1).contiguous(), x
+        return products.linear(x.transpose(0, 1), *p).transpose(0, 1).contiguous(), x
 
     def grads(self, p: Params, saved: Tensor, v: Tensor) -> Params:
         return super().grads(p, saved.transpose(0, 1), v.transpose(0, 1))
@@ -135,4 +136,4 @@ class Stepwise(Linear):
 
 def _product(v: Tensor, x: Tensor) -> Tensor:
     """sum over steps and samples of v x^T."""
-    return v.flatten(0, 1).mT @ x.flatten(0, 1)
+    return products.matmul(v.flatten(0, 1).mT, x.flatten(0, 1))

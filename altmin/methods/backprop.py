@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.maps import products
 from altmin.methods.protocol import register
 
 
@@ -23,7 +24,8 @@ class Backprop:
 
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         self.optimizer.zero_grad()
-        loss = self.loss(self.model(x), y)
+        with products.autocast(x):
+            loss = self.loss(self.model(x), y)
         loss.backward()
         self.optimizer.step()
         return LossOnly(loss.detach())
