@@ -52,12 +52,12 @@ class Doubts:
         """Whether any has risen, as far as is known."""
         if self.wait:
             return bool(rose.any())
-        self.kept.append(rose.any())
+        self.kept.append(rose)
         return False
 
     def found(self) -> Tensor | None:
-        """Whether any doubt that was kept is true; None if none was kept."""
-        return torch.stack(self.kept).any() if self.kept else None
+        """The doubts that were kept, of which any may be true; None if none was kept."""
+        return torch.cat(self.kept) if len(self.kept) > 1 else self.kept[0] if self.kept else None
 
 
 def halved(
@@ -82,10 +82,14 @@ class LossAbove:
     scale, spared = 1.0, None
 
     def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Mu, doubts: Doubts | None = None):
-        self.loss, self.price, self.pull_back, self.doubts = loss, mu, 2 * mu, doubts or Doubts()
+        self.loss, self.price, self.doubts = loss, mu, doubts or Doubts()
         self.y = loss.prepare(output, y)
         self.start = loss.at(output, self.y)
         self.glides = self.start.curvature is not None
+
+    @property
+    def pull_back(self) -> Mu:
+        return 2 * self.price
 
     def served(self) -> "LossAbove":
         """The same once the code below has moved."""
@@ -103,24 +107,24 @@ class LossAbove:
 
     def longest(self, block: Block, p: Params, state: State) -> tuple[Tensor, Tensor]:
         """The code's best step u along g is at most g / 2 mu, since the loss is convex. And |u|^2."""
-        return _longest(block, p, state, scaled(self.start.force, 1 / self.pull_back))
+        return _longest(block, p, state, _over(self.start.force, self.price))
 
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u in the Gauss-Newton model, halved where it raises the objective; and the loss then."""
         assert not isinstance(self.loss, AnyLoss)
-        costs, ceiling = scaled(uu, self.price), self.ceiling(self.start.values)
+        costs = scaled(uu, self.price)
 
         def go(share: Tensor) -> tuple[Tensor, Evaluation]:
             return share, self.loss.at(_moved(self.start.output, share, dy), self.y)
 
         def rose(found: tuple[Tensor, Evaluation]) -> Tensor:
-            return _rose(found[1].values, found[0], costs, ceiling)
+            return _rose(found[1].values, found[0], costs, self.start.values, self.loss.slack)
 
         return halved(self.loss.newton(self.start, self.y, dy, costs), go, rose, self.doubts)
 
     def ceiling(self, values: Tensor) -> Tensor:
         """What values may reach by rounding alone."""
-        return self.loss.ceiling(values)
+        return _ceiling(values, self.loss.slack)
 
     def best(self, line: "Line", v: Tensor) -> Move:
         """The Gauss-Newton step, halved where it raises the objective; without curvature the penalty's."""
@@ -232,8 +236,19 @@ def scaled(u: Tensor, factor: Mu) -> Tensor:
 
 
 @fusible
-def _rose(values: Tensor, share: Tensor, costs: Tensor, ceiling: Tensor) -> Tensor:
-    return torch.addcmul(values, share.square(), costs) > ceiling
+def _over(force: Tensor, mu: Mu) -> Tensor:
+    return force / (2 * mu)
+
+
+def _ceiling(values: Tensor, slack: tuple[float, float]) -> Tensor:
+    """What values may reach by rounding alone: so many roundings of a number of size one, so many of their own."""
+    eps = torch.finfo(values.dtype).eps
+    return values + slack[0] * eps if not slack[1] else values + (slack[0] + slack[1] * values.abs()) * eps
+
+
+@fusible
+def _rose(values: Tensor, share: Tensor, costs: Tensor, before: Tensor, slack: tuple[float, float]) -> Tensor:
+    return torch.addcmul(values, share.square(), costs) > _ceiling(before, slack)
 
 
 @fusible

@@ -65,6 +65,9 @@ def newton(slope: Tensor, bend: Tensor, costs: Tensor) -> Tensor:
 class CrossEntropy:
     """-log softmax(o)_y: force e_y - p, Hessian diag(p) - p p^T. Labels, or a distribution for each sample."""
 
+    slack = (32.0, 0.0)
+    """What rounding alone may add to values: that of outputs of some ten units, however small the loss."""
+
     def __init__(self, label_smoothing: float = 0.0):
         self.smoothing = label_smoothing
         self.rows: Tensor | None = None
@@ -105,10 +108,6 @@ class CrossEntropy:
                 f"so labels go from 0 to {classes - 1}"
             )
 
-    def ceiling(self, values: Tensor) -> Tensor:
-        """What values may reach by rounding alone: that of outputs of some ten units, however small the loss."""
-        return values + 32 * torch.finfo(values.dtype).eps
-
     def newton(self, at: Evaluation, y: Tensor, dy: Tensor, costs: Tensor) -> Tensor:
         """The best share of dy in the quadratic model of the loss, at the given costs of all of it."""
         return _softmax_newton(y, at.force, dy, costs)
@@ -145,6 +144,8 @@ def _softmax_curvature(y: Tensor, force: Tensor, q: Tensor) -> Tensor:
 class SquaredError:
     """The mean over a sample's m outputs of (o - y)^2: force 2 (y - o) / m, Hessian 2 I / m."""
 
+    slack = (0.0, 1.0)
+
     def prepare(self, output: Tensor, y: Tensor) -> Tensor:
         if y.shape != output.shape or y.dtype != output.dtype:
             raise ValueError(
@@ -162,12 +163,11 @@ class SquaredError:
         error = y - output
         return Evaluation(output, dot(error, error) / m, error * (2 / m), lambda q: dot(q, q) * (2 / m))
 
-    def ceiling(self, values: Tensor) -> Tensor:
-        return values + torch.finfo(values.dtype).eps * values
-
 
 class AnyLoss:
     """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further."""
+
+    slack = (0.0, 1.0)
 
     def __init__(self, function: LossFunction):
         self.function = function
@@ -185,9 +185,6 @@ class AnyLoss:
             (gradient,) = torch.autograd.grad(value, o)
         samples = 1 if self.summed else len(output)
         return Evaluation(output, (value.detach() * samples).view(1), gradient * -samples, None)
-
-    def ceiling(self, values: Tensor) -> Tensor:
-        return values + torch.finfo(values.dtype).eps * values.abs()
 
 
 Loss = CrossEntropy | SquaredError | AnyLoss

@@ -87,6 +87,8 @@ class Attempt(NamedTuple):
         if any(v.shape != values[0].shape for v in values):
             return torch.stack([p.above.weigh(p.at.values).sum() for p in self.problems] + [self.losses.sum()])
         spared = [p.above.spared for p in self.problems]
+        if len(values) <= 8:
+            return _few_sums(values, [*spared, None])
         if any(part is not None for part in spared):
             ones = torch.ones_like(self.losses)
             parts = torch.stack([*(ones if part is None else part for part in spared), ones])
@@ -98,11 +100,16 @@ class Attempt(NamedTuple):
         been halved: all in one go, since the processor waits for a GPU each time."""
         scales, blocks = [p.above.scale for p in self.problems], len(self.problems)
         unknown = [scale for scale in scales if isinstance(scale, Tensor)]
-        rest = [self.first_code, *unknown, *([] if self.doubtful is None else [self.doubtful])]
+        rest = [self.first_code, *unknown, *([] if self.doubtful is None else [self.doubtful.any()])]
         numbers = torch.cat([sums, torch.stack([each.to(sums.dtype) for each in rest])]).tolist()
         found = iter(numbers[len(sums) + 1 :])
         known = [next(found) if isinstance(scale, Tensor) else scale for scale in scales]
         return numbers[:blocks], known, numbers[len(sums)], bool(next(found, False))
+
+
+@fusible
+def _few_sums(values: list[Tensor], spared: list[Tensor | None]) -> Tensor:
+    return torch.stack([v if s is None else s.square() * v for v, s in zip(values, spared, strict=True)]).sum(1)
 
 
 @fusible

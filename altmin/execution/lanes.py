@@ -6,15 +6,18 @@ from that step on, until somebody looks (`Lane.stopped_at`) and does that one st
 """
 
 import copy
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from altmin.codes import GradientCodes
+from altmin.codes import GradientCodes, Local
 from altmin.execution.rules import adamw, sgd
 from altmin.execution.stacked import StackedCodes
-from altmin.execution.storage import Group, Run, Storage
+from altmin.execution.storage import Group, Storage
 from altmin.fusing import fusible
 from altmin.linesearch import Doubts
 from altmin.methods import Method
@@ -70,6 +73,7 @@ class AltMinLane:
         self.mu = torch.tensor(am.penalty.value, dtype=torch.float64, device=device)
         self.fine = torch.ones((), dtype=torch.bool, device=device)
         self.done = torch.zeros((), dtype=torch.int64, device=device)
+        self.branches = Branches(device)
         kind = AdamState if isinstance(rule.optimizer, FusedAdam) else SGDState
         self.states: list[Any] = [
             kind(rule.optimizer, options, group, self.store)
@@ -80,22 +84,23 @@ class AltMinLane:
     def advance(self, x: Tensor, y: Tensor) -> Tensor:
         found = self.am.attempt(x, y, self.mu, Doubts(wait=False))
         sums, penalty = found.sums(), self.am.penalty
-        _judge(self.fine, self.done, sums, found.first_code, found.doubtful)
+        loss = _judge(self.fine, sums, found.first_code, found.doubtful, len(x))
         self._set_grads(found.problems, sums[:-1])
-        for state in self.states:
-            state.step(self.fine)
-        _next_mu(self.fine, self.mu, penalty.increment, penalty.maximum)
-        return sums[-1] / len(x)
+        self.branches.run([partial(state.step, self.fine) for state in self.states])
+        _finish(self.fine, self.done, self.mu, penalty.increment, penalty.maximum, [s.steps for s in self.states])
+        return loss
 
-    def _set_grads(self, problems: list[Any], totals: Tensor) -> None:
-        codes, grads = self.am.codes, dict[Any, Tensor]()
-        scales, runs = self.rule.scales(problems, totals, self.mu), list[Run]()
-        if isinstance(codes, StackedCodes):
-            runs = self.store.runs
-            codes.gradients(scales)
-        for l in self.rule.blocks:
-            if not any(l in run for run in runs):
-                grads.update(zip(self.am.theta[l], self.rule.grads(l, problems[l], scales[l]), strict=True))
+    def _set_grads(self, problems: list[Local], totals: Tensor) -> None:
+        """Those of all blocks, side by side."""
+        codes, scales = self.am.codes, self.rule.scales(problems, totals, self.mu)
+        runs = list(codes.runs.values()) if isinstance(codes, StackedCodes) else []
+        blocks = [l for l in self.rule.blocks if not any(l in run for run in runs)]
+        together = [partial(codes.gradients, scales)] if isinstance(codes, StackedCodes) and runs else []
+        alone = [partial(self.rule.grads, l, problems[l], scales[l]) for l in blocks]
+        found = self.branches.run([*together, *alone])[len(together) :]
+        grads = {
+            p: g for l, each in zip(blocks, found, strict=True) for p, g in zip(self.am.theta[l], each, strict=True)
+        }
         for group in self.store.groups:
             group.write(grads)
 
@@ -118,6 +123,25 @@ class AltMinLane:
     def forgive(self) -> None:
         self.fine.fill_(True)
         self.done.zero_()
+
+
+class Branches:
+    """Actions that do not depend on each other, side by side on a GPU; in a recording they stay side by side."""
+
+    def __init__(self, device: torch.device, count: int = 4):
+        self.streams = [torch.cuda.Stream(device) for _ in range(count)] if device.type == "cuda" else []
+
+    def run(self, actions: Sequence[Callable[[], Any]]) -> list[Any]:
+        if not self.streams or len(actions) < 2:
+            return [action() for action in actions]
+        main, results = torch.cuda.current_stream(), []
+        for action, stream in zip(actions, itertools.cycle(self.streams)):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                results.append(action())
+        for stream in self.streams[: len(actions)]:
+            main.wait_stream(stream)
+        return results
 
 
 class BackpropLane:
@@ -187,6 +211,7 @@ class SGDState:
                 if optimizer.state[p].get("momentum_buffer") is not None:
                     view.copy_(optimizer.state[p]["momentum_buffer"])
                 optimizer.state[p]["momentum_buffer"] = view
+        self.steps = torch.zeros(1, device=group.flat.device)
         self.tensors = [self.velocity]
 
     def set_rate(self, rate: float) -> None:
@@ -199,8 +224,7 @@ class SGDState:
 
 @fusible
 def _adamw_(ok: Tensor, p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: Tensor, lr: Tensor, *options: float) -> None:
-    steps += ok
-    new = adamw(p, g, m, v, steps[0].to(p.dtype), lr, *options)
+    new = adamw(p, g, m, v, steps[0].to(p.dtype) + 1, lr, *options)
     for old, value in zip((p, m, v), new, strict=True):
         old.copy_(torch.where(ok, value, old))
 
@@ -212,15 +236,18 @@ def _sgd_(ok: Tensor, p: Tensor, g: Tensor, velocity: Tensor, lr: Tensor, *optio
 
 
 @fusible
-def _judge(fine: Tensor, done: Tensor, sums: Tensor, first_code: Tensor, doubtful: Tensor | None) -> None:
+def _judge(fine: Tensor, sums: Tensor, first_code: Tensor, doubtful: Tensor | None, samples: int) -> Tensor:
+    """Notes whether all has been well so far; the mean loss."""
     ok = fine & (sums.sum() + 0 * first_code).isfinite()
-    ok = ok if doubtful is None else ok & ~doubtful
-    fine.copy_(ok)
-    done.add_(ok)
+    fine.copy_(ok if doubtful is None else ok & ~doubtful.any())
+    return sums[-1] / samples
 
 
 @fusible
-def _next_mu(ok: Tensor, mu: Tensor, increment: float, maximum: float | None) -> None:
+def _finish(ok: Tensor, done: Tensor, mu: Tensor, increment: float, maximum: float | None, steps: list[Tensor]) -> None:
+    """Counts, and lets mu grow."""
+    for count in (done, *steps):
+        count.add_(ok)
     new = mu + increment
     mu.copy_(torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu))
 
