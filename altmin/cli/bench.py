@@ -24,8 +24,8 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="The models, separated by commas. NAME@DATA has the shape of other data than --data, NAME:BATCH another "
-            "batch size, as in mlp-50x1024:128,elman-15@mnist-sequential:1024.",
+            help="The models, separated by commas. NAME@DATA has the shape of other data than --data, NAME:BATCH "
+            "another batch size, as in mlp-50x1024:128,elman-15@mnist-sequential:1024.",
             show_default=MODELS,
         ),
     ] = None,
@@ -33,8 +33,8 @@ def bench(
         str,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as in "
-            "am-adam,adam,adam:fused=true.",
+            help="The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as "
+            "in am-adam,adam,adam:fused=true.",
         ),
     ] = "am-adam,adam",
     set_: options.SetByMethod = None,

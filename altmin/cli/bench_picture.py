@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -91,17 +91,21 @@ def lines(result: Mapping[str, Any]) -> Figure:
         axes.xaxis.set_major_locator(FixedLocator(marks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         _finish(axes, "both")
         axes.legend(frameon=False, fontsize=9)
-    low, high = ratios.get_ylim()
-    low, high = min(low, 0.6), max(high, 1.8)  # a ratio that hardly moves should not fill the picture
-    ratios.set_ylim(low, high)
-    ratios.yaxis.set_major_locator(FixedLocator([t for t in (*NUMBERS, 0.7, 1.5, 3) if low <= t <= high]))
-    low, high = samples.get_ylim()
-    samples.yaxis.set_major_locator(FixedLocator([t for t in NUMBERS if low <= t <= high]))
+    bottom, top = ratios.get_ylim()
+    ratios.set_ylim(min(bottom, 0.6), max(top, 1.8))  # a ratio that hardly moves should not fill the picture
+    _mark(ratios, [*NUMBERS, 0.7, 1.5, 3])
+    _mark(samples, NUMBERS)
     return figure
+
+
+def _mark(axes: Axes, numbers: Sequence[float]) -> None:
+    """Plain numbers along a logarithmic axis."""
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(FixedLocator([n for n in numbers if low <= n <= high]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"))
 
 
 def _series(result: Mapping[str, Any]) -> Series:
@@ -147,7 +151,7 @@ def _title(result: Mapping[str, Any]) -> str:
     return f"{what}, {result['config']['precision']}\n{where}, torch {about['torch']}"
 
 
-def _finish(axes: Axes, grid: str) -> None:
+def _finish(axes: Axes, grid: Literal["both", "y"]) -> None:
     axes.grid(axis=grid, color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

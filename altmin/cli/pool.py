@@ -34,7 +34,7 @@ class Plan(NamedTuple):
         return running.build(net.model, known, variant.method, variant.options, seed, self.device)
 
     def entries(self, net: Net) -> tuple[list[Entry], dict[Entry, str]]:
-        """What there is to measure, and what there is not, with the reason. Each method is built, to see that it can."""
+        """What there is to measure, and what not, with the reason. Each method is built, to see that it can be."""
         built = {variant.label: self.build(net, variant, self.seed) for variant in self.variants}
         wanted = [Entry(label, mode, n) for mode in self.modes for n in self.members for label in built]
         without = {entry: modes.skipped(built[entry.label], entry.mode, entry.members) for entry in wanted}

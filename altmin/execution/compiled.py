@@ -11,8 +11,8 @@ from altmin.methods.backprop import Backprop, LossOnly
 
 
 class Compiled(Backprop):
-    """The same step: forward and loss in one compiled function, and with them their derivatives. The optimizer's step is
-    compiled too, unless it is a fused one: that is one kernel already, and torch does not trace into it."""
+    """The same step, with forward and loss in one compiled function, and with them their derivatives. The optimizer's
+    step is compiled too, unless it is a fused one: that is one kernel already, and torch does not trace into it."""
 
     def __init__(self, method: Backprop):
         super().__init__(method.model, method.optimizer, method.loss)
