@@ -256,6 +256,21 @@ def test_what_grows_grows_by_the_factors(
     assert [row["step_seconds"]["median"] for row in rows] == pytest.approx([2e-3 * 10 * s for s in seconds])
 
 
+def test_a_machine_that_does_other_things_is_noticed(clock: Clock, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    steady = Timed.step
+    calls = iter(range(10**9))
+
+    def step(self: Timed, x: Tensor, y: Tensor) -> None:
+        steady(self, x, y)
+        clock.now += 1.0 if next(calls) % 2 else 0.0
+
+    monkeypatch.setattr(Timed, "step", step)
+    with pytest.warns(
+        UserWarning, match="the times of adam itself vary by more than a half on mlp-1x4: something else"
+    ):
+        bench("--model mlp-1x4 --methods adam --batch-size 10")
+
+
 def test_an_elman_net_grows_in_width() -> None:
     base = specs.nets("elman-15@mnist-sequential", "mnist", 200)[0]
     assert [net.model for net in specs.grown(base, "width", [1, 4])] == ["elman-15", "elman-60"]

@@ -109,6 +109,7 @@ def bench(
         "results": rows,
     }
     output.console().print(bench_table.table(result))
+    _doubt(rows)
     output.write_json(json_file, result)
     if plot is not None:
         output.write(plot, bench_picture.draw(result, plot.suffix[1:]))
@@ -163,6 +164,19 @@ def _tried(plan: "Plan", nets: "Sequence[Net]") -> list[dict[str, Any]]:
         warnings.warn(f"{label} is not measured in mode {mode}: {why}")
     names = ("net", "method", "mode", "members", "reason")
     return [dict(zip(names, (*entry, why), strict=True)) for entry, why in left_out.items()]
+
+
+def _doubt(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The yardstick does the same in every round; if its times vary, so does the machine."""
+    from altmin.cli.specs import YARDSTICK
+
+    times = [(row["model"], row["step_seconds"]) for row in rows if row["method"] == YARDSTICK]
+    shaky = dict.fromkeys(model for model, time in times if time["q3"] > 1.5 * time["q1"])
+    if shaky:
+        warnings.warn(
+            f"the times of {YARDSTICK} itself vary by more than a half on {', '.join(shaky)}: something else was "
+            "running, or --threads is more than the machine has to spare; measure again"
+        )
 
 
 def _measured(plan: "Plan", nets: "Sequence[Net]", seconds: float) -> list[dict[str, Any]]:
