@@ -25,7 +25,7 @@ def bench(
         typer.Option(
             metavar="NAME,NAME,...",
             help="The models, separated by commas. NAME@DATA has the shape of other data than --data, NAME:BATCH "
-            "another batch size, as in mlp-50x1024:128,elman-15@mnist-sequential:1024.",
+            "another batch size, as in mlp-50x1024:128 or elman-15@mnist-sequential:1024.",
             show_default=MODELS,
         ),
     ] = None,

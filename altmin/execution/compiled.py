@@ -19,12 +19,19 @@ class Compiled(Backprop):
         self._loss = torch.compile(lambda x, y: self.loss(self.model(x), y), dynamic=False)
         fused = any(group.get("fused") for group in self.optimizer.param_groups)
         self._update = self.optimizer.step if fused else torch.compile(self.optimizer.step)
+        from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
+
+        self._failure = TorchDynamoException
 
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         self.optimizer.zero_grad()
-        loss = self._loss(x, y)
-        loss.backward()
-        self._update()
+        try:
+            loss = self._loss(x, y)
+            loss.backward()
+            self._update()
+        except self._failure as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"torch.compile cannot compile this step: {reason}; run it as it is") from error
         return LossOnly(loss.detach())
 
 
