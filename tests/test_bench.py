@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import execution, methods
-from altmin.cli import measure, modes, parse, pool, run, specs
+from altmin.cli import bench_picture, measure, modes, parse, pool, run, specs
 from altmin.execution import compiled as compiling
 from altmin.methods import protocol
 from altmin.methods.backprop import Backprop
@@ -232,6 +232,20 @@ def test_the_json_says_what_was_measured(clock: Clock, bench: Any) -> None:
     ]
     assert result["results"][0]["step_seconds"] == exactly(2e-3 * 5 * 2), "five samples, two layers"
     assert "size" not in result["results"][0]
+
+
+def test_the_picture_is_drawn_from_what_the_json_holds(
+    clock: Clock, bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def draw(result: dict[str, Any], file_format: str) -> bytes:
+        return json.dumps([file_format, result]).encode()
+
+    monkeypatch.setattr(bench_picture, "draw", draw)
+    result = bench("--model mlp-1x4 --methods am-adam --batch-size 10 --plot ratios.svg")
+    assert json.loads(Path("ratios.svg").read_text()) == ["svg", result]
+    shown = capsys.readouterr().out
+    assert "60.000 (60.000 to 60.000)" in shown, "ten samples, two layers, 3 ms"
+    assert "1.50 (1.50 to 1.50)" in shown
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,11 @@ def test_a_bar_is_a_ratio_with_its_quartiles_over_the_name_of_its_net() -> None:
 
 
 def test_the_yardstick_is_a_line_at_one_and_no_bar() -> None:
-    axes = bench_picture.bars(BARS).axes[0]
+    figure = bench_picture.bars(BARS)
+    axes = figure.axes[0]
     (line,) = (each for each in axes.get_lines() if each.get_label() == "adam")
     assert list(line.get_ydata()) == [1, 1]
-    shown = {text.get_text() for text in axes.get_legend().get_texts()}
+    shown = {text.get_text() for text in figure.legends[0].get_texts()}
     assert shown == {"adam", "am-adam, eager", "am-adam, graph"}
     assert "adam in the same mode" in axes.get_ylabel()
     assert "a processor, 2 threads, torch 2.0" in axes.get_title(loc="left")

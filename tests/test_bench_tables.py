@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
+
+import altmin
+from altmin import execution
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 MARKS = "before\n<!-- results:begin -->\nold\n<!-- results:end -->\nafter\n"
@@ -109,3 +114,42 @@ def test_every_target_is_of_a_net_that_is_measured(tables: Any) -> None:
     assert set(tables.GRAPH) == set(tables.NETS)
     assert set(tables.EAGER_CPU) == set(tables.CPU_NETS) <= set(tables.NETS)
     assert set(tables.FUSED_CPU) < set(tables.CPU_NETS)
+
+
+def test_long_runs_are_timed_whole_and_settings_without_their_start(
+    tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in takes 5 seconds to start, and for an epoch 1 second and another for each 32 members."""
+    monkeypatch.delitem(sys.modules, "speed_long", raising=False)
+    import speed_long
+
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    clock, calls = Clock(), []
+
+    def train(method: Any, x: Tensor, y: Tensor, *, batch_size: int, epochs: int, seeds: list[int]) -> Tensor:
+        members = len(method) if isinstance(method, list) else 1
+        calls.append((members, len(x), batch_size, epochs, len(seeds)))
+        clock.now += 5 + epochs * (1 + members // 32)
+        return torch.zeros(epochs, members)
+
+    monkeypatch.setattr(speed_long, "time", clock)
+    monkeypatch.setattr(speed_long, "DEVICE", "cpu")
+    monkeypatch.setattr(speed_long, "HIGGS_ROWS", 100 * 450)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(altmin, "Ensemble", list, raising=False)
+    monkeypatch.setattr(execution, "train_on_device", train, raising=False)
+    speed_long.measure(tmp_path / "long.json", quick=True)
+    higgs, seeds, settings = json.loads((tmp_path / "long.json").read_text())["results"]
+    assert (higgs["seconds"], higgs["updates"], higgs["losses"]) == (6.0, 3, [[0.0]])
+    assert (seeds["seconds"], len(seeds["losses"][0])) == (6.0, 5)
+    assert (settings["seconds"], settings["seconds_of_one"], settings["ratio"]) == (3.0, 1.0, 3.0)
+    assert calls[0] == (1, 450, 200, 1, 1)
+    assert calls[1] == (5, 50_000, 200, 1, 5)
+    assert [call[0] for call in calls[2:]] == [64, 64, 1, 1]
+    assert set(tables.LONG) == {row["name"] for row in (higgs, seeds, settings)}

@@ -37,8 +37,8 @@ def bars(result: Mapping[str, Any]) -> Figure:
     series = {name: rows for name, rows in _series(result).items() if rows[0]["method"] != yardstick}
     nets = list(result["models"])
     width = 0.84 / max(1, len(series))
-    wide = 1.2 + len(nets) * max(1.2, 0.5 * len(series))
-    figure = Figure(figsize=(min(18, max(7.5, wide)), 4.8), layout="constrained")
+    wide = min(18, max(7.5, 1.2 + len(nets) * max(1.2, 0.5 * len(series))))
+    figure = Figure(figsize=(wide, 5), layout="constrained")
     axes = figure.subplots()
     for i, (name, rows) in enumerate(series.items()):
         places = [nets.index(row["net"]) + (i - (len(series) - 1) / 2) * width for row in rows]
@@ -55,9 +55,11 @@ def bars(result: Mapping[str, Any]) -> Figure:
     axes.set_ylabel(f"time of a step / that of {yardstick} in the same mode")
     axes.set_title(_title(result), loc="left", fontsize=10)
     axes.set_xlim(-0.6, len(nets) - 0.4)
-    axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
+    axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
     _finish(axes, "y")
-    axes.legend(loc="upper left", ncols=min(6, 1 + len(series)), frameon=False, fontsize=9)
+    longest = max(map(len, [yardstick, *series]))
+    columns = min(1 + len(series), max(1, int(wide / (0.7 + 0.08 * longest))))  # as many as there is room for
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     return figure
 
 
@@ -77,7 +79,11 @@ def lines(result: Mapping[str, Any]) -> Figure:
         rates = [
             [row["batch_size"] * row["members"] / row["step_seconds"][key] for row in rows] for key in ("q3", "q1")
         ]
-        samples.plot(sizes, [r["samples_per_second"] for r in rows], marker=marker, markersize=5, label=name, **look)
+        # Lines that coincide stay visible: the yardstick's is wider, and lies below.
+        wide = 1 if rows[0]["method"] == yardstick else 0
+        rate = [row["samples_per_second"] for row in rows]
+        (line,) = samples.plot(sizes, rate, marker=marker, markersize=5 + wide, linewidth=1.5 + wide, **look)
+        line.set(label=name, zorder=3 - wide / 10)
         samples.fill_between(sizes, *rates, color=look["color"], alpha=0.2, linewidth=0)
     ratios.axhline(1, color="0.15", linewidth=1.2, zorder=1, label=yardstick)
     ratios.set_ylabel(f"time of a step / that of {yardstick} in the same mode")
@@ -92,7 +98,7 @@ def lines(result: Mapping[str, Any]) -> Figure:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         _finish(axes, "both")
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(frameon=False, fontsize=9, handlelength=3.5)
     bottom, top = ratios.get_ylim()
     ratios.set_ylim(min(bottom, 0.6), max(top, 1.8))  # a ratio that hardly moves should not fill the picture
     _mark(ratios, [*NUMBERS, 0.7, 1.5, 3])
@@ -143,7 +149,7 @@ def _title(result: Mapping[str, Any]) -> str:
     about = result["environment"]
     threads = about["threads"]
     where = about["gpu"] or f"{about['cpu']}, {threads} thread{'s' * (threads > 1)}"
-    what = f"{result['models'][0]}, its {result['config']['grow']} grows; " if result["config"]["grow"] else ""
+    what = f"{result['models'][0]}, growing in {result['config']['grow']}; " if result["config"]["grow"] else ""
     what += "median and quartiles"
     modes = {row["mode"] for row in result["results"]}
     if len(modes) == 1:
