@@ -137,6 +137,7 @@ def _on_cpu(make: Callable[[], Method], batch: Batch) -> tuple[Method, int, int]
     from torch.profiler import ProfilerActivity, profile, record_function
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write to the terminal
+    gc.collect()  # what an earlier method left would be seen to go
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         method = make()
         _steps(method, batch, 3)
