@@ -34,6 +34,9 @@ TESTS = [
     "theory_cli",
     "precision",
     "precision_cli",
+    "bench",
+    "bench_plot",
+    "backprop",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
@@ -375,6 +378,16 @@ MUTANTS = [
     Mutant("theory/study.py", "mean + ERRORS * error <= limit", "mean >= limit", "theory_cli"),
     Mutant("theory/study.py", "if t >= first and", "if", "theory rates"),
     Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "theory_cli"),
+    # what is measured, against what
+    Mutant("cli/pool.py", "entry._replace(label=YARDSTICK)", 'Entry(YARDSTICK, "eager", 1)', "bench"),
+    Mutant("cli/pool.py", "[a / b for a, b", "[b / a for a, b", "bench"),
+    Mutant("cli/pool.py", "self.seed + i)", "self.seed)", "bench"),
+    Mutant("cli/pool.py", "value / entry.members", "value", "bench"),
+    Mutant("cli/specs.py", "size = factor * int(found[2])", "size = factor + int(found[2])", "bench"),
+    Mutant("cli/specs.py", "{**defaults(method), **options}", "{**options, **defaults(method)}", "bench"),
+    Mutant("cli/bench_picture.py", "b - m for m, b", "b + m for m, b", "bench_plot"),
+    Mutant("methods/backprop.py", "fused=fused or None, capturable", "fused=None, capturable", "backprop"),
+    Mutant("execution/compiled.py", "            self._update()\n", "", "backprop"),
 ]
 
 

@@ -1,11 +1,14 @@
 """What `altmin bench` measures can be worked out by hand for a net small enough."""
 
+import math
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from altmin import methods
+from altmin.cli import measure
 from altmin.cli.measure import Batch, spread, step_bytes, step_seconds, synthetic
 
 FLOAT = 4
@@ -21,8 +24,8 @@ def batch(size: int = 4) -> Batch:
 
 def test_kept_memory_is_parameters_gradients_and_state() -> None:
     weights = 1000 * 10 * FLOAT
-    kept_by_adam, _ = step_bytes(one_layer("adam"), batch())
-    kept_by_sgd, _ = step_bytes(one_layer("sgd"), batch())
+    _, kept_by_adam, _ = step_bytes(one_layer("adam"), batch())
+    _, kept_by_sgd, _ = step_bytes(one_layer("sgd"), batch())
     assert kept_by_adam == 4 * weights + FLOAT, "weights, gradient, two moments and the step's number"
     assert kept_by_sgd == 3 * weights, "weights, gradient, momentum"
 
@@ -41,27 +44,63 @@ def test_the_peak_counts_what_lives_only_within_a_step() -> None:
 
         def end_epoch(self) -> None: ...
 
-    kept, peak = step_bytes(Hungry, batch())  # type: ignore[arg-type]
+    method, kept, peak = step_bytes(Hungry, batch())  # type: ignore[arg-type]
+    assert isinstance(method, Hungry), "what was measured can be used further"
     assert kept == 2 * FLOAT
     assert peak == kept + 1_000_000
 
 
-def test_every_round_has_a_block_of_every_method() -> None:
-    counts = {"a": 0, "b": 0}
+class Slow:
+    """Counts its steps, and lets a clock go on by the seconds that each should take."""
 
-    class Counting:
-        def __init__(self, name: str) -> None:
-            self.name = name
+    def __init__(self, clock: "Clock", seconds: float) -> None:
+        self.clock, self.seconds, self.steps, self.ends = clock, seconds, 0, 0
 
-        def step(self, x: Tensor, y: Tensor) -> None:
-            counts[self.name] += 1
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self.steps += 1
+        self.clock.now += self.seconds
 
-        def end_epoch(self) -> None: ...
+    def end_epoch(self) -> None:
+        self.ends += 1
 
-    both = {name: Counting(name) for name in counts}
-    found, steps = step_seconds(both, [batch()], budget=0.01)  # type: ignore[arg-type]
-    assert len(found["a"]) == len(found["b"]) >= 7
-    assert counts["a"] == counts["b"] == 15 + steps * len(found["a"])
+
+class Clock:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_every_round_has_a_block_of_every_method_about_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(measure, "time", clock)
+    quick, slow, slowest = both = [Slow(clock, seconds) for seconds in (1e-5, 1e-3, 0.5)]
+    found, steps = step_seconds(dict(enumerate(both)), [batch()], budget=10.0)  # type: ignore[misc]
+    assert steps == {0: 200, 1: 20, 2: 1}, "20 ms each, but no more than 200 steps and no fewer than one"
+    rounds = len(found[0])
+    assert rounds == len(found[1]) == len(found[2])
+    assert rounds == math.ceil(10.0 / (200 * 1e-5 + 20 * 1e-3 + 0.5))
+    assert quick.steps == 1 + 10 + 5 + 200 * rounds
+    assert slowest.steps == 1 + 2 + 2 + rounds, "a step this long is not repeated just to get warm"
+    assert slow.ends == 3 + rounds, "an offline method learns at the end of a block"
+    for name, method in enumerate(both):
+        assert found[name] == pytest.approx([method.seconds] * rounds)
+
+
+def test_however_little_time_there_is_some_rounds_are_done_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seen = Clock(), []
+    monkeypatch.setattr(measure, "time", clock)
+
+    class Noting(Slow):
+        def end_epoch(self) -> None:
+            seen.append(self)
+
+    three = {name: Noting(clock, 1.0) for name in "abc"}
+    found, _ = step_seconds(three, [batch()], budget=0.1)  # type: ignore[arg-type]
+    assert {len(times) for times in found.values()} == {7}
+    rounds = [tuple(seen[i : i + 3]) for i in range(9, len(seen), 3)]
+    assert all(set(each) == set(three.values()) for each in rounds)
+    assert len(set(rounds)) > 1
 
 
 def test_the_synthetic_labels_are_a_linear_function_of_the_samples() -> None:

@@ -63,7 +63,7 @@ def test_a_loss_read_late_still_tells_its_batch() -> None:
 
 def test_memory_on_the_gpu_counts_parameters_gradients_and_state() -> None:
     batch: tuple[Tensor, Tensor] = (torch.randn(4, 1024).cuda(), torch.zeros(4, dtype=torch.int64).cuda())
-    kept, peak = step_bytes(
+    _, kept, peak = step_bytes(
         lambda: methods.create("sgd", nn.Sequential(nn.Linear(1024, 128, bias=False)).cuda()), batch
     )
     assert kept == 3 * 1024 * 128 * 4

@@ -29,7 +29,9 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
 app.command(epilog="Example: altmin train --data mnist --model mlp-2x100 --method am-adam --epochs 3")(train)
 app.command(epilog="Example: altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png")(compare)
-app.command(epilog="Example: altmin bench --model mlp-2x100,lenet5 --methods am-adam --seconds 20")(bench)
+app.command(
+    epilog="Example: altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam,adam:fused=true --plot speed.png"
+)(bench)
 app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
 
 

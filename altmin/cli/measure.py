@@ -4,9 +4,10 @@ import gc
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import cycle, islice
 from statistics import quantiles
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +15,9 @@ from torch import Tensor
 from altmin.methods import Method
 
 Batch = tuple[Tensor, Tensor]
-SHORTEST = 0.02  # seconds for which a block of steps should run, to drown the clock's own grain
+Name = TypeVar("Name", bound=Hashable)
+SHORTEST = {"cpu": 0.02, "cuda": 0.05}  # seconds for which a block of steps should run, to drown the clock's own grain
+MOST = {"cpu": 200, "cuda": 1000}  # steps in a block; a step that a GPU replays takes some 50 microseconds
 FEWEST = 7  # rounds, however little time there is
 MARK = "the step that is measured"
 
@@ -29,13 +32,13 @@ def synthetic(
 
 
 def step_seconds(
-    methods: Mapping[str, Method],
+    methods: Mapping[Name, Method],
     batches: Sequence[Batch],
     budget: float,
     seed: int = 0,
     report: Callable[[float], None] = lambda part: None,
-) -> tuple[dict[str, list[float]], int]:
-    """Seconds per step of each method in each round, and how many steps a round has.
+) -> tuple[dict[Name, list[float]], dict[Name, int]]:
+    """Seconds per step of each method in each round, and how many steps it does in a round.
 
     A round runs a block of steps of every method, in an order drawn anew, so that a slow moment of the machine
     or the order itself favours none. `end_epoch` belongs to the block: an offline method learns there.
@@ -53,12 +56,17 @@ def step_seconds(
         _synchronize(device)
         return (time.perf_counter() - start) / steps
 
-    for method in methods.values():
-        block(method, 10)
-    rough = [block(method, 5) for method in methods.values()]
-    steps = min(200, max(1, round(SHORTEST / min(rough))))
+    def fitting(method: Method) -> int:
+        """The steps that a block should have, after some to get warm: fewer of them where a step is long."""
+        first = block(method, 1)
+        warm = max(2, min(10, round(0.05 * budget / max(first, 1e-9))))
+        block(method, warm)
+        rough = block(method, min(5, warm))
+        return min(MOST[device.type], max(1, round(SHORTEST[device.type] / max(rough, 1e-9))))
+
+    steps = {name: fitting(method) for name, method in methods.items()}
     order, drawn = list(methods), random.Random(seed)
-    found: dict[str, list[float]] = {name: [] for name in methods}
+    found: dict[Name, list[float]] = {name: [] for name in methods}
     gc.collect()
     gc.disable()
     try:
@@ -67,7 +75,7 @@ def step_seconds(
             report(min(1.0, spent / budget))
             drawn.shuffle(order)
             for name in order:
-                found[name].append(block(methods[name], steps))
+                found[name].append(block(methods[name], steps[name]))
     finally:
         gc.enable()
     return found, steps
@@ -83,14 +91,21 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": middle, "q1": low, "q3": high}
 
 
-def step_bytes(make: Callable[[], Method], batch: Batch) -> tuple[int, int]:
-    """Bytes that a method keeps from step to step (parameters, state, gradients), and the most during a step.
+def step_bytes(
+    make: Callable[[], Method], batch: Batch, plain: Callable[[], Method] | None = None, recorded: bool = False
+) -> tuple[Method, int, int]:
+    """The method, the bytes that it keeps from step to step (parameters, state, gradients), and the most during a step.
 
     They are what torch's allocator gave out, exactly. The batch itself is not counted, nor what libraries
     allocate on their own.
+
+    plain: makes the same method in a cheaper way, to wake those libraries. recorded: a step keeps the memory that it
+    works in for itself, and no longer asks for it.
     """
     device = batch[0].device
-    return _on_cuda(make, batch, device) if device.type == "cuda" else _on_cpu(make, batch)
+    if device.type == "cuda":
+        return _on_cuda(make, batch, device, plain or make, recorded)
+    return _on_cpu(make, batch)
 
 
 def _steps(method: Method, batch: Batch, count: int) -> None:
@@ -99,23 +114,30 @@ def _steps(method: Method, batch: Batch, count: int) -> None:
         method.end_epoch()
 
 
-def _on_cuda(make: Callable[[], Method], batch: Batch, device: torch.device) -> tuple[int, int]:
-    _steps(make(), batch, 3)  # the libraries' own workspaces come with their first use, and stay
+def _on_cuda(
+    make: Callable[[], Method], batch: Batch, device: torch.device, plain: Callable[[], Method], recorded: bool
+) -> tuple[Method, int, int]:
+    _steps(plain(), batch, 3)  # the libraries' own workspaces come with their first use, and stay
     gc.collect()
     before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
     method = make()
     _steps(method, batch, 3)
     kept = torch.cuda.memory_allocated(device) - before
+    if recorded:  # its peak was reached while it was recorded
+        peak = torch.cuda.max_memory_allocated(device) - before
+        return method, peak, peak
     torch.cuda.reset_peak_memory_stats(device)
     _steps(method, batch, 1)
-    return kept, torch.cuda.max_memory_allocated(device) - before
+    return method, kept, torch.cuda.max_memory_allocated(device) - before
 
 
-def _on_cpu(make: Callable[[], Method], batch: Batch) -> tuple[int, int]:
+def _on_cpu(make: Callable[[], Method], batch: Batch) -> tuple[Method, int, int]:
     """The CPU's allocator keeps no count, but the profiler sees each of its moves: add them up from the start."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write to the terminal
+    gc.collect()  # what an earlier method left would be seen to go
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         method = make()
         _steps(method, batch, 3)
@@ -132,7 +154,7 @@ def _on_cpu(make: Callable[[], Method], batch: Batch) -> tuple[int, int]:
             kept = peak = now
         elif moment <= mark.end_ns():
             peak = max(peak, now)
-    return kept, peak
+    return method, kept, peak
 
 
 def _synchronize(device: torch.device) -> None:

@@ -34,7 +34,7 @@ def numbers(option: str, text: str) -> list[int]:
         raise ValueError(f"{option} takes whole numbers, such as 25,50, not {text!r}") from None
 
 
-def settings(pairs: Sequence[str]) -> Options:
+def settings(pairs: Sequence[str], option: str = "--set") -> Options:
     """The options in `name=value` pairs; a value is a Python literal if it can be, else a string.
 
     >>> settings(["lr=0.1", "codes=exact", "nesterov=true"])
@@ -44,9 +44,9 @@ def settings(pairs: Sequence[str]) -> Options:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name.strip() and equals and text.strip()):
-            raise ValueError(f"--set takes name=value, such as lr=0.001, not {pair!r}")
+            raise ValueError(f"{option} takes name=value, such as lr=0.001, not {pair!r}")
         if name.strip() in found:
-            raise ValueError(f"--set gives {name.strip()} twice")
+            raise ValueError(f"{option} gives {name.strip()} twice")
         found[name.strip()] = _value(text.strip())
     return found
 

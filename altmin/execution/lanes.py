@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.codes import GradientCodes, Local
 from altmin.execution.rules import adamw, sgd

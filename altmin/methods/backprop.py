@@ -41,9 +41,18 @@ class Backprop:
 
 
 @register("adam")
-def adam(model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, loss: nn.Module | None = None) -> Backprop:
-    """Backprop with torch.optim.Adam."""
-    return Backprop(model, torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay), loss)
+def adam(
+    model: nn.Module,
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    loss: nn.Module | None = None,
+    fused: bool = False,
+) -> Backprop:
+    """Backprop with torch.optim.Adam; `fused` updates all weights at once, on a GPU without a look at the processor."""
+    parameters = list(model.parameters())
+    recordable = fused and all(p.is_cuda for p in parameters)
+    chosen = torch.optim.Adam(parameters, lr, weight_decay=weight_decay, fused=fused or None, capturable=recordable)
+    return Backprop(model, chosen, loss)
 
 
 @register("sgd")
@@ -53,7 +62,8 @@ def sgd(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     loss: nn.Module | None = None,
+    fused: bool = False,
 ) -> Backprop:
-    """Backprop with torch.optim.SGD."""
-    chosen = torch.optim.SGD(model.parameters(), lr, momentum=momentum, weight_decay=weight_decay)
+    """Backprop with torch.optim.SGD; `fused` updates all weights at once."""
+    chosen = torch.optim.SGD(model.parameters(), lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
     return Backprop(model, chosen, loss)

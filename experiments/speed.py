@@ -1,0 +1,89 @@
+"""The figures of docs/speed.md: `python experiments/speed.py cpu`, `... cuda`, then `... table`.
+
+`cpu` and `cuda` call `altmin bench` for each part and keep its JSON in benchmarks/ and its picture in docs/images/;
+parts can be named, as in `speed.py cuda nets long`. A part has so many seconds to measure in; building and compiling
+come on top. `--quick` takes a tenth of them, to try things out, and writes to runs/ instead. `table` fills
+docs/speed.md from the files alone, with the targets, and measures nothing.
+"""
+
+import argparse
+import sys
+
+from common import HERE
+from speed_table import CPU_NETS, NETS, RECURRENT, file_of, fill_tables
+
+from altmin.cli import run
+
+SIZES = "1,2,5,10,20,50"
+RECORDED = ["--modes", "eager,graph"]
+GROWN = [*RECORDED, "--model", "mlp-2x100", "--sizes", SIZES]
+LARGE = [net for net in NETS if net not in CPU_NETS]
+
+Part = tuple[float, list[str]]
+PARTS: dict[str, dict[str, Part]] = {
+    "cuda": {
+        "nets": (84, ["--model", ",".join(NETS), "--modes", "eager,graph,compile"]),
+        # Its 784 steps in time would be compiled one by one, for minutes.
+        "recurrent": (16, ["--model", RECURRENT, *RECORDED]),
+        "ensemble": (30, ["--model", "mlp-2x100,mlp-1x300@higgs", "--ensemble", "1,8,64", *RECORDED]),
+        "depth": (24, [*GROWN, "--grow", "depth"]),
+        "width": (24, [*GROWN, "--grow", "width"]),
+        "batch": (24, [*GROWN, "--grow", "batch"]),
+        "members": (24, [*GROWN, "--grow", "members"]),
+    },
+    "cpu": {
+        "nets": (60, ["--model", ",".join(CPU_NETS), "--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]),
+        "large": (
+            240,
+            ["--model", ",".join([*LARGE, RECURRENT]), "--methods", "am-adam,adam,adam:fused=true", "--threads", "2"],
+        ),
+    },
+}
+
+
+def bench(device: str, part: str, quick: bool) -> int:
+    seconds, arguments = PARTS[device][part]
+    file = file_of(device, part)
+    picture = HERE / f"docs/images/{file.stem}.png"
+    if quick:
+        seconds, file, picture = seconds / 10, HERE / "runs" / file.name, HERE / "runs" / picture.name
+    for path in (file, picture):
+        path.parent.mkdir(exist_ok=True)
+    print(f"{device} {part}: {seconds:g} s of measuring", flush=True)
+    places = ["--json", str(file), "--plot", str(picture)]
+    return run(["bench", *arguments, "--device", device, "--seconds", str(seconds), *places])
+
+
+def long_runs(quick: bool) -> int:
+    from speed_long import measure
+
+    file = file_of("cuda", "long")
+    try:
+        measure(HERE / "runs" / file.name if quick else file, quick)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"speed.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*PARTS, "table"])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="all of them if none is named")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the time, into runs/")
+    given = parser.parse_args(arguments)
+    known = [*PARTS.get(given.what, {}), *(["long"] if given.what == "cuda" else [])]
+    for part in given.parts:
+        if part not in known:
+            parser.error(f"{given.what} has no part {part!r}; the parts are: {', '.join(known) or 'none'}")
+    if given.what == "table":
+        return fill_tables(HERE / "docs/speed.md")
+    codes = [
+        long_runs(given.quick) if part == "long" else bench(given.what, part, given.quick)
+        for part in given.parts or known
+    ]
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The tables of docs/speed.md from the files of `experiments/speed.py`, figures beside their targets."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import HERE, Row, fill, ratio, table
+
+CPU_NETS = ["mlp-2x100", "mlp-2x500", "mlp-1x300@higgs", "lenet5"]
+NETS = [*CPU_NETS[:3], "mlp-20x512", "mlp-50x1024:128", "mlp-10x2048:1024", "lenet5"]
+RECURRENT = "elman-15@mnist-sequential:1024"
+GROWTHS = {
+    "depth": "as layers are added",
+    "width": "as layers widen",
+    "batch": "as batches fill",
+    "members": "as members join",
+}
+
+# Targets for the time of am-adam over that of adam.
+GRAPH = {
+    "mlp-2x100": 1.05,
+    "mlp-2x500": 1.05,
+    "mlp-1x300@higgs": 1.05,
+    "mlp-20x512": 0.85,
+    "mlp-50x1024:128": 1.0,
+    "mlp-10x2048:1024": 1.33,
+    "lenet5": 1.1,
+}
+EAGER_CPU = {"mlp-2x100": 0.95, "mlp-2x500": 0.95, "mlp-1x300@higgs": 0.85, "lenet5": 1.3}
+FUSED_CPU = dict.fromkeys(CPU_NETS[:3], 1.1)
+LONG = {
+    "higgs-epoch": ("an epoch of HIGGS size, mlp-1x300, seconds", "seconds", 5.0),
+    "five-seeds": ("five seeds of mlp-2x100, 50 epochs of MNIST, seconds", "seconds", 15.0),
+    "many-settings": ("64 settings over one, time of an epoch", "ratio", 4.0),
+}
+
+
+def file_of(device: str, part: str) -> Path:
+    return HERE / f"benchmarks/speed-{device}-{part}.json"
+
+
+def fill_tables(document: Path) -> int:
+    """Every part whose file is there; of the others, how to make it."""
+    parts: list[tuple[str, str, Callable[[Row], str]]] = [
+        (
+            "cuda",
+            "nets",
+            lambda found: on_gpu(found) + _picture("cuda-nets", "time of a step over that of Adam, by net"),
+        ),
+        ("cuda", "recurrent", on_gpu),
+        ("cuda", "ensemble", ensembles),
+        *(("cuda", part, lambda found, part=part: grown(found, part)) for part in GROWTHS),  # type: ignore[misc]
+        ("cuda", "long", long_runs),
+        ("cpu", "nets", lambda found: on_cpu(found) + _picture("cpu-nets", "time of a step over that of Adam, by net")),
+        ("cpu", "large", on_cpu),
+    ]
+    whole = document.read_text() if document.exists() else ""
+    if not (0 <= whole.find("<!-- results:begin -->") < whole.find("<!-- results:end -->")):
+        print(
+            f"speed.py: {document} has no place for the results; put the lines <!-- results:begin --> and "
+            "<!-- results:end --> where they should be",
+            file=sys.stderr,
+        )
+        return 2
+    fill(document, "\n" + "\n".join(_part(*each) for each in parts) + "\n")
+    print(f"wrote {document}")
+    return 0
+
+
+def _part(device: str, part: str, text: Callable[[Row], str]) -> str:
+    path = file_of(device, part)
+    if not path.exists():
+        missing = f"Not measured yet: `python experiments/speed.py {device} {part}` writes `{path.relative_to(HERE)}`."
+        print(f"speed.py: {missing}", file=sys.stderr)
+        return missing + "\n"
+    found = json.loads(path.read_text())
+    return f"{where(found)}; from [{path.name}](../benchmarks/{path.name}).\n\n{text(found)}"
+
+
+def where(found: Row) -> str:
+    about = found["environment"]
+    return about["gpu"] or f"{about['cpu']}, {about['threads']} threads"
+
+
+def verdict(value: float, target: float | None) -> str:
+    """Whether a figure meets its target, before it is rounded to be shown."""
+    if target is None:
+        return ""
+    return "met" if value <= target else "missed"
+
+
+def against(spread: Row | None, target: float | None) -> list[str]:
+    """Three cells: the ratio with its quartiles, the target, the verdict."""
+    if spread is None:
+        return ["", "", ""]
+    return [ratio(spread), "" if target is None else f"{target:.2f}", verdict(spread["median"], target)]
+
+
+def on_gpu(found: Row) -> str:
+    rows = [row for row in found["results"] if row["method"] == "am-adam"]
+    lines = [
+        [
+            *(row["net"], str(row["batch_size"]), row["mode"]),
+            *against(row["time_ratio"], GRAPH.get(row["net"]) if row["mode"] == "graph" else None),
+            against(row["ratio_to_compiled"], None)[0],
+            f"{row['samples_per_second']:,.0f}",
+            f"{row['memory_ratio']:.2f}",
+        ]
+        for row in rows
+    ]
+    head = ["net", "batch", "mode", "am-adam / adam, same mode", "target", "", "/ compiled adam", "samples / s"]
+    return table([*head, "peak memory / adam"], lines)
+
+
+def on_cpu(found: Row) -> str:
+    rows = [row for row in found["results"] if row["method"] == "am-adam"]
+    lines = [
+        [
+            *(row["net"], str(row["batch_size"])),
+            *against(row["time_ratio"], EAGER_CPU.get(row["net"])),
+            *against(row["ratio_to_variants"]["adam:fused=true"], FUSED_CPU.get(row["net"])),
+        ]
+        for row in rows
+    ]
+    return table(["net", "batch", "am-adam / adam", "target", "", "am-adam / fused adam", "target", ""], lines)
+
+
+def ensembles(found: Row) -> str:
+    lines = [
+        [
+            *(row["net"], row["mode"], row["method"], str(row["members"])),
+            f"{1e6 * row['member_step_seconds']['median']:.1f}",
+            ratio(row["ratio_to_one_member"]),
+            ratio(row["time_ratio"]),
+        ]
+        for row in found["results"]
+    ]
+    head = ["net", "mode", "method", "members", "µs for a member's step", "time / one member", "time / adam's ensemble"]
+    return table(head, lines)
+
+
+def grown(found: Row, part: str) -> str:
+    rows = [row for row in found["results"] if row["method"] == "am-adam"]
+    sizes = sorted({row["size"] for row in rows})
+    lines = [
+        [mode, *(f"{row['time_ratio']['median']:.2f}" for row in sorted(rows, key=_size) if row["mode"] == mode)]
+        for mode in found["config"]["modes"]
+    ]
+    head = [f"am-adam / adam, {part}", *(f"{size:,}" for size in sizes)]
+    return table(head, lines) + _picture(f"cuda-{part}", f"time over Adam's, and samples a second, {GROWTHS[part]}")
+
+
+def long_runs(found: Row) -> str:
+    lines = []
+    for row in found["results"]:
+        what, key, target = LONG[row["name"]]
+        lines.append([what, f"{row[key]:.2f}", f"{target:g}", verdict(row[key], target)])
+    return table(["run", "measured", "target", ""], lines)
+
+
+def _picture(name: str, text: str) -> str:
+    """A link, where there is something to see."""
+    path = HERE / f"docs/images/speed-{name}.png"
+    return f"\n![{text}](images/{path.name})\n" if path.exists() else ""
+
+
+def _size(row: Row) -> Any:
+    return row["size"]
