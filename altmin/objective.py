@@ -59,7 +59,7 @@ class Evaluation(NamedTuple):
 
 def newton(slope: Tensor, bend: Tensor, costs: Tensor) -> Tensor:
     """The lowest point in [0, 1] of -slope s + (bend / 2 + costs) s^2."""
-    return (slope / (bend + 2 * costs).clamp_min(torch.finfo(bend.dtype).tiny)).clamp(0, 1)
+    return (slope / torch.add(bend, costs, alpha=2).clamp_min(torch.finfo(bend.dtype).tiny)).clamp(0, 1)
 
 
 class CrossEntropy:
@@ -88,12 +88,12 @@ class CrossEntropy:
             )
         if self.rows is None or self.rows.shape[1:] != output.shape[1:] or self.rows.dtype != output.dtype:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
-            self.rows += self.smoothing / classes
+            self.rows += self.smoothing / classes  # the same as columns
         if y.is_cuda:  # there an index out of range cannot be caught: such a sample's loss is made NaN, and found later
             return _row_or_nan(self.rows, y)
         try:
-            return self.rows.index_select(0, y)
-        except IndexError:
+            return self.rows.index_select(1, y).mT
+        except (IndexError, RuntimeError):
             self.check(output, y)
             raise
 
@@ -119,9 +119,11 @@ class CrossEntropy:
 
 @fusible
 def _softmax_loss(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    # on a CPU along columns: many times faster for few classes
-    log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
-    return -(y * log_p).sum(1), y - log_p.exp()
+    if output.is_cuda:
+        log_p = F.log_softmax(output, 1)
+        return -(y * log_p).sum(1), y - log_p.exp()
+    log_p, y = F.log_softmax(output.mT.contiguous(), 0), y.mT  # along columns: many times faster for few classes
+    return (y * log_p).sum(0).neg_(), (y - log_p.exp_()).mT
 
 
 @fusible
@@ -138,7 +140,7 @@ def _softmax_newton(y: Tensor, force: Tensor, dy: Tensor, costs: Tensor) -> Tens
 @fusible
 def _softmax_curvature(y: Tensor, force: Tensor, q: Tensor) -> Tensor:
     pq = (y - force) * q
-    return (pq * q).sum(1) - pq.sum(1).square()
+    return torch.addcmul((pq * q).sum(1), (mean := pq.sum(1)), mean, value=-1)
 
 
 class SquaredError:

@@ -101,7 +101,10 @@ class Attempt(NamedTuple):
         scales, blocks = [p.above.scale for p in self.problems], len(self.problems)
         unknown = [scale for scale in scales if isinstance(scale, Tensor)]
         rest = [self.first_code, *unknown, *([] if self.doubtful is None else [self.doubtful.any()])]
-        numbers = torch.cat([sums, torch.stack([each.to(sums.dtype) for each in rest])]).tolist()
+        if sums.is_cuda:
+            numbers = torch.cat([sums, torch.stack([each.to(sums.dtype) for each in rest])]).tolist()
+        else:
+            numbers = [*sums.tolist(), *(each.item() for each in rest)]
         found = iter(numbers[len(sums) + 1 :])
         known = [next(found) if isinstance(scale, Tensor) else scale for scale in scales]
         return numbers[:blocks], known, numbers[len(sums)], bool(next(found, False))

@@ -188,9 +188,10 @@ class FusedAdam(torch.optim.AdamW):
         self._opt_called = True
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
-            states = [self.state[p] or self._begin(p) for p in params]
+            states = [self.state[p] or self._begin(p, group) for p in params]
             steps = [s["step"] for s in states]
-            torch._foreach_add_(steps, 1)
+            for step in {id(step): step for step in steps}.values():  # as a rule one for all
+                step += 1
             torch._fused_adamw_(
                 params,
                 [p.grad for p in params],
@@ -207,9 +208,11 @@ class FusedAdam(torch.optim.AdamW):
                 maximize=False,
             )
 
-    def _begin(self, p: Tensor) -> dict[str, Tensor]:
+    def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
+        shared = begun[0] if begun and not begun[0].any() else torch.zeros((), dtype=torch.float32, device=p.device)
         self.state[p] = {
-            "step": torch.zeros((), dtype=torch.float32, device=p.device),
+            "step": shared,
             "exp_avg": torch.zeros_like(p),
             "exp_avg_sq": torch.zeros_like(p),
         }
