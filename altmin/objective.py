@@ -123,7 +123,7 @@ def _softmax_loss(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         log_p = F.log_softmax(output, 1)
         return -(y * log_p).sum(1), y - log_p.exp()
     log_p, y = F.log_softmax(output.mT.contiguous(), 0), y.mT  # along columns: many times faster for few classes
-    return (y * log_p).sum(0).neg_(), (y - log_p.exp_()).mT
+    return (y * log_p).sum(0).neg_(), (y - log_p.exp()).mT
 
 
 @fusible

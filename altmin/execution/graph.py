@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.execution.lanes import Lane, lane
+from altmin.execution.lanes import Lane, check_recordable, lane
 from altmin.fusing import can_fuse, fusing
 from altmin.methods import Method
 from altmin.methods.backprop import LossOnly
@@ -17,7 +17,8 @@ LOOK = 64
 
 
 class Recorded:
-    """A method whose step is replayed from a recording: `Recorded(method, x, y)`, with a batch like those to come.
+    """A method whose step is replayed from a recording: `Recorded(method)`, made with the first batch that comes, or
+    with one given now.
 
     It is a `Method` again, for `fit` and everybody else, and gives the numbers of the method's own step. Batches of
     another shape (the last of an epoch, often) are done by that step, and it says so once. A step that turns out to
@@ -25,20 +26,27 @@ class Recorded:
     that follow, found at the next look, and done in the ordinary way, with those after it.
     """
 
-    def __init__(self, method: Method, x: Tensor, y: Tensor, fuse: bool | None = None):
+    def __init__(self, method: Method, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
-        self.method, self.model = method, method.model
-        self.x, self.y = x.clone(), y.clone()
-        self.lane = lane(method)
-        self.program = Program(self.lane, lambda: self.lane.advance(self.x, self.y), fuse)
+        check_recordable(method)
+        self.method, self.model, self.fuse = method, method.model, fuse
+        self.program: Program | None = None
         self.pending: list[tuple[Tensor, Tensor]] = []
         self.others = 0
+        if x is not None and y is not None:
+            self._record(x, y)
+
+    def _record(self, x: Tensor, y: Tensor) -> "Program":
+        self.x, self.y, self.lane = x.clone(), y.clone(), lane(self.method)
+        self.program = Program(self.lane, lambda: self.lane.advance(self.x, self.y), self.fuse)
+        return self.program
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         return self.method.optimizer
 
     def step(self, x: Tensor, y: Tensor) -> Any:
+        self.program = self.program or self._record(x, y)
         if (x.shape, x.dtype, y.shape, y.dtype) != (self.x.shape, self.x.dtype, self.y.shape, self.y.dtype):
             return self._ordinary(x, y)
         self.pending.append((x, y))
@@ -48,8 +56,10 @@ class Recorded:
         return LossOnly(loss)
 
     def _replay(self, x: Tensor, y: Tensor) -> Tensor:
+        assert self.program is not None
         self.x.copy_(x, non_blocking=True)
         self.y.copy_(y, non_blocking=True)
+        self.lane.set_rates()
         return self.program.run().clone()
 
     def _ordinary(self, x: Tensor, y: Tensor) -> Any:
@@ -59,16 +69,27 @@ class Recorded:
                 stacklevel=3,
             )
         self.others += 1
+        return self._apart(self.method.step, x, y)
+
+    def _apart(self, action: Callable[..., Any], *args: Any) -> Any:
+        """Something that the processor does between replays, and that may change what it knows."""
         self.look()
-        return self.program.apart(self.method.step, x, y)
+        result = action(*args)
+        if self.program is not None:
+            self.lane.before()
+        return result
 
     def look(self) -> None:
         """Waits for the device and makes up for what it could not do alone."""
+        if self.program is None:
+            return
         while (taken := self.lane.taken()) is not None:
             again = self.pending[taken:]
-            self.program.apart(self.method.step, *again[0])
-            self.lane.forgive()
             self.pending = again[1:]
+            self.lane.forgive()
+            self.lane.after()
+            self.method.step(*again[0])
+            self.lane.before()
             for x, y in self.pending:
                 self._replay(x, y)
         self.lane.forgive()
@@ -76,15 +97,16 @@ class Recorded:
         self.lane.after()
 
     def end_epoch(self) -> None:
-        self.look()
-        self.program.apart(self.method.end_epoch)
+        self._apart(self.method.end_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         self.look()
         return self.method.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        raise RuntimeError("load the state into the method first, then record it: Recorded(method, x, y)")
+        if self.program is not None:
+            raise RuntimeError("a state is loaded before the first step is recorded; make a new Recorded(method)")
+        self.method.load_state_dict(state)
 
 
 class Program:

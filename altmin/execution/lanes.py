@@ -39,6 +39,9 @@ class Lane(Protocol):
     def before(self) -> None:
         """Brings what the processor knows (learning rates, mu) to the device."""
 
+    def set_rates(self) -> None:
+        """Of that, the learning rates, where a schedule has changed them."""
+
     def after(self) -> None:
         """And back."""
 
@@ -50,12 +53,22 @@ class Lane(Protocol):
 
 
 def lane(method: Method) -> Lane:
-    """The method's lane; ValueError, which says why, if there is none."""
+    """The method's lane."""
+    check_recordable(method)
     if isinstance(method, Backprop):
         return BackpropLane(method)
+    assert isinstance(method, AltMin)
+    return AltMinLane(method)
+
+
+def check_recordable(method: Method) -> None:
+    """ValueError, which says why, if a step of this kind needs an answer from the device."""
     if isinstance(method, AltMin):
-        return AltMinLane(method)
-    raise ValueError(f"a step of {type(method).__name__} cannot be recorded; AltMin and Backprop can")
+        _check(method)
+    elif not isinstance(method, Backprop):
+        raise ValueError(f"a step of {type(method).__name__} cannot be recorded; AltMin and Backprop can")
+    elif not isinstance(method.optimizer, torch.optim.Adam) and not method.optimizer.defaults.get("fused"):
+        raise ValueError(f"{type(method.optimizer).__name__} is recorded if it is fused; give fused=True")
 
 
 class AltMinLane:
@@ -64,7 +77,8 @@ class AltMinLane:
     def __init__(self, am: AltMin):
         self.am = copy.copy(am)
         self.original = am
-        rule = _recordable(am)
+        rule = am.weights
+        assert isinstance(rule, LocalOptimizer)
         self.rule = rule
         self.store = Storage(am.chain, rule.optimizer)
         if type(am.codes) is GradientCodes and am.codes.lr == "exact" and am.codes.steps == 1 and not am.codes.l1:
@@ -110,8 +124,13 @@ class AltMinLane:
 
     def before(self) -> None:
         self.mu.fill_(self.original.penalty.value)
+        self.set_rates()
+
+    def set_rates(self) -> None:
         for state, options in zip(self.states, self.rule.optimizer.param_groups, strict=True):
-            state.set_rate(float(options["lr"]))
+            if options["lr"] != state.rate_now:
+                state.rate_now = options["lr"]
+                state.rate.fill_(options["lr"])
 
     def after(self) -> None:
         self.original.penalty.value = float(self.mu)
@@ -152,7 +171,11 @@ class BackpropLane:
         for group in self.optimizer.param_groups:
             if "capturable" in group:
                 group["capturable"] = True
-            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=group["params"][0].device)
+            device = group["params"][0].device
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
+            for p in group["params"]:
+                if "step" in self.optimizer.state[p]:
+                    self.optimizer.state[p]["step"] = self.optimizer.state[p]["step"].to(device)
 
     def advance(self, x: Tensor, y: Tensor) -> Tensor:
         return self.method.step(x, y).loss
@@ -162,6 +185,9 @@ class BackpropLane:
         return [*self.method.model.parameters(), *self.method.model.buffers(), *state]
 
     def before(self) -> None:
+        pass
+
+    def set_rates(self) -> None:
         pass
 
     def after(self) -> None:
@@ -179,6 +205,7 @@ class AdamState:
 
     def __init__(self, optimizer: torch.optim.Optimizer, options: dict[str, Any], group: Group, store: Storage):
         self.group, self.numbers = group, (*options["betas"], options["eps"], options["weight_decay"])
+        self.rate_now = options["lr"]
         self.rate = group.flat.new_tensor(float(options["lr"]))
         self.m, self.v = torch.zeros_like(group.flat), torch.zeros_like(group.flat)
         self.steps = torch.zeros(max(1, len(group.params)), device=group.flat.device)
@@ -190,9 +217,6 @@ class AdamState:
                 old[name] = new
         self.tensors = [self.m, self.v, self.steps]
 
-    def set_rate(self, rate: float) -> None:
-        self.rate.fill_(rate)
-
     def step(self, ok: Tensor) -> None:
         if len(self.group.flat):
             _adamw_(ok, self.group.flat, self.group.grads, self.m, self.v, self.steps, self.rate, *self.numbers)
@@ -203,6 +227,7 @@ class SGDState:
 
     def __init__(self, optimizer: torch.optim.Optimizer, options: dict[str, Any], group: Group, store: Storage):
         self.group, self.numbers = group, (options["momentum"], options["weight_decay"])
+        self.rate_now = options["lr"]
         self.rate = group.flat.new_tensor(float(options["lr"]))
         self.velocity = torch.zeros_like(group.flat)
         if options["momentum"]:
@@ -213,9 +238,6 @@ class SGDState:
                 optimizer.state[p]["momentum_buffer"] = view
         self.steps = torch.zeros(1, device=group.flat.device)
         self.tensors = [self.velocity]
-
-    def set_rate(self, rate: float) -> None:
-        self.rate.fill_(rate)
 
     def step(self, ok: Tensor) -> None:
         if len(self.group.flat):
@@ -252,8 +274,7 @@ def _finish(ok: Tensor, done: Tensor, mu: Tensor, increment: float, maximum: flo
     mu.copy_(torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu))
 
 
-def _recordable(am: AltMin) -> LocalOptimizer:
-    """The weight rule, if a step of this kind needs no answer from the device."""
+def _check(am: AltMin) -> None:
     rule = am.weights
     if not isinstance(rule, LocalOptimizer) or not isinstance(rule.optimizer, FusedAdam | torch.optim.SGD):
         raise ValueError(f"{type(rule).__name__} cannot be recorded: LocalAdam and LocalSGD can")
@@ -269,4 +290,3 @@ def _recordable(am: AltMin) -> LocalOptimizer:
         raise ValueError("batch norm keeps statistics that a step not taken would spoil; it cannot be recorded")
     if isinstance(am.loss, AnyLoss):
         raise ValueError("a loss of one's own is checked after every step, so it cannot be recorded")
-    return rule

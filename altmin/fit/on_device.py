@@ -15,7 +15,7 @@ def train_on_device(
     y: Tensor,
     batch_size: int,
     epochs: int = 1,
-    seed: int = 0,
+    seeds: Sequence[int] = (0,),
     shuffle: str = "fit",
     fuse: bool | None = None,
 ) -> list[float]:

@@ -1,0 +1,192 @@
+"""Replaying a recorded step gives the numbers of the step: on a GPU, in float64, so that nothing hides in rounding."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import altmin
+from altmin.execution import Recorded
+from altmin.fit import fit, train_on_device
+from altmin.methods.backprop import Backprop
+
+pytestmark = pytest.mark.cuda
+F64 = torch.float64
+
+
+def deep() -> nn.Sequential:
+    layers = [m for _ in range(12) for m in (nn.Linear(8, 8), nn.ReLU())]
+    return nn.Sequential(nn.Linear(7, 8), nn.ReLU(), *layers, nn.Linear(8, 3))
+
+
+NETS = {
+    "mlp": (lambda: altmin.models.mlp(7, (9, 8), 3), (7,)),
+    "deep": (deep, (7,)),
+    "tanh": (lambda: altmin.models.mlp(7, (9, 8), 3, nn.Tanh), (7,)),
+    "lenet5": (lambda: altmin.models.lenet5(3), (1, 28, 28)),
+    "elman": (lambda: altmin.models.elman(4, 6, 2, 3), (6, 2)),
+}
+
+
+def build(net: str, method: str, **options) -> altmin.methods.Method:
+    torch.manual_seed(0)
+    model = NETS[net][0]().to("cuda", F64)
+    if method in ("adam", "sgd"):
+        options["fused"] = True
+    return altmin.methods.create(method, model, **options)
+
+
+def batches(net: str, count: int, size: int = 12, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        x = torch.randn(size, *NETS[net][1], dtype=F64, generator=generator)
+        yield x.cuda(), torch.randint(3, (size,), generator=generator).cuda()
+
+
+def same(a: nn.Module, b: nn.Module) -> None:
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-8, atol=1e-9)
+
+
+CASES = [
+    *((net, "am-adam", False) for net in NETS),
+    *(("deep", "am-sgd", False), ("mlp", "adam", False), ("lenet5", "adam", False), ("mlp", "sgd", False)),
+    *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
+]
+
+
+@pytest.mark.parametrize("net, method, fuse", CASES)
+def test_a_recorded_step_is_the_step(net, method, fuse):
+    ordinary, data = build(net, method), list(batches(net, 10))
+    recorded = Recorded(build(net, method), *data[0], fuse=fuse)
+    same(ordinary.model, recorded.model)  # rehearsals leave no trace
+    for x, y in data:
+        expected = ordinary.step(x, y).loss
+        torch.testing.assert_close(recorded.step(x, y).loss, expected, rtol=1e-8, atol=1e-10)
+    recorded.look()
+    same(ordinary.model, recorded.model)
+
+
+def test_a_method_that_has_begun_goes_on():
+    for name in ("am-adam", "adam"):
+        ordinary, other = build("deep", name), build("deep", name)
+        data = list(batches("deep", 9))
+        for x, y in data:
+            ordinary.step(x, y)
+        for x, y in data[:3]:
+            other.step(x, y)
+        recorded = Recorded(other, *data[0], fuse=False)
+        for x, y in data[3:6]:
+            recorded.step(x, y)
+        recorded.look()
+        for x, y in data[6:]:
+            other.step(x, y)
+        same(ordinary.model, other.model)
+
+
+def test_a_batch_of_another_shape_takes_the_ordinary_step_and_it_is_said_once():
+    ordinary, other = build("mlp", "am-adam"), build("mlp", "am-adam")
+    data = [*batches("mlp", 3), *batches("mlp", 2, size=5, seed=1), *batches("mlp", 2, seed=2)]
+    recorded = Recorded(other, *data[0], fuse=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for x, y in data:
+            ordinary.step(x, y)
+            recorded.step(x, y)
+    recorded.look()
+    same(ordinary.model, recorded.model)
+    assert [str(w.message) for w in said if "recorded" in str(w.message)] == [
+        "a batch of (5, 7) takes the ordinary step; recorded are those of (12, 7)"
+    ]
+    assert recorded.others == 2
+
+
+def test_a_step_that_must_be_halved_is_made_up_for():
+    """Large weights and a small mu: the Gauss-Newton step overshoots for some samples."""
+
+    def make() -> altmin.AltMin:
+        method = build("mlp", "am-adam", penalty=1e-3)
+        with torch.no_grad():
+            for p in method.model.parameters():
+                p.mul_(6)
+        return method  # type: ignore[return-value]
+
+    ordinary, other = make(), make()
+    data = list(batches("mlp", 8))
+    doubtful = 0
+    for x, y in data:
+        with torch.no_grad():
+            found = ordinary.attempt(x, y, 1e-3, altmin.linesearch.Doubts(wait=False)).doubtful
+        doubtful += bool(found is not None and found.any())
+        ordinary.step(x, y)
+    assert doubtful > 0, "the case must occur to be tested"
+    recorded = Recorded(other, *data[0], fuse=False)
+    for x, y in data:
+        recorded.step(x, y)
+    recorded.look()
+    same(ordinary.model, recorded.model)
+
+
+def test_bad_input_is_found_and_nothing_is_spoilt():
+    recorded = Recorded(build("mlp", "am-adam"), *next(batches("mlp", 1)), fuse=False)
+    good, (x, y) = copy.deepcopy(recorded.model), next(batches("mlp", 1))
+    recorded.step(torch.full_like(x, torch.nan), y)
+    recorded.step(x, y)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        recorded.look()
+    same(good, recorded.model)
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_fit_with_a_schedule_and_a_smaller_last_batch(method):
+    x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
+    runs = []
+    for record in (False, True):
+        made = build("mlp", method)
+        if record:
+            made = Recorded(made, fuse=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            history = fit(made, (x, y), (x, y), epochs=3, batch_size=16, seed=3, schedule="cosine")
+        runs.append((made.model, [row["train_loss"] for row in history.epochs]))
+    same(runs[0][0], runs[1][0])
+    assert runs[0][1] == pytest.approx(runs[1][1], rel=1e-8)
+
+
+@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam"])
+def test_whole_epochs_on_the_device_are_those_of_fit(method):
+    x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
+    ordinary, other = build("mlp", method), build("mlp", method)
+    history = fit(ordinary, (x, y), epochs=3, batch_size=16, seed=3)
+    losses = train_on_device(other, x, y, batch_size=16, epochs=3, seeds=[3], fuse=False)
+    same(ordinary.model, other.model)
+    assert losses == pytest.approx([row["train_loss"] for row in history.epochs], rel=1e-8)
+
+
+def test_replays_never_wait_for_the_device():
+    for name in ("am-adam", "adam"):
+        recorded = Recorded(build("deep", name), *next(batches("deep", 1)), fuse=False)
+        data = list(batches("deep", 20))
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for x, y in data:
+                recorded.step(x, y)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_backprop_is_recorded_whatever_its_adam_was_told():
+    torch.manual_seed(0)
+    model = NETS["mlp"][0]().to("cuda", F64)
+    plain = Backprop(model, torch.optim.Adam(model.parameters(), 0.01))
+    ordinary = Backprop(copy.deepcopy(model), None)  # type: ignore[arg-type]
+    ordinary.optimizer = torch.optim.Adam(ordinary.model.parameters(), 0.01)
+    data = list(batches("mlp", 6))
+    recorded = Recorded(plain, *data[0], fuse=False)
+    for x, y in data:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same(ordinary.model, model)
