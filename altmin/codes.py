@@ -180,12 +180,12 @@ class GradientCodes:
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: Mu | None = None) -> Move:
         """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
-        exact = self.lr == "exact"
+        exact, still = self.lr == "exact", isinstance(self.momentum, float | int) and not self.momentum
         so_far, v = None, None
         for left in reversed(range(self.steps)):
             line = Line(block, p, state, code, above, so_far, l1)
-            v = line.g if v is None or not self.momentum else line.g + self.momentum * v
-            so_far = above.best(line, v) if exact else line.go(v.new_tensor([self.lr]), v)
+            v = line.g if v is None or still else line.g + self.momentum * v
+            so_far = above.best(line, v) if exact else line.go(v.new_ones(1) * self.lr, v)
             if left == 0 or (self.tolerance and self._settled(line, so_far)):
                 break
             state = block.move(p, state, so_far.offset if line.d is None else so_far.offset - line.d)[1]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.blocks import Chain
+from altmin.maps import vectorised
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """What users give: (output, y) -> scalar, the mean over the batch."""
@@ -80,7 +81,7 @@ class CrossEntropy:
         if self.rows is None or self.rows.shape[1:] != output.shape[1:] or self.rows.dtype != output.dtype:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes
-        if y.is_cuda:  # there an index out of range cannot be caught: such a sample's loss is made NaN, and found later
+        if y.is_cuda or vectorised():  # there an index out of range cannot be caught: its loss is made NaN, found later
             label = y.clamp(0, classes - 1)
             return self.rows.index_select(0, label).masked_fill_((y != label).unsqueeze(1), torch.nan)
         try:
@@ -146,14 +147,20 @@ class AnyLoss:
         return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        if vectorised():
+            gradient, value = torch.func.grad_and_value(self.function)(output, y)
+            return self._evaluation(output, value, gradient)
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             value = self.function(o, y)
             if not isinstance(value, Tensor) or value.ndim != 0:
                 raise ValueError("the loss must return a scalar tensor, the mean over the batch")
             (gradient,) = torch.autograd.grad(value, o)
+        return self._evaluation(output, value.detach(), gradient)
+
+    def _evaluation(self, output: Tensor, value: Tensor, gradient: Tensor) -> Evaluation:
         samples = 1 if self.summed else len(output)
-        return Evaluation(output, (value.detach() * samples).view(1), gradient * -samples, None)
+        return Evaluation(output, (value * samples).view(1), gradient * -samples, None)
 
     def ceiling(self, values: Tensor) -> Tensor:
         return values + torch.finfo(values.dtype).eps * values.abs()

@@ -14,7 +14,7 @@ that of `GradientCodes`; a sweep says in which order the steps of time take it.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace
 from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
-from altmin.maps import Linear, Map, Params, Recurrence, Steps
+from altmin.maps import Linear, Map, Params, Recurrence, Steps, vectorised
 from altmin.objective import Evaluation
 
 SWEEPS = ("parallel", "sequential")
@@ -187,7 +187,7 @@ class Time:
         old = self.spare.get(name)
         if old is None or (old.shape, old.dtype, old.device) != (self.h.shape, self.h.dtype, self.h.device):
             old = torch.empty_like(self.h)
-        if not self.h.is_cuda:
+        if not self.h.is_cuda and not vectorised():
             self.spare[name] = old
         return old
 
@@ -216,7 +216,7 @@ class Time:
                 bend[-1] = gg[-1] + Vu[-1].square().sum(1, keepdim=True)
             alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
             alpha = alpha.mul_(e) if alone else alpha
-            torch.mul(g, alpha, out=d[span])
+            _write(torch.mul, g, alpha, d[span])
             moved.append(gg.mul_(alpha.square_()).sum((0, 2)))
         return d, sum(moved[1:], moved[0])
 
@@ -227,9 +227,9 @@ class Time:
         for span in self.spans():
             left = d[span]
             u = _change(self.h[span], left)
-            torch.add(self.h[span], u, out=h[span])
+            _write(torch.add, self.h[span], u, h[span])
             Ku = u @ self.K.mT
-            torch.sub(self.e[span], Ku[..., :k], out=misfit[span])
+            _write(torch.sub, self.e[span], Ku[..., :k], misfit[span])
             left[1:] -= Ku[:-1, :, k:]
             if asked is not None:
                 left[0] -= asked
@@ -271,6 +271,14 @@ class SideBySide(Linear):
     def push(self, p: Params, saved: Tensor, u: Tensor) -> Tensor:
         V, W = p
         return torch.cat([u @ V.mT, self.follows * (u @ W.mT)], 1)
+
+
+def _write(operation: Callable[..., Tensor], a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out = operation(a, b), in one pass over memory where that can be."""
+    if vectorised():
+        out.copy_(operation(a, b))
+    else:
+        operation(a, b, out=out)
 
 
 def _change(h: Tensor, d: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class SeparatePool(Map):
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         first, *rest = self._places(x)
         best, second = x[first], torch.full_like(x[first], -torch.inf)
-        winner = torch.zeros(best.shape, dtype=torch.uint8, device=x.device)
+        winner = torch.zeros_like(best, dtype=torch.uint8)
         for number, place in enumerate(rest, 1):
             rival = x[place]
             winner.masked_fill_(rival > best, number)

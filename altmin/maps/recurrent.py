@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.maps.affine import Linear
-from altmin.maps.base import Map, Params
+from altmin.maps.base import Map, Params, vectorised
 
 
 class Recurrent(nn.RNN):
@@ -45,8 +45,24 @@ class Recurrent(nn.RNN):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         steps, real = self.parts(x)
-        h = super().forward(steps)[0]
+        if vectorised():
+            h = recur(steps.transpose(0, 1), [getattr(self, name) for name in self._all_weights[0]]).transpose(0, 1)
+        else:
+            h = super().forward(steps)[0]
         return h if real is None else h * real
+
+
+def recur(x: Tensor, weights: Params) -> Tensor:
+    """h_1..h_T for U, W and the two biases, all (steps, samples, features): fused, or step by step where it has to be."""
+    U, W, b, b2 = weights
+    if not vectorised():
+        start = x.new_zeros(1, x.shape[1], len(W))
+        return torch.rnn_tanh(x, start, list(weights), True, 1, 0.0, False, False, False)[0]
+    h, hs = None, []
+    for c in F.linear(x, U, b + b2).unbind():
+        h = torch.tanh(c if h is None else torch.addmm(c, h, W.mT))
+        hs.append(h)
+    return torch.stack(hs)
 
 
 class Readout(nn.Linear):
@@ -84,9 +100,7 @@ class Recurrence(Map):
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
-        start = x.new_zeros(1, len(x), self.module.hidden_size)
-        weights = [*p, self.module.bias_hh_l0]
-        h = torch.rnn_tanh(steps, start, weights, True, 1, 0.0, False, False, False)[0]
+        h = recur(steps, [*p, self.module.bias_hh_l0])
         h = h if real is None else h * real
         return h.transpose(0, 1), Steps(steps, h, real)
 
