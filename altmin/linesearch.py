@@ -118,7 +118,7 @@ class LossAbove:
             return share, self.shift(self.start, each(share, dy))
 
         return halved(
-            ((self.start.force * dy).sum(1) / bend.clamp_min_(_tiny(uu))).clamp_(0, 1),
+            ((self.start.force * dy).sum(1) / bend.clamp_min_(_tiny(uu))).clamp(0, 1),
             go,
             lambda found: torch.addcmul(found[1].values, found[0].square(), costs),
             self.ceiling(self.start.values),
@@ -202,7 +202,7 @@ class FitAbove:
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u and the fit then: along u the objective is a parabola, whose lowest point is never above
         its start."""
-        share = (dot(self.start.force, dy) / (dot(dy, dy) + uu).clamp_min_(_tiny(uu))).clamp_(0, 1)
+        share = (dot(self.start.force, dy) / (dot(dy, dy) + uu).clamp_min_(_tiny(uu))).clamp(0, 1)
         return share, self.shift(self.start, dy, share)
 
     def best(self, line: "Line", v: Tensor) -> Move:

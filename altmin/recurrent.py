@@ -89,8 +89,9 @@ class RecurrentCodes(GradientCodes):
         seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
         steps: Steps = trace.states[-1].core[0]
         asked = above.start.force.transpose(0, 1).contiguous()
-        time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
-        settled = self._sweep(time, self.l1 * above.price / mu if self.l1 else None, above.doubts)
+        spare = self._spare.setdefault(l, {})
+        time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], spare, above.doubts)
+        settled = self._sweep(time, self.l1 * above.price / mu if self.l1 else None)
         trace.states[-1].core[0] = steps._replace(h=settled.h)
         misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
         core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
@@ -98,7 +99,7 @@ class RecurrentCodes(GradientCodes):
         asks = FitAbove(left, settled.lefts, above.scale, settled.moved, above.doubts)
         return Local([core], above.served(), after), asks
 
-    def _sweep(self, time: "Time", l1: Mu | None, doubts: Doubts) -> "Settled":
+    def _sweep(self, time: "Time", l1: Mu | None) -> "Settled":
         if self.sweep == "sequential":
             return time.settle(*self._sequential(time, l1))
         settled = time.settle(*self._parallel(time, l1))
@@ -108,7 +109,7 @@ class RecurrentCodes(GradientCodes):
         for left in reversed(range(HALVINGS)):
             # sums over many steps, taken in another order than at the start, differ by more than one rounding
             rose = settled.misfits + settled.lefts > time.start * (1 + 64 * torch.finfo(share.dtype).eps)
-            if not doubts.confirmed(rose):
+            if not time.doubts.confirmed(rose):
                 break
             share = torch.where(rose, share / 2 if left > 1 else 0, share)
             d, moved = self._parallel(time, l1)
@@ -142,7 +143,8 @@ class RecurrentCodes(GradientCodes):
         rows, asked = h.flatten(0, 1), torch.cat([time.asked[span], n], 2).flatten(0, 1)
         block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(time.follows[span].flatten(0, 1))])
         code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 is not None else rows
-        move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, FitAbove(asked), l1)
+        above = FitAbove(asked, doubts=time.doubts)
+        move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, above, l1)
         return move.offset.view_as(h), move.square.view(h.shape[:2]).sum(0)
 
 
@@ -165,9 +167,18 @@ class Time:
     functions are bound by the number of their operations, on a CPU by their passes over memory; both are kept low.
     """
 
-    def __init__(self, steps: Steps, e: Tensor, start: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
+    def __init__(
+        self,
+        steps: Steps,
+        e: Tensor,
+        start: Tensor,
+        V: Tensor,
+        W: Tensor,
+        spare: dict[str, Tensor],
+        doubts: Doubts,
+    ):
         self.h, self.V, self.W, self.K, self.real, self.spare = steps.h, V, W, torch.cat([V, W]), steps.real, spare
-        self.e, self.start, self.ones = e, start, e.new_ones(len(self.K), 1)
+        self.e, self.start, self.ones, self.doubts = e, start, e.new_ones(len(self.K), 1), doubts
         self.asked = e if steps.real is None else e * steps.real  # of c_t, which padding has none
 
     @cached_property
@@ -217,7 +228,7 @@ class Time:
             alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
             alpha = alpha.mul_(e) if alone else alpha
             _write(torch.mul, g, alpha, d[span])
-            moved.append(gg.mul_(alpha.square_()).sum((0, 2)))
+            moved.append(gg.mul_(alpha.square()).sum((0, 2)))
         return d, sum(moved[1:], moved[0])
 
     def settle(self, d: Tensor, moved: Tensor) -> Settled:

@@ -237,7 +237,7 @@ MUTANTS = [
     Mutant("recurrent.py", "bend -= (1 - self.follows[span]) * self.squares(Wu)", "pass", "recurrent"),
     Mutant("recurrent.py", "bend[-1] = gg[-1] + Vu[-1].square().sum(1, keepdim=True)", "pass", "recurrent"),
     Mutant("recurrent.py", "alpha.mul_(e) if alone else alpha", "alpha", "recurrent"),
-    Mutant("recurrent.py", "gg.mul_(alpha.square_())", "gg.mul_(alpha)", "recurrent"),
+    Mutant("recurrent.py", "gg.mul_(alpha.square())", "gg.mul_(alpha)", "recurrent"),
     Mutant("recurrent.py", "left[1:] -= Ku[:-1, :, k:]", "pass", "recurrent"),
     Mutant("recurrent.py", "                left[0] -= asked\n", "                pass\n", "recurrent pieces"),
     Mutant("recurrent.py", "left *= self.real[span]", "pass", "recurrent"),
