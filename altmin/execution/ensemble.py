@@ -79,6 +79,7 @@ class Ensemble:
         """Which members still take part."""
         self.doubtful = torch.zeros_like(self.alive)
         """Which members `advance` has passed over, in the last step, for a step that should have been halved."""
+        self._complete = True  # whether all members are known to take part
         self._steps = torch.zeros((), dtype=torch.int64, device=device)
         self._masked = torch.zeros(len(self), dtype=torch.int64, device=device)
         self._nan = torch.full((), float("nan"), dtype=self._parameters[0][0].dtype, device=device)
@@ -120,7 +121,8 @@ class Ensemble:
         some_doubtful, some_failed = torch.stack([doubtful.any(), failed.any()]).tolist()
         if some_failed:
             self._blame_labels(x, y, each, failed)
-        self._keep(new, found, doubtful, failed)
+        self._keep(new, doubtful, failed, all_well=not some_doubtful and not some_failed and self._complete)
+        self._complete = self._complete and not some_failed
         if some_doubtful:
             self._redo(x, y, each, doubtful)
         if (some_failed or some_doubtful) and not bool(self.alive.any()):
@@ -137,7 +139,8 @@ class Ensemble:
         each = self._each(x, y, each)
         new, found = self._compute(x, y, each, thorough)
         before, doubtful = self.alive.clone(), self._doubtful(found)
-        self._keep(new, found, doubtful, self._failed(found, doubtful))
+        self._complete = False  # as far as is known here
+        self._keep(new, doubtful, self._failed(found, doubtful))
         return torch.where(before, found["loss"], self._nan)
 
     @torch.no_grad()
@@ -167,6 +170,7 @@ class Ensemble:
         self._steps.fill_(state["steps"])
         self._masked.copy_(torch.tensor(state["masked"], device=self._masked.device))
         self.alive.copy_(self._masked == 0)
+        self._complete = not any(state["masked"])
         self.doubtful.zero_()
 
     def _own_options(self, device: torch.device) -> dict[str, Tensor]:
@@ -268,23 +272,26 @@ class Ensemble:
         return self.alive & ~doubtful & ~found["finite"]
 
     @torch.no_grad()
-    def _keep(self, new: Any, found: dict[str, Tensor], doubtful: Tensor, failed: Tensor) -> None:
+    def _keep(self, new: Any, doubtful: Tensor, failed: Tensor, all_well: bool = False) -> None:
         """Writes the next state of those members with which all is well."""
         self._steps += 1
         self._mark(failed)
         self.doubtful.copy_(doubtful)
-        self._write_where(self.alive & ~doubtful, new)
+        self._write_where(None if all_well else self.alive & ~doubtful, new)
 
     def _mark(self, failed: Tensor) -> None:
         self.alive &= ~failed
         self._masked.copy_(torch.where(failed, self._steps, self._masked))
 
-    def _write_where(self, wanted: Tensor, new: Any) -> None:
-        for (a, b), sheet in zip(zip(new["rows"], self._state["rows"], strict=True), self.sheets, strict=True):
-            if sheet.rule or sheet.places[0] in self._member.fitted:
-                keep(wanted, [a[name] for name in b], list(b.values()))
-        rest = [key for key in self._state if key != "rows"]
-        keep(wanted, list(_leaves([new[key] for key in rest])), list(_leaves([self._state[key] for key in rest])))
+    def _write_where(self, wanted: Tensor | None, new: Any) -> None:
+        """Writes the next state of the members wanted; None is all."""
+        moved = [n for n, sheet in enumerate(self.sheets) if sheet.rule or sheet.places[0] in self._member.fitted]
+        trees = [[[state["rows"][n] for n in moved], {**state, "rows": ()}] for state in (new, self._state)]
+        a, b = (list(_leaves(tree)) for tree in trees)
+        if wanted is None:
+            torch._foreach_copy_(b, a)
+        else:
+            keep(wanted, a, b)
 
     def _redo(self, x: Tensor, y: Tensor, each: bool, doubtful: Tensor) -> None:
         """The step again for doubtful members, halved as often as it must be."""
@@ -292,6 +299,7 @@ class Ensemble:
         unsolved = doubtful & found["doubtful"]
         failed = doubtful & ~unsolved & ~found["finite"]
         self._mark(failed)
+        self._complete = False
         self._write_where(doubtful & ~unsolved & ~failed, new)
         for i in unsolved.nonzero().flatten().tolist():  # a singular memory: by its own method, which can ask
             self._write(i)
@@ -327,5 +335,5 @@ def _leaves(tree: Any) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
     else:
-        for branch in tree.values() if isinstance(tree, dict) else tree:
+        for branch in (tree[key] for key in sorted(tree)) if isinstance(tree, dict) else tree:
             yield from _leaves(branch)

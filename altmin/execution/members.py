@@ -177,7 +177,7 @@ class BackpropMember(Member):
 def _outcome(
     loss: Tensor, objective: Tensor, finite: list[Tensor], rows: Sequence[Row], doubts: Sequence[Tensor | None]
 ) -> Outcome:
-    finite = [*finite, *(row["weights"].isfinite().all() for row in rows)]
+    finite = [*finite, *(row["weights"].sum().isfinite() for row in rows)]  # a sum overflows only where all is lost
     kept = [doubt for doubt in doubts if doubt is not None]
     doubtful = torch.stack(kept).any() if kept else torch.zeros_like(finite[0])
     return {"loss": loss, "objective": objective, "finite": torch.stack(finite).all(), "doubtful": doubtful}

@@ -30,10 +30,11 @@ def adamw(
     """
     first, second = 1 - beta1**step, (1 - beta2**step) ** 0.5  # 1 - 0.999 needs more digits than weights may have
     rate, second, decay, eps = (_like(number, p) for number in (lr / first, second, lr * weight_decay, eps))
-    beta1, beta2 = _like(beta1, p), _like(beta2, p)
-    m = m + (1 - beta1) * (g - m)
-    v = beta2 * v + (1 - beta2) * (g * g)
-    return p - decay * p - rate * m / (v.sqrt() / second + eps), m, v
+    keeps = _like(1 - beta1, p), _like(1 - beta2, p)
+    m, v = torch.lerp(m, g, keeps[0]), torch.lerp(v, g * g, keeps[1])
+    if isinstance(decay, Tensor) or decay:
+        p = p - decay * p
+    return torch.addcdiv(p, m * -rate, v.sqrt() / second + eps), m, v
 
 
 def sgd(
