@@ -4,7 +4,7 @@ A code is kept as its offset d from the value it was encoded with, and every ter
 the small moves of a deep network are not lost in the rounding of large codes. See linesearch.py for the terms.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -153,7 +153,8 @@ class GradientCodes:
                 raise ValueError(f"{name} of GradientCodes must be at least {low}, given {value!r}")
         if not l1 >= 0:
             raise ValueError(f"l1 of GradientCodes must be at least 0, given {l1!r}")
-        self.steps, self.lr, self.momentum, self.tolerance, self.l1 = steps, lr, momentum, tolerance, l1
+        self.steps, self.momentum, self.tolerance, self.l1 = steps, momentum, tolerance, l1
+        self.lr: Any = lr
 
     def __repr__(self) -> str:
         return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"

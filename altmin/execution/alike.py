@@ -40,8 +40,8 @@ def check(methods: Sequence[Method]) -> None:
             a, b = first.get(name, "absent"), other.get(name, "absent")
             if not _same(a, b):
                 raise ValueError(
-                    f"the members of an Ensemble are alike but for their numbers, and {name} is {_short(a)} in member 0 "
-                    f"but {_short(b)} in member {i}; build them alike, or train that one by itself"
+                    f"the members of an Ensemble are alike but for their numbers, and {name} is {_short(a)} "
+                    f"in member 0 but {_short(b)} in member {i}; build them alike, or train that one by itself"
                 )
 
 
@@ -128,7 +128,11 @@ def _same(a: Any, b: Any) -> bool:
 def _settings(loss: Any) -> Any:
     """What a loss is told by: the attributes of an object of this library or of torch; None of any other."""
     own = type(loss).__module__.partition(".")[0] in ("torch", "altmin")
-    kept = {k: v for k, v in vars(loss).items() if k not in ("rows", "training")} if own and hasattr(loss, "__dict__") else None
+    kept = (
+        {k: v for k, v in vars(loss).items() if k not in ("rows", "training")}
+        if own and hasattr(loss, "__dict__")
+        else None
+    )
     return {k: v for k, v in kept.items() if v is not None and not (k.startswith("_") and not v)} if kept else kept
 
 

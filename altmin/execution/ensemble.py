@@ -68,7 +68,10 @@ class Ensemble:
         self._member.sheets = self.sheets
         device = self._parameters[0][0].device
         self._online = isinstance(first, AltMin)
-        self._options = {"sheets": [sheet.varied for sheet in self.sheets], "own": self._own_options(device)}
+        self._options: dict[str, Any] = {
+            "sheets": [sheet.varied for sheet in self.sheets],
+            "own": self._own_options(device),
+        }
         if self._online:
             penalties = [method.penalty for method in self._methods]
             for name in ("increment", "growth", "maximum"):
@@ -102,6 +105,11 @@ class Ensemble:
         for i in range(len(self)):
             self._write(i)
         return list(self._methods)
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been taken."""
+        return int(self._steps)
 
     @property
     def diverged(self) -> dict[int, int]:
@@ -153,7 +161,7 @@ class Ensemble:
     def state_dict(self) -> dict[str, Any]:
         """Everything but the models' own parameters, which are in `model.state_dict()`."""
         members = [method.state_dict() for method in self.methods]
-        return {"members": members, "steps": int(self._steps), "masked": self._masked.tolist()}
+        return {"members": members, "steps": self.steps, "masked": self._masked.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         missing = {"members", "steps", "masked"} - set(state)
@@ -185,10 +193,10 @@ class Ensemble:
         buffers = [list(_buffers(method.model)) for method in self._methods]
         stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*buffers, strict=True)]
         for i, own in enumerate(buffers):
-            for (m, name), rows in zip(own, stacked, strict=True):
-                m._buffers[name] = rows[i]
+            for (m, name), whole in zip(own, stacked, strict=True):
+                m._buffers[name] = whole[i]
         rows = [sheet.rows for sheet in self.sheets]
-        self._state = {"rows": rows, "buffers": stacked, "step": _stacked([0.0] * len(self), device)}
+        self._state: dict[str, Any] = {"rows": rows, "buffers": stacked, "step": _stacked([0.0] * len(self), device)}
         if self._online:
             self._state["mu"] = torch.zeros_like(self._state["step"])
             self._state["memories"] = {}

@@ -34,7 +34,10 @@ class Member:
     def __init__(self, first: Any):
         self.twin: Any = copy.deepcopy(first)
         self.buffers = [
-            (module, name) for module in self.twin.model.modules() for name in module._buffers if module._buffers[name] is not None
+            (module, name)
+            for module in self.twin.model.modules()
+            for name in module._buffers
+            if module._buffers[name] is not None
         ]
         self.places = {id(p): place for place, p in enumerate(self.twin.model.parameters())}
         self.sheets: list[Sheet] = []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from altmin.execution.rules import Number, adamw, sgd, shrunk
+from altmin.execution.rules import adamw, sgd, shrunk
 
 Row = dict[str, Tensor]
 """Of one member: its weights under "weights", beside them the moments under the names that torch's optimizers use."""

@@ -53,7 +53,7 @@ class Recurrent(nn.RNN):
 
 
 def recur(x: Tensor, weights: Params) -> Tensor:
-    """h_1..h_T for U, W and the two biases, all (steps, samples, features): fused, or step by step where it has to be."""
+    """h_1..h_T for U, W and the two biases, all (steps, samples, features): fused, or step by step where it must be."""
     U, W, b, b2 = weights
     if not vectorised():
         start = x.new_zeros(1, x.shape[1], len(W))
