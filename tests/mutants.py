@@ -89,7 +89,7 @@ MUTANTS = [
     Mutant("maps/normalisation.py", " - xhat * (u * xhat).mean(dims, keepdim=True)", "", "maps"),
     Mutant("maps/normalisation.py", "(shift * (2 * centred + shift))", "(shift * 2 * centred)", "maps"),
     Mutant("maps/normalisation.py", "unbiased=True", "unbiased=False", "maps statistics"),
-    Mutant("maps/normalisation.py", "m.running_var.lerp_(var, weight)", "pass", "maps statistics"),
+    Mutant("maps/normalisation.py", "m.running_var.copy_(m.running_var.lerp(var, weight))", "pass", "maps statistics"),
     Mutant("maps/other.py", "b.clone() for name, b", "b for name, b", "trainer unknown"),
     # blocks
     Mutant("blocks.py", "isinstance(maps[i + 1], Normalisation)", "False", "blocks"),

@@ -129,10 +129,8 @@ class Trial:
     def run_seeds(
         self, method: str, options: Mapping[str, Any], seeds: Sequence[int], early: Sequence[int], tick: Any
     ) -> list[dict[str, Any]]:
-        """A run for each seed, as rows of a result: on a GPU all at once where the method allows it, else in turn.
-
-        One run leaves most of a GPU idle; a CPU it keeps busy, and there it is faster to take one after the other."""
-        ensemble = self.ensemble(method, options, seeds) if self.device.type == "cuda" else None
+        """A run for each seed, as rows of a result: all at once where that is faster and the method allows it."""
+        ensemble = self.ensemble(method, options, seeds) if self.together else None
         if ensemble is None:
             rows: list[dict[str, Any]] = []
             for seed in seeds:
@@ -153,6 +151,11 @@ class Trial:
         )
         found = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
         return [{key: value for key, value in row.items() if value is not None} for row in found]
+
+    @property
+    def together(self) -> bool:
+        """Whether seeds train faster together: one run leaves most of a GPU idle, but keeps a CPU busy."""
+        return self.device.type == "cuda"
 
     def ensemble(self, method: str, options: Mapping[str, Any], seeds: Sequence[int]) -> Ensemble | None:
         """A member for each seed; None if they cannot be trained together."""

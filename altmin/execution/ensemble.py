@@ -132,7 +132,7 @@ class Ensemble:
         self._keep(new, doubtful, failed, all_well=not some_doubtful and not some_failed and self._complete)
         self._complete = self._complete and not some_failed
         if some_doubtful:
-            self._redo(x, y, each, doubtful)
+            found["objective"] = self._redo(x, y, each, doubtful, found["objective"])
         if (some_failed or some_doubtful) and not bool(self.alive.any()):
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
         loss, objective = (torch.where(before, found[name], self._nan) for name in ("loss", "objective"))
@@ -205,7 +205,7 @@ class Ensemble:
                 p = self._methods[0].theta[l]
                 n, m = len(p[0]), sum(q[0].numel() for q in p)
                 A, B = (p[0].new_zeros(len(self), height, m) for height in (m, n))
-                self._state["memories"][l] = (A, B, p[0].new_zeros(len(self)))
+                self._state["memories"][l] = (A, B, torch.zeros_like(self._state["mu"]))
         for i in range(len(self)):
             self._read(i)
 
@@ -301,14 +301,15 @@ class Ensemble:
         else:
             keep(wanted, a, b)
 
-    def _redo(self, x: Tensor, y: Tensor, each: bool, doubtful: Tensor) -> None:
-        """The step again for doubtful members, halved as often as it must be."""
+    def _redo(self, x: Tensor, y: Tensor, each: bool, doubtful: Tensor, objective: Tensor) -> Tensor:
+        """The step again for doubtful members, halved as often as it must be; the members' objectives then."""
         new, found = self._compute(x, y, each, thorough=True)
         unsolved = doubtful & found["doubtful"]
         failed = doubtful & ~unsolved & ~found["finite"]
         self._mark(failed)
         self._complete = False
         self._write_where(doubtful & ~unsolved & ~failed, new)
+        objective = torch.where(doubtful, found["objective"], objective)
         for i in unsolved.nonzero().flatten().tolist():  # a singular memory: by its own method, which can ask
             self._write(i)
             try:
@@ -317,6 +318,7 @@ class Ensemble:
                 self._mark(torch.arange(len(self), device=x.device) == i)
             self._read(i)
         self.doubtful.zero_()
+        return objective
 
     def _blame_labels(self, x: Tensor, y: Tensor, each: bool, failed: Tensor) -> None:
         """A label out of range is a mistake in the data, not divergence."""

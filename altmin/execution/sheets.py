@@ -147,7 +147,7 @@ def write_state(sheet: Sheet, i: int, own: Sequence[nn.Parameter], optimizer: Op
     for number, place in enumerate(sheet.places):
         p, group = own[place], table[id(own[place])]
         group["lr"] = lr
-        if not moments or not step:
+        if not moments or not step or (sheet.rule == "sgd" and not group["momentum"]):
             continue
         state: dict[str, Any] = {name: parts[number] for name, parts in moments.items()}
         if sheet.rule != "sgd":

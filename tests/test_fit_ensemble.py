@@ -1,0 +1,220 @@
+"""`fit_ensemble` and `altmin train --seeds`: the rows that separate runs give."""
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from altmin import Ensemble, data, methods, models
+from altmin.cli import run
+from altmin.cli.running import Trial
+from altmin.fit import EnsembleProgress, fit, fit_ensemble
+
+real_load = functools.cache(data.load)
+SEEDS = [3, 4, 9]
+METHODS = {"am-adam": [0.01, 0.02, 0.001], "am-sgd": [0.1, 0.05, 0.01], "am-mem": [0.01] * 3, "adam": [0.01, 0.1, 0.02]}
+
+
+def samples(count: int = 103, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 6, generator=generator, dtype=torch.float64)
+    return x, (x[:, :3] + x[:, 3:]).argmax(1)
+
+
+def made(name: str, rates: list[float] | None = None) -> list[Any]:
+    members = []
+    for seed, lr in zip(SEEDS, rates or METHODS[name], strict=True):
+        torch.manual_seed(seed)
+        members.append(methods.create(name, models.mlp(6, (8,), 3).double(), lr=lr))
+    return members
+
+
+def rows(history: Any) -> Any:
+    """A history without its seconds, which are there."""
+    found = asdict(history)
+    for row in found["epochs"]:
+        assert row.pop("seconds") > 0
+    return found
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "step/epoch"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_member_gets_the_history_that_fit_gives_it_alone(name: str, schedule: str) -> None:
+    train, test = samples(), samples(50, 1)
+    settings: Any = {"epochs": 3, "batch_size": 20, "eval_batches": [1, 4, 13], "schedule": schedule}
+    alone = made(name)
+    expected = [fit(method, train, test, seed=seed, **settings) for method, seed in zip(alone, SEEDS, strict=True)]
+    ensemble = Ensemble(made(name))
+    found = fit_ensemble(ensemble, train, test, seeds=SEEDS, **settings)
+    assert len({json.dumps(rows(history)) for history in expected}) == 3, "the runs differ"
+    for a, b, i in zip(expected, found, range(3), strict=True):
+        own = rows(b)
+        assert own.pop("diverged") is None
+        theirs = rows(a)
+        for p, q in zip(own["epochs"], theirs["epochs"], strict=True):
+            assert p.pop("train_loss") == pytest.approx(q.pop("train_loss"), abs=1e-8)
+        assert own == theirs
+        for p, q in zip(ensemble.member(i).parameters(), alone[i].model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=1e-7)
+    assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == METHODS[name], "the first rates again"
+
+
+def test_members_with_one_seed_see_the_same_data_and_report_tells_how_it_goes() -> None:
+    train = samples()
+    told: list[EnsembleProgress] = []
+    ensemble = Ensemble(made("am-adam"))
+    found = fit_ensemble(ensemble, train, epochs=2, batch_size=20, seeds=[5] * 3, report=told.append)
+    for history, method in zip(found, made("am-adam"), strict=True):
+        expected = fit(method, train, epochs=2, batch_size=20, seed=5)
+        assert [row["train_loss"] for row in history.epochs] == pytest.approx(
+            [row["train_loss"] for row in expected.epochs], abs=1e-8
+        )
+    assert [at.batch for at in told] == list(range(1, 13))
+    assert {at.batches for at in told} == {12}
+    last = [history.epochs[-1]["train_loss"] for history in found]
+    assert told[-1].train_losses == pytest.approx(last)
+    assert told[-1].train_loss == pytest.approx(sum(last) / 3)
+
+
+def test_a_member_that_diverges_has_rows_up_to_there_and_the_others_all() -> None:
+    train, test = samples(), samples(50, 1)
+    settings: Any = {"epochs": 2, "batch_size": 20, "eval_batches": [1, 5]}
+    rates = [0.01, 1e200, 0.02]
+    found = fit_ensemble(Ensemble(made("am-adam", rates)), train, test, seeds=SEEDS, **settings)
+    assert [len(history.epochs) for history in found] == [2, 0, 2]
+    assert [len(history.batches) for history in found] == [2, 1, 2]
+    assert [history.diverged is None for history in found] == [True, False, True]
+    assert re.search(r"diverged: .* in epoch 1, batch 2 of 6 is not finite; lower", found[1].diverged or "")
+    alone = fit(made("am-adam")[0], train, test, seed=3, **settings)
+    assert rows(found[0])["epochs"][-1]["train_loss"] == pytest.approx(alone.epochs[-1]["train_loss"], abs=1e-8)
+
+
+def test_if_all_diverge_every_history_says_so() -> None:
+    found = fit_ensemble(Ensemble(made("am-adam", [1e200] * 3)), samples(), epochs=2, batch_size=20)
+    assert all(history.diverged for history in found)
+    assert not any(history.epochs for history in found)
+
+
+def test_what_a_run_cannot_be_is_refused_as_in_fit() -> None:
+    ensemble = Ensemble(made("adam"))
+    for match, more in (
+        ("there are 3 members but 2 seeds", {"seeds": [1, 2]}),
+        ("cannot evaluate after batch 1", {"eval_batches": [1]}),
+        ("epochs must be at least 1", {"epochs": 0}),
+        ("did you mean 'cosine'", {"schedule": "cosin"}),
+    ):
+        with pytest.raises(ValueError, match=match):
+            fit_ensemble(ensemble, samples(), **{"epochs": 1, "batch_size": 20, **more})
+
+
+TRAIN = ["train", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220", "--epochs", "2", "--eval-batches", "3"]
+
+
+@pytest.fixture
+def altmin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def load(name: str, split: str, data_dir: Any = None) -> tuple[Tensor, Tensor]:
+        x, y = real_load(name, split, data_dir)
+        return x[:300], y[:300]
+
+    monkeypatch.setattr(data, "load", load)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: run([str(each) for each in arguments])
+
+
+def read(path: str) -> Any:
+    return json.loads(Path(path).read_text())
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("method", ["am-adam", "adam", "am-adam-offline"])
+def test_several_seeds_are_the_runs_that_train_gives_one_by_one(
+    altmin: Any, method: str, together: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, as on a CPU, or together, as on a GPU; a method that cannot be is run in turn there too."""
+    monkeypatch.setattr(Trial, "together", together)
+    command = [*TRAIN, "--method", method]
+    assert altmin(*command, "--seed", 4, "--seeds", 2, "--json", "both.json") == 0
+    said = capsys.readouterr().out.splitlines()
+    both = read("both.json")
+    assert both["seeds"] == [run["seed"] for run in both["runs"]] == [4, 5]
+    finals = []
+    for found in both["runs"]:
+        assert list(found) == ["seed", "batches", "epochs"]
+        assert altmin(*command, "--seed", found["seed"], "--json", "one.json") == 0
+        expected = read("one.json")
+        assert set(both) - set(expected) == {"seeds", "runs"}
+        assert both["config"] == expected["config"]
+        exact = method == "am-adam-offline" or not together
+        for a, b in zip(found["epochs"], expected["epochs"], strict=True):
+            assert list(a) == list(b)
+            assert a["train_loss"] == pytest.approx(b["train_loss"], abs=0 if exact else 1e-4)
+            assert a["test_accuracy"] == pytest.approx(b["test_accuracy"], abs=0 if exact else 0.01)
+        assert [row["batch"] for row in found["batches"]] == [3]
+        finals.append(expected["epochs"][-1]["test_accuracy"])
+        line = next(line for line in said if f"seed {found['seed']}:" in line)
+        assert f"test accuracy {found['epochs'][-1]['test_accuracy']:.4f}" in line
+    first, second = (run["epochs"][-1]["test_accuracy"] for run in both["runs"])
+    spread = abs(first - second) / 2**0.5
+    assert f"{method}, mlp-1x16, mnist, 2 seeds: test accuracy {(first + second) / 2:.4f} ± {spread:.4f}" in said[2]
+    assert both["epochs"] == both["runs"][0]["epochs"], "what one run would write is that of the first seed"
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_seeds_that_diverge_are_named_and_the_result_is_written(
+    altmin: Any, together: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Trial, "together", together)
+    line = [*TRAIN, "--method", "sgd", "--lr", 1e30, "--seeds", 2, "--json", "run.json"]
+    assert altmin(*line) == 1
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"altmin:\n  seed 0: training diverged: .*\n  seed 1: training diverged: .*\n", error)
+    assert [list(found) for found in read("run.json")["runs"]] == [["seed", "batches", "epochs", "diverged"]] * 2
+
+
+def test_one_seed_is_as_ever_and_checkpoints_are_for_one_run(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert altmin(*TRAIN, "--method", "adam", "--seeds", 1, "--checkpoint", "kept", "--json", "one.json") == 0
+    assert list(read("one.json"))[-2:] == ["batches", "epochs"]
+    assert altmin(*TRAIN, "--method", "adam", "--seeds", 2, "--checkpoint", "kept") == 2
+    assert "--checkpoint keeps one run, given --seeds 2" in capsys.readouterr().err
+
+
+def test_an_elman_net_on_sequences_trains_in_an_ensemble() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 8, 1, generator=generator, dtype=torch.float64)
+    y = (x.sum((1, 2)) > 0).long()
+    net = functools.partial(models.elman, 4, 8, 1, 2)
+
+    def build() -> list[Any]:
+        return [methods.create("am-adam", (torch.manual_seed(seed), net())[1].double()) for seed in SEEDS]
+
+    found = fit_ensemble(Ensemble(build()), (x, y), (x, y), epochs=2, batch_size=10, seeds=SEEDS)
+    for history, method, seed in zip(found, build(), SEEDS, strict=True):
+        expected = fit(method, (x, y), (x, y), epochs=2, batch_size=10, seed=seed)
+        for a, b in zip(history.epochs, expected.epochs, strict=True):
+            assert a["train_loss"] == pytest.approx(b["train_loss"], abs=1e-8)
+            assert a["test_accuracy"] == b["test_accuracy"]
+
+
+def test_batch_norm_leaves_out_a_last_batch_of_one_sample() -> None:
+    def build() -> list[Any]:
+        nets = [nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double() for _ in SEEDS]
+        return [methods.create("am-adam", net) for net in nets]
+
+    torch.manual_seed(0)
+    alone = build()
+    torch.manual_seed(0)
+    ensemble = Ensemble(build())
+    train = samples(41)
+    found = fit_ensemble(ensemble, train, samples(20, 1), epochs=2, batch_size=20, seeds=SEEDS)
+    for i, (history, method) in enumerate(zip(found, alone, strict=True)):
+        expected = fit(method, train, samples(20, 1), epochs=2, batch_size=20, seed=SEEDS[i])
+        assert history.epochs[-1]["train_loss"] == pytest.approx(expected.epochs[-1]["train_loss"], abs=1e-8)
+        for p, q in zip(ensemble.member(i).state_dict().values(), method.model.state_dict().values(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=1e-8)
