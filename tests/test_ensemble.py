@@ -322,3 +322,8 @@ def test_a_step_taken_in_doubt_is_halved_as_in_a_separate_run(
     if how == "step":
         assert [bool(n) for n in halvings] == [doubt for step in doubts for doubt in step]
     assert not ensemble.doubtful.any()
+
+
+@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "am-mem"])
+def test_a_deep_net_whose_offsets_are_magnified(name: str) -> None:
+    compare(lambda: build(name, lambda: models.mlp(5, (6,) * 12, 3), OPTIONS[name]), batches("mlp", 3))

@@ -179,6 +179,29 @@ def test_a_member_that_diverges_stops_and_the_others_do_not_notice(name: str, ki
     assert loss.isnan().tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "adam", "sgd"])
+def test_a_member_whose_new_weights_are_not_finite_keeps_the_old_ones(name: str) -> None:
+    options: list[Any] = [{}, {"lr": float("inf")}]
+    ensemble, alone = Ensemble(build(name, "mlp", options)), build(name, "mlp", options)
+    x, y = batches("mlp", 1, own=False)[0]
+    assert ensemble.step(x, y).loss.isfinite().all()
+    assert ensemble.diverged == {1: 1}
+    agree(alone, ensemble, 0.0, members=[1])
+    alone[0].step(x, y)
+    agree(alone, ensemble, members=[0])
+
+
+def test_a_code_that_is_not_finite_is_noticed_even_if_a_rectifier_hides_it() -> None:
+    members = build("am-adam", "mlp", [{}, {}])
+    with torch.no_grad():
+        members[1].model[1].weight.abs_()
+    x, y = (t.repeat(2, *[1] * t.ndim) for t in batches("mlp", 1, own=False)[0])
+    x[1, 0] = -torch.inf
+    ensemble = Ensemble(members)
+    assert ensemble.step(x, y).loss.isfinite().all(), "relu(-inf) is 0"
+    assert ensemble.diverged == {1: 1}
+
+
 def test_a_diverged_members_state_stays_and_is_remembered() -> None:
     options, data = sick("data", "am-adam")
     ensemble = Ensemble(build("am-adam", "mlp", options))

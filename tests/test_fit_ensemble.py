@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from altmin import Ensemble, data, methods, models
+from altmin import AltMin, Ensemble, Penalty, data, methods, models
 from altmin.cli import run
 from altmin.cli.running import Trial
 from altmin.fit import EnsembleProgress, fit, fit_ensemble
@@ -100,6 +100,21 @@ def test_if_all_diverge_every_history_says_so() -> None:
     found = fit_ensemble(Ensemble(made("am-adam", [1e200] * 3)), samples(), epochs=2, batch_size=20)
     assert all(history.diverged for history in found)
     assert not any(history.epochs for history in found)
+
+
+def test_mu_grows_with_each_epoch_by_every_members_own_growth() -> None:
+    def build() -> list[Any]:
+        torch.manual_seed(0)
+        nets = [models.mlp(6, (8,), 3).double() for _ in SEEDS]
+        rules = [Penalty(1.0, 0.0, growth, None) for growth in (1.0, 2.0, 3.0)]
+        return [AltMin(net, penalty=rule) for net, rule in zip(nets, rules, strict=True)]
+
+    ensemble = Ensemble(build())
+    found = fit_ensemble(ensemble, samples(), epochs=3, batch_size=20, seeds=SEEDS)
+    assert [method.penalty.value for method in ensemble.methods] == [1.0, 8.0, 27.0]  # type: ignore[attr-defined]
+    for history, method, seed in zip(found, build(), SEEDS, strict=True):
+        expected = fit(method, samples(), epochs=3, batch_size=20, seed=seed)
+        assert history.epochs[-1]["train_loss"] == pytest.approx(expected.epochs[-1]["train_loss"], abs=1e-8)
 
 
 def test_what_a_run_cannot_be_is_refused_as_in_fit() -> None:
