@@ -343,8 +343,12 @@ MUTANTS = [
     Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "theory_cli"),
     # many members at once
     Mutant("linesearch.py", "        if self.thorough:\n            return True\n", "", "ensemble doubt"),
-    Mutant("maps/recurrent.py", "F.linear(x, U, b + b2)", "F.linear(x, U)", "ensemble elman"),
-    Mutant("maps/recurrent.py", "c if h is None else torch.addmm(c, h, W.mT)", "c", "ensemble elman"),
+    Mutant("maps/recurrent.py", "F.linear(x, U, b + b2)", "F.linear(x, U)", "ensemble elman step"),
+    Mutant("maps/recurrent.py", "c if h is None else torch.addmm(c, h, W.mT)", "c", "ensemble elman step"),
+    Mutant("maps/recurrent.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "ensemble elman"),
+    Mutant(
+        "maps/recurrent.py", "x.movedim(dims[0], 2).flatten(2)", "x.movedim(dims[0], 3).flatten(2)", "ensemble elman"
+    ),
     Mutant(
         "objective.py", "torch.func.grad_and_value(self.function)(output, y)", "output, output.sum()", "ensemble any"
     ),

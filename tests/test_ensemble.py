@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import altmin
 from altmin import Ensemble, methods, models
 from altmin.linesearch import Doubts
+from altmin.maps import recurrent
 
 # One operation without a batching rule is run member by member, which is what an ensemble is there to avoid.
 pytestmark = pytest.mark.filterwarnings("error:There is a performance drop")
@@ -262,6 +263,32 @@ def test_in_single_precision_the_runs_agree_to_its_accuracy(name: str) -> None:
         ensemble.step(*batch)
     agree(alone, ensemble, 2e-3 if name == "am-mem" else 2e-5)
     assert ensemble.member(0)[1].weight.dtype == torch.float32
+
+
+def test_recurrences_too_large_to_lie_side_by_side_go_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent._Together, "LARGEST", 3 * 4 - 1)
+    for own in (True, False):
+        compare(lambda: build("am-adam", _biased, [{}, {"lr": 0.01}, {"lr": 0.02}]), batches("elman", 3, own))
+
+
+def _biased() -> nn.Module:
+    model = models.elman(4, 6, 2, 3)
+    nn.init.normal_(model[0].bias_ih_l0)
+    return model
+
+
+@pytest.mark.parametrize("name", ["am-adam", "adam"])
+def test_sequences_of_several_lengths(name: str) -> None:
+    def net() -> nn.Module:
+        return models.elman(4, 6, 2, 3, padded=True)
+
+    generator = torch.Generator().manual_seed(3)
+    own = [
+        models.pad([torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (2, 6, 4, 1)], 6)
+        for _ in range(MEMBERS)
+    ]
+    y = torch.randint(3, (MEMBERS, 4), generator=generator)
+    compare(lambda: build(name, net, [{}, {"lr": 0.01}, {"lr": 0.02}]), [(torch.stack(own), y)] * 3)
 
 
 def test_an_ensemble_of_one_is_the_single_run() -> None:

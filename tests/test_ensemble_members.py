@@ -145,10 +145,10 @@ def test_mu_grows_with_the_epochs_of_each_member() -> None:
     agree(alone, ensemble)
 
 
-def sick(kind: str, name: str) -> tuple[list[Any], list[Any]]:
+def sick(kind: str, name: str, net: str = "mlp") -> tuple[list[Any], list[Any]]:
     """Members and data of which the second diverges: by its rate, or by its data in the third step."""
     options: list[Any] = [dict(each) for each in OPTIONS[name]]
-    data = batches("mlp", 6)
+    data = batches(net, 6)
     if kind == "rate":
         options[1] = {"lr": 1e200 if "adam" in name or name == "am-mem" else 1e160}
     else:
@@ -157,10 +157,11 @@ def sick(kind: str, name: str) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.parametrize("kind", ["rate", "data"])
+@pytest.mark.parametrize("net", ["mlp", "elman"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_member_that_diverges_stops_and_the_others_do_not_notice(name: str, kind: str) -> None:
-    options, data = sick(kind, name)
-    alone, ensemble = build(name, "mlp", options), Ensemble(build(name, "mlp", options))
+def test_a_member_that_diverges_stops_and_the_others_do_not_notice(name: str, net: str, kind: str) -> None:
+    options, data = sick(kind, name, net)
+    alone, ensemble = build(name, net, options), Ensemble(build(name, net, options))
     kept: list[dict[str, Tensor]] = []
     for batch in data:
         for i in (0, 2):
@@ -286,7 +287,9 @@ def test_a_schedule_moves_every_members_own_rate() -> None:
             plans[i].after_batch(n)
         ensemble.step(*batch)
         plan.after_batch(n)
-        assert ensemble.optimizer.param_groups[0]["lr"].tolist() == pytest.approx([lr * (1 - n / 5) for lr in rates])
+        expected = pytest.approx([lr * (1 - n / 5) for lr in rates])
+        assert ensemble.optimizer.param_groups[0]["lr"].tolist() == expected
+        assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == expected
     agree(alone, ensemble)
     plan.set(0)
     assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == list(rates)
