@@ -34,6 +34,7 @@ TESTS = [
     "theory_cli",
     "ensemble",
     "ensemble_members",
+    "ensemble_refusals",
     "fit_ensemble",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
@@ -367,9 +368,10 @@ MUTANTS = [
     Mutant("execution/rules.py", "p.abs() - _like(threshold, p)", "p.abs() + _like(threshold, p)", "ensemble am-adam"),
     Mutant(
         "execution/rules.py",
-        "torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b)",
-        "a",
+        "torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b, out=b)",
+        "b.copy_(a)",
         "ensemble_members",
+        "ensemble_refusals",
     ),
     Mutant("execution/sheets.py", "l1 if p.ndim > 1 else 0.0", "l1", "ensemble am-adam"),
     Mutant("execution/sheets.py", 'o["lr"] * o["l1"]', 'o["l1"]', "ensemble am-adam"),
@@ -379,8 +381,9 @@ MUTANTS = [
     Mutant("execution/sheets.py", 'group["lr"] = lr\n', "pass\n", "ensemble_members schedule"),
     Mutant("execution/sheets.py", 'fixed.pop("lr", None)', 'fixed.pop("", None)', "ensemble"),
     Mutant("execution/members.py", "/ scale**2 for", "for", "ensemble deep"),
-    Mutant("execution/members.py", "mu * sum(true[:-1])", "sum(true[:-1])", "ensemble am-sgd"),
-    Mutant("execution/members.py", "+ 0 * found.first_code", "", "ensemble_members code"),
+    Mutant("execution/members.py", "mu * sum(true[:-1])", "sum(true[:-1])", "ensemble deep"),
+    Mutant("execution/members.py", "mu * totals[:-1].sum()", "totals[:-1].sum()", "ensemble am-sgd"),
+    Mutant("execution/members.py", "loss + objective + code", "loss + objective", "ensemble_members code"),
     Mutant("execution/members.py", "m.commit(saved)", "pass", "ensemble layers"),
     Mutant("execution/members.py", "step + 1\n            grads", "step\n            grads", "ensemble am-adam"),
     Mutant("execution/members.py", '["step"] + 1', '["step"] + 2', "ensemble adam"),
@@ -395,9 +398,7 @@ MUTANTS = [
     ),
     Mutant("execution/members.py", "[doubts.found(), singular.found()]", "[singular.found()]", "ensemble doubt"),
     Mutant("execution/members.py", "[doubts.found(), singular.found()]", "[doubts.found()]", "ensemble_members solved"),
-    Mutant(
-        "execution/members.py", '*(row["weights"].sum().isfinite() for row in rows)', "", "ensemble_members weights"
-    ),
+    Mutant("execution/members.py", '(row["weights"].sum() for row in rows)', "()", "ensemble_members weights"),
     Mutant("execution/ensemble.py", "& ~doubtful & ~found", "& ~found", "ensemble_members doubt"),
     Mutant("execution/ensemble.py", "None if all_well else self.alive & ~doubtful", "None", "ensemble_members"),
     Mutant(
@@ -424,7 +425,7 @@ MUTANTS = [
         "execution/ensemble.py",
         "                loss.check(output",
         "                (output",
-        "ensemble_members batch",
+        "ensemble_refusals batch",
     ),
     Mutant(
         "execution/ensemble.py",

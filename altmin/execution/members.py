@@ -108,9 +108,8 @@ class AltMinMember(Member):
             setattr(getattr(self.twin, owner), attribute, value.to(x.dtype))
         theta = self.lend(rows)
         found = self.twin.attempt(x, y, mu, doubts)
-        totals, scales = found.totals(), [p.above.scale for p in found.problems]
-        true = [total / scale**2 for total, scale in zip(totals.unbind(), scales, strict=True)]
-        objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
+        totals = found.totals()
+        objective = self.objective(totals, [p.above.scale for p in found.problems], mu) / x.shape[0]
         for m, saved in found.traces:
             m.commit(saved)
         problems, memories = found.problems, {}
@@ -134,10 +133,16 @@ class AltMinMember(Member):
         for n, sheet in enumerate(self.sheets):
             if sheet.places[0] in parts:
                 rows[n] = {"weights": torch.cat([parts[place].reshape(-1) for place in sheet.places])}
-        finite = [(objective + 0 * found.first_code + 0 * found.loss).isfinite()]
         mu = torch.minimum(state["mu"] + options["increment"], options["maximum"])
         new = {"rows": rows, "buffers": buffers, "step": step, "mu": mu, "memories": memories}
-        return new, _outcome(found.loss, objective, finite, rows, [doubts.found(), singular.found()])
+        return new, _outcome(found.loss, objective, found.first_code, rows, [doubts.found(), singular.found()])
+
+    def objective(self, totals: Tensor, scales: Sequence[Any], mu: Tensor) -> Tensor:
+        """f of the whole mini-batch; offsets may be magnified, f is not."""
+        if all(isinstance(scale, float) and scale == 1 for scale in scales):
+            return totals[-1] + mu * totals[:-1].sum()
+        true = [total / scale**2 for total, scale in zip(totals.unbind(), scales, strict=True)]
+        return true[-1] + mu * sum(true[:-1])
 
     def release(self) -> None:
         """Lets go of what was lent, so that nothing of a past step is kept."""
@@ -171,19 +176,20 @@ class BackpropMember(Member):
         grads, (value, buffers) = torch.func.grad_and_value(loss, has_aux=True)(wanted)
         rows = self.stepped(rows, grads, options, step)
         new = {"rows": rows, "buffers": buffers, "step": step}
-        return new, _outcome(value, value, [value.isfinite()], rows, [])
+        return new, _outcome(value, value, value, rows, [])
 
     def release(self) -> None:
         pass
 
 
 def _outcome(
-    loss: Tensor, objective: Tensor, finite: list[Tensor], rows: Sequence[Row], doubts: Sequence[Tensor | None]
+    loss: Tensor, objective: Tensor, code: Tensor, rows: Sequence[Row], doubts: Sequence[Tensor | None]
 ) -> Outcome:
-    finite = [*finite, *(row["weights"].sum().isfinite() for row in rows)]  # a sum overflows only where all is lost
+    """One question for all that must be finite; a sum of such overflows only where all is lost."""
+    finite = sum((row["weights"].sum() for row in rows), loss + objective + code).isfinite()
     kept = [doubt for doubt in doubts if doubt is not None]
-    doubtful = torch.stack(kept).any() if kept else torch.zeros_like(finite[0])
-    return {"loss": loss, "objective": objective, "finite": torch.stack(finite).all(), "doubtful": doubtful}
+    doubtful = kept[0] if len(kept) == 1 else torch.stack(kept).any() if kept else torch.zeros_like(finite)
+    return {"loss": loss, "objective": objective, "finite": finite, "doubtful": doubtful}
 
 
 def member_of(first: AltMin | Backprop) -> AltMinMember | BackpropMember:

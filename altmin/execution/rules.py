@@ -63,7 +63,7 @@ def shrunk(p: Tensor, threshold: Number) -> Tensor:
 def keep(ok: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> None:
     """Writes new values over old ones where all went well; `ok` has the leading dimensions of the tensors."""
     for a, b in zip(new, old, strict=True):
-        b.copy_(torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b))
+        torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b, out=b)
 
 
 def _like(number: Number, p: Tensor) -> Number:
