@@ -35,6 +35,7 @@ TESTS = [
     "ensemble",
     "ensemble_members",
     "ensemble_refusals",
+    "ensemble_refusals",
     "fit_ensemble",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
@@ -344,12 +345,13 @@ MUTANTS = [
     Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "theory_cli"),
     # many members at once
     Mutant("linesearch.py", "        if self.thorough:\n            return True\n", "", "ensemble doubt"),
-    Mutant("maps/recurrent.py", "F.linear(x, U, b + b2)", "F.linear(x, U)", "ensemble elman step"),
-    Mutant("maps/recurrent.py", "c if h is None else torch.addmm(c, h, W.mT)", "c", "ensemble elman step"),
-    Mutant("maps/recurrent.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "ensemble elman"),
-    Mutant(
-        "maps/recurrent.py", "x.movedim(dims[0], 2).flatten(2)", "x.movedim(dims[0], 3).flatten(2)", "ensemble elman"
-    ),
+    Mutant("maps/recurrences.py", "F.linear(x, U, b + b2)", "F.linear(x, U)", "ensemble elman step"),
+    Mutant("maps/recurrences.py", "c if h is None else torch.addmm(c, h, W.mT)", "c", "ensemble elman step"),
+    Mutant("maps/recurrences.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "ensemble elman"),
+    Mutant("maps/recurrences.py", "t.movedim(0, 2).flatten(2)", "t.movedim(0, 3).flatten(2)", "ensemble elman"),
+    Mutant("maps/recurrences.py", ".add_(_bad(x))", "", "ensemble_members elman"),
+    Mutant("maps/recurrences.py", "_bad(x) + _bad(v)", "0 * _bad(v)", "ensemble_members elman"),
+    Mutant("maps/recurrences.py", "_diagonal(gW, n)", "_diagonal(gW.mT, n)", "ensemble elman"),
     Mutant(
         "objective.py", "torch.func.grad_and_value(self.function)(output, y)", "output, output.sum()", "ensemble any"
     ),
@@ -371,7 +373,6 @@ MUTANTS = [
         "torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b, out=b)",
         "b.copy_(a)",
         "ensemble_members",
-        "ensemble_refusals",
     ),
     Mutant("execution/sheets.py", "l1 if p.ndim > 1 else 0.0", "l1", "ensemble am-adam"),
     Mutant("execution/sheets.py", 'o["lr"] * o["l1"]', 'o["l1"]', "ensemble am-adam"),

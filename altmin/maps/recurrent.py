@@ -4,7 +4,7 @@ Sequences are (samples, steps, features) to the outside and lie in memory step b
 them; here they are handled as (steps, samples, features), so that nothing is copied.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from altmin.maps.affine import Linear
 from altmin.maps.base import Map, Params, vectorised
+from altmin.maps.recurrences import fused, together
 
 
 class Recurrent(nn.RNN):
@@ -46,76 +47,11 @@ class Recurrent(nn.RNN):
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         steps, real = self.parts(x)
         if vectorised():
-            h = one_by_one(steps.transpose(0, 1), *(getattr(self, name) for name in self._all_weights[0])).transpose(
-                0, 1
-            )
+            weights = [getattr(self, name) for name in self._all_weights[0]]
+            h = together(steps.transpose(0, 1), *weights).transpose(0, 1)
         else:
             h = super().forward(steps)[0]
         return h if real is None else h * real
-
-
-def fused(x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor) -> Tensor:
-    """h_1..h_T by torch's own kernel, all (steps, samples, features)."""
-    start = x.new_zeros(1, x.shape[1], len(W))
-    return torch.rnn_tanh(x, start, [U, W, b, b2], True, 1, 0.0, False, False, False)[0]
-
-
-def one_by_one(x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor) -> Tensor:
-    """The same, step by step: for members of an ensemble, which the kernel does not know."""
-    h, hs = None, []
-    for c in F.linear(x, U, b + b2).unbind():
-        h = torch.tanh(c if h is None else torch.addmm(c, h, W.mT))
-        hs.append(h)
-    return torch.stack(hs)
-
-
-class _Together(torch.autograd.Function):
-    """The recurrences of all members as one: a layer with their units side by side and weights in blocks. While it is
-    small, the zeros between the blocks cost less than a loop over time.
-
-    Zero times infinity is not zero: what one member has of that must not reach another through the zeros. So numbers
-    are held in a range in which tanh has long been 1, and a member with an input that is not finite gets NaN alone."""
-
-    LARGEST, RANGE = 1024, 1e16
-
-    @staticmethod
-    def forward(*given: Tensor) -> Tensor:
-        return fused(*given)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(info: Any, dims: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, int]:
-        n = info.batch_size
-        U, W, b, b2 = (
-            w.expand(n, *w.shape) if dim is None else w.movedim(dim, 0)
-            for w, dim in zip(weights, dims[1:], strict=True)
-        )
-        if n * W.shape[1] > _Together.LARGEST:
-            given = (x if dims[0] is None else x.movedim(dims[0], 0), U, W, b, b2)
-            return torch.func.vmap(one_by_one, (None if dims[0] is None else 0, 0, 0, 0, 0))(*given), 0
-        U, W, b, b2 = (w.clamp(-_Together.RANGE, _Together.RANGE) for w in (U, W, b, b2))
-        bad = 0 * (x.sum() if dims[0] is None else x.movedim(dims[0], 0).flatten(1).sum(1)).view(-1, 1, 1, 1)
-        x = x.nan_to_num().clamp(-_Together.RANGE, _Together.RANGE)
-        if dims[0] is not None:
-            x, U = x.movedim(dims[0], 2).flatten(2), _blocks(U)
-        h = fused(x, U.reshape(n * W.shape[1], -1), _blocks(W), b.flatten(), b2.flatten())
-        return h.unflatten(2, (n, -1)).movedim(2, 0).contiguous().add_(bad), 0
-
-
-def _blocks(A: Tensor) -> Tensor:
-    """The block-diagonal matrix of many (members, rows, columns).
-
-    >>> _blocks(torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]))
-    tensor([[1., 2., 0., 0.],
-            [0., 0., 3., 4.]])
-    """
-    n, rows, columns = A.shape
-    out = A.new_zeros(n, rows, n, columns)
-    out.diagonal(dim1=0, dim2=2).copy_(A.movedim(0, 2))
-    return out.view(n * rows, n * columns)
 
 
 class Readout(nn.Linear):
@@ -154,7 +90,7 @@ class Recurrence(Map):
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
         weights = *p, self.module.bias_hh_l0
-        h = _Together.apply(steps, *weights) if vectorised() else fused(steps, *weights)
+        h = together(steps, *weights) if vectorised() else fused(steps, *weights)
         h = h if real is None else h * real
         return h.transpose(0, 1), Steps(steps, h, real)
 
