@@ -35,7 +35,6 @@ TESTS = [
     "ensemble",
     "ensemble_members",
     "ensemble_refusals",
-    "ensemble_refusals",
     "fit_ensemble",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
@@ -350,7 +349,7 @@ MUTANTS = [
     Mutant("maps/recurrences.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "ensemble elman"),
     Mutant("maps/recurrences.py", "t.movedim(0, 2).flatten(2)", "t.movedim(0, 3).flatten(2)", "ensemble elman"),
     Mutant("maps/recurrences.py", ".add_(_bad(x))", "", "ensemble_members elman"),
-    Mutant("maps/recurrences.py", "_bad(x) + _bad(v)", "0 * _bad(v)", "ensemble_members elman"),
+    Mutant("maps/recurrences.py", "_bad(x) + _bad(v)", "0 * _bad(v)", "ensemble_members gradient"),
     Mutant("maps/recurrences.py", "_diagonal(gW, n)", "_diagonal(gW.mT, n)", "ensemble elman"),
     Mutant(
         "objective.py", "torch.func.grad_and_value(self.function)(output, y)", "output, output.sum()", "ensemble any"
@@ -385,6 +384,7 @@ MUTANTS = [
     Mutant("execution/members.py", "mu * sum(true[:-1])", "sum(true[:-1])", "ensemble deep"),
     Mutant("execution/members.py", "mu * totals[:-1].sum()", "totals[:-1].sum()", "ensemble am-sgd"),
     Mutant("execution/members.py", "loss + objective + code", "loss + objective", "ensemble_members code"),
+    Mutant("execution/members.py", "own.training = layer.training", "pass", "ensemble mode"),
     Mutant("execution/members.py", "m.commit(saved)", "pass", "ensemble layers"),
     Mutant("execution/members.py", "step + 1\n            grads", "step\n            grads", "ensemble am-adam"),
     Mutant("execution/members.py", '["step"] + 1', '["step"] + 2', "ensemble adam"),
@@ -400,7 +400,7 @@ MUTANTS = [
     Mutant("execution/members.py", "[doubts.found(), singular.found()]", "[singular.found()]", "ensemble doubt"),
     Mutant("execution/members.py", "[doubts.found(), singular.found()]", "[doubts.found()]", "ensemble_members solved"),
     Mutant("execution/members.py", '(row["weights"].sum() for row in rows)', "()", "ensemble_members weights"),
-    Mutant("execution/ensemble.py", "& ~doubtful & ~found", "& ~found", "ensemble_members doubt"),
+    Mutant("execution/ensemble.py", "& ~doubtful & ~found", "& ~found", "ensemble_members range"),
     Mutant("execution/ensemble.py", "None if all_well else self.alive & ~doubtful", "None", "ensemble_members"),
     Mutant(
         "execution/ensemble.py", "None if all_well else self.alive & ~doubtful", "~doubtful", "ensemble_members stops"

@@ -80,7 +80,7 @@ def compare(make: Build, data: Sequence[Any], atol: float = 1e-8) -> Ensemble:
         torch.testing.assert_close(found.loss, torch.stack([e.loss.detach() for e in expected]), rtol=0, atol=atol)
         if found.penalty is not None:
             assert found.penalty.tolist() == [e.penalty for e in expected]
-            torch.testing.assert_close(found.objective.tolist(), [e.objective for e in expected], rtol=1e-6, atol=atol)
+            assert found.objective.tolist() == pytest.approx([e.objective for e in expected], rel=atol)
     agree(alone, ensemble, atol)
     assert any(not torch.equal(a, b) for a, b in zip(start, ensemble.model.parameters(), strict=True))
     assert ensemble.diverged == {}
@@ -212,6 +212,19 @@ def test_batch_norm_in_evaluation_has_each_members_own_statistics() -> None:
         return made
 
     compare(make, batches("mlp"))
+
+
+@pytest.mark.parametrize("name", ["am-adam", "adam"])
+def test_layers_follow_the_mode_into_which_the_members_are_put(name: str) -> None:
+    alone, ensemble = (build(name, LAYERS["batch norm"], [{}, {}, {}]) for _ in range(2))
+    ensemble = Ensemble(ensemble)
+    for n, batch in enumerate(batches("mlp", 4)):
+        for i, method in enumerate(alone):
+            method.model.train(n != 2)
+            method.step(*part(batch, i))
+        ensemble.model.train(n != 2)
+        ensemble.step(*batch)
+    agree(alone, ensemble, 1e-7)
 
 
 @pytest.mark.parametrize("name", ["am-adam", "adam"])

@@ -209,6 +209,28 @@ def test_a_code_that_is_not_finite_is_noticed_even_if_a_rectifier_hides_it() -> 
     assert ensemble.diverged == {1: 1}
 
 
+@pytest.mark.parametrize("net", ["mlp", "elman"])
+def test_a_gradient_that_is_not_finite_stays_with_its_member_even_if_the_loss_is(net: str) -> None:
+    """The square root of zero has no slope: here that of every sample with the label 2, which one member has."""
+
+    def loss(o: Tensor, y: Tensor) -> Tensor:
+        kink = ((y == 2).unsqueeze(1) * o * 0 + (y != 2).unsqueeze(1)).sqrt()
+        return nn.functional.cross_entropy(o, y) + kink.mean()
+
+    def make() -> list[Any]:
+        return build("adam", net, [{"loss": loss}] * 3)
+
+    alone, ensemble = make(), Ensemble(make())
+    for x, y in batches(net, 3):
+        y = y.clamp_max(1)
+        y[1, 0] = 2
+        for i in (0, 2):
+            alone[i].step(x[i], y[i])
+        ensemble.step(x, y)
+    assert ensemble.diverged == {1: 1}
+    agree(alone, ensemble, members=(0, 2))
+
+
 def test_a_diverged_members_state_stays_and_is_remembered() -> None:
     _, data = sick("data", "am-adam")
     options = [lambda: {"penalty": altmin.Penalty(growth=2.0)}] * 3

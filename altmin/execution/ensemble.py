@@ -67,12 +67,12 @@ class Ensemble:
         self.sheets = sheets(self._parameters, optimizers, l1s, self._member.fitted)
         self._member.sheets = self.sheets
         device = self._parameters[0][0].device
-        self._online = isinstance(first, AltMin)
+        self._penalised = isinstance(first, AltMin)
         self._options: dict[str, Any] = {
             "sheets": [sheet.varied for sheet in self.sheets],
             "own": self._own_options(device),
         }
-        if self._online:
+        if self._penalised:
             penalties = [method.penalty for method in self._methods]
             for name in ("increment", "growth", "maximum"):
                 values = [getattr(penalty, name) for penalty in penalties]
@@ -122,7 +122,7 @@ class Ensemble:
 
         A step that should have been halved is done again, so that all members go where they would alone."""
         each = self._each(x, y, each)
-        penalty = self._state["mu"].clone() if self._online else None
+        penalty = self._state["mu"].clone() if self._penalised else None
         new, found = self._compute(x, y, each)
         before, doubtful = self.alive.clone(), self._doubtful(found)
         failed = self._failed(found, doubtful)
@@ -154,7 +154,7 @@ class Ensemble:
     @torch.no_grad()
     def end_epoch(self) -> None:
         """Closes a pass over the data: mu grows."""
-        if self._online:
+        if self._penalised:
             mu = torch.minimum(self._state["mu"] * self._options["growth"], self._options["maximum"])
             keep(self.alive, [mu], [self._state["mu"]])
 
@@ -197,7 +197,7 @@ class Ensemble:
                 m._buffers[name] = whole[i]
         rows = [sheet.rows for sheet in self.sheets]
         self._state: dict[str, Any] = {"rows": rows, "buffers": stacked, "step": _stacked([0.0] * len(self), device)}
-        if self._online:
+        if self._penalised:
             self._state["mu"] = torch.zeros_like(self._state["step"])
             self._state["memories"] = {}
             rule = self._methods[0].weights
@@ -217,7 +217,7 @@ class Ensemble:
             if sheet.rule:
                 steps = max(steps, read_state(sheet, i, self._parameters[i], method.optimizer))
         self._state["step"][i] = steps
-        if self._online:
+        if self._penalised:
             self._state["mu"][i] = method.penalty.value
             for l, stacked in self._state["memories"].items():
                 memory = method.weights.memories.get(l)
@@ -230,7 +230,7 @@ class Ensemble:
         for sheet in self.sheets:
             if sheet.rule:
                 write_state(sheet, i, self._parameters[i], method.optimizer, step)
-        if self._online:
+        if self._penalised:
             method.penalty.value = self._state["mu"][i].item()
             for l, (A, B, samples) in self._state["memories"].items():
                 if samples[i]:
@@ -261,6 +261,7 @@ class Ensemble:
     @torch.no_grad()
     def _compute(self, x: Tensor, y: Tensor, each: bool, thorough: bool = False) -> tuple[Any, dict[str, Tensor]]:
         """Every member's next state and what came of its step; nothing is written."""
+        self._member.follow(self.member(0))
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from altmin.execution.sheets import Row, Sheet
 from altmin.linesearch import Doubts
@@ -39,8 +39,14 @@ class Member:
             for name in module._buffers
             if module._buffers[name] is not None
         ]
+        self.layers = list(self.twin.model.modules())
         self.places = {id(p): place for place, p in enumerate(self.twin.model.parameters())}
         self.sheets: list[Sheet] = []
+
+    def follow(self, model: nn.Module) -> None:
+        """Puts every layer into the mode, training or not, in which it is in the first member."""
+        for own, layer in zip(self.layers, model.modules(), strict=True):
+            own.training = layer.training
 
     def options(self, method: Any) -> dict[str, float]:
         """The method's own numbers that may differ, by name."""
