@@ -349,7 +349,7 @@ MUTANTS = [
     Mutant("maps/recurrences.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "ensemble elman"),
     Mutant("maps/recurrences.py", "t.movedim(0, 2).flatten(2)", "t.movedim(0, 3).flatten(2)", "ensemble elman"),
     Mutant("maps/recurrences.py", ".add_(_bad(x))", "", "ensemble_members elman"),
-    Mutant("maps/recurrences.py", "_bad(x) + _bad(v)", "0 * _bad(v)", "ensemble_members gradient"),
+    Mutant("maps/recurrences.py", "_bad(x) + _bad(v)", "_bad(x)", "ensemble_members gradient"),
     Mutant("maps/recurrences.py", "_diagonal(gW, n)", "_diagonal(gW.mT, n)", "ensemble elman"),
     Mutant(
         "objective.py", "torch.func.grad_and_value(self.function)(output, y)", "output, output.sum()", "ensemble any"
