@@ -7,6 +7,7 @@ import pytest
 import torch
 from test_ensemble import NETS, OPTIONS, agree, batches, build, part
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
 from altmin import Diverged, Ensemble, models
@@ -273,6 +274,37 @@ def test_advance_takes_the_steps_of_step(name: str) -> None:
     for p, q in zip(one.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(p, q)
     assert one.diverged == other.diverged == {1: 3}
+
+
+class Watch(TorchDispatchMode):
+    """Notes operations that would make the processor wait for a GPU: numbers asked for, or Python's handed over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(word in str(func) for word in ("_local_scalar_dense", "nonzero", "lift_fresh", "aten.equal")):
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own data", "shared data"])
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_advance_asks_for_no_number_and_hands_over_none(name: str, net: str, own: bool) -> None:
+    ensemble = Ensemble(build(name, net, OPTIONS[name]))
+    first, *data = batches(net, 3, own)
+    ensemble.advance(*first)  # constants are made on the first call
+    with Watch() as watch:
+        ensemble.advance(*data[0])
+        ensemble.advance(*data[1], thorough=True)
+        ensemble.end_epoch()
+        Schedule("linear", ensemble.optimizer, 1, 5).set(1)
+    assert watch.seen == []
+    with Watch() as watch:
+        assert bool(ensemble.alive.any() & torch.tensor([True]))
+    assert watch.seen == ["aten.lift_fresh.default", "aten._local_scalar_dense.default"], "it would be noticed"
 
 
 def test_advance_passes_over_members_in_doubt_and_tells_which() -> None:
