@@ -34,7 +34,7 @@ def adamw(
     m, v = torch.lerp(m, g, keeps[0]), torch.lerp(v, g * g, keeps[1])
     if isinstance(decay, Tensor) or decay:
         p = p - decay * p
-    return torch.addcdiv(p, m * -rate, v.sqrt() / second + eps), m, v
+    return torch.addcdiv(p, m * -rate, v.sqrt().div_(second).add_(eps)), m, v
 
 
 def sgd(
