@@ -377,6 +377,7 @@ MUTANTS = [
     Mutant("execution/sheets.py", 'o["lr"] * o["l1"]', 'o["l1"]', "ensemble am-adam"),
     Mutant("execution/sheets.py", 'self.rule == "adam" and ', "", "ensemble am-adam"),
     Mutant("execution/sheets.py", '"adamw" if decoupled else "adam"', '"adamw"', "ensemble adam"),
+    Mutant("execution/sheets.py", 'sheet.varied["lr"][i] = next(', "_ = next(", "ensemble_members saved"),
     Mutant("execution/sheets.py", "part.copy_(state[name])", "pass", "ensemble_members learned"),
     Mutant("execution/sheets.py", 'group["lr"] = lr\n', "pass\n", "ensemble_members schedule"),
     Mutant("execution/sheets.py", 'fixed.pop("lr", None)', 'fixed.pop("", None)', "ensemble"),

@@ -94,6 +94,10 @@ def test_every_method_trains_its_members_as_separate_runs_would(name: str, net: 
     compare(lambda: build(name, net, OPTIONS[name]), batches(net, 3 if net == "lenet5" else 5, own))
 
 
+def weighted(*weights: float) -> nn.Module:
+    return nn.CrossEntropyLoss(weight=torch.tensor(weights, dtype=torch.float64))
+
+
 VARIED: dict[str, tuple[str, str, list[Any]]] = {
     "rates of single blocks": ("am-adam", "mlp", [{"lr": [0.01, 0.02, 0.03]}, {"lr": 0.01}, {"lr": [0.01, 0.01, 0.1]}]),
     "inner steps": ("am-adam", "mlp", [{"steps": 3, "lr": lr} for lr in (0.01, 0.02, 0.03)]),
@@ -122,6 +126,8 @@ VARIED: dict[str, tuple[str, str, list[Any]]] = {
     "rounds": ("am-adam", "elman", [lambda: {"codes": altmin.RecurrentCodes(rounds=3)}] * 3),
     "label smoothing": ("am-adam", "mlp", [lambda: {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}] * 3),
     "any loss": ("am-adam", "mlp", [{"loss": nn.functional.cross_entropy}] * 3),
+    "weighted loss": ("am-adam", "mlp", [lambda: {"loss": weighted(1.0, 2.0, 3.0)}] * 3),
+    "weighted loss in backprop": ("adam", "mlp", [lambda: {"loss": weighted(1.0, 2.0, 3.0)}] * 3),
     "any loss in backprop": ("sgd", "mlp", [lambda: {"loss": nn.CrossEntropyLoss(reduction="sum"), "lr": 0.01}] * 3),
 }
 

@@ -110,6 +110,8 @@ def test_methods_that_have_learned_alone_come_into_an_ensemble_with_their_state(
 @pytest.mark.parametrize("name", ["am-adam", "am-mem", "adam"])
 def test_a_saved_ensemble_goes_on_as_one_that_was_not(name: str) -> None:
     _, ensemble = trained(name)
+    for group in ensemble.optimizer.param_groups:
+        group["lr"] *= 0.5
     state = copy.deepcopy((ensemble.model.state_dict(), ensemble.state_dict()))
     other = Ensemble(build(name, "mlp", OPTIONS[name]))
     other.model.load_state_dict(state[0])

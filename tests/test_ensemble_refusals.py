@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_ensemble import OPTIONS, batches, build
+from test_ensemble import OPTIONS, batches, build, weighted
 from test_ensemble_members import first_frozen
 from torch import nn
 
@@ -52,6 +52,10 @@ UNLIKE: dict[str, tuple[Any, str]] = {
     "losses": (
         lambda: build("am-adam", "mlp", [{}, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}]),
         "the loss is",
+    ),
+    "weights of losses": (
+        lambda: build("adam", "mlp", [{"loss": weighted(1.0, 2.0, 3.0)}, {"loss": weighted(1.0, 2.0, 4.0)}]),
+        r"the loss is CrossEntropyLoss\(\) in member 0",
     ),
     "optimizers": (
         lambda: [methods.backprop.Backprop(relu := models.mlp(5, (6,), 3), torch.optim.RMSprop(relu.parameters()))],

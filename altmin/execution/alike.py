@@ -111,29 +111,17 @@ def traits(method: Any) -> Iterator[tuple[str, Any]]:
 
 def _same(a: Any, b: Any) -> bool:
     """Equal; of two losses, of one kind and with the same settings."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and bool(torch.equal(a, b))
+    if a is b:
+        return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, PLAIN) or a is b:
-        return bool(a == b)
-    settings = [_settings(each) for each in (a, b)]
-    return bool(a == b) or (
-        None not in settings
-        and settings[0].keys() == settings[1].keys()
-        and all(_same(settings[0][key], settings[1][key]) for key in settings[0])
-    )
-
-
-def _settings(loss: Any) -> Any:
-    """What a loss is told by: the attributes of an object of this library or of torch; None of any other."""
-    own = type(loss).__module__.partition(".")[0] in ("torch", "altmin")
-    kept = (
-        {k: v for k, v in vars(loss).items() if k not in ("rows", "training")}
-        if own and hasattr(loss, "__dict__")
-        else None
-    )
-    return {k: v for k, v in kept.items() if v is not None and not (k.startswith("_") and not v)} if kept else kept
+    if isinstance(a, Tensor):
+        return a.shape == b.shape and bool(torch.equal(a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if type(a).__module__.partition(".")[0] in ("torch", "altmin") and hasattr(a, "__dict__"):
+        return _same(*({k: v for k, v in vars(each).items() if k not in ("rows", "training")} for each in (a, b)))
+    return bool(a == b)
 
 
 def _short(value: Any) -> str:

@@ -126,8 +126,13 @@ def _options(group: Mapping[str, Any], l1: float) -> dict[str, float]:
 
 
 def read_state(sheet: Sheet, i: int, own: Sequence[nn.Parameter], optimizer: Optimizer) -> float:
-    """Copies member i's moments from its optimizer; returns how many steps it has taken."""
+    """Copies member i's moments and rate from its optimizer; returns how many steps it has taken."""
     steps = {0.0}
+    sheet.varied["lr"][i] = next(
+        float(group["lr"])
+        for group in optimizer.param_groups
+        if any(p is own[sheet.places[0]] for p in group["params"])
+    )
     for name in sheet.rows.keys() - {"weights"}:
         for place, part in zip(sheet.places, sheet.parts(sheet.rows[name][i]), strict=True):
             state = optimizer.state.get(own[place], {})
