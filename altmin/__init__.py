@@ -7,6 +7,7 @@ from altmin.blocks import Chain, split
 from altmin.codes import GradientCodes
 from altmin.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.errors import Diverged
+from altmin.execution.ensemble import Ensemble, EnsembleMetrics
 from altmin.maps import Readout, Recurrent
 from altmin.memory import CoActivationMemory, Memory
 from altmin.objective import objective
@@ -23,6 +24,8 @@ __all__ = [
     "CoActivationMemory",
     "DiscreteCodes",
     "Diverged",
+    "Ensemble",
+    "EnsembleMetrics",
     "GradientCodes",
     "LocalAdam",
     "LocalOptimizer",

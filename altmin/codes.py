@@ -4,7 +4,7 @@ A code is kept as its offset d from the value it was encoded with, and every ter
 the small moves of a deep network are not lost in the rounding of large codes. See linesearch.py for the terms.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -164,7 +164,8 @@ class GradientCodes:
                 raise ValueError(f"{name} of GradientCodes must be at least {low}, given {value!r}")
         if not l1 >= 0:
             raise ValueError(f"l1 of GradientCodes must be at least 0, given {l1!r}")
-        self.steps, self.lr, self.momentum, self.tolerance, self.l1 = steps, lr, momentum, tolerance, l1
+        self.steps, self.momentum, self.tolerance, self.l1 = steps, momentum, tolerance, l1
+        self.lr: Any = lr
 
     def __repr__(self) -> str:
         return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"
@@ -191,12 +192,12 @@ class GradientCodes:
 
     def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: Mu | None = None) -> Move:
         """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
-        exact = self.lr == "exact"
+        exact, still = self.lr == "exact", isinstance(self.momentum, float | int) and not self.momentum
         so_far, v = None, None
         for left in reversed(range(self.steps)):
             line = Line(block, p, state, code, above, so_far, l1)
-            v = line.g if v is None or not self.momentum else line.g + self.momentum * v
-            so_far = above.best(line, v) if exact else line.go(v.new_tensor([self.lr]), v)
+            v = line.g if v is None or still else line.g + self.momentum * v
+            so_far = above.best(line, v) if exact else line.go(v.new_ones(1) * self.lr, v)
             if left == 0 or (self.tolerance and self._settled(line, so_far)):
                 break
             state = block.move(p, state, so_far.offset if line.d is None else so_far.offset - line.d)[1]

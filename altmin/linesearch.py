@@ -42,14 +42,18 @@ class Doubts:
 
     Asking makes the processor wait for a GPU, and the answer is nearly always no. So there the steps are taken as if it
     were, and asked about once, together; should one have risen, the mini-batch is done again, waiting for each answer.
+    Many members at once (execution/ensemble.py) cannot wait for one of them: thorough, nobody is asked, and every step
+    is halved as often as any could need, where it needs it.
     """
 
-    def __init__(self, wait: bool = True):
-        self.wait = wait
+    def __init__(self, wait: bool = True, thorough: bool = False):
+        self.wait, self.thorough = wait, thorough
         self.kept: list[Tensor] = []
 
     def confirmed(self, rose: Tensor) -> bool:
         """Whether any has risen, as far as is known."""
+        if self.thorough:
+            return True
         if self.wait:
             return bool(rose.any())
         self.kept.append(rose)
@@ -57,7 +61,8 @@ class Doubts:
 
     def found(self) -> Tensor | None:
         """The doubts that were kept, of which any may be true; None if none was kept."""
-        return torch.cat(self.kept) if len(self.kept) > 1 else self.kept[0] if self.kept else None
+        kept = [doubt.reshape(-1) for doubt in self.kept]
+        return torch.cat(kept) if len(kept) > 1 else kept[0] if kept else None
 
 
 def halved(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from altmin.blocks import Block, Chain
 from altmin.codes import Local
-from altmin.linesearch import Mu
+from altmin.linesearch import Doubts, Mu
 from altmin.maps import Params
 from altmin.weights import LocalAdam, LocalOptimizer, Totals
 
@@ -26,12 +26,12 @@ class Memory(NamedTuple):
 
     A: Tensor
     B: Tensor
-    samples: float
+    samples: Any
 
     def __add__(self, other: "Memory") -> "Memory":  # type: ignore[override]
         return Memory(self.A + other.A, self.B + other.B, self.samples + other.samples)
 
-    def fade(self, factor: float) -> "Memory":
+    def fade(self, factor: Any) -> "Memory":
         return Memory(self.A * factor, self.B * factor, self.samples * factor)
 
 
@@ -48,7 +48,7 @@ def sweep(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
     return W
 
 
-def solve(W: Tensor, A: Tensor, B: Tensor, damping: float) -> Tensor:
+def solve(W: Tensor, A: Tensor, B: Tensor, damping: float, doubts: Doubts | None = None) -> Tensor:
     """argmin_V Tr(V^T V A) - 2 Tr(V^T B) + lambda |V - W|^2 with lambda = damping times the mean of A's diagonal.
 
     >>> A, B = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
@@ -58,7 +58,8 @@ def solve(W: Tensor, A: Tensor, B: Tensor, damping: float) -> Tensor:
     ridge = damping * A.diagonal().mean()
     factor, failed = torch.linalg.cholesky_ex(A + ridge * torch.eye(len(A), dtype=A.dtype, device=A.device))
     pivots, eps = factor.diagonal().square(), torch.finfo(A.dtype).eps
-    if bool(failed) or bool(pivots.min() <= len(A) * eps * pivots.max()):  # singular: the minimiser nearest to W
+    singular = (failed != 0) | (pivots.min() <= len(A) * eps * pivots.max())
+    if (doubts or Doubts()).confirmed(singular):  # the minimiser nearest to W
         return W + torch.linalg.lstsq(A, (B - W @ A).mT, driver=None if A.is_cuda else "gelsd").solution.mT
     return W + torch.cholesky_solve((B - W @ A).mT, factor).mT
 
@@ -128,24 +129,30 @@ class CoActivationMemory:
 
     def _gather(self, problems: Sequence[Local], mu: Mu) -> None:
         for l in self.blocks:
-            new = recall(self.chain.blocks[l], self.theta[l], problems[l], 1.0 if self.rate is None else self.rate * mu)
+            new = self.recalled(l, problems, mu)
             self.gathered[l] = self.gathered[l] + new if l in self.gathered else new
+
+    def recalled(self, l: int, problems: Sequence[Local], mu: Mu) -> Memory:
+        """What block l remembers of one mini-batch."""
+        times = 1.0 if self.rate is None else self.rate * mu
+        return recall(self.chain.blocks[l], self.theta[l], problems[l], times)
 
     def _fit_all(self) -> None:
         for l, new in self.gathered.items():
             self.memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
-            self._fit(self.theta[l], self.memories[l])
+            for q, part in zip(self.theta[l], self.fitted(self.theta[l], self.memories[l]), strict=True):
+                q.copy_(part)
         self.gathered = {}
 
-    def _fit(self, p: Params, memory: Memory) -> None:
+    def fitted(self, p: Params, memory: Memory, doubts: Doubts | None = None) -> list[Tensor]:
+        """The parameters p of a block, fitted to its memory."""
         W = _join(p)
         A, B = memory.A / memory.samples, memory.B / memory.samples
         if self.sweeps is None:
-            W = solve(W, A, B, self.damping)
+            W = solve(W, A, B, self.damping, doubts)
         for _ in range(self.sweeps or 0):
             W = sweep(W, A, B)
-        for q, part in zip(p, W.split([q[0].numel() for q in p], 1), strict=True):
-            q.copy_(part.reshape(q.shape))
+        return [part.reshape(q.shape) for q, part in zip(p, W.split([q[0].numel() for q in p], 1), strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         memories, gathered = ({l: m._asdict() for l, m in ms.items()} for ms in (self.memories, self.gathered))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from altmin.blocks import Chain
 from altmin.fusing import fusible
+from altmin.maps import vectorised
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """What users give: (output, y) -> scalar, the mean over the batch."""
@@ -89,7 +90,7 @@ class CrossEntropy:
         if self.rows is None or self.rows.shape[1:] != output.shape[1:] or self.rows.dtype != output.dtype:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes  # the same as columns
-        if y.is_cuda:  # there an index out of range cannot be caught: such a sample's loss is made NaN, and found later
+        if y.is_cuda or vectorised():  # there an index out of range cannot be caught: its loss is made NaN, found later
             return _row_or_nan(self.rows, y)
         try:
             return self.rows.index_select(1, y).mT
@@ -179,14 +180,20 @@ class AnyLoss:
         return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        if vectorised():
+            gradient, value = torch.func.grad_and_value(self.function)(output, y)
+            return self._evaluation(output, value, gradient)
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             value = self.function(o, y)
             if not isinstance(value, Tensor) or value.ndim != 0:
                 raise ValueError("the loss must return a scalar tensor, the mean over the batch")
             (gradient,) = torch.autograd.grad(value, o)
+        return self._evaluation(output, value.detach(), gradient)
+
+    def _evaluation(self, output: Tensor, value: Tensor, gradient: Tensor) -> Evaluation:
         samples = 1 if self.summed else len(output)
-        return Evaluation(output, (value.detach() * samples).view(1), gradient * -samples, None)
+        return Evaluation(output, (value * samples).view(1), gradient * -samples, None)
 
 
 Loss = CrossEntropy | SquaredError | AnyLoss

@@ -14,7 +14,7 @@ that of `GradientCodes`; a sweep says in which order the steps of time take it.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from altmin.blocks import Block, Chain, State, Theta
 from altmin.codes import GradientCodes, Local, Trace
 from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
-from altmin.maps import Linear, Map, Params, Recurrence, Steps
+from altmin.maps import Linear, Map, Params, Recurrence, Steps, vectorised
 from altmin.maps.products import matmul
 from altmin.objective import Evaluation
 
@@ -90,8 +90,9 @@ class RecurrentCodes(GradientCodes):
         seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
         steps: Steps = trace.states[-1].core[0]
         asked = above.start.force.transpose(0, 1).contiguous()
-        time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], self._spare.setdefault(l, {}))
-        settled = self._sweep(time, self.l1 * above.price / mu if self.l1 else None, above.doubts)
+        spare = self._spare.setdefault(l, {})
+        time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], spare, above.doubts)
+        settled = self._sweep(time, self.l1 * above.price / mu if self.l1 else None)
         trace.states[-1].core[0] = steps._replace(h=settled.h)
         misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
         core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
@@ -99,7 +100,7 @@ class RecurrentCodes(GradientCodes):
         asks = FitAbove(left, settled.lefts, above.scale, settled.moved, above.doubts)
         return Local([core], above.served(), after), asks
 
-    def _sweep(self, time: "Time", l1: Mu | None, doubts: Doubts) -> "Settled":
+    def _sweep(self, time: "Time", l1: Mu | None) -> "Settled":
         if self.sweep == "sequential":
             return time.settle(*self._sequential(time, l1))
         settled = time.settle(*self._parallel(time, l1))
@@ -109,7 +110,7 @@ class RecurrentCodes(GradientCodes):
         for left in reversed(range(HALVINGS)):
             # sums over many steps, taken in another order than at the start, differ by more than one rounding
             rose = settled.misfits + settled.lefts > time.start * (1 + 64 * torch.finfo(share.dtype).eps)
-            if not doubts.confirmed(rose):
+            if not time.doubts.confirmed(rose):
                 break
             share = torch.where(rose, share / 2 if left > 1 else 0, share)
             d, moved = self._parallel(time, l1)
@@ -143,7 +144,8 @@ class RecurrentCodes(GradientCodes):
         rows, asked = h.flatten(0, 1), torch.cat([time.asked[span], n], 2).flatten(0, 1)
         block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(time.follows[span].flatten(0, 1))])
         code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 is not None else rows
-        move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, FitAbove(asked), l1)
+        above = FitAbove(asked, doubts=time.doubts)
+        move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, above, l1)
         return move.offset.view_as(h), move.square.view(h.shape[:2]).sum(0)
 
 
@@ -166,9 +168,18 @@ class Time:
     functions are bound by the number of their operations, on a CPU by their passes over memory; both are kept low.
     """
 
-    def __init__(self, steps: Steps, e: Tensor, start: Tensor, V: Tensor, W: Tensor, spare: dict[str, Tensor]):
+    def __init__(
+        self,
+        steps: Steps,
+        e: Tensor,
+        start: Tensor,
+        V: Tensor,
+        W: Tensor,
+        spare: dict[str, Tensor],
+        doubts: Doubts,
+    ):
         self.h, self.V, self.W, self.K, self.real, self.spare = steps.h, V, W, torch.cat([V, W]), steps.real, spare
-        self.e, self.start, self.ones = e, start, e.new_ones(len(self.K), 1)
+        self.e, self.start, self.ones, self.doubts = e, start, e.new_ones(len(self.K), 1), doubts
         self.asked = e if steps.real is None else e * steps.real  # of c_t, which padding has none
 
     @cached_property
@@ -188,7 +199,7 @@ class Time:
         old = self.spare.get(name)
         if old is None or (old.shape, old.dtype, old.device) != (self.h.shape, self.h.dtype, self.h.device):
             old = torch.empty_like(self.h)
-        if not self.h.is_cuda:
+        if not self.h.is_cuda and not vectorised():
             self.spare[name] = old
         return old
 
@@ -217,8 +228,8 @@ class Time:
                 bend[-1] = gg[-1] + Vu[-1].square().sum(1, keepdim=True)
             alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
             alpha = alpha.mul_(e) if alone else alpha
-            torch.mul(g, alpha, out=d[span])
-            moved.append(gg.mul_(alpha.square_()).sum((0, 2)))
+            _write(torch.mul, g, alpha, d[span])
+            moved.append(gg.mul_(alpha.square()).sum((0, 2)))
         return d, sum(moved[1:], moved[0])
 
     def settle(self, d: Tensor, moved: Tensor) -> Settled:
@@ -228,9 +239,9 @@ class Time:
         for span in self.spans():
             left = d[span]
             u = _change(self.h[span], left)
-            torch.add(self.h[span], u, out=h[span])
+            _write(torch.add, self.h[span], u, h[span])
             Ku = matmul(u, self.K.mT)
-            torch.sub(self.e[span], Ku[..., :k], out=misfit[span])
+            _write(torch.sub, self.e[span], Ku[..., :k], misfit[span])
             left[1:] -= Ku[:-1, :, k:]
             if asked is not None:
                 left[0] -= asked
@@ -272,6 +283,14 @@ class SideBySide(Linear):
     def push(self, p: Params, saved: Tensor, u: Tensor) -> Tensor:
         V, W = p
         return torch.cat([matmul(u, V.mT), self.follows * matmul(u, W.mT)], 1)
+
+
+def _write(operation: Callable[..., Tensor], a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out = operation(a, b), in one pass over memory where that can be."""
+    if vectorised():
+        out.copy_(operation(a, b))
+    else:
+        operation(a, b, out=out)
 
 
 def _change(h: Tensor, d: Tensor) -> Tensor:

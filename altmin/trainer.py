@@ -206,7 +206,7 @@ class AltMin:
 
     def _set_codes(self, x: Tensor, y: Tensor) -> tuple[list[Local], list[float], Metrics]:
         """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
-        self._check(x, y)
+        check(x, y, self.theta[0][0])
         mu = self.penalty.value
         found = self.attempt(x, y, mu, Doubts(wait=not x.is_cuda))
         sums = found.sums()
@@ -234,24 +234,6 @@ class AltMin:
         problems = self.codes(self.chain, self.theta, trace, top, mu)
         return Attempt(problems, top.start.values, first_code, doubts.found(), traces)
 
-    def _check(self, x: Tensor, y: Tensor) -> None:
-        first = self.theta[0][0]
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
-        if x.dtype != first.dtype or x.device != first.device:
-            raise ValueError(
-                f"the model is {first.dtype} on {first.device}, the input {x.dtype} on {x.device}; "
-                f"convert it with x.to({str(first.device)!r}, {first.dtype})"
-            )
-        if y.device != x.device:
-            raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
-        if x.ndim < 2 or len(x) == 0:
-            raise ValueError(
-                f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}"
-            )
-        if y.ndim == 0 or len(x) != len(y):
-            raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
-
     def _not_finite(self, x: Tensor, y: Tensor, problems: Sequence[Local]) -> Exception:
         if not bool(x.isfinite().all()):
             return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
@@ -264,3 +246,20 @@ class AltMin:
             if not bool(fine):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
+
+
+def check(x: Tensor, y: Tensor, first: Tensor) -> None:
+    """Complains of a mini-batch that a model, whose first parameter this is, cannot take."""
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+    if x.dtype != first.dtype or x.device != first.device:
+        raise ValueError(
+            f"the model is {first.dtype} on {first.device}, the input {x.dtype} on {x.device}; "
+            f"convert it with x.to({str(first.device)!r}, {first.dtype})"
+        )
+    if y.device != x.device:
+        raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
+    if x.ndim < 2 or len(x) == 0:
+        raise ValueError(f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}")
+    if y.ndim == 0 or len(x) != len(y):
+        raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")

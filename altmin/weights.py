@@ -4,7 +4,7 @@ The gradients are exact and local; what is done with them is left to torch's opt
 itself, so one optimizer over all blocks is the same as one for each, and all blocks move at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -86,11 +86,7 @@ class LocalOptimizer:
                 self._set_grads(l, grads)
             self._step()
             if left:
-                problems = [problem.plain() for problem in problems]
-                for l, p in old.items():
-                    change, core = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
-                    problems[l] = problems[l].after(change * problems[l].above.scale, core)
-                totals = torch.stack([p.at.values.sum() for p in problems])
+                problems, totals = self.after(problems, old)
 
     def gradients(
         self, problems: list[Local], totals: Totals, mu: Mu, use_up: bool = False
@@ -100,6 +96,14 @@ class LocalOptimizer:
         for l in reversed(self.blocks):
             problem = problems.pop(l) if use_up else problems[l]  # its last use lets go of it
             yield l, self.grads(l, problem, scales[l])
+
+    def after(self, problems: Sequence[Local], old: Mapping[int, Params]) -> tuple[list[Local], Tensor]:
+        """The problems once weights are no longer the old ones, and the sums of their values."""
+        problems = [problem.plain() for problem in problems]
+        for l, p in old.items():
+            change, core = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
+            problems[l] = problems[l].after(change * problems[l].above.scale, core)
+        return problems, torch.stack([p.at.values.sum() for p in problems])
 
     def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
@@ -126,9 +130,8 @@ class LocalOptimizer:
         if spared is not None:
             return series.grads(p, problem.core, _weighted(force, spared, scale))
         if 4 * self._sizes[l] < force.numel():
-            grads = list(series.grads(p, problem.core, force))
-            torch._foreach_mul_(grads, scale)
-            return grads
+            grads = series.grads(p, problem.core, force)
+            return [grad.mul_(scale) for grad in grads]
         return series.grads(p, problem.core, scaled(force, scale))
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
@@ -145,7 +148,8 @@ class LocalOptimizer:
         tiny = torch.finfo(problems[0].at.force.dtype).tiny
         if isinstance(totals, Tensor):  # all blocks at once
             if entries not in self._constants:
-                self._constants[entries] = totals.new_tensor([n or 1 for n in entries])
+                sizes = [float(n or 1) for n in entries]
+                self._constants[entries] = torch.tensor(sizes, dtype=totals.dtype, device=totals.device)
             inverse: Any = _inverse(totals, self._constants[entries], tiny, samples).unbind()
         else:
             inverse = [n and _inverse(total, n, tiny, samples) for n, total in zip(entries, totals, strict=True)]

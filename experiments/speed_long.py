@@ -12,7 +12,7 @@ from common import Row
 
 import altmin
 from altmin.cli import output
-from altmin.cli.modes import part
+from altmin.fit import train_on_device
 from altmin.methods import Method
 
 DEVICE = "cuda"
@@ -41,7 +41,7 @@ def higgs_epoch(quick: bool) -> Row:
     x = torch.randn(count, 28, device=DEVICE)
     y = (x @ torch.randn(28, device=DEVICE) > 0).long()
     method = build("mlp-1x300", (28,), 2, seed=0)
-    seconds, losses = timed(lambda: train(method, x, y, epochs=1, seeds=[0]))
+    seconds, losses = timed(lambda: train(method, x, y, epochs=1, seeds=[0], shuffle="device"))
     return {"name": "higgs-epoch", "seconds": seconds, "updates": -(-count // 200), "losses": losses}
 
 
@@ -49,7 +49,7 @@ def five_seeds(quick: bool) -> Row:
     """Fifty epochs of MNIST, five seeds side by side."""
     epochs, seeds = 1 if quick else 50, range(5)
     x, y = mnist()
-    crew = part("altmin", "Ensemble")([build("mlp-2x100", x.shape[1:], 10, seed) for seed in seeds])
+    crew = altmin.Ensemble([build("mlp-2x100", x.shape[1:], 10, seed) for seed in seeds])
     seconds, losses = timed(lambda: train(crew, x, y, epochs=epochs, seeds=list(seeds)))
     return {"name": "five-seeds", "seconds": seconds, "epochs": epochs, "losses": losses}
 
@@ -62,7 +62,7 @@ def many_settings(quick: bool) -> Row:
     def epoch_seconds(rates: Sequence[float]) -> float:
         def run(epochs: int) -> float:
             each = [build("mlp-2x100", x.shape[1:], 10, 0, lr=lr) for lr in rates]
-            method = each[0] if len(each) == 1 else part("altmin", "Ensemble")(each)
+            method = each[0] if len(each) == 1 else altmin.Ensemble(each)
             return timed(lambda: train(method, x, y, epochs=epochs, seeds=[0] * len(each)))[0]
 
         return (run(4) - run(1)) / 3
@@ -84,9 +84,11 @@ def build(model: str, shape: Sequence[int], classes: int, seed: int, **options: 
     return altmin.methods.create("am-adam", net, **options)
 
 
-def train(method: Any, x: torch.Tensor, y: torch.Tensor, epochs: int, seeds: Sequence[int]) -> Any:
+def train(
+    method: Any, x: torch.Tensor, y: torch.Tensor, epochs: int, seeds: Sequence[int], shuffle: str = "fit"
+) -> Any:
     """Mean losses of the epochs; the step is recorded and the data stay on the GPU."""
-    return part("altmin.execution", "train_on_device")(method, x, y, batch_size=200, epochs=epochs, seeds=seeds)
+    return train_on_device(method, x, y, batch_size=200, epochs=epochs, seeds=seeds, shuffle=shuffle)
 
 
 def mnist() -> tuple[torch.Tensor, torch.Tensor]:

@@ -37,6 +37,10 @@ TESTS = [
     "bench",
     "bench_plot",
     "backprop",
+    "ensemble",
+    "ensemble_members",
+    "ensemble_refusals",
+    "fit_ensemble",
 ]
 WORKERS = int(os.environ.get("MUTANT_WORKERS", "1"))
 
@@ -94,7 +98,7 @@ MUTANTS = [
     Mutant("maps/normalisation.py", " - xhat * (u * xhat).mean(dims, keepdim=True)", "", "maps"),
     Mutant("maps/normalisation.py", "(shift * (2 * centred + shift))", "(shift * 2 * centred)", "maps"),
     Mutant("maps/normalisation.py", "unbiased=True", "unbiased=False", "maps statistics"),
-    Mutant("maps/normalisation.py", "m.running_var.lerp_(var, weight)", "pass", "maps statistics"),
+    Mutant("maps/normalisation.py", "m.running_var.copy_(m.running_var.lerp(var, weight))", "pass", "maps statistics"),
     Mutant("maps/other.py", "b.clone() for name, b", "b for name, b", "trainer unknown"),
     # precision
     Mutant(
@@ -204,7 +208,7 @@ MUTANTS = [
     Mutant("weights.py", "change * problems[l].above.scale", "change", "weights magnified"),
     Mutant("weights.py", "true = 1 / problems[l].above.scale", "true = 1.0", "weights magnified"),
     Mutant("weights.py", "float(true) ** 2", "float(true)", "weights magnified"),
-    Mutant("weights.py", "torch._foreach_mul_(grads, scale)", "pass", "weights"),
+    Mutant("weights.py", "[grad.mul_(scale) for grad in grads]", "grads", "weights"),
     Mutant("weights.py", "core, force * scale)", "core, force)", "weights"),
     Mutant("weights.py", "totals = [float(p.at.values.sum())", "totals = totals and [totals[0]", "weights inner"),
     Mutant("weights.py", "[b - a for a, b", "[a - b for a, b", "weights inner"),
@@ -227,7 +231,7 @@ MUTANTS = [
     Mutant("maps/affine.py", "tuple(padding), tuple(stride)", "tuple(padding), tuple(dilation)", "memory convolution"),
     Mutant("memory.py", "problem.at.force / problem.above.scale", "problem.at.force", "memory deep"),
     Mutant("memory.py", "+ times *", "+ 1 *", "memory rate"),
-    Mutant("memory.py", "else self.rate * mu)", "else self.rate)", "memory rate"),
+    Mutant("memory.py", "else self.rate * mu\n", "else self.rate\n", "memory rate"),
     Mutant("memory.py", "1.0 if self.rate is None", "mu if self.rate is None", "memory plain"),
     Mutant("memory.py", "[q[0].numel() for q in p], 1)", "[q[0].numel() for q in p][::-1], 1)", "memory"),
     Mutant("memory.py", ".fade(self.forget)", ".fade(1.0)", "memory forgetting"),
@@ -275,13 +279,11 @@ MUTANTS = [
     Mutant("recurrent.py", "bend -= (1 - self.follows[span]) * self.squares(Wu)", "pass", "recurrent"),
     Mutant("recurrent.py", "bend[-1] = gg[-1] + Vu[-1].square().sum(1, keepdim=True)", "pass", "recurrent"),
     Mutant("recurrent.py", "alpha.mul_(e) if alone else alpha", "alpha", "recurrent"),
-    Mutant("recurrent.py", "gg.mul_(alpha.square_())", "gg.mul_(alpha)", "recurrent"),
+    Mutant("recurrent.py", "gg.mul_(alpha.square())", "gg.mul_(alpha)", "recurrent"),
     Mutant("recurrent.py", "left[1:] -= Ku[:-1, :, k:]", "pass", "recurrent"),
     Mutant("recurrent.py", "                left[0] -= asked\n", "                pass\n", "recurrent pieces"),
     Mutant("recurrent.py", "left *= self.real[span]", "pass", "recurrent"),
-    Mutant(
-        "recurrent.py", "torch.sub(self.e[span], Ku[..., :k]", "torch.sub(self.e[span], 2 * Ku[..., :k]", "recurrent"
-    ),
+    Mutant("recurrent.py", "self.e[span], Ku[..., :k], misfit", "self.e[span], 2 * Ku[..., :k], misfit", "recurrent"),
     Mutant("recurrent.py", "steps._replace(h=settled.h)", "steps", "recurrent"),
     Mutant("recurrent.py", "seen._replace(x=settled.h) if", "seen if", "recurrent stack"),
     Mutant("recurrent.py", "self._spare.setdefault(l, {})", "self._spare.setdefault(0, {})", "recurrent stack"),
@@ -388,6 +390,106 @@ MUTANTS = [
     Mutant("cli/bench_picture.py", "b - m for m, b", "b + m for m, b", "bench_plot"),
     Mutant("methods/backprop.py", "fused=fused or None, capturable", "fused=None, capturable", "backprop"),
     Mutant("execution/compiled.py", "            self._update()\n", "", "backprop"),
+    # many members at once
+    Mutant("linesearch.py", "        if self.thorough:\n            return True\n", "", "ensemble doubt"),
+    Mutant("maps/recurrences.py", "F.linear(x, U, b + b2)", "F.linear(x, U)", "ensemble elman step"),
+    Mutant("maps/recurrences.py", "c if h is None else torch.addmm(c, h, W.mT)", "c", "ensemble elman step"),
+    Mutant("maps/recurrences.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "ensemble elman"),
+    Mutant("maps/recurrences.py", "t.movedim(0, 2).flatten(2)", "t.movedim(0, 3).flatten(2)", "ensemble elman"),
+    Mutant("maps/recurrences.py", ".add_(_bad(x))", "", "ensemble_members elman"),
+    Mutant("maps/recurrences.py", "_bad(x) + _bad(v)", "_bad(x)", "ensemble_members gradient"),
+    Mutant("maps/recurrences.py", "_diagonal(gW, n)", "_diagonal(gW.mT, n)", "ensemble elman"),
+    Mutant(
+        "objective.py", "torch.func.grad_and_value(self.function)(output, y)", "output, output.sum()", "ensemble any"
+    ),
+    Mutant(
+        "recurrent.py", "above = FitAbove(asked, doubts=time.doubts)", "above = FitAbove(asked)", "ensemble sequential"
+    ),
+    Mutant("execution/rules.py", "1 - beta1**step", "1", "ensemble am-adam"),
+    Mutant("execution/rules.py", "(1 - beta2**step) ** 0.5", "1 - beta2**step", "ensemble am-adam"),
+    Mutant("execution/rules.py", "lr * weight_decay, eps", "weight_decay, eps", "ensemble am-adam"),
+    Mutant(
+        "execution/rules.py", "torch.lerp(v, g * g, keeps[1])", "torch.lerp(v, g * g, keeps[0])", "ensemble am-adam"
+    ),
+    Mutant(
+        "execution/rules.py", "momentum * velocity + g + weight_decay * p", "momentum * velocity + g", "ensemble sgd"
+    ),
+    Mutant("execution/rules.py", "p.abs() - _like(threshold, p)", "p.abs() + _like(threshold, p)", "ensemble am-adam"),
+    Mutant(
+        "execution/rules.py",
+        "torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b, out=b)",
+        "b.copy_(a)",
+        "ensemble_members",
+    ),
+    Mutant("execution/sheets.py", "l1 if p.ndim > 1 else 0.0", "l1", "ensemble am-adam"),
+    Mutant("execution/sheets.py", 'o["lr"] * o["l1"]', 'o["l1"]', "ensemble am-adam"),
+    Mutant("execution/sheets.py", 'self.rule == "adam" and ', "", "ensemble am-adam"),
+    Mutant("execution/sheets.py", '"adamw" if decoupled else "adam"', '"adamw"', "ensemble adam"),
+    Mutant("execution/sheets.py", 'sheet.varied["lr"][i] = next(', "_ = next(", "ensemble_members saved"),
+    Mutant("execution/sheets.py", "part.copy_(state[name])", "pass", "ensemble_members learned"),
+    Mutant("execution/sheets.py", 'group["lr"] = lr\n', "pass\n", "ensemble_members schedule"),
+    Mutant("execution/sheets.py", 'fixed.pop("lr", None)', 'fixed.pop("", None)', "ensemble"),
+    Mutant("execution/members.py", "/ scale**2 for", "for", "ensemble deep"),
+    Mutant("execution/members.py", "mu * sum(true[:-1])", "sum(true[:-1])", "ensemble deep"),
+    Mutant("execution/members.py", "mu * totals[:-1].sum()", "totals[:-1].sum()", "ensemble am-sgd"),
+    Mutant("execution/members.py", "loss + objective + code", "loss + objective", "ensemble_members code"),
+    Mutant("execution/members.py", "own.training = layer.training", "pass", "ensemble mode"),
+    Mutant("execution/members.py", "m.commit(saved)", "pass", "ensemble layers"),
+    Mutant("execution/members.py", "step + 1\n            grads", "step\n            grads", "ensemble am-adam"),
+    Mutant("execution/members.py", '["step"] + 1', '["step"] + 2', "ensemble adam"),
+    Mutant("execution/members.py", "                theta = self.lend(rows)\n", "", "ensemble inner"),
+    Mutant("execution/members.py", ".fade(self.memory.forget)", "", "ensemble am-mem"),
+    Mutant("execution/members.py", 'state["mu"] + options["increment"]', 'state["mu"]', "ensemble am-adam"),
+    Mutant(
+        "execution/members.py",
+        'options["increment"], options["maximum"])',
+        'options["increment"], 1e9 + 0 * state["mu"])',
+        "ensemble penalty",
+    ),
+    Mutant("execution/members.py", "[doubts.found(), singular.found()]", "[singular.found()]", "ensemble doubt"),
+    Mutant("execution/members.py", "[doubts.found(), singular.found()]", "[doubts.found()]", "ensemble_members solved"),
+    Mutant("execution/members.py", '(row["weights"].sum() for row in rows)', "()", "ensemble_members weights"),
+    Mutant("execution/ensemble.py", "& ~doubtful & ~found", "& ~found", "ensemble_members range"),
+    Mutant("execution/ensemble.py", "None if all_well else self.alive & ~doubtful", "None", "ensemble_members"),
+    Mutant(
+        "execution/ensemble.py", "None if all_well else self.alive & ~doubtful", "~doubtful", "ensemble_members stops"
+    ),
+    Mutant("execution/ensemble.py", "self.alive &= ~failed", "pass", "ensemble_members"),
+    Mutant(
+        "execution/ensemble.py", 'torch.where(doubtful, found["objective"], objective)', "objective", "ensemble several"
+    ),
+    Mutant(
+        "execution/ensemble.py",
+        "doubtful & ~unsolved & ~failed, new",
+        "doubtful & ~failed, new",
+        "ensemble_members solved",
+    ),
+    Mutant("execution/ensemble.py", "keep(self.alive, [mu]", "keep(self.alive | True, [mu]", "ensemble_members state"),
+    Mutant(
+        "execution/ensemble.py",
+        'self._state["mu"] * self._options["growth"]',
+        'self._state["mu"]',
+        "ensemble_members epochs",
+    ),
+    Mutant(
+        "execution/ensemble.py",
+        "                loss.check(output",
+        "                (output",
+        "ensemble_refusals batch",
+    ),
+    Mutant(
+        "execution/ensemble.py",
+        "x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True",
+        "pass",
+        "ensemble dropout",
+    ),
+    Mutant(
+        "fit/ensemble.py", "epoch_order(len(x), seed, epoch)", "epoch_order(len(x), 0, epoch)", "fit_ensemble history"
+    ),
+    Mutant("fit/ensemble.py", "self.losses[i] / self.per_epoch", "self.losses[i]", "fit_ensemble history"),
+    Mutant("fit/ensemble.py", "        self.ensemble.end_epoch()\n", "", "fit_ensemble growth"),
+    Mutant("fit/ensemble.py", "step - self.before - 1", "step - self.before", "fit_ensemble diverges"),
+    Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "ensemble_members schedule"),
 ]
 
 

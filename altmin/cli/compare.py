@@ -1,18 +1,12 @@
 """`altmin compare`: several methods from the same first weights, over the same data in the same order."""
 
 import functools
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from altmin.cli import options
-
-if TYPE_CHECKING:
-    from altmin.cli.running import Trial
 
 
 def compare(
@@ -66,7 +60,8 @@ def compare(
         for run_seed in range(seed, seed + seeds):
             for name in names:
                 label = functools.partial(tick, text=f"{name}, seed {run_seed}")
-                runs.append(attempt(trial, name, given[name], run_seed, early, label, batches * len(runs)))
+                row = trial.attempt(name, given[name], run_seed, early, label, batches * len(runs))
+                runs.append({"method": name, **row})
     result = {
         "data": data,
         "model": model,
@@ -91,37 +86,7 @@ def compare(
     if plot is not None:
         output.write(plot, picture.curves(result, plot.suffix[1:]))
     output.write_json(json_file, result)
-    failures = [f"{run['method']}, seed {run['seed']}: {run['diverged']}" for run in runs if "diverged" in run]
-    if failures:
-        print("altmin:", *failures, sep="\n  " if len(failures) > 1 else " ", file=sys.stderr)
-        raise typer.Exit(1)
-
-
-def attempt(
-    trial: "Trial",
-    method: str,
-    given: Mapping[str, Any],
-    seed: int,
-    early: Sequence[int],
-    tick: Callable[[int], None],
-    before: int,
-) -> dict[str, Any]:
-    """One run as a row of the result; if it diverges, what it came to and why it stopped, so that others go on."""
-    from altmin.errors import Diverged
-    from altmin.fit import History, Progress
-
-    reached, failure = History(), {}
-
-    def report(at: Progress) -> None:
-        nonlocal reached
-        reached = at.history
-        tick(before + at.batch)
-
-    try:
-        reached = trial.run(method, given, seed, eval_batches=early, report=report)
-    except Diverged as error:
-        failure = {"diverged": str(error)}
-    return {"method": method, "seed": seed, **asdict(reached), **failure}
+    output.report_failures({f"{run['method']}, seed {run['seed']}": run.get("diverged") for run in runs})
 
 
 def early_batches(per_epoch: int) -> list[int]:

@@ -58,3 +58,7 @@ Precision = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]
+Record = Annotated[
+    bool,
+    typer.Option("--record", help="On a GPU: record the step once as a CUDA graph and replay it; the same numbers."),
+]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -44,6 +45,14 @@ def write(path: Path, content: bytes) -> None:
 def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
     if path is not None:
         write(path, (json.dumps(result, indent=2) + "\n").encode())
+
+
+def report_failures(runs: Mapping[str, str | None]) -> None:
+    """Ends with 1 if a run diverged, and says which and why."""
+    failures = [f"{name}: {why}" for name, why in runs.items() if why]
+    if failures:
+        print("altmin:", *failures, sep="\n  " if len(failures) > 1 else " ", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _is_stream(path: Path) -> bool:

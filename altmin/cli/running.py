@@ -1,7 +1,8 @@
 """What `train` and `compare` both do: prepare the machine, load the samples, build a method by name."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import torch
 from torch import Tensor
 
 from altmin import data, methods, models
-from altmin.errors import unknown
-from altmin.execution import precision
-from altmin.fit import History, batches_per_epoch, fit
+from altmin.errors import Diverged, unknown
+from altmin.execution import Recorded, precision
+from altmin.execution.ensemble import Ensemble
+from altmin.fit import History, Progress, batches_per_epoch, fit, fit_ensemble
 
 Samples = tuple[Tensor, Tensor]
 
@@ -81,9 +83,11 @@ class Trial:
     device: torch.device
     freeze_first: bool = False
     precision: str = "float32"
+    record: bool = False
 
     def build(self, method: str, options: Mapping[str, Any], seed: int) -> methods.Method:
-        return build(self.model, self.problem.data, method, options, seed, self.device, self.freeze_first)
+        made = build(self.model, self.problem.data, method, options, seed, self.device, self.freeze_first)
+        return Recorded(made) if self.record else made
 
     @property
     def per_epoch(self) -> int:
@@ -104,3 +108,66 @@ class Trial:
                 measure=self.problem.measure,
                 **more,
             )
+
+    def attempt(
+        self,
+        method: str,
+        options: Mapping[str, Any],
+        seed: int,
+        early: Sequence[int],
+        tick: Callable[[int], None],
+        before: int,
+    ) -> dict[str, Any]:
+        """One run as a row of a result; if it diverges, what it came to and why it stopped, so that others go on."""
+        reached, failure = History(), {}
+
+        def report(at: Progress) -> None:
+            nonlocal reached
+            reached = at.history
+            tick(before + at.batch)
+
+        try:
+            reached = self.run(method, options, seed, eval_batches=early, report=report)
+        except Diverged as error:
+            failure = {"diverged": str(error)}
+        return {"seed": seed, **asdict(reached), **failure}
+
+    def run_seeds(
+        self, method: str, options: Mapping[str, Any], seeds: Sequence[int], early: Sequence[int], tick: Any
+    ) -> list[dict[str, Any]]:
+        """A run for each seed, as rows of a result: all at once where that is faster and the method allows it."""
+        ensemble = self.ensemble(method, options, seeds) if self.together else None
+        if ensemble is None:
+            rows: list[dict[str, Any]] = []
+            for seed in seeds:
+                label = functools.partial(tick, text=f"seed {seed}")
+                rows.append(self.attempt(method, options, seed, early, label, self.epochs * self.per_epoch * len(rows)))
+            return rows
+        histories = fit_ensemble(
+            ensemble,
+            self.problem.train,
+            self.problem.test,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            seeds=seeds,
+            eval_batches=early,
+            schedule=self.schedule,
+            measure=self.problem.measure,
+            report=lambda at: tick(at.batch * len(seeds), f"loss {at.train_loss:.4f}"),
+        )
+        found = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
+        return [{key: value for key, value in row.items() if value is not None} for row in found]
+
+    @property
+    def together(self) -> bool:
+        """Whether seeds train faster together: one run leaves most of a GPU idle, but keeps a CPU busy."""
+        return self.device.type == "cuda"
+
+    def ensemble(self, method: str, options: Mapping[str, Any], seeds: Sequence[int]) -> Ensemble | None:
+        """A member for each seed; None if they cannot be trained together."""
+        own = (self.device, self.freeze_first)
+        members = [build(self.model, self.problem.data, method, options, seed, *own) for seed in seeds]
+        try:
+            return Ensemble(members)
+        except ValueError:
+            return None

@@ -1,8 +1,10 @@
-"""`altmin train`: one model, one method, one run."""
+"""`altmin train`: one model, one method, one run, or the same with several seeds."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from statistics import mean, stdev
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +35,9 @@ def train(
     schedule: options.Schedule = "constant",
     freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train with so many seeds: --seed, and those after it; on a GPU all at once.")
+    ] = 1,
     eval_batches: options.EvalBatches = "",
     validation: options.Validation = False,
     limit: options.Limit = None,
@@ -48,6 +53,7 @@ def train(
     data_dir: options.DataDir = None,
     device: options.Device = "cpu",
     precision: options.Precision = "float32",
+    record: options.Record = False,
     threads: options.Threads = None,
     json_file: options.Json = None,
 ) -> None:
@@ -57,13 +63,15 @@ def train(
     output.check_writable(json_file, checkpoint)
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
+    if seeds > 1 and checkpoint is not None:
+        raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     chosen = running.prepare(device, threads, precision)
     early = parse.numbers("--eval-batches", eval_batches)
     own = {"lr": lr, "codes": parse.code_solver(codes, sweep)}
     given = parse.settings([*(set_ or []), *(f"{name}={value}" for name, value in own.items() if value is not None)])
     full = parse.plain(parse.method_options(method, given))
     problem = running.load(data, data_dir, validation, limit, chosen)
-    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first, precision)
+    trial = running.Trial(problem, model, epochs, batch_size, schedule, chosen, freeze_first, precision, record)
     config = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -76,6 +84,26 @@ def train(
         "train_samples": len(problem.train[0]),
         "options": full,
     }
+    result = {
+        "data": data,
+        "model": model,
+        "method": method,
+        "seed": seed,
+        "config": config,
+        "environment": output.environment(chosen),
+    }
+    name = f"{method}, {model}, {data}"
+    if seeds > 1:
+        numbers = list(range(seed, seed + seeds))
+        trial.build(method, given, seed)  # what it has against this model is better known before an hour's training
+        with output.progress(f"{method} on {data}", epochs * trial.per_epoch * seeds) as tick:
+            runs = trial.run_seeds(method, given, numbers, early, tick)
+        for line in lines(name, runs, problem.measure, epochs):
+            print(line)
+        rows = {key: runs[0][key] for key in ("batches", "epochs")}
+        output.write_json(json_file, {**result, **rows, "seeds": numbers, "runs": runs})
+        output.report_failures({f"seed {run['seed']}": run.get("diverged") for run in runs})
+        return
     with output.progress(f"{method} on {data}", epochs * trial.per_epoch) as tick:
         history = trial.run(
             method,
@@ -91,21 +119,23 @@ def train(
             },
             report=lambda at: tick(at.batch, f"loss {at.train_loss:.4f}"),
         )
-    last = history.epochs[-1]
-    print(
-        f"{method}, {model}, {data}, seed {seed}: {problem.measure.replace('_', ' ')} "
-        f"{last[problem.measure]:.4f}, train loss {last['train_loss']:.4f} after {epochs} epoch{'s' * (epochs > 1)} "
-        f"in {sum(row['seconds'] for row in history.epochs):.1f} s"
-    )
-    output.write_json(
-        json_file,
-        {
-            "data": data,
-            "model": model,
-            "method": method,
-            "seed": seed,
-            "config": config,
-            "environment": output.environment(chosen),
-            **asdict(history),
-        },
-    )
+    print(*lines(name, [{"seed": seed, **asdict(history)}], problem.measure, epochs), sep="\n")
+    output.write_json(json_file, {**result, **asdict(history)})
+
+
+def lines(name: str, runs: Sequence[Mapping[str, Any]], measure: str, epochs: int) -> list[str]:
+    """A line for each run that came to its end; of several, also their mean ± standard deviation."""
+    ended = [run for run in runs if "diverged" not in run]
+    values = {
+        measure.replace("_", " "): [run["epochs"][-1][measure] for run in ended],
+        "train loss": [run["epochs"][-1]["train_loss"] for run in ended],
+    }
+    said = []
+    for i, run in enumerate(ended):
+        found = ", ".join(f"{what} {numbers[i]:.4f}" for what, numbers in values.items())
+        seconds = sum(row["seconds"] for row in run["epochs"])
+        said.append(f"{name}, seed {run['seed']}: {found} after {epochs} epoch{'s' * (epochs > 1)} in {seconds:.1f} s")
+    if len(ended) > 1:
+        found = ", ".join(f"{what} {mean(v):.4f} ± {stdev(v):.4f}" for what, v in values.items())
+        said.append(f"{name}, {len(ended)} seeds: {found}")
+    return said

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from altmin.execution.lanes import Lane, check_recordable, lane
 from altmin.fusing import can_fuse, fusing
-from altmin.methods import Method
 from altmin.methods.backprop import LossOnly
 
 LOOK = 64
@@ -26,7 +25,7 @@ class Recorded:
     that follow, found at the next look, and done in the ordinary way, with those after it.
     """
 
-    def __init__(self, method: Method, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
+    def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
         check_recordable(method)
         self.method, self.model, self.fuse = method, method.model, fuse
@@ -84,12 +83,12 @@ class Recorded:
         if self.program is None:
             return
         while (taken := self.lane.taken()) is not None:
-            again = self.pending[taken:]
-            self.pending = again[1:]
-            self.lane.forgive()
+            again, self.pending = self.pending[taken:][: self.lane.careful], self.pending[taken + self.lane.careful :]
             self.lane.after()
-            self.method.step(*again[0])
+            for x, y in again:
+                self.method.step(x, y)
             self.lane.before()
+            self.lane.forgive()
             for x, y in self.pending:
                 self._replay(x, y)
         self.lane.forgive()

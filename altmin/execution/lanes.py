@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from altmin.codes import GradientCodes, Local
+from altmin.execution.ensemble import Ensemble
 from altmin.execution.rules import adamw, sgd
 from altmin.execution.stacked import StackedCodes
 from altmin.execution.storage import Group, Storage
@@ -51,28 +52,38 @@ class Lane(Protocol):
     def forgive(self) -> None:
         """Goes on after a step that was not taken."""
 
+    @property
+    def careful(self) -> int:
+        """How many ordinary steps to take when one was not taken."""
 
-def lane(method: Method) -> Lane:
+
+def lane(method: Method | Ensemble) -> Lane:
     """The method's lane."""
     check_recordable(method)
     if isinstance(method, Backprop):
         return BackpropLane(method)
+    if isinstance(method, Ensemble):
+        return EnsembleLane(method)
     assert isinstance(method, AltMin)
     return AltMinLane(method)
 
 
-def check_recordable(method: Method) -> None:
+def check_recordable(method: Method | Ensemble) -> None:
     """ValueError, which says why, if a step of this kind needs an answer from the device."""
     if isinstance(method, AltMin):
         _check(method)
+    elif isinstance(method, Ensemble):
+        return
     elif not isinstance(method, Backprop):
-        raise ValueError(f"a step of {type(method).__name__} cannot be recorded; AltMin and Backprop can")
+        raise ValueError(f"a step of {type(method).__name__} cannot be recorded; AltMin, Backprop and Ensemble can")
     elif not isinstance(method.optimizer, torch.optim.Adam) and not method.optimizer.defaults.get("fused"):
         raise ValueError(f"{type(method.optimizer).__name__} is recorded if it is fused; give fused=True")
 
 
 class AltMinLane:
     """`AltMin.step` with weights in flat storage and equal layers together."""
+
+    careful = 1
 
     def __init__(self, am: AltMin):
         self.am = copy.copy(am)
@@ -144,6 +155,49 @@ class AltMinLane:
         self.done.zero_()
 
 
+class EnsembleLane:
+    """`Ensemble.advance`. If a member was doubtful, the next look takes all back to where they were at the last one.
+
+    mu, rates and who is alive lie on the device already.
+    """
+
+    careful = 64
+
+    def __init__(self, ensemble: Ensemble):
+        self.ensemble = ensemble
+        self.doubted = torch.zeros((), dtype=torch.bool, device=ensemble.alive.device)
+        self.kept: list[Tensor] = []
+        self.forgive()
+
+    def advance(self, x: Tensor, y: Tensor) -> Tensor:
+        loss = self.ensemble.advance(x, y)
+        self.doubted |= self.ensemble.doubtful.any()
+        return loss
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.ensemble.tensors(), self.doubted]
+
+    def before(self) -> None:
+        pass
+
+    def set_rates(self) -> None:
+        pass
+
+    def after(self) -> None:
+        pass
+
+    def taken(self) -> int | None:
+        if not bool(self.doubted):
+            return None
+        for t, old in zip(self.ensemble.tensors(), self.kept, strict=True):
+            t.copy_(old)
+        return 0
+
+    def forgive(self) -> None:
+        self.doubted.zero_()
+        self.kept = [t.clone() for t in self.ensemble.tensors()]
+
+
 class Branches:
     """Actions that do not depend on each other, side by side on a GPU; in a recording they stay side by side."""
 
@@ -165,6 +219,8 @@ class Branches:
 
 class BackpropLane:
     """`Backprop.step`, its optimizer told that it is being recorded."""
+
+    careful = 1
 
     def __init__(self, method: Backprop):
         self.method, self.optimizer = method, method.optimizer

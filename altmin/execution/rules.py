@@ -28,10 +28,13 @@ def adamw(
     >>> adamw(w, torch.tensor([0.5]), 0 * w, 0 * w, 1, 0.1, 0.9, 0.99, 0.0, 0.0)[0]
     tensor([0.9000])
     """
-    m = m + (1 - beta1) * (g - m)
-    v = beta2 * v + (1 - beta2) * (g * g)
-    first, second = 1 - beta1**step, (1 - beta2**step) ** 0.5
-    return p - lr * weight_decay * p - (lr / first) * m / (v.sqrt() / second + eps), m, v
+    first, second = 1 - beta1**step, (1 - beta2**step) ** 0.5  # 1 - 0.999 needs more digits than weights may have
+    rate, second, decay, eps = (_like(number, p) for number in (lr / first, second, lr * weight_decay, eps))
+    keeps = _like(1 - beta1, p), _like(1 - beta2, p)
+    m, v = torch.lerp(m, g, keeps[0]), torch.lerp(v, g * g, keeps[1])
+    if isinstance(decay, Tensor) or decay:
+        p = p - decay * p
+    return torch.addcdiv(p, m * -rate, v.sqrt().div_(second).add_(eps)), m, v
 
 
 def sgd(
@@ -43,11 +46,26 @@ def sgd(
     >>> sgd(w, torch.tensor([0.5]), 0 * w, 0.1, 0.9, 0.0)
     (tensor([0.9500]), tensor([0.5000]))
     """
+    lr, momentum, weight_decay = (_like(number, p) for number in (lr, momentum, weight_decay))
     velocity = momentum * velocity + g + weight_decay * p
     return p - lr * velocity, velocity
+
+
+def shrunk(p: Tensor, threshold: Number) -> Tensor:
+    """The proximal step of threshold * |p|_1.
+
+    >>> shrunk(torch.tensor([-3.0, 0.5]), 1.0)
+    tensor([-2.,  0.])
+    """
+    return p.sign() * (p.abs() - _like(threshold, p)).clamp_min(0)
 
 
 def keep(ok: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> None:
     """Writes new values over old ones where all went well; `ok` has the leading dimensions of the tensors."""
     for a, b in zip(new, old, strict=True):
-        b.copy_(torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b))
+        torch.where(ok.view(*ok.shape, *[1] * (b.ndim - ok.ndim)), a, b, out=b)
+
+
+def _like(number: Number, p: Tensor) -> Number:
+    """An option in the weights' own numbers, so that it does not turn them into others."""
+    return number.to(p.dtype) if isinstance(number, Tensor) else number

@@ -1,8 +1,21 @@
 """Running a method: epochs, evaluation, learning-rate schedule, checkpoints. How it learns is its affair."""
 
+from altmin.fit.ensemble import EnsembleProgress, MemberHistory, fit_ensemble
 from altmin.fit.on_device import train_on_device
 from altmin.fit.run import History, Progress, fit
 from altmin.fit.samples import accuracy, batches_per_epoch, epoch_order
 from altmin.fit.schedule import SCHEDULES
 
-__all__ = ["SCHEDULES", "History", "Progress", "accuracy", "batches_per_epoch", "epoch_order", "fit", "train_on_device"]
+__all__ = [
+    "SCHEDULES",
+    "EnsembleProgress",
+    "History",
+    "MemberHistory",
+    "Progress",
+    "accuracy",
+    "batches_per_epoch",
+    "epoch_order",
+    "fit",
+    "fit_ensemble",
+    "train_on_device",
+]

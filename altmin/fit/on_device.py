@@ -1,16 +1,20 @@
 """Whole epochs on a GPU without a wait: data, order, batches and losses all stay there."""
 
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from altmin.execution.ensemble import Ensemble
 from altmin.execution.graph import Program, demand_cuda
 from altmin.execution.lanes import lane
 from altmin.fit.samples import epoch_order
-from altmin.methods import Method
 
 
 def train_on_device(
-    method: Method,
+    method: Any,
     x: Tensor,
     y: Tensor,
     batch_size: int,
@@ -18,32 +22,43 @@ def train_on_device(
     seeds: Sequence[int] = (0,),
     shuffle: str = "fit",
     fuse: bool | None = None,
-) -> list[float]:
+) -> list[Any]:
     """Epochs over data that lies on the GPU, each one a row of replays without a wait; the mean losses.
 
-    Batches, their order and the losses stay on the device too. shuffle: "fit" for the order in which `fit` sees the
-    data, drawn by the processor; "device" for one drawn on the GPU. Samples beyond the last full batch are seen by an
-    ordinary step.
+    method: one that can be recorded, or an `Ensemble` of such; then seeds has an entry for each member, each sees the
+    data in an order of its own, and every epoch has a list of losses. Equal seeds share their batches. shuffle: "fit"
+    for the order in which `fit` sees the data, drawn by the processor; "device" for one drawn on the GPU. Samples
+    beyond the last full batch are seen by an ordinary step.
     """
     demand_cuda(method.model)
-    samples, full = len(x), len(x) // batch_size
-    own = lane(method)
-    order = torch.zeros(full, batch_size, dtype=torch.int64, device=x.device)
+    members = len(method) if isinstance(method, Ensemble) else 1
+    if len(seeds) != members:
+        raise ValueError(f"a seed for each of {members} members is needed, given {len(seeds)}")
+    if shuffle not in ("fit", "device"):
+        raise ValueError(f'shuffle is "fit" or "device", given {shuffle!r}')
+    draws = list(seeds) if len(set(seeds)) > 1 else list(seeds[:1])
+    shape = (batch_size,) if len(draws) == 1 else (members, batch_size)
+    samples, full, own = len(x), len(x) // batch_size, lane(method)
+    order = torch.zeros(full, *shape, dtype=torch.int64, device=x.device)
     cursor = torch.zeros(1, dtype=torch.int64, device=x.device)
-    losses = torch.zeros(full, dtype=torch.float64, device=x.device)
+    losses = torch.zeros(full, members, dtype=torch.float64, device=x.device)
+
+    def batch(rows: Tensor) -> tuple[Tensor, Tensor]:
+        flat = rows.reshape(-1)
+        return tuple(t.index_select(0, flat).view(*rows.shape, *t.shape[1:]) for t in (x, y))  # type: ignore[return-value]
 
     def action() -> Tensor:
-        rows = order.index_select(0, cursor).view(batch_size)
-        loss = own.advance(x.index_select(0, rows), y.index_select(0, rows))
-        losses.index_copy_(0, cursor, loss.detach().view(1).double())
+        loss = own.advance(*batch(order.index_select(0, cursor)[0]))
+        losses.index_copy_(0, cursor, loss.detach().view(1, members).double())
         cursor.add_(1).clamp_(max=full - 1)
         return loss
 
     program = Program(own, action, fuse)
     means = []
     for epoch in range(epochs):
-        drawn = _drawn(samples, seed, epoch, shuffle, x.device)
-        order.copy_(drawn[: full * batch_size].view(full, batch_size), non_blocking=True)
+        drawn = torch.stack([_drawn(samples, seed, epoch, shuffle, x.device) for seed in draws])
+        rows = drawn[:, : full * batch_size].unflatten(1, (full, batch_size)).transpose(0, 1)
+        order.copy_(rows.reshape(order.shape), non_blocking=True)
         start = 0
         while start < full:
             cursor.fill_(start)
@@ -51,24 +66,24 @@ def train_on_device(
                 program.run()
             taken = own.taken()
             start = full if taken is None else start + taken
-            if start < full:
-                rows = order[start]
-                losses[start] = program.apart(method.step, x[rows], y[rows]).loss
+            for position in range(start, min(full, start + own.careful)):
+                losses[position] = program.apart(method.step, *batch(order[position])).loss
                 start += 1
             own.forgive()
-        total, count = losses.sum(), full
+        total, count = losses.sum(0), full
         if rest := samples - full * batch_size:
-            rows = drawn[-rest:].to(x.device)
-            total, count = total + program.apart(method.step, x[rows], y[rows]).loss, full + 1
+            last = drawn[:, -rest:].to(x.device)
+            found = program.apart(method.step, *batch(last[0] if len(draws) == 1 else last)).loss
+            total, count = total + found, full + 1
         program.apart(method.end_epoch)
-        means.append(float(total) / count)
+        mean = (total / count).tolist()
+        means.append(mean if isinstance(method, Ensemble) else mean[0])
     return means
 
 
 def _drawn(samples: int, seed: int, epoch: int, shuffle: str, device: torch.device) -> Tensor:
     if shuffle == "fit":
         return epoch_order(samples, seed, epoch)
-    if shuffle != "device":
-        raise ValueError(f'shuffle is "fit" or "device", given {shuffle!r}')
-    generator = torch.Generator(device).manual_seed(hash((seed, epoch)) % 2**32)
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:4], "big"))
     return torch.randperm(samples, generator=generator, device=device)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from altmin.checkpoint import Keeper
 from altmin.errors import Diverged
@@ -77,21 +77,7 @@ def fit(
 
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
-    positive = {"epochs": epochs, "batch_size": batch_size, "the number of samples": len(train[0])}
-    for name, value in positive.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
-    for x, y in [train, train if test is None else test]:
-        if len(x) != len(y):
-            raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
-    per_epoch = batches_per_epoch(method.model, len(train[0]), batch_size)
-    evaluated = sorted(set(eval_batches))
-    for number in evaluated:
-        if test is None or not 1 <= number <= epochs * per_epoch:
-            raise ValueError(
-                f"cannot evaluate after batch {number}: that needs test samples, and a batch among the run's "
-                f"1 to {epochs * per_epoch}"
-            )
+    per_epoch, evaluated = check(method.model, train, test, epochs, batch_size, eval_batches)
     plan = Schedule(schedule, method.optimizer, epochs, epochs * per_epoch)
     settings = {
         "method": type(method).__name__,
@@ -120,6 +106,33 @@ def fit(
     finally:
         plan.set(0)
     return run.history
+
+
+def check(
+    model: nn.Module,
+    train: Samples,
+    test: Samples | None,
+    epochs: int,
+    batch_size: int,
+    eval_batches: Sequence[int],
+) -> tuple[int, list[int]]:
+    """How many batches an epoch has, and after which to evaluate; complains of a run that cannot be."""
+    positive = {"epochs": epochs, "batch_size": batch_size, "the number of samples": len(train[0])}
+    for name, value in positive.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value}")
+    for x, y in [train, train if test is None else test]:
+        if len(x) != len(y):
+            raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
+    per_epoch = batches_per_epoch(model, len(train[0]), batch_size)
+    evaluated = sorted(set(eval_batches))
+    for number in evaluated:
+        if test is None or not 1 <= number <= epochs * per_epoch:
+            raise ValueError(
+                f"cannot evaluate after batch {number}: that needs test samples, and a batch among the run's "
+                f"1 to {epochs * per_epoch}"
+            )
+    return per_epoch, evaluated
 
 
 @dataclass

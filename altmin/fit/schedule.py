@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from altmin.errors import unknown
 
@@ -19,7 +19,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 class Schedule:
     """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch."""
 
-    def __init__(self, name: str, optimizer: Optimizer, epochs: int, batches: int):
+    def __init__(self, name: str, optimizer: Any, epochs: int, batches: int):
         shape, _, unit = name.partition("/")
         if shape not in SCHEDULES or unit not in ("", "epoch"):
             raise unknown("schedule", name, [*SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
@@ -27,7 +27,11 @@ class Schedule:
         # A constant rate has no end, so such a run may be prolonged.
         self.description = name if shape == "constant" else f"{name} over {epochs} epochs"
         self.optimizer = optimizer
-        self.first = [float(group["lr"]) for group in optimizer.param_groups]
+        rates = [group["lr"] for group in optimizer.param_groups]
+        # An ensemble's rate is a tensor with one for each member, which has to stay that tensor.
+        self.first: list[Any] = [
+            rate.detach().double().clone() if isinstance(rate, Tensor) else float(rate) for rate in rates
+        ]
 
     def after_batch(self, batches: int) -> None:
         if not self.by_epoch:
@@ -41,4 +45,4 @@ class Schedule:
         """The rates for when `step` batches or epochs are over; those of 0 are the optimizer's own."""
         for group, first in zip(self.optimizer.param_groups, self.first, strict=True):
             rate = first * self.factor(step / self.steps)
-            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+            group["lr"] = group["lr"].copy_(rate) if isinstance(group["lr"], Tensor) else rate

@@ -5,7 +5,7 @@ from torch import nn
 
 from altmin.activations import Sign, Staircase, StraightThrough
 from altmin.maps.affine import Affine, Convolution, Linear
-from altmin.maps.base import Map, Params, Saved
+from altmin.maps.base import Map, Params, Saved, vectorised
 from altmin.maps.discrete import Discrete, Estimated, StandIn
 from altmin.maps.elementwise import Elementwise, ReLU, Sigmoid, Tanh, threshold
 from altmin.maps.linear import AveragePool2d, Dropout, LinearModule, Reshape
@@ -46,6 +46,7 @@ __all__ = [
     "Tanh",
     "map_of",
     "threshold",
+    "vectorised",
 ]
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {

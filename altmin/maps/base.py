@@ -15,10 +15,17 @@ module goes through `torch.func` on that module alone.
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 Params = Sequence[Tensor]
 Saved = Any
+
+
+def vectorised() -> bool:
+    """Whether this runs inside `torch.func`, as one of many members: tensors of theirs cannot be asked for numbers,
+    written by `out=`, or handed to fused kernels."""
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 class Map:

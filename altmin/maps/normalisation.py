@@ -103,8 +103,8 @@ class BatchNorm(Normalisation):
         m.num_batches_tracked += 1
         weight = 1 / float(m.num_batches_tracked) if m.momentum is None else m.momentum
         var, mean = torch.var_mean(saved, self.dims(saved), unbiased=True)
-        m.running_mean.lerp_(mean, weight)
-        m.running_var.lerp_(var, weight)
+        m.running_mean.copy_(m.running_mean.lerp(mean, weight))
+        m.running_var.copy_(m.running_var.lerp(var, weight))
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.couples:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from altmin.maps import products
 from altmin.maps.affine import Linear
-from altmin.maps.base import Map, Params
+from altmin.maps.base import Map, Params, vectorised
+from altmin.maps.recurrences import fused, together
 
 
 class Recurrent(nn.RNN):
@@ -46,7 +47,11 @@ class Recurrent(nn.RNN):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         steps, real = self.parts(x)
-        h = super().forward(steps)[0]
+        if vectorised():
+            weights = [getattr(self, name) for name in self._all_weights[0]]
+            h = together(steps.transpose(0, 1), *weights).transpose(0, 1)
+        else:
+            h = super().forward(steps)[0]
         return h if real is None else h * real
 
 
@@ -85,9 +90,8 @@ class Recurrence(Map):
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
-        start = x.new_zeros(1, len(x), self.module.hidden_size)
-        weights = [*p, self.module.bias_hh_l0]
-        h = torch.rnn_tanh(steps, start, weights, True, 1, 0.0, False, False, False)[0]
+        weights = *p, self.module.bias_hh_l0
+        h = together(steps, *weights) if vectorised() else fused(steps, *weights)
         h = h if real is None else h * real
         return h.transpose(0, 1), Steps(steps, h, real)
 

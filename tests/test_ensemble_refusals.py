@@ -1,0 +1,103 @@
+"""What an ensemble refuses, in a sentence that says what is not alike, and with nothing changed."""
+
+from typing import Any
+
+import pytest
+import torch
+from test_ensemble import OPTIONS, batches, build, weighted
+from test_ensemble_members import first_frozen
+from torch import nn
+
+import altmin
+from altmin import Ensemble, methods, models
+
+
+def relu(width: int = 4) -> nn.Module:
+    return models.mlp(5, (6, width), 3)
+
+
+def pair(a: Any, b: Any) -> list[Any]:
+    return [a, b]
+
+
+UNLIKE: dict[str, tuple[Any, str]] = {
+    "no member": (list, "at least one member, given none"),
+    "offline": (lambda: build("am-adam-offline", "mlp", [{}]), "Offline is neither AltMin nor Backprop"),
+    "kinds": (lambda: pair(*build("adam", "mlp", [{}]), *build("am-adam", "mlp", [{}])), "the kind of method"),
+    "widths": (
+        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu(8))),
+        r"out_features of layer 3 of the model is 4 in member 0 but 8 in member 1; build them alike",
+    ),
+    "activations": (
+        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(models.mlp(5, (6, 4), 3, nn.Tanh))),
+        "layer 2 of the model is 'ReLU' in member 0 but 'Tanh' in member 1",
+    ),
+    "types": (lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu().double())), "float32.* but .*float64"),
+    "modes": (lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu().eval())), "training of the model is True"),
+    "frozen": (
+        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(first_frozen())),
+        "whether 1.weight is trained is True in member 0 but False",
+    ),
+    "rules": (
+        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu(), weights=altmin.LocalSGD())),
+        "the optimizer is 'FusedAdam' in member 0 but 'SGD'",
+    ),
+    "inner steps": (
+        lambda: build("am-adam", "mlp", [{}, {"steps": 2}]),
+        "steps of the weight rule is 1 in member 0 but 2 in member 1",
+    ),
+    "sweeps": (lambda: build("am-mem", "mlp", [{}, {"sweeps": 2}]), "sweeps of the weight rule is None"),
+    "a rate": (lambda: build("am-mem", "mlp", [{}, {"rate": None}]), "whether the weight rule has a rate"),
+    "code steps": (lambda: build("am-adam", "mlp", [{}, {"codes": 0.1}]), "whether the code step is exact"),
+    "losses": (
+        lambda: build("am-adam", "mlp", [{}, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}]),
+        "the loss is",
+    ),
+    "weights of losses": (
+        lambda: build("adam", "mlp", [{"loss": weighted(1.0, 2.0, 3.0)}, {"loss": weighted(1.0, 2.0, 4.0)}]),
+        r"the loss is CrossEntropyLoss\(\) in member 0",
+    ),
+    "optimizers": (
+        lambda: [methods.backprop.Backprop(relu := models.mlp(5, (6,), 3), torch.optim.RMSprop(relu.parameters()))],
+        "RMSprop is neither Adam, AdamW nor SGD",
+    ),
+    "nesterov": (
+        lambda: [
+            methods.backprop.Backprop(
+                net := models.mlp(5, (6,), 3), torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, nesterov=True)
+            )
+        ],
+        "its optimizer has nesterov",
+    ),
+    "discrete": (lambda: [altmin.AltMin(models.binary_mlp(5, (6,), 3, altmin.Sign))], "DiscreteCodes decides"),
+    "tolerance": (lambda: [altmin.AltMin(relu(), codes=altmin.GradientCodes(3, tolerance=0.1))], "tolerance"),
+    "shared": (lambda: (lambda net: pair(altmin.AltMin(net), altmin.AltMin(net)))(relu()), "members 0 and 1 share"),
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+def test_members_that_are_not_alike_are_refused_in_a_sentence_and_left_as_they_are(what: str) -> None:
+    make, sentence = UNLIKE[what]
+    members = make()
+    places = [p.data_ptr() for method in members for p in method.model.parameters()]
+    with pytest.raises(ValueError, match=sentence):
+        Ensemble(members)
+    assert places == [p.data_ptr() for method in members for p in method.model.parameters()]
+
+
+def test_a_batch_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    ensemble = Ensemble(build("am-adam", "mlp", OPTIONS["am-adam"]))
+    before = [p.clone() for p in ensemble.model.parameters()]
+    x, y = batches("mlp", 1)[0]
+    bad = y.clone()
+    bad[1, 2] = 3
+    for match, *given in (
+        ("for each of 3 members has that many entries in front", x[:2], y[:2]),
+        ("convert it with", x.float(), y),
+        ("label 3 is out of range: the model has 3 outputs", x, bad),
+        ("as many targets as samples", x[0], y[0, :3]),
+    ):
+        with pytest.raises(ValueError, match=match):
+            ensemble.step(*given)
+    assert all(torch.equal(a, b) for a, b in zip(before, ensemble.model.parameters(), strict=True))
+    assert ensemble.steps == 0

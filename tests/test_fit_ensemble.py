@@ -1,0 +1,159 @@
+"""`fit_ensemble`: every member gets the rows that `fit` gives it alone."""
+
+import functools
+import json
+import re
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from altmin import AltMin, Ensemble, Penalty, methods, models
+from altmin.fit import EnsembleProgress, fit, fit_ensemble
+
+SEEDS = [3, 4, 9]
+METHODS = {"am-adam": [0.01, 0.02, 0.001], "am-sgd": [0.1, 0.05, 0.01], "am-mem": [0.01] * 3, "adam": [0.01, 0.1, 0.02]}
+
+
+def samples(count: int = 103, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 6, generator=generator, dtype=torch.float64)
+    return x, (x[:, :3] + x[:, 3:]).argmax(1)
+
+
+def made(name: str, rates: list[float] | None = None) -> list[Any]:
+    members = []
+    for seed, lr in zip(SEEDS, rates or METHODS[name], strict=True):
+        torch.manual_seed(seed)
+        members.append(methods.create(name, models.mlp(6, (8,), 3).double(), lr=lr))
+    return members
+
+
+def rows(history: Any) -> Any:
+    """A history without its seconds, which are there."""
+    found = asdict(history)
+    for row in found["epochs"]:
+        assert row.pop("seconds") > 0
+    return found
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "step/epoch"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_member_gets_the_history_that_fit_gives_it_alone(name: str, schedule: str) -> None:
+    train, test = samples(), samples(50, 1)
+    settings: Any = {"epochs": 3, "batch_size": 20, "eval_batches": [1, 4, 13], "schedule": schedule}
+    alone = made(name)
+    expected = [fit(method, train, test, seed=seed, **settings) for method, seed in zip(alone, SEEDS, strict=True)]
+    ensemble = Ensemble(made(name))
+    found = fit_ensemble(ensemble, train, test, seeds=SEEDS, **settings)
+    assert len({json.dumps(rows(history)) for history in expected}) == 3, "the runs differ"
+    for a, b, i in zip(expected, found, range(3), strict=True):
+        own = rows(b)
+        assert own.pop("diverged") is None
+        theirs = rows(a)
+        for p, q in zip(own["epochs"], theirs["epochs"], strict=True):
+            assert p.pop("train_loss") == pytest.approx(q.pop("train_loss"), abs=1e-8)
+        assert own == theirs
+        for p, q in zip(ensemble.member(i).parameters(), alone[i].model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=1e-7)
+    assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == METHODS[name], "the first rates again"
+
+
+def test_members_with_one_seed_see_the_same_data_and_report_tells_how_it_goes() -> None:
+    train = samples()
+    told: list[EnsembleProgress] = []
+    ensemble = Ensemble(made("am-adam"))
+    found = fit_ensemble(ensemble, train, epochs=2, batch_size=20, seeds=[5] * 3, report=told.append)
+    for history, method in zip(found, made("am-adam"), strict=True):
+        expected = fit(method, train, epochs=2, batch_size=20, seed=5)
+        assert [row["train_loss"] for row in history.epochs] == pytest.approx(
+            [row["train_loss"] for row in expected.epochs], abs=1e-8
+        )
+    assert [at.batch for at in told] == list(range(1, 13))
+    assert {at.batches for at in told} == {12}
+    last = [history.epochs[-1]["train_loss"] for history in found]
+    assert told[-1].train_losses == pytest.approx(last)
+    assert told[-1].train_loss == pytest.approx(sum(last) / 3)
+
+
+def test_a_member_that_diverges_has_rows_up_to_there_and_the_others_all() -> None:
+    train, test = samples(), samples(50, 1)
+    settings: Any = {"epochs": 2, "batch_size": 20, "eval_batches": [1, 5]}
+    rates = [0.01, 1e200, 0.02]
+    found = fit_ensemble(Ensemble(made("am-adam", rates)), train, test, seeds=SEEDS, **settings)
+    assert [len(history.epochs) for history in found] == [2, 0, 2]
+    assert [len(history.batches) for history in found] == [2, 1, 2]
+    assert [history.diverged is None for history in found] == [True, False, True]
+    assert re.search(r"diverged: .* in epoch 1, batch 2 of 6 is not finite; lower", found[1].diverged or "")
+    alone = fit(made("am-adam")[0], train, test, seed=3, **settings)
+    assert rows(found[0])["epochs"][-1]["train_loss"] == pytest.approx(alone.epochs[-1]["train_loss"], abs=1e-8)
+
+
+def test_if_all_diverge_every_history_says_so() -> None:
+    found = fit_ensemble(Ensemble(made("am-adam", [1e200] * 3)), samples(), epochs=2, batch_size=20)
+    assert all(history.diverged for history in found)
+    assert not any(history.epochs for history in found)
+
+
+def test_mu_grows_with_each_epoch_by_every_members_own_growth() -> None:
+    def build() -> list[Any]:
+        torch.manual_seed(0)
+        nets = [models.mlp(6, (8,), 3).double() for _ in SEEDS]
+        rules = [Penalty(1.0, 0.0, growth, None) for growth in (1.0, 2.0, 3.0)]
+        return [AltMin(net, penalty=rule) for net, rule in zip(nets, rules, strict=True)]
+
+    ensemble = Ensemble(build())
+    found = fit_ensemble(ensemble, samples(), epochs=3, batch_size=20, seeds=SEEDS)
+    assert [method.penalty.value for method in ensemble.methods] == [1.0, 8.0, 27.0]  # type: ignore[attr-defined]
+    for history, method, seed in zip(found, build(), SEEDS, strict=True):
+        expected = fit(method, samples(), epochs=3, batch_size=20, seed=seed)
+        assert history.epochs[-1]["train_loss"] == pytest.approx(expected.epochs[-1]["train_loss"], abs=1e-8)
+
+
+def test_what_a_run_cannot_be_is_refused_as_in_fit() -> None:
+    ensemble = Ensemble(made("adam"))
+    for match, more in (
+        ("there are 3 members but 2 seeds", {"seeds": [1, 2]}),
+        ("cannot evaluate after batch 1", {"eval_batches": [1]}),
+        ("epochs must be at least 1", {"epochs": 0}),
+        ("did you mean 'cosine'", {"schedule": "cosin"}),
+    ):
+        with pytest.raises(ValueError, match=match):
+            fit_ensemble(ensemble, samples(), **{"epochs": 1, "batch_size": 20, **more})
+
+
+def test_an_elman_net_on_sequences_trains_in_an_ensemble() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 8, 1, generator=generator, dtype=torch.float64)
+    y = (x.sum((1, 2)) > 0).long()
+    net = functools.partial(models.elman, 4, 8, 1, 2)
+
+    def build() -> list[Any]:
+        return [methods.create("am-adam", (torch.manual_seed(seed), net())[1].double()) for seed in SEEDS]
+
+    found = fit_ensemble(Ensemble(build()), (x, y), (x, y), epochs=2, batch_size=10, seeds=SEEDS)
+    for history, method, seed in zip(found, build(), SEEDS, strict=True):
+        expected = fit(method, (x, y), (x, y), epochs=2, batch_size=10, seed=seed)
+        for a, b in zip(history.epochs, expected.epochs, strict=True):
+            assert a["train_loss"] == pytest.approx(b["train_loss"], abs=1e-8)
+            assert a["test_accuracy"] == b["test_accuracy"]
+
+
+def test_batch_norm_leaves_out_a_last_batch_of_one_sample() -> None:
+    def build() -> list[Any]:
+        nets = [nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double() for _ in SEEDS]
+        return [methods.create("am-adam", net) for net in nets]
+
+    torch.manual_seed(0)
+    alone = build()
+    torch.manual_seed(0)
+    ensemble = Ensemble(build())
+    train = samples(41)
+    found = fit_ensemble(ensemble, train, samples(20, 1), epochs=2, batch_size=20, seeds=SEEDS)
+    for i, (history, method) in enumerate(zip(found, alone, strict=True)):
+        expected = fit(method, train, samples(20, 1), epochs=2, batch_size=20, seed=SEEDS[i])
+        assert history.epochs[-1]["train_loss"] == pytest.approx(expected.epochs[-1]["train_loss"], abs=1e-8)
+        for p, q in zip(ensemble.member(i).state_dict().values(), method.model.state_dict().values(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=1e-8)
