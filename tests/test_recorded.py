@@ -190,3 +190,64 @@ def test_backprop_is_recorded_whatever_its_adam_was_told():
         ordinary.step(x, y)
         recorded.step(x, y)
     same(ordinary.model, model)
+
+
+# -- ensembles --------------------------------------------------------------------------------------------------------
+
+
+def crew(net: str, method: str, rates=(0.001, 0.01, 0.03), **options) -> altmin.Ensemble:
+    made = []
+    for seed, lr in enumerate(rates):
+        torch.manual_seed(seed)
+        model = NETS[net][0]().to("cuda", F64)
+        made.append(altmin.methods.create(method, model, lr=lr, **options))
+    return altmin.Ensemble(made)
+
+
+@pytest.mark.parametrize(
+    "net, method", [("mlp", "am-adam"), ("deep", "am-sgd"), ("lenet5", "am-adam"), ("mlp", "adam")]
+)
+def test_a_recorded_ensemble_is_the_ensemble(net, method):
+    ordinary, other = crew(net, method), crew(net, method)
+    data = list(batches(net, 6))
+    recorded = Recorded(other, *data[0])
+    for x, y in data:
+        expected = ordinary.step(x, y).loss
+        torch.testing.assert_close(recorded.step(x, y).loss, expected, rtol=1e-8, atol=1e-10)
+    recorded.look()
+    same(ordinary.model, other.model)
+
+
+def test_epochs_of_an_ensemble_on_the_device_are_those_of_fit_ensemble():
+    x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
+    for seeds in ([3, 4, 5], [3, 3, 3]):
+        ordinary, other = crew("mlp", "am-adam"), crew("mlp", "am-adam")
+        histories = altmin.fit.fit_ensemble(ordinary, (x, y), epochs=2, batch_size=16, seeds=seeds)
+        losses = train_on_device(other, x, y, batch_size=16, epochs=2, seeds=seeds)
+        same(ordinary.model, other.model)
+        for i, history in enumerate(histories):
+            found = [epoch[i] for epoch in losses]
+            assert found == pytest.approx([row["train_loss"] for row in history.epochs], rel=1e-8)
+
+
+def test_members_in_doubt_are_made_up_for():
+    def make() -> altmin.Ensemble:
+        ensemble = crew("mlp", "am-adam", penalty=1e-3)
+        with torch.no_grad():
+            for p in ensemble.model.parameters():
+                p.mul_(6)
+        return ensemble
+
+    ordinary, other, seen = make(), make(), make()
+    data = list(batches("mlp", 8))
+    doubtful = 0
+    for x, y in data:
+        seen.advance(x, y)
+        doubtful += int(seen.doubtful.any())
+        ordinary.step(x, y)
+    assert doubtful > 0, "the case must occur to be tested"
+    recorded = Recorded(other, *data[0])
+    for x, y in data:
+        recorded.step(x, y)
+    recorded.look()
+    same(ordinary.model, other.model)
