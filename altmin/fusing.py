@@ -24,7 +24,9 @@ def fusible(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        return compiled()(*args) if _active else function(*args)
+        # inside torch.func there is nothing to compile yet: its members are not tensors of their own
+        wanted = _active and torch._C._functorch.maybe_current_level() is None
+        return compiled()(*args) if wanted else function(*args)
 
     return call  # type: ignore[return-value]
 

@@ -76,7 +76,7 @@ class _Backward(torch.autograd.Function):
     def vmap(info: Any, dims: Any, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         n = info.batch_size
         x, *weights, v = _in_front(given, dims, n)
-        if _too_large(weights):
+        if _too_large(weights) or x.is_cuda:  # torch.func cannot differentiate cuDNN's kernel
             return torch.func.vmap(lambda *a: _pull(one_by_one, a[:-1], a[-1]))(x, *weights, v), (0,) * 5
         side, bad = _side_by_side(x, *weights), _bad(x) + _bad(v)
         gx, gU, gW, gb, gb2 = _pull(fused, side, _joined(v.nan_to_num()), train=True)
