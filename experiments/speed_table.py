@@ -49,6 +49,7 @@ def fill_tables(document: Path) -> int:
             "nets",
             lambda found: on_gpu(found) + _picture("cuda-nets", "time of a step over that of Adam, by net"),
         ),
+        ("cuda", "large", on_gpu),
         ("cuda", "recurrent", on_gpu),
         ("cuda", "ensemble", ensembles),
         *(("cuda", part, lambda found, part=part: grown(found, part)) for part in GROWTHS),  # type: ignore[misc]

@@ -1,7 +1,6 @@
 """`altmin bench` measures what it was asked to, against the right yardstick: a clock that methods move shows it."""
 
 import json
-import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -304,9 +303,7 @@ def test_a_precision_holds_while_methods_are_built_and_run(
         return real(*_)
 
     real = pool.measured
-    stand_in: Any = types.ModuleType("altmin.execution.precision")
-    stand_in.using = using
-    monkeypatch.setitem(__import__("sys").modules, "altmin.execution.precision", stand_in)
+    monkeypatch.setattr("altmin.execution.precision.using", using)
     monkeypatch.setattr(pool, "measured", measured)
     assert bench("--model mlp-1x4 --methods am-adam --precision bf16")["config"]["precision"] == "bf16"
     assert seen == ["in bf16", "measured", "out"]

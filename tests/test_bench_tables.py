@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import altmin
-from altmin import execution
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 MARKS = "before\n<!-- results:begin -->\nold\n<!-- results:end -->\nafter\n"
@@ -131,7 +130,9 @@ def test_long_runs_are_timed_whole_and_settings_without_their_start(
 
     clock, calls = Clock(), []
 
-    def train(method: Any, x: Tensor, y: Tensor, *, batch_size: int, epochs: int, seeds: list[int]) -> Tensor:
+    def train(
+        method: Any, x: Tensor, y: Tensor, *, batch_size: int, epochs: int, seeds: list[int], shuffle: str
+    ) -> Tensor:
         members = len(method) if isinstance(method, list) else 1
         calls.append((members, len(x), batch_size, epochs, len(seeds)))
         clock.now += 5 + epochs * (1 + members // 32)
@@ -143,7 +144,7 @@ def test_long_runs_are_timed_whole_and_settings_without_their_start(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(altmin, "Ensemble", list, raising=False)
-    monkeypatch.setattr(execution, "train_on_device", train, raising=False)
+    monkeypatch.setattr(speed_long, "train_on_device", train)
     speed_long.measure(tmp_path / "long.json", quick=True)
     higgs, seeds, settings = json.loads((tmp_path / "long.json").read_text())["results"]
     assert (higgs["seconds"], higgs["updates"], higgs["losses"]) == (6.0, 3, [[0.0]])

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +48,7 @@ def bench(
         str | None,
         typer.Option(metavar="N,N,...", help="How many members run as one, as in 1,8,64; 1 always runs along."),
     ] = None,
-    precision: Annotated[str, typer.Option(metavar="NAME", help="Of the products: float32, tf32 or bf16.")] = "float32",
+    precision: options.Precision = "float32",
     grow: Annotated[
         str | None,
         typer.Option(metavar="WHAT", help="Measure one model as its depth, width, batch or members grow."),
@@ -73,6 +72,7 @@ def bench(
     from altmin.cli import bench_table, output, parse, running, specs
     from altmin.cli import modes as ways
     from altmin.cli.pool import Plan
+    from altmin.execution import precision as products
 
     output.check_writable(plot, json_file)
     if plot is not None:
@@ -80,11 +80,11 @@ def bench(
         from altmin.cli import bench_picture
 
         picture.check_format(plot)
-    chosen = running.prepare(device, threads)
+    chosen = running.prepare(device, threads, precision)
     nets, members = _sizes(model, data, batch_size, ensemble, grow, sizes)
     variants = specs.variants(methods, set_ or [], lambda method: _usual(method, chosen.type))
     plan = Plan(variants, ways.modes(modes, chosen), members, seed, chosen)
-    with _precision(precision):
+    with products.using(precision):
         without = _tried(plan, nets)
         rows = _measured(plan, nets, seconds)
     if grow == "members":
@@ -142,18 +142,6 @@ def _usual(method: str, device: str) -> Mapping[str, Any]:
     from altmin import methods
 
     return {"fused": True} if device == "cuda" and "fused" in methods.options(method) else {}
-
-
-def _precision(name: str) -> AbstractContextManager[Any]:
-    from altmin.cli import modes, specs
-    from altmin.errors import unknown
-
-    if name not in specs.PRECISIONS:
-        raise unknown("precision", name, specs.PRECISIONS)
-    if name == specs.PRECISIONS[0]:  # as torch has it
-        return nullcontext()
-    chosen: AbstractContextManager[Any] = modes.part("altmin.execution.precision", "using")(name)
-    return chosen
 
 
 def _tried(plan: "Plan", nets: "Sequence[Net]") -> list[dict[str, Any]]:

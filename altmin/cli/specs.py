@@ -9,7 +9,6 @@ from altmin.cli import parse
 from altmin.errors import unknown
 
 YARDSTICK = "adam"
-PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
