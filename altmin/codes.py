@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from altmin.blocks import Block, Chain, State, Theta
-from altmin.fusing import fusible
+from altmin.fusing import fusible, fusible_alone
 from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
 from altmin.maps import Params, Saved
 from altmin.objective import Evaluation, dot
@@ -82,7 +82,7 @@ def magnify(above: Above) -> Above:
     return FitAbove(t, tt, scale, None, above.doubts, spared)
 
 
-@fusible
+@fusible_alone
 def _magnified(t: Tensor, tt: Tensor, scale: Mu, spared: Tensor | None) -> tuple[Tensor, Tensor, Mu, Tensor | None]:
     tiny, entries = torch.finfo(t.dtype).tiny, t.numel() // t.shape[0]
     factor = (1e-6 * (entries / tt.mean().clamp_min(tiny)) ** 0.5).clamp_min(1)

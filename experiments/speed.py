@@ -21,15 +21,14 @@ LARGE = [net for net in NETS if net not in CPU_NETS]
 Part = tuple[float, list[str]]
 PARTS: dict[str, dict[str, Part]] = {
     "cuda": {
-        "nets": (40, ["--model", ",".join(CPU_NETS), "--modes", "eager,graph,compile"]),
+        "nets": (28, ["--model", ",".join(CPU_NETS), "--modes", "eager,graph,compile"]),
         # Where compiling takes minutes, there is no rival to compare with.
-        "large": (24, ["--model", ",".join(LARGE), "--modes", "graph"]),
+        "large": (15, ["--model", ",".join(LARGE), "--modes", "graph"]),
         "recurrent": (10, ["--model", RECURRENT, *RECORDED]),
-        "ensemble": (15, ["--model", "mlp-2x100", "--ensemble", "1,8,64", *RECORDED]),
-        "depth": (8, [*GROWN, "--grow", "depth", "--sizes", "1,3,10,25"]),
-        "width": (8, [*GROWN, "--grow", "width", "--sizes", "1,3,10,30"]),
-        "batch": (8, [*GROWN, "--grow", "batch", "--sizes", "1,3,10,30"]),
-        "members": (8, [*GROWN, "--grow", "members", "--sizes", "1,4,16,64"]),
+        "depth": (6, [*GROWN, "--grow", "depth", "--sizes", "1,3,10,25"]),
+        "batch": (6, [*GROWN, "--grow", "batch", "--sizes", "1,3,10,30"]),
+        "width": (6, [*GROWN, "--grow", "width", "--sizes", "1,3,10,30"]),
+        "members": (10, ["--model", "mlp-2x100", *RECORDED, "--grow", "members", "--sizes", "1,8,64"]),
     },
     "cpu": {
         "nets": (60, ["--model", ",".join(CPU_NETS), "--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]),

@@ -51,7 +51,6 @@ def fill_tables(document: Path) -> int:
         ),
         ("cuda", "large", on_gpu),
         ("cuda", "recurrent", on_gpu),
-        ("cuda", "ensemble", ensembles),
         *(("cuda", part, lambda found, part=part: grown(found, part)) for part in GROWTHS),  # type: ignore[misc]
         ("cuda", "long", long_runs),
         ("cpu", "nets", lambda found: on_cpu(found) + _picture("cpu-nets", "time of a step over that of Adam, by net")),
@@ -150,7 +149,10 @@ def grown(found: Row, part: str) -> str:
         for mode in found["config"]["modes"]
     ]
     head = [f"am-adam / adam, {part}", *(f"{size:,}" for size in sizes)]
-    return table(head, lines) + _picture(f"cuda-{part}", f"time over Adam's, and samples a second, {GROWTHS[part]}")
+    more = "\n" + ensembles(found) if part == "members" else ""
+    return (
+        table(head, lines) + more + _picture(f"cuda-{part}", f"time over Adam's, and samples a second, {GROWTHS[part]}")
+    )
 
 
 def long_runs(found: Row) -> str:

@@ -5,6 +5,7 @@ All of it runs on a CPU too; that a recording of it gives the same is in test_re
 
 import copy
 import itertools
+import shutil
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import altmin
 from altmin.execution.lanes import AltMinLane, lane
 from altmin.execution.stacked import StackedCodes
 from altmin.execution.storage import Storage, equal_blocks
+from altmin.fusing import fusing
 from altmin.weights import LocalOptimizer
 
 F64 = torch.float64
@@ -276,3 +278,20 @@ def test_recording_wants_a_gpu():
     method = altmin.methods.create("am-adam", mlp(5, 5))
     with pytest.raises(ValueError, match=r"on a CUDA device, the model is on cpu; move it with \.to\('cuda'\)"):
         altmin.execution.Recorded(method, torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_compiled_chains_of_operations_give_the_same_numbers_for_one_and_for_many():
+    torch.manual_seed(0)
+    ordinary, other = twins(mlp(6, 6), RULES["adam"])
+    on, crews = lane(other), [altmin.Ensemble(twins(mlp(5), RULES["sgd"])) for _ in range(2)]
+    crews[1].model.load_state_dict(crews[0].model.state_dict())
+    for x, y in batches(2):
+        ordinary.step(x, y)
+        crews[0].advance(x, y)
+        with fusing():
+            on.advance(x, y)
+            crews[1].advance(x, y)
+    same(ordinary, other)
+    for p, q in zip(crews[0].model.parameters(), crews[1].model.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)

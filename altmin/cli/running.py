@@ -163,11 +163,12 @@ class Trial:
         """Whether seeds train faster together: one run leaves most of a GPU idle, but keeps a CPU busy."""
         return self.device.type == "cuda"
 
-    def ensemble(self, method: str, options: Mapping[str, Any], seeds: Sequence[int]) -> Ensemble | None:
+    def ensemble(self, method: str, options: Mapping[str, Any], seeds: Sequence[int]) -> Any:
         """A member for each seed; None if they cannot be trained together."""
         own = (self.device, self.freeze_first)
         members = [build(self.model, self.problem.data, method, options, seed, *own) for seed in seeds]
         try:
-            return Ensemble(members)
+            together = Ensemble(members)
         except ValueError:
             return None
+        return Recorded(together) if self.record else together

@@ -40,14 +40,20 @@ class Recorded:
         self.program = Program(self.lane, lambda: self.lane.advance(self.x, self.y), self.fuse)
         return self.program
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.method.optimizer
+    def __getattr__(self, name: str) -> Any:
+        """All else (`optimizer`, and what an ensemble has) is the method's own."""
+        if name == "method":
+            raise AttributeError(name)
+        return getattr(self.method, name)
 
-    def step(self, x: Tensor, y: Tensor) -> Any:
+    def __len__(self) -> int:
+        return len(self.method)
+
+    def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
+        """One mini-batch; `how` is for an ordinary step of the method."""
         self.program = self.program or self._record(x, y)
         if (x.shape, x.dtype, y.shape, y.dtype) != (self.x.shape, self.x.dtype, self.y.shape, self.y.dtype):
-            return self._ordinary(x, y)
+            return self._ordinary(x, y, how)
         self.pending.append((x, y))
         loss = self._replay(x, y)
         if len(self.pending) >= LOOK:
@@ -61,19 +67,19 @@ class Recorded:
         self.lane.set_rates()
         return self.program.run().clone()
 
-    def _ordinary(self, x: Tensor, y: Tensor) -> Any:
+    def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
         if not self.others:
             warnings.warn(
                 f"a batch of {tuple(x.shape)} takes the ordinary step; recorded are those of {tuple(self.x.shape)}",
                 stacklevel=3,
             )
         self.others += 1
-        return self._apart(self.method.step, x, y)
+        return self._apart(self.method.step, x, y, **how)
 
-    def _apart(self, action: Callable[..., Any], *args: Any) -> Any:
+    def _apart(self, action: Callable[..., Any], *args: Any, **more: Any) -> Any:
         """Something that the processor does between replays, and that may change what it knows."""
         self.look()
-        result = action(*args)
+        result = action(*args, **more)
         if self.program is not None:
             self.lane.before()
         return result

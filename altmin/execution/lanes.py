@@ -19,7 +19,7 @@ from altmin.execution.ensemble import Ensemble
 from altmin.execution.rules import adamw, sgd
 from altmin.execution.stacked import StackedCodes
 from altmin.execution.storage import Group, Storage
-from altmin.fusing import fusible
+from altmin.fusing import fusible_alone
 from altmin.linesearch import Doubts
 from altmin.methods import Method
 from altmin.methods.backprop import Backprop
@@ -112,7 +112,8 @@ class AltMinLane:
         loss = _judge(self.fine, sums, found.first_code, found.doubtful, len(x))
         self._set_grads(found.problems, sums[:-1])
         self.branches.run([partial(state.step, self.fine) for state in self.states])
-        _finish(self.fine, self.done, self.mu, penalty.increment, penalty.maximum, [s.steps for s in self.states])
+        _count(self.fine, [self.done, *(state.steps for state in self.states)])
+        self.mu.copy_(_next_mu(self.fine, self.mu, penalty.increment, penalty.maximum))
         return loss
 
     def _set_grads(self, problems: list[Local], totals: Tensor) -> None:
@@ -300,20 +301,20 @@ class SGDState:
             _sgd_(ok, self.group.flat, self.group.grads, self.velocity, self.rate, *self.numbers)
 
 
-@fusible
+@fusible_alone
 def _adamw_(ok: Tensor, p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: Tensor, lr: Tensor, *options: float) -> None:
     new = adamw(p, g, m, v, steps[0].to(p.dtype) + 1, lr, *options)
     for old, value in zip((p, m, v), new, strict=True):
         old.copy_(torch.where(ok, value, old))
 
 
-@fusible
+@fusible_alone
 def _sgd_(ok: Tensor, p: Tensor, g: Tensor, velocity: Tensor, lr: Tensor, *options: float) -> None:
     for old, value in zip((p, velocity), sgd(p, g, velocity, lr, *options), strict=True):
         old.copy_(torch.where(ok, value, old))
 
 
-@fusible
+@fusible_alone
 def _judge(fine: Tensor, sums: Tensor, first_code: Tensor, doubtful: Tensor | None, samples: int) -> Tensor:
     """Notes whether all has been well so far; the mean loss."""
     ok = fine & (sums.sum() + 0 * first_code).isfinite()
@@ -321,13 +322,16 @@ def _judge(fine: Tensor, sums: Tensor, first_code: Tensor, doubtful: Tensor | No
     return sums[-1] / samples
 
 
-@fusible
-def _finish(ok: Tensor, done: Tensor, mu: Tensor, increment: float, maximum: float | None, steps: list[Tensor]) -> None:
-    """Counts, and lets mu grow."""
-    for count in (done, *steps):
+@fusible_alone
+def _count(ok: Tensor, counts: list[Tensor]) -> None:
+    for count in counts:
         count.add_(ok)
+
+
+@fusible_alone
+def _next_mu(ok: Tensor, mu: Tensor, increment: float, maximum: float | None) -> Tensor:
     new = mu + increment
-    mu.copy_(torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu))
+    return torch.where(ok, new if maximum is None else new.clamp_max(maximum), mu)
 
 
 def _check(am: AltMin) -> None:

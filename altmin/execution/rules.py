@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from altmin.fusing import fusible
+
 Number = Tensor | float
 
 
+@fusible
 def adamw(
     p: Tensor,
     g: Tensor,
@@ -37,6 +40,7 @@ def adamw(
     return torch.addcdiv(p, m * -rate, v.sqrt().div_(second).add_(eps)), m, v
 
 
+@fusible
 def sgd(
     p: Tensor, g: Tensor, velocity: Tensor, lr: Number, momentum: Number, weight_decay: Number
 ) -> tuple[Tensor, Tensor]:

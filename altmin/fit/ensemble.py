@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble
+from altmin.execution.graph import Recorded
 from altmin.fit.run import History, check
 from altmin.fit.samples import Samples, accuracy, device_of, epoch_order
 from altmin.fit.schedule import Schedule
@@ -39,7 +41,7 @@ class EnsembleProgress:
 
 
 def fit_ensemble(
-    ensemble: Ensemble,
+    ensemble: Ensemble | Recorded,
     train: Samples,
     test: Samples | None = None,
     *,
@@ -80,7 +82,7 @@ def fit_ensemble(
 class _Run:
     """The parts of a run and where it is."""
 
-    ensemble: Ensemble
+    ensemble: Any
     train: Samples
     test: Samples | None
     batch_size: int

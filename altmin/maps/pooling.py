@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from altmin.fusing import fusible
+from altmin.fusing import fusible, fusible_alone
 from altmin.maps.base import Map, Params, Saved
 
 
@@ -106,7 +106,7 @@ def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     return best, winner, best - second
 
 
-@fusible
+@fusible_alone
 def _hand_back(x: Tensor, u: Tensor, winner: Tensor, places: list[Any]) -> None:
     """Overwrites x with zeros and, at the winners' places, u."""
     x.zero_()
