@@ -6,7 +6,7 @@ start than to run; within `fusing()` the function is compiled, so that it starts
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -48,8 +48,9 @@ def fusing(wanted: bool = True) -> Iterator[None]:
     """Compiles what is marked, as far as it is run in here; every shape once."""
     global _active
     before, _active = _active, wanted
+    limits = {"recompile_limit": 256, "accumulated_recompile_limit": 4096}
     try:
-        with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=4096):
+        with torch._dynamo.config.patch(limits) if wanted else nullcontext():
             yield
     finally:
         _active = before

@@ -16,6 +16,7 @@ from altmin.cli import run
 
 RECORDED = ["--modes", "eager,graph"]
 GROWN = ["--modes", "graph", "--model", "mlp-2x100"]
+FUSED = ["--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]
 LARGE = [net for net in NETS if net not in CPU_NETS]
 
 Part = tuple[float, list[str]]
@@ -31,11 +32,11 @@ PARTS: dict[str, dict[str, Part]] = {
         "members": (10, ["--model", "mlp-2x100", *RECORDED, "--grow", "members", "--sizes", "1,8,64"]),
     },
     "cpu": {
-        "nets": (60, ["--model", ",".join(CPU_NETS), "--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]),
-        "large": (
-            240,
-            ["--model", ",".join([*LARGE, RECURRENT]), "--methods", "am-adam,adam,adam:fused=true", "--threads", "2"],
-        ),
+        "nets": (60, ["--model", ",".join(CPU_NETS), *FUSED]),
+        "large": (100, ["--model", ",".join([*LARGE[:1], RECURRENT]), *FUSED]),
+        "depth": (24, ["--model", "mlp-2x100", *FUSED, "--grow", "depth", "--sizes", "1,2,5,10"]),
+        "width": (24, ["--model", "mlp-2x100", *FUSED, "--grow", "width", "--sizes", "1,2,5,10"]),
+        "batch": (24, ["--model", "mlp-2x100", *FUSED, "--grow", "batch", "--sizes", "1,2,5,10"]),
     },
 }
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,11 @@ def fill_tables(document: Path) -> int:
         ),
         ("cuda", "large", on_gpu),
         ("cuda", "recurrent", on_gpu),
-        *(("cuda", part, lambda found, part=part: grown(found, part)) for part in GROWTHS),  # type: ignore[misc]
+        *(("cuda", part, partial(grown, device="cuda", part=part)) for part in GROWTHS),
         ("cuda", "long", long_runs),
         ("cpu", "nets", lambda found: on_cpu(found) + _picture("cpu-nets", "time of a step over that of Adam, by net")),
         ("cpu", "large", on_cpu),
+        *(("cpu", part, partial(grown, device="cpu", part=part)) for part in GROWTHS if part != "members"),
     ]
     whole = document.read_text() if document.exists() else ""
     if not (0 <= whole.find("<!-- results:begin -->") < whole.find("<!-- results:end -->")):
@@ -141,7 +143,7 @@ def ensembles(found: Row) -> str:
     return table(head, lines)
 
 
-def grown(found: Row, part: str) -> str:
+def grown(found: Row, device: str, part: str) -> str:
     rows = [row for row in found["results"] if row["method"] == "am-adam"]
     sizes = sorted({row["size"] for row in rows})
     lines = [
@@ -151,7 +153,9 @@ def grown(found: Row, part: str) -> str:
     head = [f"am-adam / adam, {part}", *(f"{size:,}" for size in sizes)]
     more = "\n" + ensembles(found) if part == "members" else ""
     return (
-        table(head, lines) + more + _picture(f"cuda-{part}", f"time over Adam's, and samples a second, {GROWTHS[part]}")
+        table(head, lines)
+        + more
+        + _picture(f"{device}-{part}", f"time over Adam's, and samples a second, {GROWTHS[part]}")
     )
 
 

@@ -44,6 +44,9 @@ NETS = {
     "no biases": lambda: mlp(8, 8, 8, 8, bias=False),
     "so deep that offsets are magnified": lambda: mlp(*[8] * 40),
     "tanh": lambda: mlp(6, 6, 6, activation=nn.Tanh),
+    "rectified inputs": lambda: nn.Sequential(
+        *(m for _ in range(4) for m in (nn.ReLU(), nn.Linear(7, 7))), nn.ReLU(), nn.Linear(7, 3)
+    ).double(),
     "mixed": lambda: nn.Sequential(*mlp(8, 8, 8)[:-1], nn.Linear(8, 8), nn.Tanh(), *mlp(8, 8, 8)[2:]).double(),
 }
 RULES = {
@@ -254,6 +257,10 @@ def test_equal_blocks_are_rows_of_rectified_linear_layers_of_one_shape():
     assert equal_blocks(altmin.split(unequal())) == [(1, 3), (5, 6)]
     assert equal_blocks(altmin.split(mlp(8, 8, 8, activation=nn.Tanh))) == []
     assert equal_blocks(altmin.split(mlp(8, 8))) == []
+    rectified_first = nn.Sequential(
+        nn.ReLU(), nn.Linear(7, 7), *(m for _ in range(3) for m in (nn.ReLU(), nn.Linear(7, 7)))
+    )
+    assert equal_blocks(altmin.split(rectified_first)) == [(1, 2)], "below the first block there is no code"
 
 
 @pytest.mark.parametrize(

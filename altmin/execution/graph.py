@@ -49,6 +49,9 @@ class Recorded:
     def __len__(self) -> int:
         return len(self.method)
 
+    def __bool__(self) -> bool:
+        return True
+
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
         """One mini-batch; `how` is for an ordinary step of the method."""
         self.program = self.program or self._record(x, y)
@@ -91,12 +94,14 @@ class Recorded:
         while (taken := self.lane.taken()) is not None:
             again, self.pending = self.pending[taken:][: self.lane.careful], self.pending[taken + self.lane.careful :]
             self.lane.after()
-            for x, y in again:
-                self.method.step(x, y)
-            self.lane.before()
-            self.lane.forgive()
-            for x, y in self.pending:
-                self._replay(x, y)
+            try:
+                for x, y in again:
+                    self.method.step(x, y)
+            finally:  # whatever is wrong with one batch, those after it are taken
+                self.lane.before()
+                self.lane.forgive()
+                for x, y in self.pending:
+                    self._replay(x, y)
         self.lane.forgive()
         self.pending = []
         self.lane.after()

@@ -2,7 +2,7 @@
 
 An ordinary step looks at its own numbers: did the objective rise, is all finite? On a GPU the processor then waits for
 the answer. A lane takes the step as if all were well, and where it is not leaves weights, moments and mu as they are,
-from that step on, until somebody looks (`Lane.stopped_at`) and does that one step in the ordinary way.
+from that step on, until somebody looks (`Lane.taken`) and does that one step in the ordinary way.
 """
 
 import copy
@@ -21,6 +21,7 @@ from altmin.execution.stacked import StackedCodes
 from altmin.execution.storage import Group, Storage
 from altmin.fusing import fusible_alone
 from altmin.linesearch import Doubts
+from altmin.memory import CoActivationMemory
 from altmin.methods import Method
 from altmin.methods.backprop import Backprop
 from altmin.objective import AnyLoss
@@ -73,7 +74,8 @@ def check_recordable(method: Method | Ensemble) -> None:
     if isinstance(method, AltMin):
         _check(method)
     elif isinstance(method, Ensemble):
-        return
+        if isinstance(getattr(method.methods[0], "weights", None), CoActivationMemory):
+            raise ValueError("members with CoActivationMemory cannot be recorded; with LocalAdam and LocalSGD they can")
     elif not isinstance(method, Backprop):
         raise ValueError(f"a step of {type(method).__name__} cannot be recorded; AltMin, Backprop and Ensemble can")
     elif not isinstance(method.optimizer, torch.optim.Adam) and not method.optimizer.defaults.get("fused"):
@@ -119,9 +121,9 @@ class AltMinLane:
     def _set_grads(self, problems: list[Local], totals: Tensor) -> None:
         """Those of all blocks, side by side."""
         codes, scales = self.am.codes, self.rule.scales(problems, totals, self.mu)
-        runs = list(codes.runs.values()) if isinstance(codes, StackedCodes) else []
+        runs = self.store.runs if isinstance(codes, StackedCodes) else []
         blocks = [l for l in self.rule.blocks if not any(l in run for run in runs)]
-        together = [partial(codes.gradients, scales)] if isinstance(codes, StackedCodes) and runs else []
+        together = [partial(codes.gradients, run, scales) for run in runs] if isinstance(codes, StackedCodes) else []
         alone = [partial(self.rule.grads, l, problems[l], scales[l]) for l in blocks]
         found = self.branches.run([*together, *alone])[len(together) :]
         grads = {

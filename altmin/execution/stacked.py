@@ -93,15 +93,13 @@ class StackedCodes:
         ]
         return problems[::-1], terms[-1]
 
-    def gradients(self, scales: Sequence[Any]) -> None:
-        """Writes those of the weights of all runs to where they belong."""
-        for run in self.runs.values():
-            core, force, spared = self.settled.pop(run.last)
-            factors = torch.stack(list(scales[run.first : run.last + 1]))
-            force = _weighted(force, spared, factors)
-            products.batched(force.mT, core, out=run.dW)
-            if run.db is not None:
-                torch.sum(force, 1, out=run.db)
+    def gradients(self, run: Run, scales: Sequence[Any]) -> None:
+        """Writes those of the weights of a run's blocks to where they belong; scales are those of all blocks."""
+        core, force, spared = self.settled.pop(run.last)
+        force = _weighted(force, spared, torch.stack(list(scales[run.first : run.last + 1])))
+        products.batched(force.mT, core, out=run.dW)
+        if run.db is not None:
+            torch.sum(force, 1, out=run.db)
 
 
 def _left(share: Tensor, spared: Tensor | None) -> Tensor:

@@ -85,7 +85,7 @@ def equal_blocks(chain: Chain) -> list[tuple[int, int]]:
     >>> equal_blocks(altmin.split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
     [(1, 2)]
     """
-    kinds = [_kind(block) for block in chain.blocks[:-1]]
+    kinds = [None, *(_kind(block) for block in chain.blocks[1:-1])]  # below the first block there is no code
     rows, start = [], 0
     for kind, members in itertools.groupby(kinds):
         size = len(list(members))
