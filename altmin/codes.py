@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from altmin.blocks import Block, Chain, State, Theta
-from altmin.fusing import fusible, fusible_alone, overwritable
+from altmin.fusing import fusible, fusible_alone
 from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
 from altmin.maps import Params, Saved
 from altmin.objective import Evaluation, dot
@@ -99,8 +99,7 @@ def settle(
     """The code below a straight block, once it is known where its longest step u leads: to dy. cut: to its share at
     once, as pays where nothing is left below to wait for it and u has fewer entries than the code."""
     share, after = above.share(u, uu, dy)
-    spared, part = _left(share, above.spared, above.scale)
-    core = state.input.addcmul_(column(part, u), u) if overwritable() else _go(state.input, part, u)
+    spared, core = _go(state.input, u, share, above.spared, above.scale)
     if cut:
         t = block.spread(state, each(spared, u))
         asks = FitAbove(t, spared.square() * uu, above.scale, doubts=above.doubts)
@@ -110,15 +109,10 @@ def settle(
 
 
 @fusible
-def _left(share: Tensor, spared: Tensor | None, scale: Mu) -> tuple[Tensor, Tensor]:
-    """The part of the longest steps that is left, and the part of what is given here, which may be magnified."""
+def _go(x: Tensor, u: Tensor, share: Tensor, spared: Tensor | None, scale: Mu) -> tuple[Tensor, Tensor]:
+    """The part of the longest steps that is left, and x moved on by that part of u."""
     spared = share if spared is None else spared * share
-    return spared, spared / scale if isinstance(scale, Tensor) else spared.clone()
-
-
-@fusible
-def _go(x: Tensor, part: Tensor, u: Tensor) -> Tensor:
-    return torch.addcmul(x, column(part, u), u)
+    return spared, torch.addcmul(x, column(spared / scale if isinstance(scale, Tensor) else spared, u), u)
 
 
 class GivesWay(Protocol):

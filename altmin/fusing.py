@@ -43,12 +43,6 @@ def fusible_alone(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def overwritable() -> bool:
-    """Whether an operation may write over an argument that is needed no more, which saves fresh memory. A compiler saves
-    it anyway, and members of an ensemble may share what they are given."""
-    return not _active and torch._C._functorch.maybe_current_level() is None and not torch.compiler.is_compiling()
-
-
 @contextmanager
 def fusing(wanted: bool = True) -> Iterator[None]:
     """Compiles what is marked, as far as it is run in here; every shape once."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from altmin.blocks import Block, State
-from altmin.fusing import fusible, overwritable
+from altmin.fusing import fusible
 from altmin.maps import Params, Saved, threshold
 from altmin.objective import AnyLoss, Evaluation, Loss, dot
 
@@ -203,7 +203,7 @@ class FitAbove:
     def share(self, u: Tensor, uu: Tensor, dy: Tensor) -> tuple[Tensor, Evaluation]:
         """The best share of u and the fit then: along u the objective is a parabola, whose lowest point is never above
         its start."""
-        share, r, values = (best_fit_in_place if overwritable() else best_fit)(self.start.force, dy, uu)
+        share, r, values = best_fit(self.start.force, dy, uu)
         return share, Evaluation(r, values, r, None)
 
     def best(self, line: "Line", v: Tensor) -> Move:
@@ -222,8 +222,7 @@ Above = LossAbove | FitAbove
 def _longest(block: Block, p: Params, state: State, v: Tensor, vv: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """A step along J^T v at the input of a straight block's core, and its square."""
     g = block.core.maps[0].pull(p, state.input, v)
-    stopped = _stopped_in_place if overwritable() else _stopped
-    return stopped(g, state.input if block.rectified else None, block.room(state), vv)
+    return _stopped(g, state.input if block.rectified else None, block.room(state), vv)
 
 
 @fusible
@@ -234,17 +233,6 @@ def _stopped(g: Tensor, at: Tensor | None, room: Tensor | None, tt: Tensor | Non
         u = each(tt / (dot(u, u) + tt).clamp_min(_tiny(tt)), u)
     u = u if room is None else u.maximum(-room)
     return u, dot(u, u)
-
-
-def _stopped_in_place(g: Tensor, at: Tensor | None, room: Tensor | None, tt: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same in the memory of g."""
-    if at is not None:
-        torch.ops.aten.threshold_backward.grad_input(g, at, 0, grad_input=g)
-    if tt is not None:
-        g.mul_(column(tt / (dot(g, g) + tt).clamp_min_(_tiny(tt)), g))
-    if room is not None:
-        g.neg_().clamp_(max=room).neg_()
-    return g, dot(g, g)
 
 
 @fusible
@@ -278,13 +266,6 @@ def best_fit(t: Tensor, dy: Tensor, uu: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """The best share of dy, what it leaves of t, and the square of that."""
     share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min(_tiny(uu))).clamp(0, 1)
     r = torch.addcmul(t, column(share, dy), dy, value=-1)
-    return share, r, dot(r, r)
-
-
-def best_fit_in_place(t: Tensor, dy: Tensor, uu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in the memory of dy."""
-    share = (dot(t, dy) / (dot(dy, dy) + uu).clamp_min_(_tiny(uu))).clamp_(0, 1)
-    r = torch.addcmul(t, column(share, dy), dy, value=-1, out=dy)
     return share, r, dot(r, r)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from altmin.blocks import Chain, Series
 from altmin.codes import Local
-from altmin.fusing import fusible, overwritable
-from altmin.linesearch import Mu, column, each, scaled
+from altmin.fusing import fusible
+from altmin.linesearch import Mu, each, scaled
 from altmin.maps import Params, Saved
 
 Totals = Sequence[float] | Tensor
@@ -95,7 +95,7 @@ class LocalOptimizer:
         scales = self.scales(problems, totals, mu)
         for l in reversed(self.blocks):
             problem = problems.pop(l) if use_up else problems[l]  # its last use lets go of it
-            yield l, self.grads(l, problem, scales[l], use_up)
+            yield l, self.grads(l, problem, scales[l])
 
     def after(self, problems: Sequence[Local], old: Mapping[int, Params]) -> tuple[list[Local], Tensor]:
         """The problems once weights are no longer the old ones, and the sums of their values."""
@@ -124,19 +124,15 @@ class LocalOptimizer:
         self._step()
         self.gathered = {}
 
-    def grads(self, l: int, problem: Local, scale: Tensor | float, use_up: bool = False) -> list[Tensor]:
+    def grads(self, l: int, problem: Local, scale: Tensor | float) -> list[Tensor]:
         """scale times J^T force, the factor put where there is less to multiply."""
-        use_up = use_up and overwritable()
         series, p, force, spared = self.chain.blocks[l].core, self.theta[l], problem.at.force, problem.above.spared
         if spared is not None:
-            weights = spared * scale
-            return series.grads(
-                p, problem.core, force.mul_(column(weights, force)) if use_up else _weighted(force, weights)
-            )
+            return series.grads(p, problem.core, _weighted(force, spared, scale))
         if 4 * self._sizes[l] < force.numel():
             grads = series.grads(p, problem.core, force)
             return [grad.mul_(scale) for grad in grads]
-        return series.grads(p, problem.core, force.mul_(scale) if use_up else scaled(force, scale))
+        return series.grads(p, problem.core, scaled(force, scale))
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
         for p, grad in zip(self.theta[l], grads, strict=True):
@@ -281,8 +277,8 @@ def _inverse(total: Any, entries: Any, tiny: float, samples: int) -> Any:
 
 
 @fusible
-def _weighted(force: Tensor, weights: Tensor) -> Tensor:
-    return each(weights, force)
+def _weighted(force: Tensor, spared: Tensor, scale: Any) -> Tensor:
+    return each(spared * scale, force)
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
