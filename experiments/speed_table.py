@@ -106,7 +106,7 @@ def on_gpu(found: Row) -> str:
         [
             *(row["net"], str(row["batch_size"]), row["mode"]),
             *against(row["time_ratio"], GRAPH.get(row["net"]) if row["mode"] == "graph" else None),
-            against(row["ratio_to_compiled"], None)[0],
+            against(row["ratio_to_compiled"] if row["mode"] == "eager" else None, None)[0],
             f"{row['samples_per_second']:,.0f}",
             f"{row['memory_ratio']:.2f}",
         ]

@@ -228,9 +228,9 @@ class BackpropLane:
     def __init__(self, method: Backprop):
         self.method, self.optimizer = method, method.optimizer
         for group in self.optimizer.param_groups:
-            if "capturable" in group:
-                group["capturable"] = True
             device = group["params"][0].device
+            if "capturable" in group and device.type == "cuda":
+                group["capturable"] = True
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
             for p in group["params"]:
                 if "step" in self.optimizer.state[p]:
