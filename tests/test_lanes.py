@@ -60,7 +60,8 @@ RULES = {
 
 def twins(model: nn.Module, rule, **options) -> tuple[altmin.AltMin, altmin.AltMin]:
     make = rule or (lambda: altmin.LocalAdam([0.002 * (l % 3 + 1) for l in range(len(altmin.split(model)))]))
-    return tuple(altmin.AltMin(copy.deepcopy(model), weights=make(), **options) for _ in range(2))  # type: ignore[return-value]
+    own = [copy.deepcopy(options) for _ in range(2)]
+    return tuple(altmin.AltMin(copy.deepcopy(model), weights=make(), **each) for each in own)  # type: ignore[return-value]
 
 
 def batches(count: int, features=(7,), seed: int = 0):
