@@ -34,8 +34,8 @@ class HingeAbove(FitAbove):
     def served(self) -> "HingeAbove":
         return self
 
-    def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
-        return self._at(at.output + share * dy)
+    def shift(self, at: Evaluation, dy: Tensor) -> Evaluation:
+        return self._at(at.output + dy)
 
 
 class DiscreteCodes:

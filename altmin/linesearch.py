@@ -186,9 +186,9 @@ class FitAbove:
         self.start = self.start._replace(output=self.start.values, force=self.start.values)
         return self
 
-    def shift(self, at: Evaluation, dy: Tensor, share: Tensor | float = 1.0) -> Evaluation:
-        """The term once the block's output has moved on by a share of dy."""
-        r = torch.addcmul(at.force, column(share, dy), dy, value=-1) if isinstance(share, Tensor) else at.force - dy
+    def shift(self, at: Evaluation, dy: Tensor) -> Evaluation:
+        """The term once the block's output has moved on by dy."""
+        r = at.force - dy
         return Evaluation(r, dot(r, r), r, None)
 
     def ceiling(self, values: Tensor) -> Tensor:

@@ -209,7 +209,7 @@ MUTANTS = [
         "weights",
     ),
     Mutant("codes.py", "each(spared, u))\n", "u)\n", "weights kinks"),
-    Mutant("linesearch.py", "dy, value=-1)", "dy, value=1)", "codes"),
+    Mutant("linesearch.py", "r = at.force - dy", "r = at.force + dy", "codes"),
     Mutant("linesearch.py", "else at.force - dy", "else at.force + dy", "codes"),
     Mutant("linesearch.py", "g - above.pull_back * self.d", "g", "codes"),
     Mutant("linesearch.py", "block.couples or ", "", "codes couple"),
