@@ -350,7 +350,7 @@ MUTANTS = [
     Mutant("search.py", "(self.s.abs() > 1 - self.h / 2) & ", "", "discrete asked"),
     Mutant("discrete.py", "self.e * (gap > 0) / 2", "self.e * (gap > 0)", "discrete_codes hinge"),
     Mutant("discrete.py", "self.e * (gap > 0) / 2", "self.e / 2", "discrete_codes hinge"),
-    Mutant("discrete.py", "self._at(at.output + share * dy)", "at", "discrete_codes hinge"),
+    Mutant("discrete.py", "self._at(at.output + dy)", "at", "discrete_codes hinge"),
     Mutant("discrete.py", "(v - code) * e.abs()", "v - code", "discrete_codes squared"),
     Mutant("discrete.py", "range(self.sweeps)", "range(0)", "discrete_codes"),
     Mutant("discrete.py", "above.served(), at), asks", "above.served(), asks.start), asks", "discrete_codes"),
