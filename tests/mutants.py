@@ -210,7 +210,6 @@ MUTANTS = [
     ),
     Mutant("codes.py", "each(spared, u))\n", "u)\n", "weights kinks"),
     Mutant("linesearch.py", "r = at.force - dy", "r = at.force + dy", "codes"),
-    Mutant("linesearch.py", "else at.force - dy", "else at.force + dy", "codes"),
     Mutant("linesearch.py", "g - above.pull_back * self.d", "g", "codes"),
     Mutant("linesearch.py", "block.couples or ", "", "codes couple"),
     Mutant("linesearch.py", "value + self.above.price * dot(", "value + 0 * dot(", "codes"),
