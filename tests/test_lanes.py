@@ -121,6 +121,53 @@ def test_regression_by_squared_error():
     same(ordinary, other)
 
 
+@pytest.mark.parametrize("rule", ["adam", "sgd"])
+def test_linear_layers_over_more_than_one_dimension(rule):
+    torch.manual_seed(0)
+    ordinary, other = twins(NETS["a run"](), RULES[rule], loss=nn.MSELoss())
+    on = lane(other)
+    for x, _ in batches(4, (5, 7)):
+        ordinary.step(x, x[..., :3].sin())
+        on.advance(x, x[..., :3].sin())
+    assert on.taken() is None
+    same(ordinary, other)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_single_precision_too(rule):
+    torch.manual_seed(0)
+    ordinary, other = twins(NETS["a run"]().float(), RULES[rule])
+    on = lane(other)
+    for x, y in batches(3):
+        ordinary.step(x.float(), y)
+        on.advance(x.float(), y)
+    assert on.taken() is None
+    same(ordinary, other, within=1e-4)
+
+
+@pytest.mark.parametrize("codes", [None, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+def test_below_a_layer_whose_units_are_all_dead_nothing_happens(dtype, codes):
+    """Nothing is asked of the blocks below, and nothing, however often it is magnified, stays nothing."""
+    torch.manual_seed(0)
+    model = mlp(*[8] * 60).to(dtype)
+    with torch.no_grad():
+        model[2 * 45].bias.fill_(-100.0)
+    before = copy.deepcopy(model)
+    ordinary, other = twins(model, lambda: altmin.LocalSGD(0.1), codes=codes)
+    ensemble = altmin.Ensemble([twins(model, lambda: altmin.LocalSGD(0.1), codes=codes)[0]])
+    on = lane(other)
+    for x, y in batches(2):
+        metrics = ordinary.step(x.to(dtype), y)
+        on.advance(x.to(dtype), y)
+        ensemble.step(x.to(dtype), y)
+    assert on.taken() is None and not ensemble.diverged
+    assert metrics.residuals[:45] == metrics.movements[:45] == [0.0] * 45
+    for trained in (ordinary.model, other.model, ensemble.member(0)):
+        moved = [not torch.equal(p, q) for p, q in zip(trained.parameters(), before.parameters(), strict=True)]
+        assert not any(moved[: 2 * 45]) and moved[-1]
+
+
 def test_frozen_layers_stay_as_they_are():
     torch.manual_seed(0)
     model = NETS["a run"]()
