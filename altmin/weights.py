@@ -192,6 +192,8 @@ class FusedAdam(torch.optim.AdamW):
         self._opt_called = True
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
+            if not params:  # all is frozen
+                continue
             states = [self.state[p] or self._begin(p, group) for p in params]
             steps = [s["step"] for s in states]
             for step in {id(step): step for step in steps}.values():  # as a rule one for all

@@ -161,11 +161,13 @@ def test_below_a_layer_whose_units_are_all_dead_nothing_happens(dtype, codes):
         metrics = ordinary.step(x.to(dtype), y)
         on.advance(x.to(dtype), y)
         ensemble.step(x.to(dtype), y)
-    assert on.taken() is None and not ensemble.diverged
+    assert on.taken() is None
+    assert not ensemble.diverged
     assert metrics.residuals[:45] == metrics.movements[:45] == [0.0] * 45
     for trained in (ordinary.model, other.model, ensemble.member(0)):
         moved = [not torch.equal(p, q) for p, q in zip(trained.parameters(), before.parameters(), strict=True)]
-        assert not any(moved[: 2 * 45]) and moved[-1]
+        assert not any(moved[: 2 * 45])
+        assert moved[-1]
 
 
 def test_frozen_layers_stay_as_they_are():
@@ -180,6 +182,23 @@ def test_frozen_layers_stay_as_they_are():
         on.advance(x, y)
     same(ordinary, other)
     assert torch.equal(other.model[4].weight, before)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_if_all_is_frozen_a_step_changes_nothing_and_tells_the_loss(rule):
+    torch.manual_seed(0)
+    model = NETS["a run"]().requires_grad_(False)
+    before = copy.deepcopy(model)
+    ordinary, other = twins(model, RULES[rule])
+    on = lane(other)
+    assert all(group.flat.dtype == F64 for group in on.store.groups)  # type: ignore[attr-defined]
+    for x, y in batches(2):
+        loss = nn.functional.cross_entropy(before(x), y)
+        torch.testing.assert_close(ordinary.step(x, y).loss, loss)
+        torch.testing.assert_close(on.advance(x, y), loss)
+    for p, q, r in zip(*(m.parameters() for m in (before, ordinary.model, other.model)), strict=True):
+        assert torch.equal(p, q)
+        assert torch.equal(p, r)
 
 
 def test_the_problems_of_stacked_blocks_are_those_of_one_after_the_other():
