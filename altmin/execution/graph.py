@@ -28,7 +28,7 @@ class Recorded:
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
         check_recordable(method)
-        self.method, self.model, self.fuse = method, method.model, fuse
+        self.method, self.fuse = method, fuse
         self.program: Program | None = None
         self.pending: list[tuple[Tensor, Tensor]] = []
         self.others = 0
@@ -40,10 +40,17 @@ class Recorded:
         self.program = Program(self.lane, lambda: self.lane.advance(self.x, self.y), self.fuse)
         return self.program
 
+    @property
+    def model(self) -> nn.Module:
+        """The method's model, after a look."""
+        self.look()
+        return self.method.model
+
     def __getattr__(self, name: str) -> Any:
-        """All else (`optimizer`, and what an ensemble has) is the method's own."""
-        if name == "method":
+        """All else (`optimizer`, `penalty`, and what an ensemble has) is the method's own, after a look."""
+        if name in ("method", "program"):
             raise AttributeError(name)
+        self.look()
         return getattr(self.method, name)
 
     def __len__(self) -> int:

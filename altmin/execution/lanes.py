@@ -7,7 +7,7 @@ from that step on, until somebody looks (`Lane.taken`) and does that one step in
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -141,7 +141,12 @@ class AltMinLane:
         self.set_rates()
 
     def set_rates(self) -> None:
-        for state, options in zip(self.states, self.rule.optimizer.param_groups, strict=True):
+        for state, group, options in zip(self.states, self.store.groups, self.rule.optimizer.param_groups, strict=True):
+            if group.params and _displaced(group, self.rule.optimizer.state[group.params[0]], *state.moment):
+                raise ValueError(
+                    "weights or moments no longer lie where the recorded step writes them: the model was moved or "
+                    "copied, recorded again, or its optimizer loaded another state; make a new Recorded(method)"
+                )
             if options["lr"] != state.rate_now:
                 state.rate_now = options["lr"]
                 state.rate.fill_(options["lr"])
@@ -184,7 +189,7 @@ class EnsembleLane:
         pass
 
     def set_rates(self) -> None:
-        pass
+        self.ensemble.demand_views()
 
     def after(self) -> None:
         pass
@@ -274,7 +279,7 @@ class AdamState:
                 if name in old:
                     new.copy_(old[name])
                 old[name] = new
-        self.tensors = [self.m, self.v, self.steps]
+        self.tensors, self.moment = [self.m, self.v, self.steps], ("exp_avg", self.m)
 
     def step(self, ok: Tensor) -> None:
         if len(self.group.flat):
@@ -296,11 +301,19 @@ class SGDState:
                     view.copy_(optimizer.state[p]["momentum_buffer"])
                 optimizer.state[p]["momentum_buffer"] = view
         self.steps = torch.zeros(1, device=group.flat.device)
-        self.tensors = [self.velocity]
+        self.tensors, self.moment = [self.velocity], ("momentum_buffer", self.velocity)
 
     def step(self, ok: Tensor) -> None:
         if len(self.group.flat):
             _sgd_(ok, self.group.flat, self.group.grads, self.velocity, self.rate, *self.numbers)
+
+
+def _displaced(group: Group, state: Mapping[str, Any], name: str, moment: Tensor) -> bool:
+    """Whether a group's first parameter, or its moment, is elsewhere than at the start of the flat ones."""
+    kept = state.get(name)
+    return group.params[0].data_ptr() != group.flat.data_ptr() or (
+        kept is not None and kept.data_ptr() != moment.data_ptr()
+    )
 
 
 @fusible_alone
