@@ -136,8 +136,9 @@ class LocalOptimizer:
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
         for p, grad in zip(self.theta[l], grads, strict=True):
+            # fused kernels go through memory as it lies, and take a gradient to lie as its weight does
             if p.requires_grad:
-                p.grad = grad
+                p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
 
     def scales(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> list[Any]:
         """For each block the factor from the sum over samples of J^T force to the gradient of its term."""

@@ -242,6 +242,8 @@ MUTANTS = [
     Mutant("weights.py", "self.samples + other.samples", "other.samples", "weights parts"),
     Mutant("weights.py", "self.value + other.value", "other.value", "weights parts"),
     Mutant("weights.py", "if p.requires_grad:", "if True:", "weights frozen"),
+    Mutant("weights.py", "grad if grad.stride() == p.stride() else", "grad if True else", "weights memory"),
+    Mutant("execution/alike.py", " or type(value) is Tensor", "", "ensemble_refusals tensors"),
     Mutant("weights.py", "step += 1\n", "step += 2\n", "weights adam"),
     Mutant("weights.py", "self.state[p] or self._begin(p, group)", "self._begin(p, group)", "weights adam"),
     Mutant("weights.py", 'beta2=group["betas"][1]', 'beta2=group["betas"][0]', "weights adam"),
