@@ -115,7 +115,7 @@ class Block:
         """What is wrong with an input that `forward` failed on, in words."""
         given, first = f"given shape {tuple(c.shape)}", self.core.maps[0].module
         if isinstance(first, nn.Linear):
-            flat = first.in_features == c[0].numel()
+            flat = c.ndim > 2 and first.in_features == c[0].numel()
             return f"Linear expects {first.in_features} features, {given}" + (
                 "; put nn.Flatten() first" if flat else ""
             )

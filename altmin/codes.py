@@ -85,7 +85,7 @@ def magnify(above: Above) -> Above:
 @fusible_alone
 def _magnified(t: Tensor, tt: Tensor, scale: Mu, spared: Tensor | None) -> tuple[Tensor, Tensor, Mu, Tensor | None]:
     tiny, entries = torch.finfo(t.dtype).tiny, t.numel() // t.shape[0]
-    factor = (1e-6 * (entries / tt.mean().clamp_min(tiny)) ** 0.5).clamp_min(1)
+    factor = (1e-6 / (tt.mean() / entries + tiny) ** 0.5).clamp_min(1)  # bounded, so that nothing times it is nothing
     t, scale = t * factor, scale * factor
     if spared is not None:
         largest = spared.max().clamp_min(tiny)

@@ -87,7 +87,8 @@ class CrossEntropy:
             raise ValueError(
                 f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {_describe(y)}"
             )
-        if self.rows is None or self.rows.shape[1:] != output.shape[1:] or self.rows.dtype != output.dtype:
+        kind = (classes, output.dtype, output.device)
+        if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes  # the same as columns
         if y.is_cuda or vectorised():  # there an index out of range cannot be caught: its loss is made NaN, found later

@@ -216,7 +216,7 @@ class AltMin:
             sums = found.sums()
             totals, scales, first_code, _ = found.read(sums)
         # offsets may be magnified; f is not
-        true = [total / scale**2 for total, scale in zip(totals, scales, strict=True)]
+        true = [total / scale / scale for total, scale in zip(totals, scales, strict=True)]
         objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
         if not math.isfinite(objective + 0 * first_code):
             raise self._not_finite(x, y, found.problems)

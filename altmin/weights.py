@@ -136,8 +136,9 @@ class LocalOptimizer:
 
     def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
         for p, grad in zip(self.theta[l], grads, strict=True):
+            # fused kernels go through memory as it lies, and take a gradient to lie as its weight does
             if p.requires_grad:
-                p.grad = grad
+                p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
 
     def scales(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> list[Any]:
         """For each block the factor from the sum over samples of J^T force to the gradient of its term."""
@@ -192,6 +193,8 @@ class FusedAdam(torch.optim.AdamW):
         self._opt_called = True
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
+            if not params:  # all is frozen
+                continue
             states = [self.state[p] or self._begin(p, group) for p in params]
             steps = [s["step"] for s in states]
             for step in {id(step): step for step in steps}.values():  # as a rule one for all

@@ -241,6 +241,8 @@ MUTANTS = [
     Mutant("weights.py", "self.samples + other.samples", "other.samples", "weights parts"),
     Mutant("weights.py", "self.value + other.value", "other.value", "weights parts"),
     Mutant("weights.py", "if p.requires_grad:", "if True:", "weights frozen"),
+    Mutant("weights.py", "grad if grad.stride() == p.stride() else", "grad if True else", "weights memory"),
+    Mutant("execution/alike.py", " or type(value) is Tensor", "", "ensemble_refusals tensors"),
     Mutant("weights.py", "step += 1\n", "step += 2\n", "weights adam"),
     Mutant("weights.py", "self.state[p] or self._begin(p, group)", "self._begin(p, group)", "weights adam"),
     Mutant("weights.py", 'beta2=group["betas"][1]', 'beta2=group["betas"][0]', "weights adam"),
@@ -369,7 +371,7 @@ MUTANTS = [
     Mutant("trainer.py", "self.penalty.step()\n        return", "return", "penalty"),
     Mutant("trainer.py", "self.penalty.step()\n\n", "\n", "weights parts"),
     Mutant("trainer.py", "mu * sum(true[:-1])", "2 * mu * sum(true[:-1])", "trainer metrics"),
-    Mutant("trainer.py", "total / scale**2", "total", "weights magnified"),
+    Mutant("trainer.py", "total / scale / scale", "total", "weights magnified"),
     Mutant("trainer.py", "** 0.5 / scale", "** 0.5", "weights magnified"),
     Mutant("blocks.py", "if m.couples]", "if False]", "trainer running"),
     Mutant("trainer.py", "m.commit(saved)", "pass", "trainer running"),
@@ -418,7 +420,9 @@ MUTANTS = [
     Mutant("weights.py", "return each(spared * scale, force)", "return scale * force", "weights kinks"),
     Mutant("trainer.py", "s.square() * v for v, s", "s * v for v, s", "trainer metrics"),
     Mutant("trainer.py", "(parts.square() * values).sum(1)", "(parts * values).sum(1)", "lanes"),
-    Mutant("execution/stacked.py", "products.batched(u, run.W.mT)", "products.batched(u, run.W)", "lanes"),
+    Mutant(
+        "execution/stacked.py", "products.batched(u.flatten(1, -2), run.W.mT)", "products.batched(u, run.W)", "lanes"
+    ),
     Mutant("execution/stacked.py", ".double().cumprod(0).flip(0)", ".double().flip(0)", "lanes"),
     Mutant(
         "execution/stacked.py",
@@ -433,7 +437,10 @@ MUTANTS = [
         "lanes",
     ),
     Mutant("execution/stacked.py", "(spared[:-1] / before.unsqueeze(1))", "spared[:-1]", "lanes"),
-    Mutant("execution/stacked.py", "(spared * factors.unsqueeze(1)).unsqueeze(2)", "factors.view(-1, 1, 1)", "lanes"),
+    Mutant("execution/stacked.py", "_column(spared * factors.unsqueeze(1), force)", "factors.view(-1, 1, 1)", "lanes"),
+    Mutant("execution/stacked.py", "last + 1])).to(force.dtype)", "last + 1]))", "lanes single"),
+    Mutant("codes.py", "/ entries + tiny) ** 0.5", "/ entries) ** 0.5", "lanes dead"),
+    Mutant("trainer.py", "total / scale / scale for", "total / scale**2 for", "lanes dead"),
     Mutant("execution/stacked.py", "scales[run.first : run.last + 1]", "scales[run.first - 1 : run.last]", "lanes"),
     Mutant("execution/stacked.py", "            torch.sum(force, 1, out=run.db)\n", "            pass\n", "lanes"),
     Mutant(

@@ -171,7 +171,10 @@ def test_a_part_that_this_version_lacks_is_named(name: str) -> None:
     assert modes.part("altmin.cli.specs", "YARDSTICK") == "adam"
 
 
-def test_each_ratio_is_to_the_yardstick_of_the_same_mode_and_members(clock: Clock, bench: Any) -> None:
+def test_each_ratio_is_to_the_yardstick_of_the_same_mode_and_members(
+    clock: Clock, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("altmin.execution.lanes.check_recordable", lambda method: None)  # of stand-ins
     line = "--model mlp-1x4 --methods am-adam,adam:fused=true --modes eager,graph,compile --ensemble 3"
     with pytest.warns(UserWarning, match="not measured in mode compile"):
         result = bench(line + " --batch-size 10")
@@ -339,3 +342,9 @@ def test_on_a_gpu_the_yardstick_is_fused_and_takes_turns_with_its_variant(bench:
 def test_settings_still_name_their_own_option() -> None:
     with pytest.raises(ValueError, match="--set takes name=value"):
         parse.settings(["lr"])
+
+
+def test_what_cannot_be_recorded_is_skipped_with_its_reason() -> None:
+    net = altmin.models.mlp(4, (3,), 2)
+    assert modes.skipped(altmin.methods.create("am-adam", net), "graph", 1) == ""
+    assert "CoActivationMemory cannot be recorded" in modes.skipped(altmin.methods.create("am-mem", net), "graph", 1)

@@ -38,7 +38,7 @@ ERRORS = {
     "train --method adam --checkpoint none --resume": "none: No such file or directory",
     "train --method adam --checkpoint torn --resume": "torn cannot be read as a checkpoint",
     "train --method adam --checkpoint torn": "torn exists already",
-    "train --method adam --checkpoint-every 2": "checkpoint_every needs a checkpoint file",
+    "train --method adam --checkpoint-every 2": "--checkpoint-every needs --checkpoint FILE",
     "compare --methods adam,sgdd": "unknown method 'sgdd'; did you mean 'sgd'?",
     "compare --methods ,": "--methods names nothing",
     "compare --methods adam --set sgd.lr=1": "unknown method in --set, 'sgd'",

@@ -128,6 +128,24 @@ def test_a_saved_ensemble_goes_on_as_one_that_was_not(name: str) -> None:
         other.load_state_dict({"steps": 3})
 
 
+def test_an_ensemble_whose_members_were_moved_elsewhere_says_so() -> None:
+    x, y = torch.randn(4, 5, dtype=torch.float64), torch.tensor([0, 1, 2, 0])
+
+    def made() -> Ensemble:
+        return Ensemble([altmin.methods.create("am-adam", models.mlp(5, (6,), 3).double()) for _ in range(2)])
+
+    copied, moved, taken = copy.deepcopy(made()), made(), made()
+    moved.model.float().double()
+    other = Ensemble(taken.methods)
+    for ensemble in (copied, moved, taken):
+        with pytest.raises(ValueError, match=r"no longer lie in this Ensemble.*build a new Ensemble"):
+            ensemble.step(x, y)
+        before = copy.deepcopy(ensemble.member(0).state_dict())
+        again = other if ensemble is taken else Ensemble(ensemble.methods)
+        again.step(x, y)
+        assert any(not torch.equal(p, before[name]) for name, p in again.member(0).state_dict().items())
+
+
 def test_mu_grows_with_the_epochs_of_each_member() -> None:
     def make() -> list[Any]:
         rules = [altmin.Penalty(1.0, 0.5, growth, maximum) for growth, maximum in ((1.0, 3.0), (2.0, None), (2.0, 4.0))]

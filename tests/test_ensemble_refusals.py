@@ -16,6 +16,21 @@ def relu(width: int = 4) -> nn.Module:
     return models.mlp(5, (6, width), 3)
 
 
+class Scaled(nn.Module):
+    """Holds numbers that are neither parameters nor buffers."""
+
+    def __init__(self, by: float):
+        super().__init__()
+        self.by, self._times = torch.tensor(by), 1.0 if by else 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.by * self._times * x
+
+
+def scaled(by: float) -> altmin.AltMin:
+    return altmin.AltMin(nn.Sequential(nn.Linear(5, 6), Scaled(by), nn.Linear(6, 3)))
+
+
 def pair(a: Any, b: Any) -> list[Any]:
     return [a, b]
 
@@ -32,6 +47,8 @@ UNLIKE: dict[str, tuple[Any, str]] = {
         lambda: pair(altmin.AltMin(relu()), altmin.AltMin(models.mlp(5, (6, 4), 3, nn.Tanh))),
         "layer 2 of the model is 'ReLU' in member 0 but 'Tanh' in member 1",
     ),
+    "tensors": (lambda: pair(scaled(1.0), scaled(2.0)), r"by of layer 1 of the model is tensor\(1.\) in member 0 but"),
+    "private numbers": (lambda: pair(scaled(1.0), scaled(0.0)), "(by|_times) of layer 1 of the model is"),
     "types": (lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu().double())), "float32.* but .*float64"),
     "modes": (lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu().eval())), "training of the model is True"),
     "frozen": (

@@ -122,6 +122,55 @@ def test_regression_by_squared_error():
     same(ordinary, other)
 
 
+@pytest.mark.parametrize("rule", ["adam", "sgd"])
+def test_linear_layers_over_more_than_one_dimension(rule):
+    torch.manual_seed(0)
+    ordinary, other = twins(NETS["a run"](), RULES[rule], loss=nn.MSELoss())
+    on = lane(other)
+    for x, _ in batches(4, (5, 7)):
+        ordinary.step(x, x[..., :3].sin())
+        on.advance(x, x[..., :3].sin())
+    assert on.taken() is None
+    same(ordinary, other)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_single_precision_too(rule):
+    torch.manual_seed(0)
+    ordinary, other = twins(NETS["a run"]().float(), RULES[rule])
+    on = lane(other)
+    for x, y in batches(3):
+        ordinary.step(x.float(), y)
+        on.advance(x.float(), y)
+    assert on.taken() is None
+    same(ordinary, other, within=1e-4)
+
+
+@pytest.mark.parametrize("codes", [None, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+def test_below_a_layer_whose_units_are_all_dead_nothing_happens(dtype, codes):
+    """Nothing is asked of the blocks below, and nothing, however often it is magnified, stays nothing."""
+    torch.manual_seed(0)
+    model = mlp(*[8] * 60).to(dtype)
+    with torch.no_grad():
+        model[2 * 45].bias.fill_(-100.0)
+    before = copy.deepcopy(model)
+    ordinary, other = twins(model, lambda: altmin.LocalSGD(0.1), codes=codes)
+    ensemble = altmin.Ensemble([twins(model, lambda: altmin.LocalSGD(0.1), codes=codes)[0]])
+    on = lane(other)
+    for x, y in batches(2):
+        metrics = ordinary.step(x.to(dtype), y)
+        on.advance(x.to(dtype), y)
+        ensemble.step(x.to(dtype), y)
+    assert on.taken() is None
+    assert not ensemble.diverged
+    assert metrics.residuals[:45] == metrics.movements[:45] == [0.0] * 45
+    for trained in (ordinary.model, other.model, ensemble.member(0)):
+        moved = [not torch.equal(p, q) for p, q in zip(trained.parameters(), before.parameters(), strict=True)]
+        assert not any(moved[: 2 * 45])
+        assert moved[-1]
+
+
 def test_frozen_layers_stay_as_they_are():
     torch.manual_seed(0)
     model = NETS["a run"]()
@@ -134,6 +183,23 @@ def test_frozen_layers_stay_as_they_are():
         on.advance(x, y)
     same(ordinary, other)
     assert torch.equal(other.model[4].weight, before)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_if_all_is_frozen_a_step_changes_nothing_and_tells_the_loss(rule):
+    torch.manual_seed(0)
+    model = NETS["a run"]().requires_grad_(False)
+    before = copy.deepcopy(model)
+    ordinary, other = twins(model, RULES[rule])
+    on = lane(other)
+    assert all(group.flat.dtype == F64 for group in on.store.groups)  # type: ignore[attr-defined]
+    for x, y in batches(2):
+        loss = nn.functional.cross_entropy(before(x), y)
+        torch.testing.assert_close(ordinary.step(x, y).loss, loss)
+        torch.testing.assert_close(on.advance(x, y), loss)
+    for p, q, r in zip(*(m.parameters() for m in (before, ordinary.model, other.model)), strict=True):
+        assert torch.equal(p, q)
+        assert torch.equal(p, r)
 
 
 def test_the_problems_of_stacked_blocks_are_those_of_one_after_the_other():
@@ -303,3 +369,19 @@ def test_compiled_chains_of_operations_give_the_same_numbers_for_one_and_for_man
     same(ordinary, other)
     for p, q in zip(crews[0].model.parameters(), crews[1].model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+
+
+def test_options_that_are_recorded_may_not_change_and_counts_must_agree():
+    torch.manual_seed(0)
+    _, other = twins(mlp(5, 5), RULES["adam"])
+    on = lane(other)
+    other.optimizer.param_groups[0]["weight_decay"] = 0.3
+    with pytest.raises(ValueError, match="options of the optimizer other than lr are recorded"):
+        on.before()
+    _, late = twins(mlp(5, 5), RULES["adam"])
+    first = late.theta[0][0].requires_grad_(False)
+    late.step(*next(batches(1)))
+    first.requires_grad_(True)
+    late.step(*next(batches(1)))
+    with pytest.raises(ValueError, match="different numbers of steps"):
+        lane(late)

@@ -151,3 +151,13 @@ def test_soft_labels_over_more_than_one_dimension_are_computed_right_or_refused(
 def test_a_loss_that_gives_no_scalar_tensor_is_refused(value):
     with pytest.raises(ValueError, match="the loss must return a scalar tensor"):
         evaluate(lambda o, y: value, torch.randn(3, 2), torch.zeros(3, dtype=torch.int64))
+
+
+def test_labels_follow_a_model_that_moves_to_another_device_or_type():
+    loss, y = CrossEntropy(), torch.tensor([0, 2])
+    for output in (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3, device="meta")):
+        loss.prepare(output, y.to(output.device))
+        assert loss.rows is not None
+        assert (loss.rows.device, loss.rows.dtype, len(loss.rows)) == (output.device, output.dtype, output.shape[1])
+    loss.prepare(torch.zeros(2, 3), y)
+    assert loss.rows.device.type == "cpu"

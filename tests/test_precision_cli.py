@@ -9,8 +9,10 @@ from torch import Tensor
 
 from altmin import data, methods, models
 from altmin.cli import run
+from altmin.cli.running import Trial
 from altmin.execution.precision import NAMES, available, check, using
 from altmin.fit import fit
+from altmin.maps import products
 
 
 def test_an_unknown_precision_is_refused_with_the_nearest_name() -> None:
@@ -56,6 +58,22 @@ def test_train_and_compare_use_and_record_the_precision(method: str, made_up: tu
         assert trained["epochs"][-1]["train_loss"] == compared["runs"][0]["epochs"][-1]["train_loss"] == losses[name]
         assert trained["config"]["precision"] == compared["config"]["precision"] == name
     assert losses["float32"] != losses["bf16"]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_several_seeds_have_the_precision_of_one(
+    method: str, together: bool, made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, as on a CPU, or together, as on a GPU."""
+    seen = []
+    monkeypatch.setattr(Trial, "together", together)
+    monkeypatch.setattr("altmin.fit.ensemble.accuracy", lambda *_: seen.append(products._rounds) or 0.0)
+    monkeypatch.setattr("altmin.fit.run.accuracy", lambda *_: seen.append(products._rounds) or 0.0)
+    line = ["train", "--method", method, "--model", "mlp-1x16", "--batch-size", "50", "--seeds", "2"]
+    for name in ("float32", "bf16"):
+        assert run([*line, "--precision", name]) == 0
+    assert seen == [False, False, True, True]
 
 
 def test_a_run_does_not_go_on_in_another_precision(

@@ -291,3 +291,95 @@ def test_members_in_doubt_are_made_up_for():
         recorded.step(x, y)
     recorded.look()
     same(ordinary.model, other.model)
+
+
+def test_a_recording_whose_weights_were_moved_elsewhere_says_so():
+    """By another recording, by the model, by the optimizer: it would train what nobody sees."""
+    data = list(batches("deep", 3))
+    x, y = (torch.cat(t) for t in zip(*data, strict=True))
+    moves = [
+        lambda method: train_on_device(method, x, y, batch_size=12, fuse=False),
+        lambda method: method.model.float().double(),
+        lambda method: method.optimizer.load_state_dict(copy.deepcopy(method.optimizer.state_dict())),
+    ]
+    for move in moves:
+        recorded = Recorded(build("deep", "am-adam"), *data[0], fuse=False)
+        recorded.step(*data[0])
+        recorded.look()
+        move(recorded.method)
+        with pytest.raises(ValueError, match=r"no longer lie.*make a new Recorded"):
+            recorded.step(*data[1])
+
+
+def test_who_asks_for_the_model_in_between_gets_it_up_to_date():
+    """A batch that is not taken holds up those after it until somebody looks."""
+    ordinary, recorded = build("mlp", "am-adam"), Recorded(build("mlp", "am-adam"), fuse=False)
+    data = list(batches("mlp", 4))
+    for x, y in data:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+        recorded.lane.fine.fill_(False)  # as if the next one had to be halved
+    assert recorded.penalty.value == pytest.approx(ordinary.penalty.value)
+    same(ordinary.model, recorded.model)
+
+
+def test_fit_evaluates_a_recorded_model_that_is_up_to_date(monkeypatch):
+    x, y = (torch.cat(t) for t in zip(*batches("mlp", 4), strict=True))
+    judge, runs = altmin.execution.lanes._judge, []
+
+    def doubtful(fine, *rest):
+        loss = judge(fine, *rest)
+        fine.fill_(False)
+        return loss
+
+    for record in (False, True):
+        seen: list[torch.Tensor] = []
+        monkeypatch.setattr("altmin.fit.run.accuracy", lambda m, _, seen=seen: seen.append(m[-1].bias.clone()) or 0.0)
+        made = build("mlp", "am-adam")
+        if record:
+            monkeypatch.setattr("altmin.execution.lanes._judge", doubtful)
+            made = Recorded(made, fuse=False)
+        fit(made, (x, y), (x, y), epochs=1, batch_size=12, eval_batches=[2, 3])
+        runs.append(torch.stack(seen))
+    torch.testing.assert_close(*runs, rtol=1e-8, atol=1e-9)
+
+
+def test_epochs_on_the_device_refuse_what_fit_refuses_and_leave_out_a_single_normed_sample():
+    x, y = (torch.cat(t) for t in zip(*batches("mlp", 2, size=13), strict=True))
+    for size, words in ((0, "batch_size must be at least 1"), (27, "a full batch is needed")):
+        with pytest.raises(ValueError, match=words):
+            train_on_device(build("mlp", "am-adam"), x, y, batch_size=size)
+    runs = []
+    for on_device in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(7, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).to(place, F64)
+        method = altmin.methods.create("adam", model, fused=True, lr=2**-10)
+        if on_device:
+            losses = train_on_device(method, x[:25], y[:25], batch_size=12, seeds=[3], fuse=False)
+        else:
+            losses = [
+                row["train_loss"] for row in fit(method, (x[:25], y[:25]), epochs=1, batch_size=12, seed=3).epochs
+            ]
+        runs.append((model, losses))
+    same(runs[0][0], runs[1][0])
+    assert runs[0][1] == pytest.approx(runs[1][1], rel=1e-8)
+
+
+def test_a_batch_for_each_member_is_told_from_one_for_all():
+    """Targets that are numbers can be either: what the step was told is recorded."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 4, 5, dtype=F64, device=place), torch.randn(2, 4, 3, dtype=F64, device=place)
+
+    def make() -> altmin.Ensemble:
+        members = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            net = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).to(place, F64)
+            members.append(altmin.methods.create("am-adam", net, loss=nn.MSELoss()))
+        return altmin.Ensemble(members)
+
+    ordinary, recorded = make(), Recorded(make(), fuse=False)
+    for _ in range(3):
+        expected = ordinary.step(x, y, each=True).loss
+        torch.testing.assert_close(recorded.step(x, y, each=True).loss, expected, rtol=1e-8, atol=1e-10)
+    same(ordinary.model, recorded.model)

@@ -84,3 +84,5 @@ def test_one_seed_is_as_ever_and_checkpoints_are_for_one_run(altmin: Any, capsys
     assert list(read("one.json"))[-2:] == ["batches", "epochs"]
     assert altmin(*TRAIN, "--method", "adam", "--seeds", 2, "--checkpoint", "kept") == 2
     assert "--checkpoint keeps one run, given --seeds 2" in capsys.readouterr().err
+    assert altmin(*TRAIN, "--method", "adam", "--seeds", 2, "--checkpoint-every", 2) == 2
+    assert "--checkpoint-every needs --checkpoint FILE" in capsys.readouterr().err

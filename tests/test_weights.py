@@ -360,6 +360,25 @@ def test_that_small_offsets_are_kept_magnified_changes_no_gradient_and_no_metric
             assert m.movements[0] < 1e-12, "deep enough to be magnified twice"
 
 
+@pytest.mark.parametrize("rule", [altmin.LocalAdam, altmin.LocalSGD])
+@pytest.mark.parametrize("of", ["weights", "inputs", "both"])
+def test_how_weights_and_inputs_lie_in_memory_changes_nothing(rule, of):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(80, 5), nn.ReLU()
+    model, x, y = nn.Sequential(*layers, nn.Linear(5, 3)).double(), torch.randn(4, 2, 8, 8, dtype=F64), torch.arange(3)
+    plain, other, y = model, copy.deepcopy(model), y.repeat(2)[:4]
+    given = x.to(memory_format=torch.channels_last) if of != "weights" else x
+    if of != "inputs":
+        other = other.to(memory_format=torch.channels_last)
+        other[5].weight = nn.Parameter(other[5].weight.detach().t().contiguous().t())
+    for net, inputs in ((plain, x), (other, given)):
+        am = altmin.AltMin(net, weights=rule(0.01))
+        for _ in range(3):
+            am.step(inputs, y)
+    for p, q in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12)
+
+
 def test_a_run_saved_between_two_parts_is_resumed():
     def make(model) -> altmin.AltMin:
         return altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.1, momentum=0.9), penalty=constant())

@@ -67,6 +67,16 @@ def _check_graph(device: "torch.device") -> None:
         )
 
 
+def _skips_graph(method: "Method", members: int) -> str:
+    from altmin.execution.lanes import check_recordable
+
+    try:
+        check_recordable(method)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _compile(method: Any, batch: "Batch") -> "Method":
     from altmin.execution.compiled import compiled
 
@@ -89,6 +99,6 @@ def _skips_compile(method: "Method", members: int) -> str:
 
 MODES = {
     "eager": Mode(lambda method, batch: method, lambda device: None, lambda method, members: ""),
-    "graph": Mode(_record, _check_graph, lambda method, members: ""),
+    "graph": Mode(_record, _check_graph, _skips_graph),
     "compile": Mode(_compile, _check_compile, _skips_compile),
 }

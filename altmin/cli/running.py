@@ -143,18 +143,19 @@ class Trial:
                 label = functools.partial(tick, text=f"seed {seed}")
                 rows.append(self.attempt(method, options, seed, early, label, self.epochs * self.per_epoch * len(rows)))
             return rows
-        histories = fit_ensemble(
-            ensemble,
-            self.problem.train,
-            self.problem.test,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            seeds=seeds,
-            eval_batches=early,
-            schedule=self.schedule,
-            measure=self.problem.measure,
-            report=lambda at: tick(at.batch * len(seeds), f"loss {at.train_loss:.4f}"),
-        )
+        with precision.using(self.precision):
+            histories = fit_ensemble(
+                ensemble,
+                self.problem.train,
+                self.problem.test,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                seeds=seeds,
+                eval_batches=early,
+                schedule=self.schedule,
+                measure=self.problem.measure,
+                report=lambda at: tick(at.batch * len(seeds), f"loss {at.train_loss:.4f}"),
+            )
         found = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
         return [{key: value for key, value in row.items() if value is not None} for row in found]
 

@@ -63,6 +63,8 @@ def train(
     output.check_writable(json_file, checkpoint)
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint FILE, to know from where to go on")
+    if checkpoint_every is not None and checkpoint is None:
+        raise ValueError("--checkpoint-every needs --checkpoint FILE, to know where to keep the run")
     if seeds > 1 and checkpoint is not None:
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     chosen = running.prepare(device, threads, precision)
@@ -79,6 +81,7 @@ def train(
         "schedule": schedule,
         "freeze_first": freeze_first,
         "precision": precision,
+        "record": record,
         "eval_batches": early,
         "evaluated_on": problem.measure.removesuffix("_accuracy"),
         "train_samples": len(problem.train[0]),

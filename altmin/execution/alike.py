@@ -16,6 +16,7 @@ from altmin.recurrent import RecurrentCodes
 from altmin.trainer import AltMin
 
 SOLVERS = (GradientCodes, RecurrentCodes, StraightThroughCodes)
+INTERNAL = vars(nn.Module()).keys() - {"training"}
 PLAIN = (bool, int, float, str, tuple, type(None))
 
 
@@ -79,7 +80,7 @@ def traits(method: Any) -> Iterator[tuple[str, Any]]:
         where = f"layer {name} of the model" if name else "the model"
         yield where, type(module).__name__
         for key, value in vars(module).items():
-            if type(value) in PLAIN and not key.startswith("_"):
+            if key not in INTERNAL and (type(value) in PLAIN or type(value) is Tensor):
                 yield f"{key} of {where}", value
     for name, p in method.model.named_parameters():
         yield f"{name}'s shape, type and device", (tuple(p.shape), p.dtype, str(p.device))

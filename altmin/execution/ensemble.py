@@ -94,8 +94,19 @@ class Ensemble:
         return len(self._methods)
 
     def member(self, i: int) -> nn.Module:
-        """Member i's model: an ordinary module, its parameters and buffers views into the stacked ones."""
+        """Member i's model: an ordinary module, its parameters and buffers views into the stacked ones.
+
+        torch.save writes all that a view looks into: to keep one member by itself, save copy.deepcopy(member(i))."""
         return self._methods[i].model
+
+    def demand_views(self) -> None:
+        """Complains if parameters no longer are views into the stacked ones, which then would train unseen."""
+        sheet = self.sheets[0]
+        if self._parameters[0][sheet.places[0]].data_ptr() != sheet.rows["weights"].data_ptr():
+            raise ValueError(
+                "the members' parameters no longer lie in this Ensemble: they were moved (model.to), copied "
+                "(copy.deepcopy) or put into another one; build a new Ensemble from the methods"
+            )
 
     @property
     def methods(self) -> list[Method]:
@@ -242,6 +253,7 @@ class Ensemble:
 
     def _each(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Whether every member has a mini-batch of its own; complains of one that does not fit."""
+        self.demand_views()
         first = self._parameters[0][0]
         if each is None and isinstance(x, Tensor) and isinstance(y, Tensor):
             labels = not y.is_floating_point()

@@ -28,22 +28,30 @@ class Recorded:
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
         check_recordable(method)
-        self.method, self.model, self.fuse = method, method.model, fuse
+        self.method, self.fuse = method, fuse
         self.program: Program | None = None
         self.pending: list[tuple[Tensor, Tensor]] = []
+        self.how: dict[str, Any] = {}
         self.others = 0
         if x is not None and y is not None:
             self._record(x, y)
 
     def _record(self, x: Tensor, y: Tensor) -> "Program":
         self.x, self.y, self.lane = x.clone(), y.clone(), lane(self.method)
-        self.program = Program(self.lane, lambda: self.lane.advance(self.x, self.y), self.fuse)
+        self.program = Program(self.lane, lambda: self.lane.advance(self.x, self.y, **self.how), self.fuse)
         return self.program
 
+    @property
+    def model(self) -> nn.Module:
+        """The method's model, after a look."""
+        self.look()
+        return self.method.model
+
     def __getattr__(self, name: str) -> Any:
-        """All else (`optimizer`, and what an ensemble has) is the method's own."""
-        if name == "method":
+        """All else (`optimizer`, `penalty`, and what an ensemble has) is the method's own, after a look."""
+        if name in ("method", "program"):
             raise AttributeError(name)
+        self.look()
         return getattr(self.method, name)
 
     def __len__(self) -> int:
@@ -53,8 +61,12 @@ class Recorded:
         return True
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
-        """One mini-batch; `how` is for an ordinary step of the method."""
-        self.program = self.program or self._record(x, y)
+        """One mini-batch; `how` is what the method's own step takes besides, the same for all batches recorded."""
+        if self.program is None:
+            self.how = how
+            self._record(x, y)
+        if how != self.how:
+            return self._ordinary(x, y, how)
         if (x.shape, x.dtype, y.shape, y.dtype) != (self.x.shape, self.x.dtype, self.y.shape, self.y.dtype):
             return self._ordinary(x, y, how)
         self.pending.append((x, y))
@@ -96,7 +108,7 @@ class Recorded:
             self.lane.after()
             try:
                 for x, y in again:
-                    self.method.step(x, y)
+                    self.method.step(x, y, **self.how)
             finally:  # whatever is wrong with one batch, those after it are taken
                 self.lane.before()
                 self.lane.forgive()

@@ -7,7 +7,7 @@ from that step on, until somebody looks (`Lane.taken`) and does that one step in
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,8 +32,8 @@ from altmin.weights import FusedAdam, LocalOptimizer
 class Lane(Protocol):
     """One method's step without a question."""
 
-    def advance(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step; the batch's loss."""
+    def advance(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        """One step; the batch's loss. how: what the method's own step takes besides."""
 
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes."""
@@ -108,7 +108,7 @@ class AltMinLane:
         ]
 
     @torch.no_grad()
-    def advance(self, x: Tensor, y: Tensor) -> Tensor:
+    def advance(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
         found = self.am.attempt(x, y, self.mu, Doubts(wait=False))
         sums, penalty = found.sums(), self.am.penalty
         loss = _judge(self.fine, sums, found.first_code, found.doubtful, len(x))
@@ -141,7 +141,17 @@ class AltMinLane:
         self.set_rates()
 
     def set_rates(self) -> None:
-        for state, options in zip(self.states, self.rule.optimizer.param_groups, strict=True):
+        for state, group, options in zip(self.states, self.store.groups, self.rule.optimizer.param_groups, strict=True):
+            if group.params and _displaced(group, self.rule.optimizer.state[group.params[0]], *state.moment):
+                raise ValueError(
+                    "weights or moments no longer lie where the recorded step writes them: the model was moved or "
+                    "copied, recorded again, or its optimizer loaded another state; make a new Recorded(method)"
+                )
+            if state.numbers_of(options) != state.numbers:
+                raise ValueError(
+                    f"options of the optimizer other than lr are recorded: {state.numbers}, now "
+                    f"{state.numbers_of(options)}; make a new Recorded(method)"
+                )
             if options["lr"] != state.rate_now:
                 state.rate_now = options["lr"]
                 state.rate.fill_(options["lr"])
@@ -172,8 +182,8 @@ class EnsembleLane:
         self.kept: list[Tensor] = []
         self.forgive()
 
-    def advance(self, x: Tensor, y: Tensor) -> Tensor:
-        loss = self.ensemble.advance(x, y)
+    def advance(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        loss = self.ensemble.advance(x, y, **how)
         self.doubted |= self.ensemble.doubtful.any()
         return loss
 
@@ -184,7 +194,7 @@ class EnsembleLane:
         pass
 
     def set_rates(self) -> None:
-        pass
+        self.ensemble.demand_views()
 
     def after(self) -> None:
         pass
@@ -236,7 +246,7 @@ class BackpropLane:
                 if "step" in self.optimizer.state[p]:
                     self.optimizer.state[p]["step"] = self.optimizer.state[p]["step"].to(device)
 
-    def advance(self, x: Tensor, y: Tensor) -> Tensor:
+    def advance(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
         return self.method.step(x, y).loss
 
     def tensors(self) -> list[Tensor]:
@@ -263,7 +273,7 @@ class AdamState:
     """AdamW over one flat tensor; the optimizer's own state holds views of it."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, options: dict[str, Any], group: Group, store: Storage):
-        self.group, self.numbers = group, (*options["betas"], options["eps"], options["weight_decay"])
+        self.group, self.numbers = group, self.numbers_of(options)
         self.rate_now = options["lr"]
         self.rate = group.flat.new_tensor(float(options["lr"]))
         self.m, self.v = torch.zeros_like(group.flat), torch.zeros_like(group.flat)
@@ -274,7 +284,13 @@ class AdamState:
                 if name in old:
                     new.copy_(old[name])
                 old[name] = new
-        self.tensors = [self.m, self.v, self.steps]
+        if len(set(self.steps.tolist())) > 1:
+            raise ValueError("weights of one optimizer group have taken different numbers of steps; not recorded")
+        self.tensors, self.moment = [self.m, self.v, self.steps], ("exp_avg", self.m)
+
+    @staticmethod
+    def numbers_of(options: dict[str, Any]) -> tuple[float, ...]:
+        return *options["betas"], options["eps"], options["weight_decay"]
 
     def step(self, ok: Tensor) -> None:
         if len(self.group.flat):
@@ -285,7 +301,7 @@ class SGDState:
     """Gradient descent with momentum over one flat tensor."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, options: dict[str, Any], group: Group, store: Storage):
-        self.group, self.numbers = group, (options["momentum"], options["weight_decay"])
+        self.group, self.numbers = group, self.numbers_of(options)
         self.rate_now = options["lr"]
         self.rate = group.flat.new_tensor(float(options["lr"]))
         self.velocity = torch.zeros_like(group.flat)
@@ -296,11 +312,23 @@ class SGDState:
                     view.copy_(optimizer.state[p]["momentum_buffer"])
                 optimizer.state[p]["momentum_buffer"] = view
         self.steps = torch.zeros(1, device=group.flat.device)
-        self.tensors = [self.velocity]
+        self.tensors, self.moment = [self.velocity], ("momentum_buffer", self.velocity)
+
+    @staticmethod
+    def numbers_of(options: dict[str, Any]) -> tuple[float, ...]:
+        return options["momentum"], options["weight_decay"]
 
     def step(self, ok: Tensor) -> None:
         if len(self.group.flat):
             _sgd_(ok, self.group.flat, self.group.grads, self.velocity, self.rate, *self.numbers)
+
+
+def _displaced(group: Group, state: Mapping[str, Any], name: str, moment: Tensor) -> bool:
+    """Whether a group's first parameter, or its moment, is elsewhere than at the start of the flat ones."""
+    kept = state.get(name)
+    return group.params[0].data_ptr() != group.flat.data_ptr() or (
+        kept is not None and kept.data_ptr() != moment.data_ptr()
+    )
 
 
 @fusible_alone

@@ -79,7 +79,7 @@ class StackedCodes:
         # from here on from the first block to the last, as the weights lie
         asked = [term.start.force for term in terms[:-1]]
         t, u, x = (torch.stack(each[::-1]) for each in (asked, steps, inputs))
-        dy = products.batched(u, run.W.mT)
+        dy = products.batched(u.flatten(1, -2), run.W.mT).view(u.shape)
         fits = best_fit(t.flatten(0, 1), dy.flatten(0, 1), torch.cat(squares[::-1]))
         share, r, values = (each.unflatten(0, t.shape[:2]) for each in fits)
         spared = _left(share, terms[0].spared)
@@ -96,8 +96,9 @@ class StackedCodes:
     def gradients(self, run: Run, scales: Sequence[Any]) -> None:
         """Writes those of the weights of a run's blocks to where they belong; scales are those of all blocks."""
         core, force, spared = self.settled.pop(run.last)
-        force = _weighted(force, spared, torch.stack(list(scales[run.first : run.last + 1])))
-        products.batched(force.mT, core, out=run.dW)
+        factors = torch.stack(list(scales[run.first : run.last + 1])).to(force.dtype)  # with a mu in double precision
+        force = _weighted(force, spared, factors).flatten(1, -2)  # samples, and what else a Linear layer maps by itself
+        products.batched(force.mT, core.flatten(1, -2), out=run.dW)
         if run.db is not None:
             torch.sum(force, 1, out=run.db)
 
@@ -113,14 +114,19 @@ def _left(share: Tensor, spared: Tensor | None) -> Tensor:
 def _cut(x: Tensor, u: Tensor, spared: Tensor, before: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs moved on by what is left of u; and for the weights, what is left at a size that single precision can hold,
     with the scales that this makes."""
-    core = torch.addcmul(x, (spared[:-1] / before.unsqueeze(1)).to(x.dtype).unsqueeze(2), u)
+    core = torch.addcmul(x, _column((spared[:-1] / before.unsqueeze(1)).to(x.dtype), u), u)
     largest = spared.amax(1).clamp_min(torch.finfo(spared.dtype).tiny)
     return core, (spared / largest.unsqueeze(1)).to(x.dtype), (scales / largest).to(x.dtype)
 
 
 @fusible
 def _weighted(force: Tensor, spared: Tensor, factors: Tensor) -> Tensor:
-    return force * (spared * factors.unsqueeze(1)).unsqueeze(2)
+    return force * _column(spared * factors.unsqueeze(1), force)
+
+
+def _column(a: Tensor, like: Tensor) -> Tensor:
+    """Numbers of each block and sample, for all that they have."""
+    return a.view(*a.shape, *[1] * (like.ndim - 2))
 
 
 def _vector(scales: Sequence[Tensor | float], like: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from altmin.execution.ensemble import Ensemble
 from altmin.execution.graph import Program, demand_cuda
 from altmin.execution.lanes import lane
+from altmin.fit.run import check
 from altmin.fit.samples import epoch_order
 
 
@@ -36,6 +37,9 @@ def train_on_device(
         raise ValueError(f"a seed for each of {members} members is needed, given {len(seeds)}")
     if shuffle not in ("fit", "device"):
         raise ValueError(f'shuffle is "fit" or "device", given {shuffle!r}')
+    per_epoch, _ = check(method.model, (x, y), None, epochs, batch_size, ())
+    if batch_size > len(x):
+        raise ValueError(f"a full batch is needed to record, and {batch_size} samples are more than the {len(x)} given")
     draws = list(seeds) if len(set(seeds)) > 1 else list(seeds[:1])
     shape = (batch_size,) if len(draws) == 1 else (members, batch_size)
     samples, full, own = len(x), len(x) // batch_size, lane(method)
@@ -71,8 +75,8 @@ def train_on_device(
                 start += 1
             own.forgive()
         total, count = losses.sum(0), full
-        if rest := samples - full * batch_size:
-            last = drawn[:, -rest:].to(x.device)
+        if per_epoch > full:
+            last = drawn[:, full * batch_size :].to(x.device)
             found = program.apart(method.step, *batch(last[0] if len(draws) == 1 else last)).loss
             total, count = total + found, full + 1
         program.apart(method.end_epoch)

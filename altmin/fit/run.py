@@ -163,10 +163,14 @@ class _Run:
     history: History = field(default_factory=History)
 
     def __post_init__(self) -> None:
-        self.model = self.method.model
         self.device = device_of(self.model)
         self.unread: list[Tensor] = []
         self.clock = time.perf_counter()
+
+    @property
+    def model(self) -> nn.Module:
+        """Asked for anew each time: a recorded method then makes up for what it has left out."""
+        return self.method.model
 
     @property
     def number(self) -> int:

@@ -23,8 +23,8 @@ class Method(Protocol):
     offline one gathers there and learns in `end_epoch`. `optimizer` is what a torch scheduler attaches to.
     """
 
-    model: nn.Module
-
+    @property
+    def model(self) -> nn.Module: ...
     @property
     def optimizer(self) -> Optimizer: ...
     def step(self, x: Tensor, y: Tensor) -> StepMetrics: ...
