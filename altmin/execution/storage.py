@@ -56,10 +56,10 @@ class Storage:
             trained = [p for p in group["params"] if p.requires_grad and p.numel()]
             spans = [(a, b) for a, b in equal_blocks(chain) if _all_in(chain.blocks[a : b + 1], trained)]
             order = list(_ordered(chain, spans, trained))
-            empty = (
-                chain.blocks[0].parameters()[0].detach().new_zeros(0)
-            )  # where the model is, even if nothing is trained
-            flat = torch.cat([empty, *(p.detach().reshape(-1) for p in order)])
+            nothing = (
+                chain.blocks[0].parameters()[0].detach().flatten()[:0]
+            )  # on the model's device, whatever is trained
+            flat = torch.cat([nothing, *(p.detach().reshape(-1) for p in order)])
             grads = torch.zeros_like(flat)
             for p, part, grad in zip(order, _views(flat, order), _views(grads, order), strict=True):
                 p.data, self.grads[p] = part, grad
