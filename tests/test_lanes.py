@@ -314,8 +314,8 @@ def test_the_modules_parameters_are_views_into_one_tensor_that_follow_it():
     for i, l in enumerate(range(run.first, run.last + 1)):
         W, b = am.theta[l]
         assert run.W[i].data_ptr() == W.data_ptr()
-        assert run.b is not None
-        assert run.b[i].data_ptr() == b.data_ptr()
+        assert run.db is not None
+        assert run.db[i].data_ptr() == store.grads[b].data_ptr()
         assert torch.equal(run.W[i], W)
 
 

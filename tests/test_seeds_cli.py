@@ -86,3 +86,8 @@ def test_one_seed_is_as_ever_and_checkpoints_are_for_one_run(altmin: Any, capsys
     assert "--checkpoint keeps one run, given --seeds 2" in capsys.readouterr().err
     assert altmin(*TRAIN, "--method", "adam", "--seeds", 2, "--checkpoint-every", 2) == 2
     assert "--checkpoint-every needs --checkpoint FILE" in capsys.readouterr().err
+
+
+def test_recording_without_a_gpu_is_refused_with_the_remedy(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert altmin(*TRAIN, "--record") == 2
+    assert "which --device cpu does not have; give --device cuda" in capsys.readouterr().err

@@ -68,6 +68,8 @@ def train(
     if seeds > 1 and checkpoint is not None:
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     chosen = running.prepare(device, threads, precision)
+    if record and chosen.type != "cuda":
+        raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
     early = parse.numbers("--eval-batches", eval_batches)
     own = {"lr": lr, "codes": parse.code_solver(codes, sweep)}
     given = parse.settings([*(set_ or []), *(f"{name}={value}" for name, value in own.items() if value is not None)])

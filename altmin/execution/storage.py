@@ -16,13 +16,12 @@ from altmin.maps import Linear, ReLU
 
 
 class Run(NamedTuple):
-    """Blocks first..last, all a rectifier and a Linear layer of one shape: weights (blocks, n, n), biases (blocks, n)
-    or None, and where their gradients go."""
+    """Blocks first..last, all a rectifier and a Linear layer of one shape: weights (blocks, n, n), and where the
+    gradients of weights and biases (blocks, n), if there are any, go."""
 
     first: int
     last: int
     W: Tensor
-    b: Tensor | None
     dW: Tensor
     db: Tensor | None
 
@@ -76,9 +75,8 @@ class Storage:
         def stacked(t: Tensor) -> Tensor:
             return t.as_strided((size, *t.shape), (t.numel(), *t.stride()))
 
-        W, *bias = [stacked(p.data) for p in first]
-        dW, *dbias = [stacked(self.grads[p]) for p in first]
-        return Run(a, b, W, bias[0] if bias else None, dW, dbias[0] if dbias else None)
+        dW, *db = [stacked(self.grads[p]) for p in first]
+        return Run(a, b, stacked(first[0].data), dW, db[0] if db else None)
 
 
 def equal_blocks(chain: Chain) -> list[tuple[int, int]]:
