@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.maps import AnyModule, AveragePool2d, Discrete, Estimated, LinearModule, Reshape
+from altmin.calculus import AnyModule, AveragePool2d, Discrete, Estimated, LinearModule, Reshape
 from altmin.objective import AnyLoss
 from altmin.trainer import AltMin
 
@@ -77,7 +77,7 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
 
     Of an activation without derivative it tells whether an estimate stood in for one.
 
-    >>> from altmin.activations import Sign
+    >>> from altmin.layers import Sign
     >>> model = nn.Sequential(nn.Linear(2, 3), Sign(), nn.Linear(3, 2))
     >>> print(audit(AltMin(model, codes="discrete"), torch.ones(4, 2), torch.tensor([0, 1, 0, 1])).findings[1])
     block 1 (Sign, Linear): closed forms, no derivative of Sign exists and none was used, 0 tensors left it with a graph

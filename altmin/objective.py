@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.blocks import Chain
+from altmin.calculus import vectorised
+from altmin.chain import Chain
 from altmin.fusing import fusible
-from altmin.maps import vectorised
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """What users give: (output, y) -> scalar, the mean over the batch."""

@@ -8,15 +8,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from altmin.blocks import Chain, Theta, split
-from altmin.codes import Local, Trace, encode
+from altmin.chain import Chain, Theta, split
+from altmin.codes.choose import choose
+from altmin.codes.gradient import Local, Trace, encode
+from altmin.codes.linesearch import Above, Doubts, FitAbove, LossAbove, Mu
 from altmin.errors import Diverged
 from altmin.fusing import fusible
-from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Mu
 from altmin.objective import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
-from altmin.solvers import choose
-from altmin.weights import LocalAdam, Totals
+from altmin.weights.local import LocalAdam, Totals
 
 
 class CodeSolver(Protocol):

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 
 import altmin
 from altmin.cli import output
-from altmin.codes import encode
-from altmin.linesearch import LossAbove
+from altmin.codes.gradient import encode
+from altmin.codes.linesearch import LossAbove
 from altmin.objective import adapt
 
 BLUE, RED, GREEN, GREY = "#1f77b4", "#d62728", "#2ca02c", "#777777"

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes import Local, encode
-from altmin.linesearch import FitAbove, LossAbove
+from altmin.codes.gradient import Local, encode
+from altmin.codes.linesearch import FitAbove, LossAbove
 from altmin.objective import adapt
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.

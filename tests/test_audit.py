@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import altmin
-from altmin.maps import CLOSED_FORMS, ReLU
+from altmin.calculus import CLOSED_FORMS, ReLU
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from altmin import checkpoint
+from altmin.fit import checkpoint
 
 
 def same(a: Any, b: Any) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.linesearch import FitAbove
+from altmin.codes.linesearch import FitAbove
 
 F64 = torch.float64
 
@@ -200,7 +200,7 @@ def test_a_rectified_unit_never_crosses_zero(monkeypatch):
         return sum(int((after[before > 0] < 0).sum()) for before, after in zip(encoded, moved, strict=False))
 
     assert crossings() == 0
-    monkeypatch.setattr(altmin.blocks.Block, "room", lambda block, state: None)
+    monkeypatch.setattr(altmin.chain.Block, "room", lambda block, state: None)
     assert crossings() > 0, "at so small a mu some unit must be in need of being stopped"
 
 

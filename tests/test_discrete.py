@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import altmin
-from altmin.maps import map_of
-from altmin.search import Search
+from altmin.calculus import map_of
+from altmin.codes.search import Search
 
 F64 = torch.float64
 DISCRETE = [altmin.Sign(), *(altmin.Staircase(n) for n in (2, 3, 4, 5))]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.discrete import HingeAbove
-from altmin.linesearch import Doubts, FitAbove
-from altmin.maps import CLOSED_FORMS, Discrete
+from altmin.calculus import CLOSED_FORMS, Discrete
+from altmin.codes.discrete import HingeAbove
+from altmin.codes.linesearch import Doubts, FitAbove
 
 F64 = torch.float64
 

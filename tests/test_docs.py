@@ -10,7 +10,7 @@ import torch
 import typer
 
 import altmin
-from altmin import maps
+from altmin import calculus as maps
 from altmin.cli import app, specs
 from altmin.cli.data import app as data_app
 from altmin.methods import protocol

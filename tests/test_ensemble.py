@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import Ensemble, methods, models
-from altmin.linesearch import Doubts
-from altmin.maps import recurrences
+from altmin.calculus import recurrences
+from altmin.codes.linesearch import Doubts
 
 # One operation without a batching rule is run member by member, which is what an ensemble is there to avoid.
 pytestmark = pytest.mark.filterwarnings("error:There is a performance drop")

@@ -10,11 +10,11 @@ from test_fit import Recorder, numbered
 from test_fit_resume import SETTINGS, learner, outcome, problem, stop_at
 from torch import Tensor, nn
 
-from altmin import checkpoint, methods
+from altmin import methods
 from altmin.cli import run
 from altmin.cli.measure import step_bytes
 from altmin.errors import Diverged
-from altmin.fit import fit
+from altmin.fit import checkpoint, fit
 
 pytestmark = pytest.mark.cuda
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from altmin import checkpoint, methods
+from altmin import methods
 from altmin.errors import Diverged
-from altmin.fit import History, Progress, fit
+from altmin.fit import History, Progress, checkpoint, fit
 
 SETTINGS: dict[str, Any] = {
     "epochs": 3,

@@ -16,7 +16,7 @@ from altmin.execution.lanes import AltMinLane, lane
 from altmin.execution.stacked import StackedCodes
 from altmin.execution.storage import Storage, equal_blocks
 from altmin.fusing import fusing
-from altmin.weights import LocalOptimizer
+from altmin.weights.local import LocalOptimizer
 
 F64 = torch.float64
 
@@ -211,7 +211,7 @@ def test_the_problems_of_stacked_blocks_are_those_of_one_after_the_other():
     assert [(run.first, run.last) for run in on.store.runs] == [(1, 3), (5, 6)]
     x, y = next(batches(1))
     with torch.no_grad():
-        ours, theirs = (am.attempt(x, y, 0.7, altmin.linesearch.Doubts()).problems for am in (on.am, plain))
+        ours, theirs = (am.attempt(x, y, 0.7, altmin.codes.linesearch.Doubts()).problems for am in (on.am, plain))
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a.core[0], b.core[0], rtol=1e-12, atol=1e-14)
         force = [p.plain().at.force / p.above.scale for p in (a, b)]
@@ -289,7 +289,7 @@ def test_a_step_that_should_be_halved_is_not_taken(monkeypatch):
     _, other = twins(NETS["a run"](), RULES["adam"])
     on = lane(other)
     before = on.store.groups[0].flat.clone()
-    monkeypatch.setattr("altmin.linesearch._rose", lambda values, *rest: torch.arange(len(values)) == 3)
+    monkeypatch.setattr("altmin.codes.linesearch._rose", lambda values, *rest: torch.arange(len(values)) == 3)
     on.advance(*next(batches(1)))
     assert on.taken() == 0
     assert torch.equal(on.store.groups[0].flat, before)

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 import altmin
-from altmin.maps import CLOSED_FORMS, AnyModule, map_of
+from altmin.calculus import CLOSED_FORMS, AnyModule, map_of
 
 
 class Bilinear(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.memory import recall, solve, sweep
+from altmin.weights.memory import recall, solve, sweep
 
 F64 = torch.float64
 MU = 0.5

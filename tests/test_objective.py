@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.linesearch import LossAbove
+from altmin.codes.linesearch import LossAbove
 from altmin.objective import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
 
 F64 = torch.float64

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.blocks import Theta
-from altmin.codes import encode
+from altmin.calculus import Affine, Readout, Recurrent, Steps, map_of, products
+from altmin.chain import Theta
+from altmin.codes.gradient import encode
+from altmin.codes.linesearch import LossAbove
 from altmin.execution.precision import using
-from altmin.linesearch import LossAbove
-from altmin.maps import Affine, Readout, Recurrent, Steps, map_of, products
 from altmin.objective import adapt
 
 ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
@@ -142,7 +142,12 @@ EVERY_NET = pytest.mark.parametrize("net", NETS)
 def problem(net: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
     make, shape, codes = NETS[net]
     model = make()
-    return model, torch.randn(shape), torch.randint(4, shape[:1]), altmin.solvers.choose(codes, altmin.split(model))
+    return (
+        model,
+        torch.randn(shape),
+        torch.randint(4, shape[:1]),
+        altmin.codes.choose.choose(codes, altmin.split(model)),
+    )
 
 
 @EVERY_NET

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from altmin import data, methods, models
+from altmin.calculus import products
 from altmin.cli import run
 from altmin.cli.running import Trial
 from altmin.execution.precision import NAMES, available, check, using
 from altmin.fit import fit
-from altmin.maps import products
 
 
 def test_an_unknown_precision_is_refused_with_the_nearest_name() -> None:

@@ -8,8 +8,8 @@ from test_maps import names
 from test_precision import AFFINE, operand, seeded  # noqa: F401  (a fixture)
 from torch import Tensor, nn
 
+from altmin.calculus import map_of, products
 from altmin.execution.precision import using
-from altmin.maps import map_of, products
 
 pytestmark = pytest.mark.cuda
 

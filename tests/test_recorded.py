@@ -148,7 +148,7 @@ def test_a_step_that_must_be_halved_is_made_up_for():
     doubtful = 0
     for x, y in data:
         with torch.no_grad():
-            found = ordinary.attempt(x, y, 1e-3, altmin.linesearch.Doubts(wait=False)).doubtful
+            found = ordinary.attempt(x, y, 1e-3, altmin.codes.linesearch.Doubts(wait=False)).doubtful
         doubtful += bool(found is not None and found.any())
         ordinary.step(x, y)
     assert doubtful > 0, "the case must occur to be tested"

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin import recurrent, trainer
-from altmin.linesearch import Doubts
-from altmin.maps import Recurrence
+from altmin import trainer
+from altmin.calculus import Recurrence
+from altmin.codes import recurrent
+from altmin.codes.linesearch import Doubts
 
 MU = 0.7
 close = torch.testing.assert_close

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.maps import map_of
+from altmin.calculus import map_of
 
 close = torch.testing.assert_close
 

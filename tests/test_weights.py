@@ -349,7 +349,7 @@ def test_that_small_offsets_are_kept_magnified_changes_no_gradient_and_no_metric
         return [p.grad for p in twin.parameters()], metrics
 
     ours = [run(False), run(True)]
-    monkeypatch.setattr("altmin.codes.magnify", lambda above: above)
+    monkeypatch.setattr("altmin.codes.gradient.magnify", lambda above: above)
     for (grads, metrics), (plain, plain_metrics) in zip(ours, [run(False), run(True)], strict=True):
         for g, wanted in zip(grads, plain, strict=True):
             assert (g - wanted).norm() <= 1e-4 * wanted.norm()

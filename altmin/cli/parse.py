@@ -68,8 +68,8 @@ def settings_by_method(pairs: Sequence[str], methods: Sequence[str]) -> dict[str
 
 def code_solver(codes: str | None, sweep: str | None = None) -> str | None:
     """The name of a code solver that --codes gives, or --sweep for codes in time, if there is such a one."""
-    from altmin.recurrent import SWEEPS
-    from altmin.solvers import SOLVERS
+    from altmin.codes.choose import SOLVERS
+    from altmin.codes.recurrent import SWEEPS
 
     if codes is not None and sweep is not None:
         raise ValueError(f"--codes {codes} and --sweep {sweep} both say how codes move; give one of them")

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.codes import GradientCodes
-from altmin.discrete import StraightThroughCodes
-from altmin.maps import AnyModule
-from altmin.memory import CoActivationMemory
+from altmin.calculus import AnyModule
+from altmin.codes.discrete import StraightThroughCodes
+from altmin.codes.gradient import GradientCodes
+from altmin.codes.recurrent import RecurrentCodes
 from altmin.methods.backprop import Backprop
 from altmin.methods.protocol import Method
-from altmin.recurrent import RecurrentCodes
 from altmin.trainer import AltMin
+from altmin.weights.memory import CoActivationMemory
 
 SOLVERS = (GradientCodes, RecurrentCodes, StraightThroughCodes)
 INTERNAL = vars(nn.Module()).keys() - {"training"}

@@ -13,10 +13,10 @@ from altmin.execution import alike
 from altmin.execution.members import member_of
 from altmin.execution.rules import keep
 from altmin.execution.sheets import read_state, sheets, write_state
-from altmin.memory import CoActivationMemory, Memory
 from altmin.methods.protocol import Method
 from altmin.objective import CrossEntropy
 from altmin.trainer import AltMin, check
+from altmin.weights.memory import CoActivationMemory, Memory
 
 
 @dataclass(frozen=True)

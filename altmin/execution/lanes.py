@@ -14,19 +14,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from altmin.codes import GradientCodes, Local
+from altmin.codes.gradient import GradientCodes, Local
+from altmin.codes.linesearch import Doubts
 from altmin.execution.ensemble import Ensemble
 from altmin.execution.rules import adamw, sgd
 from altmin.execution.stacked import StackedCodes
 from altmin.execution.storage import Group, Storage
 from altmin.fusing import fusible_alone
-from altmin.linesearch import Doubts
-from altmin.memory import CoActivationMemory
 from altmin.methods import Method
 from altmin.methods.backprop import Backprop
 from altmin.objective import AnyLoss
 from altmin.trainer import AltMin
-from altmin.weights import FusedAdam, LocalOptimizer
+from altmin.weights.local import FusedAdam, LocalOptimizer
+from altmin.weights.memory import CoActivationMemory
 
 
 class Lane(Protocol):

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.calculus import products
+from altmin.codes.linesearch import Doubts
 from altmin.execution.sheets import Row, Sheet
-from altmin.linesearch import Doubts
-from altmin.maps import products
-from altmin.memory import CoActivationMemory, Memory
 from altmin.methods.backprop import Backprop
 from altmin.trainer import AltMin
+from altmin.weights.memory import CoActivationMemory, Memory
 
 State = dict[str, Any]
 """Of one member, or of all with one more dimension: "rows" (of every sheet), "buffers", "step", and for AltMin "mu"

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from altmin.calculus import products
 from altmin.errors import unknown
-from altmin.maps import products
 
 
 class Precision(NamedTuple):

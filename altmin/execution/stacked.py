@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.blocks import Chain, Theta
-from altmin.codes import GradientCodes, Local, Trace, magnify
+from altmin.calculus import products
+from altmin.chain import Chain, Theta
+from altmin.codes.gradient import GradientCodes, Local, Trace, magnify
+from altmin.codes.linesearch import Above, FitAbove, LossAbove, Mu, best_fit
 from altmin.execution.storage import Run
 from altmin.fusing import fusible
-from altmin.linesearch import Above, FitAbove, LossAbove, Mu, best_fit
-from altmin.maps import products
 from altmin.objective import Evaluation
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.blocks import Block, Chain
-from altmin.maps import Linear, ReLU
+from altmin.calculus import Linear, ReLU
+from altmin.chain import Block, Chain
 
 
 class Run(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.checkpoint import Keeper
 from altmin.errors import Diverged
+from altmin.fit.checkpoint import Keeper
 from altmin.fit.samples import Samples, accuracy, batches_per_epoch, device_of, epoch_order
 from altmin.fit.schedule import Schedule
 from altmin.methods.protocol import Method

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from altmin.memory import CoActivationMemory
 from altmin.methods.protocol import register
 from altmin.objective import LossFunction
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Codes
-from altmin.weights import LocalAdam, LocalSGD
+from altmin.weights.local import LocalAdam, LocalSGD
+from altmin.weights.memory import CoActivationMemory
 
 
 @register("am-adam")

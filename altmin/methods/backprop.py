@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.maps import products
+from altmin.calculus import products
 from altmin.methods.protocol import register
 
 

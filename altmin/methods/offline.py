@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.memory import CoActivationMemory
 from altmin.methods.protocol import register
 from altmin.objective import LossFunction
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Codes, Metrics
-from altmin.weights import LocalAdam
+from altmin.weights.local import LocalAdam
+from altmin.weights.memory import CoActivationMemory
 
 
 class Offline:

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.activations import Sign, Staircase
+from altmin.calculus import Readout, Recurrent
 from altmin.errors import unknown
-from altmin.maps import Readout, Recurrent
+from altmin.layers import Sign, Staircase
 
 __all__ = ["binary_mlp", "create", "elman", "freeze_first", "lenet5", "mlp", "pad"]
 

@@ -18,8 +18,8 @@ follows W, what is asked of its output is pulled back through it.
 import torch
 from torch import Tensor
 
-from altmin.blocks import Block, State
-from altmin.maps import Affine, Discrete, Dropout, Estimated, Params, Reshape
+from altmin.calculus import Affine, Discrete, Dropout, Estimated, Params, Reshape
+from altmin.chain import Block, State
 from altmin.objective import dot
 
 Rows = Tensor | slice

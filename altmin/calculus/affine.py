@@ -5,9 +5,9 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from altmin.calculus import products
+from altmin.calculus.base import Map, Params, Saved
 from altmin.fusing import fusible
-from altmin.maps import products
-from altmin.maps.base import Map, Params, Saved
 
 
 class Affine(Map):

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from altmin.calculus.base import Map, Params, Saved
 from altmin.fusing import fusible, fusible_alone
-from altmin.maps.base import Map, Params, Saved
 
 
 class MaxPool(Map):

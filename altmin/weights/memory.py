@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.blocks import Block, Chain
-from altmin.codes import Local
-from altmin.linesearch import Doubts, Mu
-from altmin.maps import Params
-from altmin.weights import LocalAdam, LocalOptimizer, Totals
+from altmin.calculus import Params
+from altmin.chain import Block, Chain
+from altmin.codes.gradient import Local
+from altmin.codes.linesearch import Doubts, Mu
+from altmin.weights.local import LocalAdam, LocalOptimizer, Totals
 
 
 class Memory(NamedTuple):

@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from altmin.blocks import Block, State
+from altmin.calculus import Params, Saved, threshold
+from altmin.chain import Block, State
 from altmin.fusing import fusible
-from altmin.maps import Params, Saved, threshold
 from altmin.objective import AnyLoss, Evaluation, Loss, dot
 
 HALVINGS = 12

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from altmin.maps.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved
 
 
 class LinearModule(Map):

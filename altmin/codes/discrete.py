@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
-from altmin.blocks import Block, Chain, State, Theta
-from altmin.codes import GradientCodes, Local, Trace, top_down
+from altmin.calculus import Discrete, Params, StandIn
+from altmin.chain import Block, Chain, State, Theta
+from altmin.codes.gradient import GradientCodes, Local, Trace, top_down
+from altmin.codes.linesearch import Above, Doubts, FitAbove, LossAbove, Move, Mu
+from altmin.codes.search import Search, lacks_derivative
 from altmin.errors import unknown
-from altmin.linesearch import Above, Doubts, FitAbove, LossAbove, Move, Mu
-from altmin.maps import Discrete, Params, StandIn
 from altmin.objective import Evaluation, dot
-from altmin.search import Search, lacks_derivative
 
 
 class HingeAbove(FitAbove):

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from altmin.blocks import Block, Chain, State, Theta
+from altmin.calculus import Params, Saved
+from altmin.chain import Block, Chain, State, Theta
+from altmin.codes.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
 from altmin.fusing import fusible, fusible_alone
-from altmin.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
-from altmin.maps import Params, Saved
 from altmin.objective import Evaluation, dot
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from altmin.activations import no_derivative
-from altmin.blocks import Chain
-from altmin.codes import GradientCodes
-from altmin.discrete import DiscreteCodes, StraightThroughCodes
+from altmin.calculus import Discrete
+from altmin.chain import Chain
+from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
+from altmin.codes.gradient import GradientCodes
+from altmin.codes.recurrent import SWEEPS, RecurrentCodes
+from altmin.codes.search import lacks_derivative, position
 from altmin.errors import unknown
-from altmin.maps import Discrete
-from altmin.recurrent import SWEEPS, RecurrentCodes
-from altmin.search import lacks_derivative, position
+from altmin.layers import no_derivative
 
 SOLVERS: dict[str, Callable[[], Any]] = {
     "gradient": GradientCodes,

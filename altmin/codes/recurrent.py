@@ -21,11 +21,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.blocks import Block, Chain, State, Theta
-from altmin.codes import GradientCodes, Local, Trace
-from altmin.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
-from altmin.maps import Linear, Map, Params, Recurrence, Steps, vectorised
-from altmin.maps.products import matmul
+from altmin.calculus import Linear, Map, Params, Recurrence, Steps, vectorised
+from altmin.calculus.products import matmul
+from altmin.chain import Block, Chain, State, Theta
+from altmin.codes.gradient import GradientCodes, Local, Trace
+from altmin.codes.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
 from altmin.objective import Evaluation
 
 SWEEPS = ("parallel", "sequential")

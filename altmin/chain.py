@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.maps import (
+from altmin.calculus import (
     Affine,
     Convolution,
     Estimated,

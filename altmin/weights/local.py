@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.blocks import Chain, Series
-from altmin.codes import Local
+from altmin.calculus import Params, Saved
+from altmin.chain import Chain, Series
+from altmin.codes.gradient import Local
+from altmin.codes.linesearch import Mu, each, scaled
 from altmin.fusing import fusible
-from altmin.linesearch import Mu, each, scaled
-from altmin.maps import Params, Saved
 
 Totals = Sequence[float] | Tensor
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]

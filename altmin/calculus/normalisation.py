@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from altmin.maps.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved
 
 
 class Normalisation(Map):

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.maps import products
-from altmin.maps.affine import Linear
-from altmin.maps.base import Map, Params, vectorised
-from altmin.maps.recurrences import fused, together
+from altmin.calculus import products
+from altmin.calculus.affine import Linear
+from altmin.calculus.base import Map, Params, vectorised
+from altmin.calculus.recurrences import fused, together
 
 
 class Recurrent(nn.RNN):

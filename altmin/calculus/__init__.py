@@ -3,16 +3,16 @@ module gets which."""
 
 from torch import nn
 
-from altmin.activations import Sign, Staircase, StraightThrough
-from altmin.maps.affine import Affine, Convolution, Linear
-from altmin.maps.base import Map, Params, Saved, vectorised
-from altmin.maps.discrete import Discrete, Estimated, StandIn
-from altmin.maps.elementwise import Elementwise, ReLU, Sigmoid, Tanh, threshold
-from altmin.maps.linear import AveragePool2d, Dropout, LinearModule, Reshape
-from altmin.maps.normalisation import BatchNorm, LayerNorm, Normalisation
-from altmin.maps.other import AnyModule
-from altmin.maps.pooling import MaxPool, SeparatePool, windows_are_separate
-from altmin.maps.recurrent import Readout, Recurrence, Recurrent, Steps, Stepwise
+from altmin.calculus.affine import Affine, Convolution, Linear
+from altmin.calculus.base import Map, Params, Saved, vectorised
+from altmin.calculus.discrete import Discrete, Estimated, StandIn
+from altmin.calculus.elementwise import Elementwise, ReLU, Sigmoid, Tanh, threshold
+from altmin.calculus.linear import AveragePool2d, Dropout, LinearModule, Reshape
+from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
+from altmin.calculus.other import AnyModule
+from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
+from altmin.calculus.recurrent import Readout, Recurrence, Recurrent, Steps, Stepwise
+from altmin.layers import Sign, Staircase, StraightThrough
 
 __all__ = [
     "CLOSED_FORMS",

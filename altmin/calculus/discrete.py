@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from altmin.activations import no_derivative
-from altmin.maps.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved
+from altmin.layers import no_derivative
 
 
 class Discrete(Map):

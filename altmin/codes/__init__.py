@@ -1,0 +1,1 @@
+"""Code solvers: how the codes of a mini-batch move."""

@@ -1,0 +1,1 @@
+"""Weight rules: how every block's weights follow its code."""
