@@ -27,7 +27,7 @@ unit: setup
 	$(BIN)/python -m pytest
 
 mutants: setup
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python -m tests.mutants
 
 clean:
 	rm -rf .venv build *.egg-info

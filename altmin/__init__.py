@@ -1,15 +1,14 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
-from altmin import data, methods, models, theory
+from altmin import data, fit, methods, models, theory
 from altmin.audit import Audit, audit
-from altmin.calculus import Readout, Recurrent
 from altmin.chain import Chain, split
 from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.codes.gradient import GradientCodes
 from altmin.codes.recurrent import RecurrentCodes
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble, EnsembleMetrics
-from altmin.layers import Sign, Staircase, StraightThrough
+from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.objective import objective
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Metrics
@@ -42,6 +41,7 @@ __all__ = [
     "StraightThroughCodes",
     "audit",
     "data",
+    "fit",
     "methods",
     "models",
     "objective",

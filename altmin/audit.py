@@ -1,4 +1,4 @@
-"""A look inside one step: does an autograd graph reach from one block into another? Is a derivative an estimate?"""
+"""What one step does inside each block: whether an autograd graph leaves it, whether a derivative is an estimate."""
 
 import copy
 from collections.abc import Callable
@@ -9,16 +9,19 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus import AnyModule, AveragePool2d, Discrete, Estimated, LinearModule, Reshape
-from altmin.objective import AnyLoss
+from altmin.calculus.other import Pass
+from altmin.losses import AnyLoss
 from altmin.trainer import AltMin
 
 
 @dataclass
 class Finding:
-    """One block, or the loss: what is differentiated by a graph of its own there, and what escaped with one.
+    """One block, or the loss.
 
-    discrete: activations without derivatives; estimates: how often an estimate stood in for one; derivatives: how often
-    one was pulled or pushed through all the same, which none of the library's own allows.
+    local: the modules that autograd differentiates, each by a graph of its own. escaped: how many tensors carried a
+    graph out of such a module, or into it. discrete: activations without derivatives. estimates: how often an estimate
+    stood in for their vjp or jvp. derivatives: how often these were used all the same, which the library's own maps
+    refuse.
     """
 
     name: str
@@ -45,7 +48,7 @@ class Finding:
 
 @dataclass
 class Audit:
-    """What each block's maps did in one step."""
+    """What each block's maps, and last the loss, did in one step."""
 
     findings: list[Finding]
 
@@ -60,10 +63,11 @@ class Audit:
 
 
 def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
-    """Runs one step of a copy of `am` and watches every tensor that a module's map, or the loss, hands on.
+    """Runs one step of a copy of `am`, which stays as it is, and watches what each module's map, and the loss, returns.
 
-    A graph can cross a block only on a tensor that carries it. Where a module has no closed form, or the loss is a
-    user's own, a graph is built and used inside that one call; the audit names those, and counts what escapes.
+    A graph can cross a block only on a tensor that carries it. A module without closed form keeps a graph of its own,
+    from its detached input to its output, and a loss of the user's builds one inside its call; the audit names those,
+    and counts tensors that carry a graph beyond them.
 
     >>> import torch
     >>> from torch import nn
@@ -82,36 +86,47 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
     >>> print(audit(AltMin(model, codes="discrete"), torch.ones(4, 2), torch.tensor([0, 1, 0, 1])).findings[1])
     block 1 (Sign, Linear): closed forms, no derivative of Sign exists and none was used, 0 tensors left it with a graph
     """
-    twin = copy.deepcopy(am)
+    trial = copy.deepcopy(am)
     findings = []
-    for l, block in enumerate(twin.chain):
+    for l, block in enumerate(trial.chain):
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
             if isinstance(m, AnyModule) or (isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d)):
                 finding.local.append(type(m.module).__name__)
-            for name in ("forward", "pull", "push", "move", "grads", "replay"):
+            for name in ("forward", "vjp", "jvp", "quotient", "grads", "replay"):
                 setattr(m, name, _watched(getattr(m, name), finding))
             if isinstance(m, Discrete):
                 finding.discrete.append(type(m.module).__name__)
                 m.estimate = _counted(m.estimate, finding, "estimates")  # type: ignore[method-assign]
                 if not isinstance(m, Estimated):
-                    for name in ("pull", "push"):
+                    for name in ("vjp", "jvp"):
                         setattr(m, name, _counted(getattr(m, name), finding, "derivatives"))
         findings.append(finding)
-    findings.append(Finding("loss", local=["the given function"] if isinstance(twin.loss, AnyLoss) else []))
-    twin.loss.at = _watched(twin.loss.at, findings[-1])  # type: ignore[method-assign]
-    twin.step(x, y)
+    findings.append(Finding("loss", local=["the given function"] if isinstance(trial.loss, AnyLoss) else []))
+    trial.loss.at = _watched(trial.loss.at, findings[-1])  # type: ignore[method-assign]
+    trial.step(x, y)
     return Audit(findings)
 
 
 def _watched(method: Callable[..., Any], finding: Finding) -> Callable[..., Any]:
     def watch(*args: Any) -> Any:
         result = method(*args)
-        tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
-        finding.escaped += sum(t.grad_fn is not None for t in tensors)
+        finding.escaped += sum(t.grad_fn is not None for t in _reachable(result))
         return result
 
     return watch
+
+
+def _reachable(result: Any) -> list[Tensor]:
+    """The tensors that a map's operation returns; of a module with a graph of its own those at which it begins."""
+    tensors: list[Tensor] = []
+    for leaf in pytree.tree_leaves(result):
+        if isinstance(leaf, Pass) and leaf.graph is not None:
+            x, parameters, _ = leaf.graph
+            tensors += [x, *parameters]
+        elif isinstance(leaf, Tensor):
+            tensors.append(leaf)
+    return tensors
 
 
 def _counted(method: Callable[..., Any], finding: Finding, what: str) -> Callable[..., Any]:

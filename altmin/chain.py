@@ -1,30 +1,25 @@
 """A network as a chain of blocks, one code between each block and the next.
 
-Block l computes the code c_l = W_l s_{l-1}(c_{l-1}) + b_l (spec, eq. 1). Its *prelude* is s_{l-1}: the activation,
+Block l computes the code c_l = W_l s_{l-1}(c_{l-1}) + b_l. Its *prelude* is s_{l-1}: the activation,
 pooling and reshaping that lie on top of the code below, without parameters. Its *core* is what carries the
 parameters: an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.calculus import (
-    Affine,
-    Convolution,
-    Estimated,
-    Map,
-    MaxPool,
-    Normalisation,
-    Params,
-    Recurrence,
-    ReLU,
-    Saved,
-    SeparatePool,
-    map_of,
-)
+from altmin.calculus import Number, map_of
+from altmin.calculus.affine import Affine, Convolution
+from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.discrete import Estimated
+from altmin.calculus.elementwise import ReLU
+from altmin.calculus.normalisation import Normalisation
+from altmin.calculus.other import AnyModule
+from altmin.calculus.pooling import MaxPool, SeparatePool
+from altmin.calculus.recurrent import Recurrence
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -37,8 +32,7 @@ class Series:
         self.maps = tuple(maps)
         ends = [sum(len(m.names) for m in self.maps[:i]) for i in range(len(self.maps) + 1)]
         self.slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
-        first = [i for i, m in enumerate(self.maps) if m.names]
-        self.first_with_parameters = first[0] if first else len(self.maps)
+        self.first_with_parameters = next((i for i, m in enumerate(self.maps) if m.names), len(self.maps))
         self.affine = len(self.maps) == 1 and self.maps[0].affine
         """Whether the output is linear in the input and in the parameters."""
 
@@ -49,34 +43,36 @@ class Series:
             saved.append(kept)
         return x, saved
 
-    def pull(self, p: Params, saved: Sequence[Saved], v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Sequence[Saved], v: Tensor) -> Tensor:
         for i in reversed(range(len(self.maps))):
-            v = self.maps[i].pull(p[self.slices[i]], saved[i], v)
+            v = self.maps[i].vjp(p[self.slices[i]], saved[i], v)
         return v
 
-    def push(self, p: Params, saved: Sequence[Saved], u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Sequence[Saved], u: Tensor) -> Tensor:
         for i, m in enumerate(self.maps):
-            u = m.push(p[self.slices[i]], saved[i], u)
+            u = m.jvp(p[self.slices[i]], saved[i], u)
         return u
 
-    def move(self, p: Params, saved: Sequence[Saved], u: Tensor) -> tuple[Tensor, list[Saved]]:
+    def quotient(self, p: Params, saved: Sequence[Saved], u: Tensor, e: Number) -> tuple[Tensor, list[Saved]]:
         new = []
         for i, m in enumerate(self.maps):
-            u, kept = m.move(p[self.slices[i]], saved[i], u)
+            u, kept = m.quotient(p[self.slices[i]], saved[i], u, e)
             new.append(kept)
         return u, new
 
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
+        """As of one map; v goes down no further than to the first map with parameters."""
         out: list[Tensor] = []
         for i in range(len(self.maps) - 1, self.first_with_parameters - 1, -1):
             out[:0] = self.maps[i].grads(p[self.slices[i]], saved[i], v)
             if i > self.first_with_parameters:
-                v = self.maps[i].pull(p[self.slices[i]], saved[i], v)
+                v = self.maps[i].vjp(p[self.slices[i]], saved[i], v)
         return out
 
-    def replay(self, p: Params, saved: Sequence[Saved]) -> tuple[Tensor, list[Saved]]:
-        """`forward` from the saved input with other parameters; the first map must be one that remembers its input."""
-        x, new = saved[0], []
+    def replay(self, p: Params, saved: Sequence[Saved], x: Tensor | None = None) -> tuple[Tensor, list[Saved]]:
+        """`forward` with other parameters or another input (None: the saved one of the first map), with the random
+        numbers of the saved pass."""
+        x, new = self.maps[0].input(saved[0]) if x is None else x, []
         for i, m in enumerate(self.maps):
             x, kept = m.replay(p[self.slices[i]], saved[i], x)
             new.append(kept)
@@ -84,10 +80,9 @@ class Series:
 
 
 class State(NamedTuple):
-    """What a block remembers of one point: its prelude's and its core's memory, and the core's input in between."""
+    """What a block's modules remember of one point."""
 
     prelude: list[Saved]
-    input: Tensor
     core: list[Saved]
 
 
@@ -97,7 +92,6 @@ class Block:
     def __init__(self, prelude: Sequence[Map], core: Sequence[Map]):
         self.prelude, self.core = Series(prelude), Series(core)
         self.maps = (*prelude, *core)
-        self.rectified = any(isinstance(m, ReLU) for m in prelude)
         self.estimated = any(isinstance(m, Estimated) for m in prelude)
         """Whether J is an estimate, by which a step may be chosen but not judged."""
         self.straight = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
@@ -105,8 +99,12 @@ class Block:
 
         A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
         zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
-        and |P^T u| = |u|. So moves can be reckoned there, where there may be fewer entries, and spread out at last.
+        and |P^T u| = |u|. So moves can be computed there, where there may be fewer entries, and handed on last.
         """
+        self.opaque = any(isinstance(m, AnyModule) for m in self.maps)
+        """Whether a module of the block goes through autograd."""
+        self.rectified = any(isinstance(m, ReLU) for m in prelude)
+        """Whether some of the core's inputs do not depend on the code: those that are zero."""
 
     def __str__(self) -> str:
         return ", ".join(type(m.module).__name__ for m in self.maps)
@@ -116,9 +114,7 @@ class Block:
         given, first = f"given shape {tuple(c.shape)}", self.core.maps[0].module
         if isinstance(first, nn.Linear):
             flat = c.ndim > 2 and first.in_features == c[0].numel()
-            return f"Linear expects {first.in_features} features, {given}" + (
-                "; put nn.Flatten() first" if flat else ""
-            )
+            return f"Linear expects {first.in_features} features, {given}{'; put nn.Flatten() first' if flat else ''}"
         if isinstance(self.core.maps[0], Convolution):
             return f"{type(first).__name__} expects {first.in_channels} channels, {given}"
         return given
@@ -145,19 +141,29 @@ class Block:
     def forward(self, p: Params, c: Tensor) -> tuple[Tensor, State]:
         x, prelude = self.prelude.forward((), c)
         out, core = self.core.forward(p, x)
-        return out, State(prelude, x, core)
+        return out, State(prelude, core)
 
-    def pull(self, p: Params, state: State, v: Tensor) -> Tensor:
-        return self.prelude.pull((), state.prelude, self.core.pull(p, state.core, v))
+    def vjp(self, p: Params, state: State, v: Tensor) -> Tensor:
+        return self.prelude.vjp((), state.prelude, self.core.vjp(p, state.core, v))
 
-    def push(self, p: Params, state: State, u: Tensor) -> Tensor:
-        return self.core.push(p, state.core, self.prelude.push((), state.prelude, u))
+    def jvp(self, p: Params, state: State, u: Tensor) -> Tensor:
+        return self.core.jvp(p, state.core, self.prelude.jvp((), state.prelude, u))
 
-    def move(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, State]:
-        """By how much the output moves if the code below moves by u, and the state then."""
-        du, prelude = self.prelude.move((), state.prelude, u)
-        dy, core = self.core.move(p, state.core, du)
-        return dy, State(prelude, state.input + du, core)
+    def quotient(self, p: Params, state: State, u: Tensor, e: Number, Ju: Tensor | None) -> tuple[Tensor, State]:
+        """(F(c) - F(c - e u)) / e without cancellation, and the state at c - e u. Ju: the jvp, which spares a module
+        without closed form another pass."""
+        if len(self.maps) == 1 and isinstance(self.maps[0], AnyModule):
+            q, moved = self.maps[0].quotient(p, state.core[0], u, e, Ju)
+            return q, State([], [moved])
+        q, prelude = self.prelude.quotient((), state.prelude, u, e)
+        q, core = self.core.quotient(p, state.core, q, e)
+        return q, State(prelude, core)
+
+    def replay(self, p: Params, state: State, c: Tensor) -> tuple[Tensor, State]:
+        """`forward` at another code, with the random numbers of the pass that left the state."""
+        x, prelude = self.prelude.replay((), state.prelude, c)
+        y, core = self.core.replay(p, state.core, x)
+        return y, State(prelude, core)
 
     def room(self, state: State) -> Tensor | None:
         """Of a straight block: how far each input of its core may fall until it reaches a kink, where a unit is at zero
@@ -170,14 +176,17 @@ class Block:
         return room
 
     def spread(self, state: State, u: Tensor) -> Tensor:
-        """Of a straight block: the code's move P^T u for a gated u. Uses up the state."""
+        """Of a straight block: P^T u, the code's part of a move u of the core's input that no rectifier holds back.
+
+        What the state remembers may be overwritten."""
         for m, saved in zip(reversed(self.prelude.maps), reversed(state.prelude), strict=True):
             u = m.spread(saved, u)
         return u
 
-    def traces(self, state: State) -> list[tuple[Map, Saved]]:
-        """The maps in which a training pass leaves a trace (running statistics), and what `commit` needs for it."""
-        return [(m, saved) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True) if m.couples]
+    def statistics(self, state: State) -> list[tuple[Map, Any]]:
+        """The maps that keep something of a training pass, such as running statistics, and what they keep."""
+        kept = [(m, m.kept(saved)) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True)]
+        return [(m, what) for m, what in kept if what is not None]
 
 
 class Chain:
@@ -210,9 +219,8 @@ class Chain:
             shape = block.code_shape() if l < len(self) - 1 else "output"
             rows.append((str(l), str(block), shape, f"{sum(p.numel() for p in block.parameters()):,}"))
         rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d:>{widths[3]}}" for a, b, c, d in rows]
-        return "\n".join(lines)
+        i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
 
 
 def split(model: nn.Module) -> Chain:

@@ -1,11 +1,11 @@
-"""What a user is told when something is wrong: what was given, what is expected, how to mend it."""
+"""Errors that several modules raise. A message names what was given, what was expected, and the remedy."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class Diverged(RuntimeError):
-    """Training left the finite numbers; the parameters are those from before the offending step."""
+    """A loss, a code or a parameter is not finite. The parameters are those from before the step that failed."""
 
     def __init__(self, where: str, remedy: str = "lower the learning rate or raise the penalty"):
         super().__init__(f"training diverged: {where} is not finite; {remedy}")
@@ -13,7 +13,7 @@ class Diverged(RuntimeError):
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:
-    """The error for a name that is not registered, with the nearest one that is.
+    """The ValueError for a name that is not among `choices`; its message suggests the most similar one.
 
     >>> print(unknown("method", "am-adm", ["adam", "am-adam"]))
     unknown method 'am-adm'; did you mean 'am-adam'? The choices are: adam, am-adam

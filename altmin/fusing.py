@@ -1,7 +1,7 @@
-"""Marks short chains of element-wise operations that a compiler may run as one kernel.
+"""Decorators for short chains of element-wise operations that `torch.compile` may run as one kernel.
 
 A marked function is an ordinary function of tensors. On a GPU each of its operations is a kernel that takes longer to
-start than to run; within `fusing()` the function is compiled, so that it starts once. What it computes is the same.
+start than to run; within `fusing()` the function is compiled into one kernel. The result is the same up to rounding.
 """
 
 import functools
@@ -17,14 +17,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 _active = False
 
 
+def vectorised() -> bool:
+    """Whether this runs inside `torch.func`, where tensors cannot be asked for their numbers, written by `out=` or
+    handed to fused kernels."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
 def fusible(function: F) -> F:
-    """The function as it is, compiled within `fusing()`. It returns tensors, and changes none."""
+    """Mark a function of tensors (and numbers, None, and tuples of these) that returns new tensors and writes to none.
+
+    Within `fusing()` a call is compiled, also inside `torch.func.vmap`, where all members are computed by one kernel.
+    Elsewhere, and inside a function that is being compiled, it is called as it is.
+    """
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         if not _active or torch.compiler.is_compiling():
             return function(*args)
-        if torch._C._functorch.maybe_current_level() is None:
+        if not vectorised():
             return _compiled(function)(*args)
         leaves, form = pytree.tree_flatten(args)
         return _Members.apply(function, form, *leaves)
@@ -33,11 +43,14 @@ def fusible(function: F) -> F:
 
 
 def fusible_alone(function: F) -> F:
-    """The same for a function that writes into its arguments, or returns something else: not for many members."""
+    """Mark a function that writes to its arguments or returns something other than tensors.
+
+    Within `fusing()` a call is compiled, except inside `torch.func.vmap`, where it is called as it is.
+    """
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        alone = _active and not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None
+        alone = _active and not torch.compiler.is_compiling() and not vectorised()
         return _compiled(function)(*args) if alone else function(*args)
 
     return call  # type: ignore[return-value]
@@ -45,7 +58,10 @@ def fusible_alone(function: F) -> F:
 
 @contextmanager
 def fusing(wanted: bool = True) -> Iterator[None]:
-    """Compiles what is marked, as far as it is run in here; every shape once."""
+    """Compile the marked functions that are called within this block, once for each shape of their arguments.
+
+    wanted=False: call them as they are within this block.
+    """
     global _active
     before, _active = _active, wanted
     limits = {"recompile_limit": 256, "accumulated_recompile_limit": 4096}
@@ -56,8 +72,13 @@ def fusing(wanted: bool = True) -> Iterator[None]:
         _active = before
 
 
+def fusing_now() -> bool:
+    """Whether this runs within `fusing()`."""
+    return _active
+
+
 def can_fuse() -> bool:
-    """Whether torch can compile for this machine's GPU."""
+    """Whether this machine has a GPU that torch can compile for."""
     from torch.utils._triton import has_triton
 
     return torch.cuda.is_available() and has_triton()
@@ -70,7 +91,11 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _vectorised(function: Callable[..., Any], form: Any, dims: tuple[Any, ...], fixed: tuple[Any, ...]) -> Any:
-    """`function` for all members at once, compiled; `fixed` has None where a tensor is to come."""
+    """`function` over all members at once, compiled, as a function of its tensor arguments.
+
+    form: the structure of the arguments. dims: the axis of the members for each leaf, None where it is shared. fixed:
+    None for each leaf that is a tensor, else the leaf in a tuple; the leaves are part of the key of the cache.
+    """
 
     def one(*tensors: Tensor) -> Any:
         given = iter(tensors)
@@ -86,7 +111,11 @@ def _vectorised(function: Callable[..., Any], form: Any, dims: tuple[Any, ...], 
 
 
 class _Members(torch.autograd.Function):
-    """Inside `torch.func.vmap` a member's tensors are none of their own; here all members' are, and can be compiled."""
+    """Calls a marked function inside `torch.func.vmap`.
+
+    There the arguments are wrappers around all members' tensors, which cannot be compiled. The `vmap` rule of an
+    autograd function gets the tensors themselves.
+    """
 
     @staticmethod
     def forward(function: Callable[..., Any], form: Any, *leaves: Any) -> Any:

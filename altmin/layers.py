@@ -1,26 +1,31 @@
-"""Activations without derivatives: `Sign`, `Staircase`, and `StraightThrough`, which lends them an estimate of one."""
+"""Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
+them an estimate of one, and layers in time (`Recurrent`, `Readout`)."""
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from altmin.fusing import vectorised
+from altmin.recurrences import together
 
 
 class Stepwise(nn.Module):
     """y_i is one of `levels` values, equally spaced in [-1, 1]; thresholds lie half-way between neighbours.
 
-    Under autograd the forward pass is as ever; a backward pass that reaches it is refused.
+    Under autograd the forward pass is that of any module; a backward pass that reaches it raises a TypeError.
     """
 
     levels: int
 
     @property
     def spacing(self) -> float:
-        """From one level to the next."""
+        """The distance of neighbouring levels."""
         return 2 / (self.levels - 1)
 
     def values(self, x: Tensor) -> Tensor:
-        """The levels of x. What is not a number stays so, for the trainer to notice."""
+        """The level of each entry of x. What is not a number stays so, for the trainer to notice."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,7 +46,7 @@ class Sign(Stepwise):
 
 
 class Staircase(Stepwise):
-    """k bits: `levels` values. `Staircase(2)` is `Sign`, `Staircase(4)` has 2 bits.
+    """The nearest of `levels` values: `Staircase(2)` is `Sign`, `Staircase(4)` has 2 bits. ValueError below 2 levels.
 
     >>> Staircase(4)(torch.tensor([-0.9, -0.5, 0.0, 5.0]))
     tensor([-1.0000, -0.3333,  0.3333,  1.0000])
@@ -66,7 +71,8 @@ class Staircase(Stepwise):
 class StraightThrough(nn.Module):
     """The values of an activation; backward, the gradient passes unchanged where |x| <= 1 and is 0 elsewhere.
 
-    So a net with `Sign` or `Staircase` can be trained by backprop, with an estimate in place of a derivative.
+    So a net with `Sign` or `Staircase` can be trained by backprop, with an estimate in place of a derivative. TypeError
+    if the module has parameters.
 
     >>> x = torch.tensor([-3.0, -0.5, 0.5], requires_grad=True)
     >>> StraightThrough(Sign())(x).sum().backward()
@@ -90,7 +96,7 @@ class StraightThrough(nn.Module):
 
 
 def no_derivative(module: nn.Module) -> TypeError:
-    """What is said where somebody asks for a derivative that does not exist."""
+    """The error for the use of a derivative that does not exist."""
     name = type(module).__name__
     return TypeError(
         f"{name} has no derivative, so neither backprop nor GradientCodes can go through it: train with altmin and "
@@ -112,3 +118,50 @@ class _Refuse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise no_derivative(ctx.module)
+
+
+class Recurrent(nn.RNN):
+    """h_t = tanh(U x_t + W h_{t-1} + b), h_0 = 0: sequences (samples, steps, inputs) to (samples, steps, hidden).
+
+    An `nn.RNN` with one bias: the second, which would only double the first, stays zero. The first starts there, so
+    that h is at first an odd function of the input and what reads it out has both signs. padded: the last feature of
+    the input says which steps are real; from a sequence's first 0 on all is padding, and h is 0 there.
+
+    >>> Recurrent(2, 3)(torch.zeros(4, 5, 2)).shape
+    torch.Size([4, 5, 3])
+    """
+
+    def __init__(self, inputs: int, hidden: int, padded: bool = False):
+        super().__init__(inputs, hidden, batch_first=True)
+        self.padded = padded
+        with torch.no_grad():
+            self.get_parameter("bias_ih_l0").zero_()
+            self.get_parameter("bias_hh_l0").zero_().requires_grad_(False)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The input proper, and a 1 for every real step (samples, steps, 1), None without padding."""
+        features = self.input_size + self.padded
+        if x.ndim != 3 or x.shape[-1] != features:
+            marked = f" and 1 that marks the real steps, {features} in all" if self.padded else ""
+            raise ValueError(
+                f"Recurrent reads sequences (samples, steps, features) with {self.input_size} features{marked}; "
+                f"given shape {tuple(x.shape)}"
+            )
+        return (x[..., :-1], x[..., -1:].cumprod(1)) if self.padded else (x, None)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        steps, real = self.parts(x)
+        if vectorised():
+            weights = [getattr(self, name) for name in self._all_weights[0]]
+            h = together(steps.transpose(0, 1), *weights).transpose(0, 1)
+        else:
+            h = super().forward(steps)[0]
+        return h if real is None else h * real
+
+
+class Readout(nn.Linear):
+    """z_t = V h_t at every step: `nn.Linear` for sequences that lie in memory step by step, which are not copied; z,
+    of few features, is, and lies sample by sample."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.linear(h.transpose(0, 1), self.weight, self.bias).transpose(0, 1).contiguous()

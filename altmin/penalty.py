@@ -2,6 +2,16 @@
 
 from typing import Any
 
+from torch import Tensor
+
+
+def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
+    """growth mu + increment, at most maximum (None: no limit): of numbers, or of tensors with one for each member."""
+    new = mu * growth + increment
+    if isinstance(new, Tensor):
+        return new if maximum is None else new.clamp_max(maximum)
+    return new if maximum is None else min(new, maximum)
+
 
 class Penalty:
     """mu starts at `start`, gains `increment` with each mini-batch, is multiplied by `growth` with each epoch, and
@@ -19,7 +29,7 @@ class Penalty:
     3.5
     """
 
-    def __init__(self, start: float = 1.0, increment: float = 0.2, growth: float = 1.0, maximum: float | None = 100.0):
+    def __init__(self, start: float = 10.0, increment: float = 0.2, growth: float = 1.0, maximum: float | None = 100.0):
         for name, value, low in (("start", start, 0.0), ("growth", growth, 0.0)):
             if not value > low:
                 raise ValueError(f"{name} of the penalty must be above {low}, given {value!r}")
@@ -34,13 +44,10 @@ class Penalty:
         return f"Penalty({self.start}, increment={self.increment}, growth={self.growth}, maximum={self.maximum})"
 
     def step(self) -> None:
-        self._set(self.value + self.increment)
+        self.value = grown(self.value, self.increment, 1.0, self.maximum)
 
     def end_epoch(self) -> None:
-        self._set(self.value * self.growth)
-
-    def _set(self, value: float) -> None:
-        self.value = value if self.maximum is None else min(value, self.maximum)
+        self.value = grown(self.value, 0.0, self.growth, self.maximum)
 
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value}

@@ -1,39 +1,38 @@
-"""`AltMin`: encode, codes, weights, mu (Algorithm 1)."""
+"""`AltMin`: owns the state of a run, checks its input, and calls the step (Algorithm 1)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from altmin.chain import Chain, Theta, split
+from altmin.calculus import Number, Params
+from altmin.chain import Chain, split
 from altmin.codes.choose import choose
-from altmin.codes.gradient import Local, Trace, encode
-from altmin.codes.linesearch import Above, Doubts, FitAbove, LossAbove, Mu
+from altmin.codes.gradient import Residual, encode
 from altmin.errors import Diverged
-from altmin.fusing import fusible
-from altmin.objective import CrossEntropy, LossFunction, adapt
+from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
-from altmin.weights.local import LocalAdam, Totals
-
-
-class CodeSolver(Protocol):
-    """Moves the codes of a mini-batch; returns every block's local problem."""
-
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]: ...
+from altmin.step import CodeSolver, Moved, move_codes, verdict
+from altmin.weights.local import LocalAdam
 
 
 class WeightRule(Protocol):
-    """Fits each block's weights to its local problem. `totals` are the sums of the problems' values."""
+    """Fits each block's weights to its local problem.
+
+    `bind` takes charge of blocks of a chain. `measure` is what a rule needs of one block's residual, and changes
+    nothing; `update` moves the weights by what was measured of every block. A mini-batch in parts is given to `gather`,
+    and the weights move in `apply`.
+    """
 
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None: ...
-    def update(self, problems: list[Local], totals: Totals, mu: Mu) -> None: ...
-    def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None: ...
-    def apply(self, mu: Mu) -> None: ...
+    def measure(self, l: int, p: Params, residual: Residual) -> Any: ...
+    def update(self, found: Sequence[Any]) -> None: ...
+    def gather(self, found: Sequence[Any], samples: int) -> None: ...
+    def apply(self) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
@@ -46,83 +45,28 @@ class Metrics:
     """What one step saw, before the weights moved.
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
-    objective: f(W, C; mu) once they had. A code that `DiscreteCodes` asks for a side of its threshold enters with its
-    hinge in place of its squared residual.
+    objective: f(W, C; mu) once they had, per sample. residuals: root mean square of c_l - W_l s(c_{l-1}) after the
+    codes moved, for each hidden block. movements: root mean square of c_l's offset from its encoded value.
     """
 
     loss: Tensor
     penalty: float
-    objective: float
-    _squares: Sequence[float]
-    _problems: Sequence[tuple[Above, int]]
-    _scales: Sequence[float]
+    _objective: Number
+    _costs: Sequence[Any]
+    _moved: Sequence[Any]
+    _sizes: Sequence[int]
+
+    @property
+    def objective(self) -> float:
+        return float(self._objective)
 
     @property
     def residuals(self) -> list[float]:
-        """Root mean square of c_l - W_l s(c_{l-1}) after the codes moved, for each hidden block."""
-        return [(total / size) ** 0.5 for total, (_, size) in zip(self._squares, self._problems, strict=False)]
+        return [(float(cost) / size) ** 0.5 for cost, size in zip(self._costs, self._sizes, strict=False)]
 
     @property
     def movements(self) -> list[float]:
-        """Root mean square of c_l's offset from its encoded value, for each hidden block."""
-        return [
-            (float(above.moved.sum()) / size) ** 0.5 / scale
-            for (above, size), scale in zip(self._problems, self._scales, strict=False)
-            if isinstance(above, FitAbove)
-        ]
-
-
-class Attempt(NamedTuple):
-    """Codes that have moved: the problems they leave, the losses before, and what tells whether all is well."""
-
-    problems: list[Local]
-    losses: Tensor
-    first_code: Tensor
-    doubtful: Tensor | None
-    traces: list[Any]
-
-    def sums(self) -> Tensor:
-        """Of each problem's values and, last, of the losses."""
-        values = [*(p.at.values for p in self.problems), self.losses]
-        if any(v.shape != values[0].shape for v in values):
-            return torch.stack([p.above.weigh(p.at.values).sum() for p in self.problems] + [self.losses.sum()])
-        spared = [p.above.spared for p in self.problems]
-        if len(values) <= 8:
-            return _few_sums(values, [*spared, None])
-        if any(part is not None for part in spared):
-            ones = torch.ones_like(self.losses)
-            parts = torch.stack([*(ones if part is None else part for part in spared), ones])
-            return _weighted_sums(torch.stack(values), parts)
-        return torch.stack(values).sum(1)
-
-    def read(self, sums: Tensor) -> tuple[list[float], list[float], float, bool]:
-        """The problems' totals and scales, the sum of the first code, and whether a step was taken that should have
-        been halved: all in one go, since the processor waits for a GPU each time."""
-        scales, blocks = [p.above.scale for p in self.problems], len(self.problems)
-        unknown = [scale for scale in scales if isinstance(scale, Tensor)]
-        rest = [self.first_code, *unknown, *([] if self.doubtful is None else [self.doubtful.any()])]
-        if sums.is_cuda:
-            numbers = torch.cat([sums, torch.stack([each.to(sums.dtype) for each in rest])]).tolist()
-        else:
-            numbers = [*sums.tolist(), *(each.item() for each in rest)]
-        found = iter(numbers[len(sums) + 1 :])
-        known = [next(found) if isinstance(scale, Tensor) else scale for scale in scales]
-        return numbers[:blocks], known, numbers[len(sums)], bool(next(found, False))
-
-
-@fusible
-def _few_sums(values: list[Tensor], spared: list[Tensor | None]) -> Tensor:
-    return torch.stack([v if s is None else s.square() * v for v, s in zip(values, spared, strict=True)]).sum(1)
-
-
-@fusible
-def _weighted_sums(values: Tensor, parts: Tensor) -> Tensor:
-    return (parts.square() * values).sum(1)
-
-
-@fusible
-def _sum(values: Tensor) -> Tensor:
-    return values.sum()
+        return [(float(moved) / size) ** 0.5 for moved, size in zip(self._moved, self._sizes, strict=False)]
 
 
 class AltMin:
@@ -170,24 +114,39 @@ class AltMin:
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
-        """One mini-batch: encode, update codes, update weights, update mu."""
-        problems, totals, metrics = self._set_codes(x, y)
-        self.weights.update(problems, totals, self.penalty.value)
+        """One mini-batch: encode, update codes, update weights, update mu. Returns what it saw.
+
+        ValueError if the batch does not fit the model, `Diverged` if loss or objective are not finite; then nothing of
+        the model has changed.
+        """
+        moved, metrics = self._move_codes(x, y)
+        self.weights.update(moved.found)
         self.penalty.step()
         return metrics
 
     @torch.no_grad()
     def gather(self, x: Tensor, y: Tensor) -> Metrics:
         """A part of a mini-batch too large to hold: as `step`, but weights and mu wait for `apply`."""
-        problems, totals, metrics = self._set_codes(x, y)
-        self.weights.gather(problems, totals, self.penalty.value)
+        moved, metrics = self._move_codes(x, y)
+        self.weights.gather(moved.found, len(x))
         return metrics
 
     @torch.no_grad()
     def apply(self) -> None:
         """The weight step of everything gathered since the last one."""
-        self.weights.apply(self.penalty.value)
+        self.weights.apply()
         self.penalty.step()
+
+    def why_not_captured(self) -> str:
+        """Why a step cannot be captured as a CUDA graph, which leaves no decision to the processor; empty if it can."""
+        for part in (self.codes, self.weights):
+            reason: str = part.why_not_captured() if hasattr(part, "why_not_captured") else _decides(part)
+            if reason:
+                return reason
+        for module in self.model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.momentum is None:
+                return "its batch norm averages over all batches (momentum=None), which are counted on the processor"
+        return ""
 
     def end_epoch(self) -> None:
         """Closes a pass over the data: mu grows."""
@@ -204,62 +163,54 @@ class AltMin:
         self.weights.load_state_dict(state["weights"])
         self.penalty.load_state_dict(state["penalty"])
 
-    def _set_codes(self, x: Tensor, y: Tensor) -> tuple[list[Local], list[float], Metrics]:
+    def _move_codes(self, x: Tensor, y: Tensor) -> tuple[Moved, Metrics]:
         """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
-        check(x, y, self.theta[0][0])
+        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].opaque)
+        sizes: list[int] = []
+
+        def measure(l: int, residual: Residual) -> Any:
+            sizes.append(residual.delta.numel())
+            return self.weights.measure(l, self.theta[l], residual)
+
         mu = self.penalty.value
-        found = self.attempt(x, y, mu, Doubts(wait=not x.is_cuda))
-        sums = found.sums()
-        totals, scales, first_code, doubtful = found.read(sums)
-        if doubtful:
-            found = self.attempt(x, y, mu, Doubts())  # who waits for each answer has no doubts
-            sums = found.sums()
-            totals, scales, first_code, _ = found.read(sums)
-        # offsets may be magnified; f is not
-        true = [total / scale / scale for total, scale in zip(totals, scales, strict=True)]
-        objective = (true[-1] + mu * sum(true[:-1])) / x.shape[0]
-        if not math.isfinite(objective + 0 * first_code):
-            raise self._not_finite(x, y, found.problems)
-        for m, saved in found.traces:
+        moved = move_codes(self.chain, self.theta, self.codes, self.loss, x, y, mu, measure)
+        if not bool(verdict(moved)):
+            raise self._not_finite(x, y)
+        for m, saved in moved.statistics:
             m.commit(saved)
-        hidden = [(p.above, p.at.force.numel()) for p in found.problems[:-1]]
-        return found.problems, totals, Metrics(sums[-1] / x.shape[0], mu, objective, true, hidden, scales)
+        return moved, Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.moved[:-1], sizes[:0:-1])
 
-    def attempt(self, x: Tensor, y: Tensor, mu: Mu, doubts: Doubts) -> "Attempt":
-        """Encodes a batch and moves its codes, without a look at what came of it."""
-        trace = encode(self.chain, self.theta, x)
-        first_code = _sum(trace.values[0])
-        traces = [t for block, state in zip(self.chain, trace.states, strict=True) for t in block.traces(state)]
-        top = LossAbove(self.loss, trace.values[-1], y, mu, doubts)
-        problems = self.codes(self.chain, self.theta, trace, top, mu)
-        return Attempt(problems, top.start.values, first_code, doubts.found(), traces)
-
-    def _not_finite(self, x: Tensor, y: Tensor, problems: Sequence[Local]) -> Exception:
+    def _not_finite(self, x: Tensor, y: Tensor) -> Exception:
+        """The error for a step that left the finite numbers, with the place where it did."""
         if not bool(x.isfinite().all()):
             return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
         values = encode(self.chain, self.theta, x).values
         if isinstance(self.loss, CrossEntropy):
             self.loss.check(values[-1], y)
-        forward = [value.isfinite().all() for value in values]
-        backward = [problem.at.values.isfinite().all() for problem in problems[::-1]]
-        for l, fine in [*enumerate(forward), *zip(reversed(range(len(problems))), backward, strict=True)]:
-            if not bool(fine):
+        for l, value in enumerate(values):
+            if not bool(value.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
 
 
-def check(x: Tensor, y: Tensor, first: Tensor) -> None:
-    """Complains of a mini-batch that a model, whose first parameter this is, cannot take."""
+def _decides(part: Any) -> str:
+    return f"{type(part).__name__} decides on the processor how to go on"
+
+
+def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
+    """TypeError or ValueError for a mini-batch that a model, whose first parameter this is, cannot take. integers:
+    whether its first block may take them, as an embedding does."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
-    if x.dtype != first.dtype or x.device != first.device:
+    integers = integers and not x.is_floating_point()
+    if (x.dtype != first.dtype and not integers) or x.device != first.device:
         raise ValueError(
             f"the model is {first.dtype} on {first.device}, the input {x.dtype} on {x.device}; "
             f"convert it with x.to({str(first.device)!r}, {first.dtype})"
         )
     if y.device != x.device:
         raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
-    if x.ndim < 2 or len(x) == 0:
+    if x.ndim < 2 - integers or len(x) == 0:
         raise ValueError(f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")

@@ -2,7 +2,9 @@
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,20 @@ def read(path: Path) -> list[Row]:
 def write(path: Path, rows: Sequence[Row]) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def parallel(function: Callable[..., Row], tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Row]:
+    """function(*task) for every task, in their order, by so many processes at once."""
+    if jobs == 1 or not tasks:
+        yield from (function(*task) for task in tasks)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(function, *zip(*tasks, strict=True))
+
+
+def jobs_given(arguments: Sequence[str]) -> int:
+    """The number after --jobs, else 1."""
+    return int(arguments[arguments.index("--jobs") + 1]) if "--jobs" in arguments else 1
 
 
 def spread(values: Sequence[float | None]) -> str:

@@ -1,7 +1,8 @@
 """The figures of the README: `python experiments/core.py accuracy`, `... speed`, then `... table`.
 
 `accuracy` tunes the learning rate of backprop-Adam on validation data and reports every case on test data, seeds 0 to
-2, in benchmarks/core-accuracy.jsonl; the HIGGS cases need `altmin data fetch higgs`, or a part of that file. `speed`
+2, in benchmarks/core-accuracy.jsonl, with --jobs N in so many processes at once; the HIGGS cases need `altmin data
+fetch higgs`, or a part of that file. `speed`
 calls `altmin bench` for each data set and keeps its JSON beside. `table` writes all into README.md, with the recorded
 steps of experiments/speed.py, and trains nothing.
 """
@@ -11,7 +12,7 @@ import sys
 import warnings
 
 import torch
-from common import HERE, SEEDS, Row, best, fill, ratio, read, spread, table, write
+from common import HERE, SEEDS, Row, best, fill, jobs_given, parallel, ratio, read, spread, table, write
 
 import altmin
 from altmin.cli import output, run
@@ -58,25 +59,31 @@ def train(case: Row, seed: int, measured_on: str = "test") -> Row:
     return row | ({"early": history.batches[0]["test_accuracy"]} if case.get("early") else {})
 
 
-def tuned_rate(case: Row) -> tuple[float, list[Row]]:
-    """The rate with the best mean accuracy on validation data after the case's epochs."""
-    trials = [case | {"options": {"lr": lr}} for lr in (0.001, 0.002, 0.004, 0.008)]
-    rows = [trial | {"tuning": True} | train(trial, seed, "validation") for trial in trials for seed in SEEDS]
-    return best(rows, "lr"), rows
+def tuned(case: Row, jobs: int) -> tuple[Row, list[Row]]:
+    """The case with the rate of the best mean accuracy on validation data after its epochs, and all that were tried."""
+    trials = [case | {"options": {"lr": lr}, "tuning": True} for lr in (0.001, 0.002, 0.004, 0.008)]
+    tasks = [(trial, seed, "validation") for trial in trials for seed in SEEDS]
+    rows = list(parallel(run_of, tasks, jobs))
+    return case | {"options": {"lr": best(rows, "lr")}}, rows
 
 
-def accuracy() -> None:
+def run_of(case: Row, seed: int, measured_on: str) -> Row:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    return case | train(case, seed, measured_on)
+
+
+def accuracy(jobs: int = 1) -> None:
     rows: list[Row] = [{"environment": output.environment(torch.device("cpu"))}]
+    cases = []
     for case in CASES:
         if case["options"].get("lr") == "tuned":
-            rate, tuning = tuned_rate(case)
+            case, tuning = tuned(case, jobs)
             rows += tuning
-            case = case | {"options": {"lr": rate}}
-        found = [case | train(case, seed) for seed in SEEDS]
-        rows += found
-        print(json.dumps(found[0]), [row["accuracy"] for row in found], flush=True)
+        cases.append(case)
+    for row in parallel(run_of, [(case, seed, "test") for case in cases for seed in SEEDS], jobs):
+        print(json.dumps(row), flush=True)
+        rows.append(row)
     write(ACCURACY, rows)
 
 
@@ -91,9 +98,9 @@ def fill_table() -> None:
     runs = [row for row in read(ACCURACY) if "accuracy" in row and not row.get("tuning")]
     lines = []
     for case in CASES:
-        tuned = case["options"].get("lr") == "tuned"
-        mine = [r for r in runs if _same(r, case, tuned)]
-        options = ", ".join(f"{k} {v}" for k, v in mine[0]["options"].items()) + (" (best of four)" if tuned else "")
+        is_tuned = case["options"].get("lr") == "tuned"
+        mine = [r for r in runs if _same(r, case, is_tuned)]
+        options = ", ".join(f"{k} {v}" for k, v in mine[0]["options"].items()) + (" (best of four)" if is_tuned else "")
         length = (
             f"{case['epochs']} epoch{'s' * (case['epochs'] > 1)}"
             if "epochs" in case
@@ -127,4 +134,5 @@ def _same(row: Row, case: Row, tuned: bool) -> bool:
 
 
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "table": fill_table}[sys.argv[1]]()
+    commands = {"accuracy": lambda: accuracy(jobs_given(sys.argv)), "speed": speed, "table": fill_table}
+    commands[sys.argv[1]]()

@@ -1,8 +1,9 @@
 """The figures of docs/discrete.md: `python experiments/discrete.py accuracy`, `... speed`, `... table`, `... picture`.
 
 `accuracy` tries learning rates and amplifications on validation data and reports every case on test data, seeds 0 to 2,
-in benchmarks/discrete-accuracy.jsonl. `speed` lets the two code solvers take turns at training steps and keeps the
-ratio of their times in benchmarks/discrete-speed.json. `table` and `picture` write into docs/ and train nothing.
+in benchmarks/discrete-accuracy.jsonl; --jobs N runs so many at once. `speed` lets the two code solvers take turns at
+training steps and keeps the ratio of their times in benchmarks/discrete-speed.json. `table` and `picture` write into
+docs/ and train nothing.
 """
 
 import itertools
@@ -13,7 +14,7 @@ import time
 import warnings
 
 import torch
-from common import HERE, SEEDS, Row, fill, ratio, read, spread, table, write
+from common import HERE, SEEDS, Row, fill, jobs_given, parallel, ratio, read, spread, table, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
@@ -85,17 +86,22 @@ def train(case: Row, seed: int, measured_on: str = "test") -> Row:
     return row | {"schedule": "cosine", "curve": curve, "accuracy": curve[-1]}
 
 
-def accuracy() -> None:
+def accuracy(jobs: int = 1) -> None:
     """All runs; those already in the file are kept, so that it can be stopped and go on."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
     rows = read(ACCURACY) if ACCURACY.exists() else [{"environment": output.environment(torch.device("cpu"))}]
     tuning = [({"tuning": True} | case, 0, "validation") for case in TUNING]
-    for case, seed, part in [*tuning, *((case, seed, "test") for case in CASES for seed in SEEDS)]:
-        if not any(_same(row, case) and row["seed"] == seed for row in rows[1:]):
-            rows.append(case | train(case, seed, part))
-            write(ACCURACY, rows)
-            print(json.dumps(rows[-1]), flush=True)
+    tasks = [*tuning, *((case, seed, "test") for case in CASES for seed in SEEDS)]
+    todo = [task for task in tasks if not any(_same(row, task[0]) and row["seed"] == task[1] for row in rows[1:])]
+    for row in parallel(run_of, todo, jobs):
+        rows.append(row)
+        write(ACCURACY, rows)
+        print(json.dumps(row), flush=True)
+
+
+def run_of(case: Row, seed: int, measured_on: str) -> Row:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    return case | train(case, seed, measured_on)
 
 
 def speed(rounds: int = 21, steps: int = 25) -> None:
@@ -201,4 +207,5 @@ def _same(row: Row, case: Row) -> bool:
 
 
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "table": fill_table, "picture": picture}[sys.argv[1]]()
+    commands = {"speed": speed, "table": fill_table, "picture": picture}
+    (commands | {"accuracy": lambda: accuracy(jobs_given(sys.argv))})[sys.argv[1]]()

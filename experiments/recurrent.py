@@ -2,8 +2,8 @@
 
 `accuracy` trains Elman networks on sequential MNIST, tuning rates on validation data and reporting on test data, seeds
 0 to 2, in benchmarks/recurrent-accuracy.jsonl: minutes on a GPU, a day on a CPU. What the file already holds is not
-done again, so it can be stopped; delete the file to start anew. `speed` calls `altmin bench` on the
-GPU if there is one, else on two cores. `table` and `picture` train nothing.
+done again, so it can be stopped; delete the file to start anew; --jobs N runs so many at once. `speed` calls `altmin
+bench` on the GPU if there is one, else on two cores. `table` and `picture` train nothing.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import torch
-from common import HERE, SEEDS, Row, best, fill, ratio, read, spread, table, write
+from common import HERE, SEEDS, Row, best, fill, jobs_given, parallel, ratio, read, spread, table, write
 
 import altmin
 from altmin.cli import output, run
@@ -69,20 +69,29 @@ def train(case: Row, seed: int, measured_on: str = "test") -> Row:
     }
 
 
-def accuracy() -> None:
+def accuracy(jobs: int = 1) -> None:
     rows = read(ACCURACY) if ACCURACY.exists() else [{"environment": output.environment(DEVICE)}]
-    for case in cases():
-        if runs_of(case, rows):
-            continue
-        if case["options"]["lr"] == "tuned":
-            trials = [case | {"options": {"lr": lr}, "tuning": True} for lr in RATES[case["method"]]]
-            tuning = [trial | train(trial, seed, "validation") for trial in trials for seed in SEEDS]
-            rows += tuning
-            case = case | {"options": {"lr": best(tuning, "lr")}, "tuned": True}
-        found = [case | train(case, seed) for seed in SEEDS]
-        rows += found
-        print(json.dumps(case), [[*row["epoch_accuracy"][:2], row["accuracy"]] for row in found], flush=True)
+    todo = [case for case in cases() if not runs_of(case, rows)]
+    fixed = [case for case in todo if case["options"]["lr"] != "tuned"]
+    searched = [case for case in todo if case["options"]["lr"] == "tuned"]
+    trials = [case | {"options": {"lr": lr}, "tuning": True} for case in searched for lr in RATES[case["method"]]]
+    tasks = [(case, seed, "test") for case in fixed[::-1] for seed in SEEDS]  # the longest first
+    for row in parallel(run_of, [*tasks, *((trial, seed, "validation") for trial in trials for seed in SEEDS)], jobs):
+        rows.append(row)
         write(ACCURACY, rows)
+    chosen = []
+    for case in searched:
+        tuning = [row for row in rows if row.get("tuning") and row["method"] == case["method"]]
+        chosen.append(case | {"options": {"lr": best(tuning, "lr")}, "tuned": True})
+    for row in parallel(run_of, [(case, seed, "test") for case in chosen for seed in SEEDS], jobs):
+        rows.append(row)
+        write(ACCURACY, rows)
+
+
+def run_of(case: Row, seed: int, measured_on: str) -> Row:
+    row = case | train(case, seed, measured_on)
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def speed() -> None:
@@ -130,4 +139,5 @@ def picture() -> None:
 
 
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "table": fill_table, "picture": picture}[sys.argv[1]]()
+    commands = {"speed": speed, "table": fill_table, "picture": picture}
+    (commands | {"accuracy": lambda: accuracy(jobs_given(sys.argv))})[sys.argv[1]]()

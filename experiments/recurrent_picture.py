@@ -1,4 +1,4 @@
-"""The picture of docs/recurrent.md: who asks whom, how far error travels, and how the Elman net learns."""
+"""The picture of docs/recurrent.md: where gradients go, how far they travel, and how the Elman net learns."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,16 +14,15 @@ from matplotlib.axes import Axes
 
 import altmin
 from altmin.cli import output
-from altmin.codes.gradient import encode
-from altmin.codes.linesearch import LossAbove
-from altmin.objective import adapt
+from altmin.losses import adapt
+from altmin.step import move_codes
 
 BLUE, RED, GREEN, GREY = "#1f77b4", "#d62728", "#2ca02c", "#777777"
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), width_ratios=[1.15, 1, 1])
-    _who_asks_whom(axes[0])
+    _where_it_goes(axes[0])
     _how_far(axes[1])
     _learning(axes[2], rows)
     figure.tight_layout()
@@ -31,7 +30,7 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     print(f"wrote {path.name} (torch {output.environment(torch.device('cpu'))['torch']})")
 
 
-def _who_asks_whom(axes: Axes) -> None:
+def _where_it_goes(axes: Axes) -> None:
     axes.set_title("each step of time has codes of its own")
     axes.set_xlim(-0.6, 3.6)
     axes.set_ylim(-1.3, 3.55)
@@ -53,9 +52,9 @@ def _who_asks_whom(axes: Axes) -> None:
     axes.text(1.5, 3.2, "loss", ha="center", fontsize=12, bbox={"boxstyle": "round,pad=0.3", "facecolor": "#fff2cc"})
     axes.plot([0, 3], [3.0, 3.0], color=GREEN, lw=1)
     for height, colour, words in (
-        (-0.55, GREEN, "every $z_t$ hears the loss directly"),
-        (-0.87, BLUE, "$z_t$ asks its $c_t$: all at once, in round 1"),
-        (-1.19, RED, "$c_{t+1}$ asks $c_t$: in a loop, or one step further each round"),
+        (-0.55, GREEN, "every $z_t$ gets its gradient from the loss"),
+        (-0.87, BLUE, "from $z_t$ to $c_t$: all at once, in round 1"),
+        (-1.19, RED, "from $c_{t+1}$ to $c_t$: in a loop, or one step further each round"),
     ):
         axes.text(-0.4, height, words, color=colour, fontsize=10)
 
@@ -70,7 +69,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], col
 
 
 def _how_far(axes: Axes) -> None:
-    """|d_t| when only the last step's z matters to the loss."""
+    """The gradients that reach c_t when only the last step's z matters to the loss."""
     torch.manual_seed(0)
     length = 16
     model = altmin.models.elman(15, length)
@@ -87,25 +86,23 @@ def _how_far(axes: Axes) -> None:
     }
     looks = (("o", 12, BLUE), ("s", 8, RED), ("^", 5, GREEN), ("", 0, "black"))
     for (name, codes), (marker, size, colour) in zip(sweeps.items(), looks, strict=True):
-        moved = [m if m > 0 else float("nan") for m in _moved(model, codes, x, y)]
+        sizes = [size if size > 0 else float("nan") for size in _sizes(model, codes, x, y)]
         line = {"linestyle": "-" if marker else ":", "lw": 1.2, "marker": marker, "ms": size, "color": colour}
-        axes.semilogy(range(1, length + 1), moved, label=name, markerfacecolor="none", **line)
+        axes.semilogy(range(1, length + 1), sizes, label=name, markerfacecolor="none", **line)
     axes.set_xticks(range(2, length + 1, 2))
-    axes.set_title("error travels one step back per round")
+    axes.set_title("gradients travel one step back per round")
     axes.set_xlabel("step t; only the last one matters to the loss")
-    axes.set_ylabel("mean change of h at step t")
+    axes.set_ylabel("mean size of the gradient at $c_t$")
     axes.legend(frameon=False, fontsize=9)
     axes.grid(alpha=0.3)
 
 
 @torch.no_grad()
-def _moved(model: torch.nn.Sequential, codes: altmin.RecurrentCodes, x: torch.Tensor, y: torch.Tensor) -> list[float]:
+def _sizes(model: torch.nn.Sequential, codes: altmin.RecurrentCodes, x: torch.Tensor, y: torch.Tensor) -> list[float]:
     chain = altmin.split(model)
-    theta, loss = chain.parameters(), adapt(torch.nn.CrossEntropyLoss())
-    trace = encode(chain, theta, x)
-    before = trace.values[0].clone()
-    problems = codes(chain, theta, trace, LossAbove(loss, trace.values[-1], y, 1.0), 1.0)
-    return (problems[0].core[0].h.transpose(0, 1) - before).abs().mean((0, 2)).tolist()
+    loss = adapt(torch.nn.CrossEntropyLoss())
+    moved = move_codes(chain, chain.parameters(), codes, loss, x, y, 1.0, lambda l, residual: residual)
+    return moved.found[0].delta.abs().mean((0, 2)).tolist()
 
 
 def _learning(axes: Axes, rows: Sequence[Row]) -> None:

@@ -1,11 +1,10 @@
 """Settings of all tests: one thread, reproducible property tests, CUDA tests skipped where there is no CUDA.
 
-And the one place where tests look into the local problems that the code update leaves.
+And the one place where tests look into the residuals that the code update leaves.
 """
 
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes.gradient import Local, encode
-from altmin.codes.linesearch import FitAbove, LossAbove
-from altmin.objective import adapt
+from altmin.codes.gradient import Residual, encode, top_down
+from altmin.losses import adapt
+from altmin.step import move_codes
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.
 torch.set_num_threads(1)
@@ -34,21 +33,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
 
 
-def update_codes(
-    model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None
-) -> tuple[list[Tensor], list[Tensor], list[Local]]:
-    """The encoded codes and the output, the moved codes, and every block's local problem, from the package."""
+def residuals_of(model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None) -> list[Residual]:
+    """Every block's residual, first to last, from the package."""
     chain = altmin.split(model)
     with torch.no_grad():
-        theta = chain.parameters()
-        trace = encode(chain, theta, x)
-        encoded = [value.clone() for value in trace.values]  # the trace is used up
-        top = LossAbove(adapt(loss or nn.CrossEntropyLoss()), trace.values[-1], y, mu)
-        with patch.object(FitAbove, "served", lambda above: above):  # keep the offsets to look at
-            problems = codes(chain, theta, trace, top, mu)
-    # An offset is kept magnified by `scale`.
-    offsets = [p.above.plain().start.force / p.above.scale for p in problems[:-1]]
-    return encoded, [c + d for c, d in zip(encoded, offsets, strict=False)], problems
+        adapted = adapt(loss or nn.CrossEntropyLoss())
+        return move_codes(chain, chain.parameters(), codes, adapted, x, y, mu, lambda l, residual: residual).found
+
+
+class Watched:
+    """A code solver, and the offset from its encoded value that each code gets, first to last."""
+
+    def __init__(self, codes: Any):
+        self.codes, self.order = codes, codes.order
+        self.offsets: list[Tensor] = []
+
+    def __call__(self, chain: Any, theta: Any, trace: Any, top: Any) -> Any:
+        return top_down(self, chain, theta, trace, top)
+
+    def move(self, *given: Any) -> Any:
+        residual, ask = self.codes.move(*given)
+        self.offsets.insert(0, -ask.scale * ask.position)
+        return residual, ask
+
+
+def update_codes(
+    model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None
+) -> tuple[list[Tensor], list[Tensor], list[Residual]]:
+    """The encoded codes and the output, the moved codes, and every block's residual, from the package."""
+    chain, watched = altmin.split(model), Watched(codes)
+    with torch.no_grad():
+        encoded = encode(chain, chain.parameters(), x).values
+    residuals = residuals_of(model, watched, x, y, mu, loss)
+    return encoded, [c + d for c, d in zip(encoded, watched.offsets, strict=False)], residuals
 
 
 def elman_problem(
@@ -66,16 +83,6 @@ def elman_problem(
         lengths = torch.arange(samples) % steps + 1
         x = altmin.models.pad([s[:n] for s, n in zip(x, lengths.tolist(), strict=True)], steps)
     return model, x, y
-
-
-def residual(problem: Local) -> Tensor:
-    """c - W a of a hidden block; minus the gradient of the summed loss of the output block."""
-    return problem.plain().at.force / problem.above.scale
-
-
-def term(problem: Local) -> Tensor:
-    """The squared residual of each sample; its loss for the output block."""
-    return problem.plain().at.values / problem.above.scale**2
 
 
 @pytest.fixture(autouse=True)

@@ -1,38 +1,39 @@
-"""Alternating minimization from the equations of the paper, in float64, one sample at a time, by autograd.
+"""Alternating minimization from its equations, in float64, by autograd.
 
 Nothing here is fast and nothing is shared with the package: codes are kept as full values, every derivative comes from
-autograd on the formula itself, every line search is a search. A network is
+autograd on the formula itself. A network is
 
-    c_l = W_l s_{l-1}(c_{l-1}) + b_l,   l = 1..L,   c_0 = x, s_0 = identity,   output = W_{L+1} s_L(c_L) + b_{L+1}.
+    c_l = W_l s_{l-1}(c_{l-1}) + b_l,   l = 1..L,   c_0 = x, s_0 = identity,   output = W_{L+1} s_L(c_L) + b_{L+1},
+
+with one row for each sample.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-Vector = Tensor
-SampleLoss = Callable[[Vector, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(output, y) -> the mean over samples."""
 
 
 @dataclass
 class Net:
-    """W, b and s of every layer; activations[0] stands before the first layer. `relu` marks rectified ones,
-    `piecewise_linear` those and the ones that do nothing."""
+    """W, b and s of every layer; activations[0] stands before the first layer. `kinked` marks layers below which the
+    activations are all rectifiers or nothing, `relu` those with a rectifier."""
 
     weights: list[Tensor]
     biases: list[Tensor]
-    activations: list[Callable[[Vector], Vector]]
+    activations: list[Callable[[Tensor], Tensor]]
     relu: list[bool]
-    piecewise_linear: list[bool]
+    kinked: list[bool]
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    def layer(self, l: int, c: Vector) -> Vector:
-        return self.weights[l] @ self.activations[l](c) + self.biases[l]
+    def layer(self, l: int, c: Tensor) -> Tensor:
+        return self.activations[l](c) @ self.weights[l].T + self.biases[l]
 
 
 def of(model: Sequence[torch.nn.Module]) -> Net:
@@ -43,10 +44,9 @@ def of(model: Sequence[torch.nn.Module]) -> Net:
             net.weights.append(module.weight.detach().double().clone())
             bias = module.bias if module.bias is not None else torch.zeros(len(module.weight))
             net.biases.append(bias.detach().double().clone())
-            net.activations.append(_composed(pending))
-            net.relu.append(bool(pending) and isinstance(pending[0], torch.nn.ReLU))
-            simple = (torch.nn.ReLU, torch.nn.Identity)
-            net.piecewise_linear.append(all(isinstance(m, simple) for m in pending))
+            net.activations.append(torch.nn.Sequential(*pending))
+            net.relu.append(any(isinstance(m, torch.nn.ReLU) for m in pending))
+            net.kinked.append(all(isinstance(m, torch.nn.ReLU | torch.nn.Identity) for m in pending))
             pending = []
         else:
             pending = [*pending, module]
@@ -54,28 +54,19 @@ def of(model: Sequence[torch.nn.Module]) -> Net:
     return net
 
 
-def _composed(modules: Sequence[torch.nn.Module]) -> Callable[[Vector], Vector]:
-    def apply(c: Vector) -> Vector:
-        for module in modules:
-            c = module(c)
-        return c
-
-    return apply
+def cross_entropy(o: Tensor, y: Tensor) -> Tensor:
+    return (torch.logsumexp(o, 1) - o.gather(1, y.unsqueeze(1)).squeeze(1)).mean()
 
 
-def cross_entropy(o: Vector, y: Tensor) -> Tensor:
-    return torch.logsumexp(o, 0) - o[y]
-
-
-def squared_error(o: Vector, y: Vector) -> Tensor:
+def squared_error(o: Tensor, y: Tensor) -> Tensor:
     return (o - y).square().mean()
 
 
 # -- f, and the forward pass ------------------------------------------------------------------------------------------
 
 
-def encode(net: Net, x: Vector) -> list[Vector]:
-    """c_1..c_L and the output of one sample."""
+def encode(net: Net, x: Tensor) -> list[Tensor]:
+    """c_1..c_L and the output."""
     values = []
     for l in range(len(net)):
         x = net.layer(l, x)
@@ -83,18 +74,25 @@ def encode(net: Net, x: Vector) -> list[Vector]:
     return values
 
 
-def f(net: Net, x: Tensor, y: Tensor, codes: Sequence[Sequence[Vector]], mu: float, loss: SampleLoss) -> Tensor:
-    """The paper's eq. 3 divided by the number of samples; codes[t] are those of sample t."""
-    total = torch.zeros((), dtype=torch.float64)
-    for t in range(len(x)):
-        c = [x[t], *codes[t]]
-        total = total + loss(net.layer(len(net) - 1, c[-1]), y[t])
-        for l in range(len(net) - 1):
-            total = total + mu * (c[l + 1] - net.layer(l, c[l])).square().sum()
-    return total / len(x)
+def f(net: Net, x: Tensor, y: Tensor, codes: Sequence[Tensor], mu: float, loss: Loss) -> Tensor:
+    """The paper's eq. 3 divided by the number of samples."""
+    c = [x, *codes]
+    total = loss(net.layer(len(net) - 1, c[-1]), y)
+    for l in range(len(net) - 1):
+        total = total + mu / len(x) * (c[l + 1] - net.layer(l, c[l])).square().sum()
+    return total
 
 
 # -- codes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """Moved codes c_1..c_L, and for every layer: delta, from which its weights learn, and the scale of its own code."""
+
+    codes: list[Tensor]
+    deltas: list[Tensor]
+    scales: list[float]
 
 
 @dataclass
@@ -105,173 +103,139 @@ class Codes:
     lr: float | None = None
     momentum: float = 0.0
     l1: float = 0.0
+    share: float = 0.1
+    order: str = "codes-first"
 
-    def update(self, net: Net, x: Vector, y: Tensor, mu: float, loss: SampleLoss) -> list[Vector]:
-        """The new codes c_1..c_L of one sample, from the last to the first."""
+    def update(self, net: Net, x: Tensor, y: Tensor, mu: float, loss: Loss) -> Result:
+        """From the last code to the first. A code's objective is that part of f which it touches, multiplied so that
+        what is asked of the layer above, -m delta, enters as delta: for the last code f itself, for a lower one f over
+        2 mu m^2 / n."""
         encoded = encode(net, x)
-        codes = list(encoded[:-1])
-        self._longest: tuple[Vector, float] | None = None
+        codes, deltas, scales = list(encoded[:-1]), [], []
+        delta, m, longest = gradient(lambda o: loss(o, y), encoded[-1]), 1.0, 1.0
+        offset = delta  # by -m times which the code above has moved
         for l in range(len(net) - 2, -1, -1):
-            home = encoded[l]
-            if l == len(net) - 2:  # the last code trades the loss against mu times its distance
+            last = l == len(net) - 2
+            kappa = 2 * mu / len(x) if last else 1.0
+            home, there = encoded[l], encoded[l + 1]
 
-                def above(c: Vector, l: int = l) -> Tensor:
-                    return loss(net.layer(l + 1, c), y)
+            def above(o: Tensor, last=last, there=there, m=m, offset=offset) -> Tensor:
+                return loss(o, y) if last else (offset - (there - o) / m).square().sum() / 2
 
-                weight, l1 = 2 * mu, self.l1
-            else:  # a lower one, all divided by 2 mu, the fit of the code above against its own distance
+            def phi(v: Tensor, l=l, above=above, home=home, kappa=kappa, m=m) -> Tensor:
+                value = above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
+                return value + self.l1 / len(x) * ((home - m * v).abs().sum() - home.abs().sum()) / m
 
-                def above(c: Vector, l: int = l) -> Tensor:
-                    return (codes[l + 1] - net.layer(l + 1, c)).square().sum() / 2
-
-                weight, l1 = 1.0, self.l1 / (2 * mu)
-            if self.steps == 1 and self.lr is None and not l1 and net.piecewise_linear[l + 1]:
-                asked = None if l == len(net) - 2 else self._longest or (codes[l + 1] - encoded[l + 1], 1.0)
-                codes[l] = self._stopped_at_kinks(net, l, home, above, weight, asked, loss, y)
+            if not last and net.kinked[l + 1] and self.steps == 1 and self.lr is None and not self.l1:
+                u, a, asked, bound = self._straight(net, l, home, delta, offset, longest)
+                v, longest = a * u, longest * bound
             else:
-                codes[l] = self._descend(net, l, home, above, weight, l1, last=l == len(net) - 2, loss=loss, y=y)
-                self._longest = None
-        return codes
+                v = self._descend(net, l, home, above, phi, kappa, m, delta, len(x) if last else 1)
+                first = gradient(lambda v: -phi(v), torch.zeros_like(home))
+                a = float(v.norm() / first.norm())
+                asked = u = v / a if a > 0 else first
+                longest = m * a
+            codes[l] = home - m * v
+            moved = net.layer(l + 1, codes[l])
+            left = gradient(lambda o: loss(o, y), moved) if last else delta - (there - moved) / m
+            deltas.append(left if last or self.order == "codes-first" else delta)
+            scales.append(m)
+            delta, offset, m = asked, u, m * a
+        return Result(codes, [delta, *deltas[::-1]], [m, *scales[::-1]])
 
-    def _descend(self, net, l, home, above, weight, l1, last, loss, y) -> Vector:
-        def smooth(c: Vector) -> Tensor:
-            return above(c) + weight / 2 * (c - home).square().sum()
-
-        def whole(c: Vector) -> float:
-            return float(smooth(c) + l1 * c.abs().sum())
-
-        c, v = home.clone(), torch.zeros_like(home)
+    def _descend(self, net, l, home, above, phi, kappa, m, delta, unit) -> Tensor:
+        v, w = torch.zeros_like(home), torch.zeros_like(home)
         for _ in range(self.steps):
-            g = -gradient(smooth, c)
-            v = g + self.momentum * v
+
+            def smooth(v: Tensor) -> Tensor:
+                return above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
+
+            g = -gradient(smooth, v)
+            w = g + self.momentum * w
             if self.lr is not None:
-                c = soft_threshold(c + self.lr * v, self.lr * l1)
+                v = self._proximal(home, v + self.lr * unit * w, m, self.lr * unit)
                 continue
-            if float(g @ v) <= 0:
-                continue
-            J = torch.autograd.functional.jacobian(lambda c: net.layer(l + 1, c), c)
-            if last:  # spec, section 9: |g|^2 / (g^T J^T H J g + 2 mu |g|^2), along v in general
-                H = torch.autograd.functional.hessian(lambda o: loss(o, y), net.layer(l + 1, c))
-            else:  # |g|^2 / (|Jg|^2 + |g|^2)
-                H = torch.eye(len(J), dtype=torch.float64)
-            alpha = float(g @ v) / float(v @ J.T @ H @ J @ v + weight * (v @ v))
-            c = self._halve_until_lower(c, v, alpha, l1, whole)
-        return c
+            Jw = tangent(lambda c: net.layer(l + 1, c), home - m * v, w)
+            HJw = tangent(lambda o: gradient_of(above, o), net.layer(l + 1, home - m * v), Jw) * m**2
+            a = float((g * w).sum().clamp_min(0) / ((Jw * HJw).sum() + kappa * w.square().sum()))
+            a = min(a, self.share * float(delta.norm() / HJw.norm()))
+            new = self._proximal(home, v + a * w, m, a)
+            v = new if phi(new) <= phi(v) + 1e-13 * abs(phi(v)) else v
+        return v
 
-    def _stopped_at_kinks(self, net, l, home, above, weight, asked, loss, y) -> Vector:
-        """One step of rectified units: none crosses zero, where it would pay for its move and change nothing.
+    def _proximal(self, home: Tensor, v: Tensor, m: float, a: float) -> Tensor:
+        """The code home - m v, moved towards zero by m a l1 / n."""
+        return (home - soft_threshold(home - m * v, m * a * self.l1 / len(home))) / m
 
-        The longest step that could be best is stopped there, and handed down before its best share is taken: what the
-        code above asks for is part sigma of t.
-        """
-
-        def whole(e: Vector) -> float:
-            return float(above(home + e) + weight / 2 * e @ e)
-
-        def clip(e: Vector) -> Vector:
-            return torch.maximum(e, -home.clamp_min(0)) if net.relu[l + 1] else e
-
-        J = torch.autograd.functional.jacobian(lambda c: net.layer(l + 1, c), home)
-        if asked is None:
-            e, sigma = clip(-gradient(above, home) / weight), 1.0
-            o = net.layer(l + 1, home)
-            H = torch.autograd.functional.hessian(lambda o: loss(o, y), o)
-            slope = float(-gradient(lambda o: loss(o, y), o) @ J @ e)
-            share = min(slope / float(e @ J.T @ H @ J @ e + weight * e @ e), 1.0) if slope > 0 else 0.0
-            while whole(share * e) > whole(0 * e) + 1e-14:
-                share /= 2
-        else:
-            t, sigma = asked
-            g = J.T @ t
-            e = clip(float(t @ t) / max(float(g @ g + t @ t), 1e-300) * g)
-            share = best_share(lambda s: whole(s * sigma * e))
-        self._longest = (e, share * sigma)
-        return home + share * sigma * e
-
-    def _halve_until_lower(self, c, v, alpha, l1, whole) -> Vector:
-        before = whole(c)
-        for _ in range(11):
-            new = soft_threshold(c + alpha * v, alpha * l1)
-            if whole(new) <= before * (1 + 1e-15):
-                return new
-            alpha /= 2
-        return c
+    def _straight(self, net, l, home, delta, offset, longest) -> tuple[Tensor, float, Tensor, float]:
+        """One step of rectified units, none of which crosses zero on the longest way that could be the best."""
+        g = adjoint(lambda c: net.layer(l + 1, c), home, delta)
+        gg, dd = g.square().sum(), delta.square().sum()
+        bound = float(torch.minimum(dd / (gg + dd), self.share * dd / gg))
+        u = torch.where(home > 0, torch.minimum(g, home / (longest * bound)), g) if net.relu[l + 1] else g
+        Ju = tangent(lambda c: net.layer(l + 1, c), home, u)
+        a = float((offset * Ju).sum().clamp_min(0) / (Ju.square().sum() + u.square().sum()))
+        a = min(a, self.share * float(delta.norm() / Ju.norm()), bound)
+        return u, a, g, bound
 
 
-def gradient(function: Callable[[Vector], Tensor], c: Vector) -> Vector:
-    c = c.detach().clone().requires_grad_()
-    return torch.autograd.grad(function(c), c)[0]
+def gradient(function: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
+    return gradient_of(function, c.detach()).detach()
+
+
+def gradient_of(function: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
+    """The gradient, itself differentiable."""
+    c = c if c.requires_grad else c.clone().requires_grad_()
+    return torch.autograd.grad(function(c), c, create_graph=True)[0]
+
+
+def adjoint(function: Callable[[Tensor], Tensor], c: Tensor, v: Tensor) -> Tensor:
+    """J^T v."""
+    return gradient(lambda c: (function(c) * v).sum(), c)
+
+
+def tangent(function: Callable[[Tensor], Tensor], c: Tensor, u: Tensor) -> Tensor:
+    """J u, by differentiating J^T v with respect to v."""
+    c, v = c.detach().clone().requires_grad_(), None
+    y = function(c)
+    v = torch.zeros_like(y, requires_grad=True)
+    (g,) = torch.autograd.grad(y, c, v, create_graph=True, allow_unused=True)
+    return torch.autograd.grad((g * u).sum(), v)[0].detach()
 
 
 def soft_threshold(c: Tensor, by: float) -> Tensor:
     return c.sign() * (c.abs() - by).clamp_min(0)
 
 
-def best_share(value: Callable[[float], float]) -> float:
-    """The lowest point of a function on [0, 1]: a grid, then golden section around its best point."""
-    grid = [i / 50 for i in range(51)]
-    i = min(range(51), key=lambda i: value(grid[i]))
-    a, b = grid[max(i - 1, 0)], grid[min(i + 1, 50)]
-    ratio = (math.sqrt(5) - 1) / 2
-    for _ in range(60):
-        left, right = b - ratio * (b - a), a + ratio * (b - a)
-        if value(left) <= value(right):
-            b = right
-        else:
-            a = left
-    inside = (a + b) / 2
-    end = round(inside)  # where nothing tells the two apart, the end itself: there a unit is at zero, not near it
-    return end if value(end) <= value(inside) + 1e-14 * abs(value(inside)) else inside
-
-
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
-def local_objective(
-    net: Net, l: int, W: Tensor, b: Tensor, x: Tensor, y: Tensor, codes: Sequence[Sequence[Vector]], mu, loss
-) -> Tensor:
-    """The part of f that layer l has a say in."""
-    total = torch.zeros((), dtype=torch.float64)
-    for t in range(len(x)):
-        c = [x[t], *codes[t]]
-        out = W @ net.activations[l](c[l]) + b
-        total = total + (loss(out, y[t]) if l == len(net) - 1 else mu * (c[l + 1] - out).square().sum())
-    return total / len(x)
-
-
-def weight_gradients(net: Net, x, y, codes, mu, loss, normalise: bool = False) -> list[tuple[Tensor, Tensor]]:
-    """The gradient of f for W and b of each layer, by autograd on that layer's terms alone.
-
-    normalise: that of 1/2 |r / rms|^2, summed over units and averaged over samples, with rms held fixed.
-    """
-    gradients = []
-    for l in range(len(net)):
-        W, b = net.weights[l].clone().requires_grad_(), net.biases[l].clone().requires_grad_()
-        value = local_objective(net, l, W, b, x, y, codes, mu, loss)
-        dW, db = torch.autograd.grad(value, [W, b])
-        if normalise and l < len(net) - 1:
-            squares = float(value.detach()) / mu * len(x) / (len(x) * len(b))  # mean over samples and units of r^2
-            dW, db = (g / (2 * mu) / math.sqrt(squares) for g in (dW, db))
-        gradients.append((dW, db))
-    return gradients
+def weight_gradients(net: Net, x: Tensor, found: Result) -> list[tuple[Tensor, Tensor]]:
+    """The gradient of <delta, W s(c) + b> for W and b of each layer, at the moved codes."""
+    below = [x, *found.codes]
+    return [(delta.T @ net.activations[l](below[l]), delta.sum(0)) for l, delta in enumerate(found.deltas)]
 
 
 @dataclass
 class Adam:
-    """Adam on one tensor, with the decoupled weight decay of AdamW."""
+    """Adam on one tensor; its weight decay is a part of the gradient, or of the step if it is decoupled."""
 
     lr: float
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     decay: float = 0.0
+    decoupled: bool = False
     t: int = 0
     m: Tensor | float = 0.0
     s: Tensor | float = 0.0
 
     def step(self, p: Tensor, g: Tensor) -> Tensor:
         self.t += 1
-        p = p - self.lr * self.decay * p
+        if self.decoupled:
+            p = p - self.lr * self.decay * p
+        else:
+            g = g + self.decay * p
         self.m = self.beta1 * self.m + (1 - self.beta1) * g
         self.s = self.beta2 * self.s + (1 - self.beta2) * g * g
         m, s = self.m / (1 - self.beta1**self.t), self.s / (1 - self.beta2**self.t)
@@ -281,7 +245,7 @@ class Adam:
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def memory(pairs: Sequence[tuple[Vector, Vector]]) -> tuple[Tensor, Tensor]:
+def memory(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """A = sum a a^T and B = sum c a^T over all pairs of an input and a code."""
     A, B = 0.0, 0.0
     for a, c in pairs:
@@ -306,7 +270,7 @@ def coordinate_descent(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
     return W
 
 
-def patches(x: Tensor, kernel, stride, padding, dilation) -> list[Vector]:
+def patches(x: Tensor, kernel, stride, padding, dilation) -> list[Tensor]:
     """What a two-dimensional convolution sees of one sample (channels x height x width), place after place."""
     channels, height, width = x.shape
 

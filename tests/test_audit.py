@@ -1,12 +1,14 @@
-"""The audit sees what a step hands from block to block, and would see a graph there."""
+"""The audit sees what a step hands from block to block, and would see a graph or a derivative there."""
 
 import copy
+import dataclasses
 
+import pytest
 import torch
 from torch import nn
 
 import altmin
-from altmin.calculus import CLOSED_FORMS, ReLU
+from altmin.calculus import CLOSED_FORMS, AnyModule, Discrete, ReLU
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,3 +48,60 @@ def test_a_map_that_lets_a_graph_out_is_found(monkeypatch):
     assert not found.clean
     assert [finding.escaped > 0 for finding in found.findings] == [False, True, False, False]
     assert "AN AUTOGRAD GRAPH CROSSES A BLOCK" in str(found)
+
+
+class Attached(AnyModule):
+    """Returns its output with the graph."""
+
+    def forward(self, p, x):
+        _, saved = super().forward(p, x)
+        return saved.by.graph[2], saved
+
+
+class Beyond(AnyModule):
+    """Keeps a graph that begins before its own input."""
+
+    def forward(self, p, x):
+        y, saved = super().forward(p, x)
+        with torch.enable_grad():
+            x = 1 * x.detach().requires_grad_()
+            graph = x, [], self._call(p, x)[0]
+        return y, saved._replace(by=dataclasses.replace(saved.by, graph=graph))
+
+
+@pytest.mark.parametrize("leaky", [Attached, Beyond])
+def test_a_module_whose_own_graph_reaches_beyond_it_is_found(monkeypatch, leaky):
+    monkeypatch.setitem(CLOSED_FORMS, nn.Softmax, leaky)
+    found = altmin.audit(altmin.AltMin(net()), *batch())
+    assert not found.clean
+    assert [finding.escaped > 0 for finding in found.findings] == [False, False, True, False]
+
+
+def signs() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), altmin.Sign(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def test_the_audit_tells_a_search_from_an_estimate():
+    searched = altmin.audit(altmin.AltMin(signs(), codes="discrete"), *batch()).findings[1]
+    estimated = altmin.audit(altmin.AltMin(signs(), codes="straight-through"), *batch()).findings[1]
+    assert (searched.discrete, searched.estimates, searched.derivatives) == (["Sign"], 0, 0)
+    assert "no derivative of Sign exists and none was used" in str(searched)
+    assert (estimated.discrete, estimated.estimates, estimated.derivatives) == (["Sign"], 2, 0)
+    assert "a straight-through estimate stood in for the derivative of Sign 2 times" in str(estimated)
+
+
+def test_the_audit_would_notice_a_derivative(monkeypatch):
+    class WithDerivative(Discrete):
+        def vjp(self, p, saved, v):
+            return v
+
+        jvp = vjp
+
+    class Unaware(altmin.GradientCodes):
+        """A solver that takes the derivative it should not."""
+
+    monkeypatch.setitem(CLOSED_FORMS, altmin.Sign, WithDerivative)
+    found = altmin.audit(altmin.AltMin(signs(), codes=Unaware()), *batch()).findings[1]
+    assert found.derivatives > 0
+    assert "A DERIVATIVE OF Sign WAS USED" in str(found)

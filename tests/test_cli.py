@@ -1,140 +1,115 @@
-"""The command line keeps its contract: exact results, one-line errors that leave nothing behind."""
+"""The `altmin` command as a whole: help, exit codes, one line for each mistake that leaves nothing behind."""
 
-import functools
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
+from commands import TRAIN, altmin  # noqa: F401  (a fixture)
 
-from altmin import __version__, data, methods, models
-from altmin.cli import run
-from altmin.fit import accuracy, fit
+from altmin import __version__, methods
 
-TRAIN = ["train", "--method", "adam", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220"]
-real_load = functools.cache(data.load)
+# ruff: noqa: F811
 
 
-@pytest.fixture(autouse=True)
-def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first 300 samples of each part: enough to see a difference, few enough to be quick."""
-
-    def load(name: str, split: str, data_dir: Any = None) -> tuple[Tensor, Tensor]:
-        x, y = real_load(name, split, data_dir)
-        return x[:300], y[:300]
-
-    monkeypatch.setattr(data, "load", load)
-
-
-@pytest.fixture
-def altmin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: run([str(each) for each in arguments])
-
-
-def without_seconds(result: dict[str, Any]) -> dict[str, Any]:
-    for row in result["epochs"]:
-        assert row.pop("seconds") > 0
-    return result
-
-
-def read(path: str) -> Any:
-    return json.loads(Path(path).read_text())
-
-
-def test_train_writes_what_fit_finds_with_the_same_settings(altmin: Any) -> None:
-    arguments = ["--epochs", 2, "--lr", 0.004, "--seed", 3, "--eval-batches", "2,5"]
-    assert altmin(*TRAIN, *arguments, "--json", "run.json") == 0
-    found = read("run.json")
-    x, y = data.load("mnist", "train")
-    torch.manual_seed(3)
-    method = methods.create("adam", models.create("mlp-1x16", (1, 28, 28), 10), lr=0.004)
-    test = data.load("mnist", "test")
-    history = fit(method, (x[:220], y[:220]), test, epochs=2, batch_size=50, seed=3, eval_batches=[2, 5])
-    assert found["batches"] == history.batches
-    expected = [{**row, "seconds": None} for row in history.epochs]
-    assert [{**row, "seconds": None} for row in found["epochs"]] == expected
-    assert found["epochs"][-1]["test_accuracy"] == accuracy(method.model, test)
-
-
-def test_the_json_of_train_has_exactly_the_agreed_keys(altmin: Any) -> None:
-    assert altmin(*TRAIN, "--eval-batches", "3", "--json", "run.json") == 0
-    found = read("run.json")
-    assert list(found) == ["data", "model", "method", "seed", "config", "environment", "batches", "epochs"]
-    assert [found[key] for key in ("data", "model", "method", "seed")] == ["mnist", "mlp-1x16", "adam", 0]
-    assert [list(row) for row in found["batches"]] == [["batch", "test_accuracy"]]
-    assert [list(row) for row in found["epochs"]] == [["epoch", "train_loss", "test_accuracy", "seconds"]]
-    assert found["config"]["lr"] == 1e-3, "adam's own rate"
-    assert found["config"]["train_samples"] == 220
-    assert found["environment"]["altmin"] == __version__
-    assert found["environment"]["torch"] == torch.__version__
-    assert os.sep not in json.dumps(found), "a path has slipped in"
-
-
-def test_validation_samples_stand_in_for_the_test_samples(altmin: Any) -> None:
-    assert altmin(*TRAIN, "--validation", "--eval-batches", "5", "--json", "v.json") == 0
-    found = read("v.json")
-    assert list(found["epochs"][0]) == ["epoch", "train_loss", "validation_accuracy", "seconds"]
-    x, y = data.load("mnist", "train")
-    torch.manual_seed(0)
-    method = methods.create("adam", models.create("mlp-1x16", (1, 28, 28), 10))
-    fit(method, (x[:220], y[:220]), epochs=1, batch_size=50)
-    assert found["batches"][0]["validation_accuracy"] == accuracy(method.model, data.load("mnist", "validation"))
+ERRORS = {
+    "train --data mnits": "unknown data set 'mnits'; did you mean 'mnist'?",
+    "train --model lenet6": "unknown model 'lenet6'; did you mean 'lenet5'?",
+    "train --method adm": "unknown method 'adm'; did you mean 'adam'?",
+    "train --method adam --set weight_decy=1": "'weight_decy'; did you mean 'weight_decay'?",
+    "train --method adam --set lr": "--set takes name=value, such as lr=0.001, not 'lr'",
+    "train --method adam --set lr=fast": "option lr of method 'adam' takes a number, not 'fast'",
+    "train --method adam --set lr=1 --lr 2": "gives lr twice",
+    "train --method adam --lr=-1": "learning rate",
+    "train --method adam --epochs 0": "--epochs",
+    "train --method adam --epochs many": "--epochs",
+    "train --method adam --batch 3": "--batch-size",
+    "train --method adam --batch-size 0": "--batch-size",
+    "train --method adam --limit 0": "--limit",
+    "train --method adam --eval-batches a": "--eval-batches takes whole numbers, such as 25,50, not 'a'",
+    "train --method adam --eval-batches 99": "cannot evaluate after batch 99",
+    "train --method adam --schedule cosin": "unknown schedule 'cosin'; did you mean 'cosine'?",
+    "train --method adam --device cua": "unknown device 'cua'; did you mean 'cuda'?",
+    "train --method adam --device cuda:99": "device 'cuda:99' is not available",
+    "train --method adam --precision bf61": "unknown precision 'bf61'; did you mean 'bf16'?",
+    "train --method adam --precision tf32": "precision 'tf32' is of GPUs only and would change nothing on the cpu",
+    "compare --methods adam --precision tf32": "use --device cuda, or --precision float32",
+    "train --method adam --json nowhere/run.json": "the folder nowhere of run.json does not exist",
+    "train --method adam --json folder": "folder is a folder; name a file in it",
+    "train --method adam --checkpoint nowhere/run": "the folder nowhere of run does not exist",
+    "train --method adam --resume": "--resume needs --checkpoint FILE",
+    "train --method adam --checkpoint none --resume": "none: No such file or directory",
+    "train --method adam --checkpoint torn --resume": "torn cannot be read as a checkpoint",
+    "train --method adam --checkpoint torn": "torn exists already",
+    "train --method adam --checkpoint-every 2": "--checkpoint-every needs --checkpoint FILE",
+    "compare --methods adam,sgdd": "unknown method 'sgdd'; did you mean 'sgd'?",
+    "compare --methods ,": "--methods names nothing",
+    "compare --methods adam --set sgd.lr=1": "unknown method in --set, 'sgd'",
+    "compare --methods adam,sgd --set momentum=0.5": "unknown option of method 'adam', 'momentum'",
+    "compare --methods adam --plot curves.bmp": "curves.bmp should end in .png or .svg or .pdf",
+    "compare --methods adam --plot nowhere/curves.png": "the folder nowhere of curves.png does not exist",
+    "compare --methods adam --seeds 0": "--seeds",
+    "bench --methods adm --seconds 1": "unknown method 'adm'; did you mean 'adam'?",
+    "bench --model mlp --seconds 1": "unknown model 'mlp'",
+    "bench --model , --seconds 1": "--model names nothing",
+    "bench --data mnits --seconds 1": "unknown data set 'mnits'; did you mean 'mnist'?",
+    "bench --json nowhere/b.json": "the folder nowhere of b.json does not exist",
+    "train --model binary-16 --method adam": "Sign has no derivative, so neither backprop nor GradientCodes",
+    "train --model binary-16 --codes gradient": "Sign has no derivative, so neither backprop nor GradientCodes",
+    "train --model binary-16 --codes discret": "unknown codes of method 'am-adam', 'discret'; did you mean 'discrete'?",
+    "train --model binary-16 --set codes=discret": "unknown codes of method 'am-adam', 'discret'; did you mean",
+    "compare --model binary-16 --codes sign": "unknown codes of method 'am-adam', 'sign'",
+    "train --codes sequential": "RecurrentCodes moves codes in time, and this chain has no Recurrent",
+    "train --method adam --codes discrete": "none of these methods has any: adam",
+    "train --codes discrete --set codes=gradient": "--set and --codes both give codes of am-adam",
+    "train --model binary-0": "unknown model 'binary-0'",
+    "compare --methods adam,sgd --codes discrete": "none of these methods has any: adam, sgd",
+    "compare --methods am-adam --codes discrete --set codes=gradient": "--set and --codes both give codes of am-adam",
+    "train --sweep parallel": "--sweep",
+    "data fetch cifar": "did you mean 'cifar10'?",
+    "data lst": "No such command 'lst'",
+    "trian": "'trian'",
+    "--colour": "--colour",
+}
 
 
-def test_an_option_can_be_set_by_name_and_changes_the_run(altmin: Any) -> None:
-    sgd = [*TRAIN[:2], "sgd", *TRAIN[3:]]
-    for name, more in {"a": [], "b": ["--set", "momentum=0.5"], "c": ["--set", "momentum=0.9"]}.items():
-        assert altmin(*sgd, *more, "--json", name) == 0
-    a, b, c = (without_seconds(read(name)) for name in "abc")
-    assert a["epochs"] == c["epochs"] != b["epochs"], "0.9 is the default"
-    assert b["config"]["options"]["momentum"] == 0.5
+@pytest.mark.parametrize("line", ERRORS)
+def test_a_mistake_gets_one_clear_line_and_code_2_and_leaves_nothing(
+    line: str, altmin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("folder").mkdir()
+    Path("torn").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    assert altmin(*line.split()) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("altmin: ")
+    assert error.count("\n") == 1
+    assert ERRORS[line] in error
+    assert sorted(os.listdir()) == ["folder", "torn"]
+    assert Path("torn").read_bytes() == b"\x08\0\0\0\0\0\0\0{}"
 
 
-def test_a_schedule_reaches_the_method(altmin: Any) -> None:
-    for schedule in ("constant", "linear"):
-        assert altmin(*TRAIN, "--schedule", schedule, "--json", schedule) == 0
-    assert read("constant")["epochs"][0]["train_loss"] != read("linear")["epochs"][0]["train_loss"]
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_forbidden_folder_is_found_out_before_training(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("locked").mkdir(mode=0o500)
+    assert altmin(*TRAIN, "--json", "locked/run.json") == 2
+    assert "locked: Permission denied" in capsys.readouterr().err
 
 
-def test_a_resumed_command_gives_the_result_of_an_uninterrupted_one(
+def test_a_full_disc_is_told_in_one_line(
     altmin: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [*TRAIN, "--epochs", 2, "--checkpoint-every", 2, "--checkpoint"]
-    assert altmin(*command, "whole", "--json", "whole.json") == 0
-    steps, step = [], methods.backprop.Backprop.step
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "run.json")
 
-    def interrupted(self: Any, x: Tensor, y: Tensor) -> Any:
-        steps.append(1)
-        if len(steps) == 8:
-            raise KeyboardInterrupt
-        return step(self, x, y)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(methods.backprop.Backprop, "step", interrupted)
-        assert altmin(*command, "run", "--json", "run.json") == 130
-    error = capsys.readouterr().err
-    assert re.fullmatch(r"altmin: stopped in epoch 2, batch 3 of 5; .* checkpoint is run \(.*--resume.*\)\n", error)
-    assert not Path("run.json").exists()
-    assert altmin(*command, "run", "--json", "run.json", "--resume") == 0
-    assert without_seconds(read("run.json")) == without_seconds(read("whole.json"))
-
-
-def test_a_run_that_diverges_ends_with_1_and_keeps_the_last_good_checkpoint(
-    altmin: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sgd = [*TRAIN[:2], "sgd", *TRAIN[3:], "--epochs", 3, "--lr", 1e30, "--checkpoint", "run", "--json", "run.json"]
-    assert altmin(*sgd) == 1
-    error = capsys.readouterr().err
-    assert re.fullmatch(r"altmin: training diverged: .* in epoch 1, batch \d of 5 .* checkpoint is run\n", error)
-    assert os.listdir() == ["run"]
+    monkeypatch.setattr(os, "fsync", full)
+    assert altmin(*TRAIN, "--json", "run.json") == 2
+    assert capsys.readouterr().err == "altmin: run.json: No space left on device\n"
+    assert os.listdir() == []
 
 
 def test_what_is_not_the_users_mistake_is_not_hidden(altmin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,68 +119,6 @@ def test_what_is_not_the_users_mistake_is_not_hidden(altmin: Any, monkeypatch: p
     monkeypatch.setattr(methods.backprop.Backprop, "step", broken)
     with pytest.raises(RuntimeError, match="a defect"):
         altmin(*TRAIN)
-
-
-COMPARE = ["compare", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220", "--epochs", "2"]
-
-
-def test_compare_gives_each_method_the_run_that_train_gives_it(altmin: Any) -> None:
-    early = ["--eval-batches", "1,4"]
-    settings = ["--set", "adam.lr=0.01", "--set", "weight_decay=0.1"]
-    line = ["--methods", "adam,sgd", "--seeds", 2, "--seed", 4, *early, *settings, "--json", "c.json"]
-    assert altmin(*COMPARE, *line) == 0
-    result = read("c.json")
-    assert [(run["method"], run["seed"]) for run in result["runs"]] == [
-        ("adam", 4), ("sgd", 4), ("adam", 5), ("sgd", 5)
-    ]  # fmt: skip
-    for found in result["runs"]:
-        own = ["--set", "weight_decay=0.1", *(["--lr", "0.01"] if found["method"] == "adam" else [])]
-        single = ["train", "--method", found["method"], *COMPARE[1:], *early, "--seed", found["seed"], *own]
-        assert altmin(*single, "--json", "run.json") == 0
-        expected = without_seconds(read("run.json"))
-        assert without_seconds(found)["epochs"] == expected["epochs"]
-        assert found["batches"] == expected["batches"]
-
-
-def test_compare_draws_a_picture_and_says_where(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert altmin(*COMPARE, "--methods", "adam,sgd", "--plot", "c.png", "--json", "c.json") == 0
-    out = capsys.readouterr().out
-    assert Path("c.png").read_bytes().startswith(b"\x89PNG")
-    assert "wrote c.png" in out
-    adam = next(run for run in read("c.json")["runs"] if run["method"] == "adam")
-    row = next(line for line in out.splitlines() if line.split("│")[1:2] == [" adam   "])
-    cells = [cell.strip() for cell in row.split("│")[2:-1]]
-    accuracies = [epoch["test_accuracy"] for epoch in adam["epochs"]]
-    assert cells[:3] == [f"{value:.4f}" for value in [*accuracies, max(accuracies)]]
-    assert cells[3] == f"{adam['epochs'][-1]['train_loss']:.4f}"
-    assert cells[-1] == "1.00"
-
-
-def test_one_method_that_diverges_does_not_stop_the_others(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["--methods", "sgd,adam", "--set", "sgd.lr=1e30", "--json", "c.json", "--plot", "c.svg"]
-    assert altmin(*COMPARE, *line) == 1
-    sgd, adam = read("c.json")["runs"]
-    assert "is not finite" in sgd["diverged"]
-    assert "diverged" not in adam
-    assert len(adam["epochs"]) == 2
-    out, error = capsys.readouterr()
-    assert re.search(r"sgd +│ +diverged", out)
-    assert error.startswith("altmin: sgd, seed 0: training diverged")
-
-
-def test_bench_sets_every_method_against_adam(altmin: Any) -> None:
-    line = ["--model", "mlp-1x16,mlp-2x8", "--methods", "sgd", "--batch-size", 20, "--seconds", 0.2]
-    assert altmin("bench", *line, "--json", "b.json") == 0
-    result = read("b.json")
-    assert [(row["model"], row["method"]) for row in result["results"]] == [
-        ("mlp-1x16", "adam"), ("mlp-1x16", "sgd"), ("mlp-2x8", "adam"), ("mlp-2x8", "sgd")
-    ]  # fmt: skip
-    for row in result["results"]:
-        assert row["rounds"] >= 7
-        if row["method"] == "adam":
-            assert row["time_ratio"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
-            assert row["memory_ratio"] == 1.0
-    assert list(result["environment"])[:3] == ["python", "torch", "altmin"]
 
 
 def test_the_installed_command_is_quiet_in_a_pipe_and_help_is_light(tmp_path: Path) -> None:
@@ -237,3 +150,21 @@ def test_every_command_has_help_with_the_common_options(
     if command != "data":
         assert f"Example: altmin {command}" in shown
         assert all(option in shown for option in ("--device", "--seed", "--json"))
+
+
+@pytest.mark.parametrize("group", [[], ["data"]])
+def test_without_a_command_there_is_help_and_no_error(
+    group: list[str], altmin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert altmin(*group) == 0
+    alone, error = capsys.readouterr()
+    assert error == ""
+    assert altmin(*group, "--help") == 0
+    assert capsys.readouterr().out.split() == alone.split()
+
+
+def test_the_package_is_the_command_too() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "altmin.cli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"altmin {__version__}\n"

@@ -1,18 +1,19 @@
-"""HIGGS: streaming a table of text, splitting it, and caching it so that no half of it is ever used."""
+"""HIGGS: complete and partial files, their splits and checksums, and fetching."""
 
 import dataclasses
 import gzip
 import hashlib
-import os
-import signal
-import subprocess
-import sys
+import io
 import warnings
+import zipfile
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from file_server import Server, running
+from higgs_text import caches, hundred_rows, load, text, write
 
-from altmin.data import Damaged, PartialData, higgs_cache
+from altmin.data import Damaged, PartialData
 from altmin.data.higgs import HIGGS
 
 
@@ -24,43 +25,7 @@ def own_cache(monkeypatch, tmp_path):
 
 @pytest.fixture
 def table():
-    """100 rows of a label and 28 features, of which the last never varies."""
-    random = np.random.default_rng(1)
-    rows = random.normal(3, 2, (100, 29)).astype(np.float32)
-    rows[:, 0] = random.integers(0, 2, 100)
-    rows[:, -1] = np.float32(0.1)
-    return rows
-
-
-def text(rows):
-    """As UCI writes it: 18 digits and an exponent, with which a float32 survives."""
-    return "".join(",".join(f"{value:.18e}" for value in row) + "\n" for row in rows)
-
-
-def write(root, content, name="HIGGS-100.csv.gz"):
-    folder = root / "higgs"
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_bytes(gzip.compress(content.encode() if isinstance(content, str) else content))
-    return path
-
-
-def load(split, root, dataset=HIGGS):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PartialData)
-        return dataset.load(split, root)
-
-
-def caches(root):
-    return sorted(root.rglob("*.npy")) + sorted(root.rglob("*.tmp"))
-
-
-@pytest.mark.parametrize("block", [1000, 1 << 20])
-def test_streaming_gives_the_numbers_that_were_written(table, tmp_path, block, monkeypatch):
-    monkeypatch.setattr(higgs_cache, "BLOCK", block)  # about a row at a time, or all rows at once
-    path = write(tmp_path, text(table))
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    assert np.array_equal(table, np.loadtxt(path, np.float32, delimiter=","))
+    return hundred_rows()
 
 
 def test_a_partial_file_is_split_by_tenths_and_says_so(table, tmp_path):
@@ -111,111 +76,6 @@ def test_of_several_partial_files_the_longest_is_read(table, tmp_path):
     assert HIGGS.files(tmp_path) == [longest]
 
 
-def test_text_is_read_once_and_again_when_it_changes(table, tmp_path, monkeypatch):
-    path = write(tmp_path, text(table))
-    load("train", tmp_path)
-    (cache,) = caches(tmp_path)
-    assert cache.parent == path.parent
-    with monkeypatch.context() as patch:
-        patch.setattr(higgs_cache, "_convert", lambda *_: pytest.fail("read again"))
-        load("test", tmp_path)
-    os.utime(path, ns=(1, 1))
-    load("test", tmp_path)
-    (touched,) = caches(tmp_path)  # the old one is gone
-    assert touched != cache
-    table[95] = 1
-    write(tmp_path, text(table))
-    os.utime(path, ns=(1, 1))
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    assert len(caches(tmp_path)) == 1
-    assert caches(tmp_path) != [touched]
-
-
-def test_a_spoilt_cache_is_made_again(table, tmp_path):
-    path = write(tmp_path, text(table))
-    higgs_cache.cached_rows(path, 100)
-    (cache,) = caches(tmp_path)
-    cache.write_bytes(cache.read_bytes()[:-4])
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    np.save(cache, table[:50])
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    np.save(cache, table.astype(object), allow_pickle=True)
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-
-
-def test_a_read_only_data_folder_gets_no_cache(table, tmp_path):
-    path = write(tmp_path, text(table))
-    path.parent.chmod(0o555)
-    try:
-        load("train", tmp_path)
-        (cache,) = caches(tmp_path)
-        assert cache.parent == tmp_path / "user-cache" / "altmin" / "higgs"
-    finally:
-        path.parent.chmod(0o755)
-
-
-def test_a_failure_in_the_middle_leaves_no_cache(table, tmp_path, monkeypatch):
-    path = write(tmp_path, text(table))
-    monkeypatch.setattr(higgs_cache, "BLOCK", 5000)
-    blocks = higgs_cache._blocks
-
-    def fail_after_one(*arguments):
-        yield next(blocks(*arguments))
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(higgs_cache, "_blocks", fail_after_one)
-        with pytest.raises(KeyboardInterrupt):
-            higgs_cache.cached_rows(path, 100)
-    assert caches(tmp_path) == []
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-
-
-def test_a_kill_in_the_middle_leaves_nothing_that_is_used(table, tmp_path):
-    path = write(tmp_path, text(table))
-    program = f"""
-import os, pathlib
-from altmin.data import higgs_cache
-higgs_cache.BLOCK = 5000
-blocks = higgs_cache._blocks
-def die_after_one(*arguments):
-    yield next(blocks(*arguments))
-    os.kill(os.getpid(), {int(signal.SIGKILL)})
-higgs_cache._blocks = die_after_one
-higgs_cache.cached_rows(pathlib.Path({str(path)!r}), 100)
-"""
-    assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGKILL
-    assert [left.suffix for left in caches(tmp_path)] == [".tmp"]
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-
-
-def spoil(rows, row, change):
-    lines = text(rows).splitlines(keepends=True)
-    lines[row] = change(lines[row])
-    return "".join(lines)
-
-
-@pytest.mark.parametrize("block", [5000, 1 << 20])
-@pytest.mark.parametrize(
-    "change, what",
-    [
-        (lambda line: line.split(",", 1)[1], "line 43 has 28 columns, expected 29"),
-        (lambda line: "7,1\n", "line 43 has 2 columns"),
-        (lambda line: "word," + line.split(",", 1)[1], "line 43, column 1 is 'word', expected a label"),
-        (lambda line: "2.0," + line.split(",", 1)[1], "line 43, column 1 is '2.0', expected a label, 0 or 1"),
-        (lambda line: line.rsplit(",", 1)[0] + ",nan\n", "line 43, column 29 is 'nan', expected a number"),
-        (lambda line: line.rsplit(",", 1)[0] + ",\n", "line 43, column 29 is '', expected a number"),
-    ],
-)
-def test_a_malformed_row_is_named(table, tmp_path, change, what, block, monkeypatch):
-    monkeypatch.setattr(higgs_cache, "BLOCK", block)
-    path = write(tmp_path, spoil(table, 42, change))
-    with pytest.raises(Damaged, match=what) as caught:
-        load("train", tmp_path)
-    assert caught.value.path == path
-    assert caches(tmp_path) == []
-
-
 @pytest.mark.parametrize("rows", [99, 101])
 def test_the_name_of_a_partial_file_must_not_lie(table, tmp_path, rows):
     path = write(tmp_path, text(np.concatenate([table, table])[:rows]))
@@ -226,44 +86,57 @@ def test_the_name_of_a_partial_file_must_not_lie(table, tmp_path, rows):
     assert (check.path, check.state) == (path, "damaged")
 
 
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        lambda content: content[: len(content) // 2],
-        lambda content: content[:-4],
-        lambda content: content[:2000] + bytes([content[2000] ^ 255]) + content[2001:],
-        lambda content: b"<html>",
-        lambda content: b"",
-    ],
-    ids=["half", "no length", "flipped", "not gzip", "empty"],
-)
-def test_an_unsound_gzip_stream_is_refused(table, tmp_path, spoilt):
-    path = write(tmp_path, text(table))
-    path.write_bytes(spoilt(path.read_bytes()))
-    with pytest.raises(Damaged, match=r"HIGGS-100.csv.gz is damaged: .*; replace it with a sound copy"):
-        load("train", tmp_path)
-    assert caches(tmp_path) == []
-    assert [check.state for check in HIGGS.verify(tmp_path)] == ["damaged"]
-
-
-def test_blank_lines_and_a_missing_last_newline_are_no_matter(table, tmp_path):
-    path = write(tmp_path, text(table[:50]) + "\n" + text(table[50:]).rstrip("\n"))
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    assert [check.state for check in HIGGS.verify(tmp_path)] == ["sound"]
-
-
 def test_too_few_rows_to_split(table, tmp_path):
     write(tmp_path, text(table[:9]), "HIGGS-9.csv.gz")
     with pytest.raises(ValueError, match="9 rows, too few"):
         load("train", tmp_path)
 
 
-def test_without_pyarrow_a_sentence_says_what_to_install(table, tmp_path, monkeypatch):
-    path = write(tmp_path, text(table))
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(ImportError, match=r"pip install 'altmin\[higgs\]'"):
-            load("train", tmp_path)
-    higgs_cache.cached_rows(path, 100)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    load("train", tmp_path)  # from the cache, pyarrow or not
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as each:
+        yield each
+
+
+def from_server(server, content):
+    url, zip_url = server.url("/HIGGS.csv.gz"), server.url("/higgs.zip")
+    return dataclasses.replace(HIGGS, url=url, zip_url=zip_url, sha256=hashlib.sha256(content).hexdigest())
+
+
+def zipped(name, content):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def test_fetching_from_server(server, tmp_path):
+    content = server.files["/HIGGS.csv.gz"] = gzip.compress(b"1.0\n")
+    tiny = from_server(server, content)
+    (path,) = tiny.fetch(tmp_path)
+    assert path.read_bytes() == content
+    assert tiny.fetch(tmp_path) == []
+    assert len(server.asked) == 1
+
+
+def test_higgs_comes_from_the_zip_archive_where_the_plain_file_is_gone(server, tmp_path):
+    content = gzip.compress(b"1.0\n")
+    server.files["/higgs.zip"] = zipped("HIGGS.csv.gz", content)
+    (path,) = from_server(server, content).fetch(tmp_path)
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "archive, what",
+    [
+        (b"<html>", "gave a wrong file: it is not the archive expected"),
+        (zipped("other", b""), "gave a wrong file: it is not the archive expected"),
+        (zipped("HIGGS.csv.gz", b"other"), "higgs.zip is damaged: its content has sha256"),
+    ],
+)
+def test_a_wrong_higgs_archive_is_refused(server, tmp_path, archive, what):
+    server.files["/higgs.zip"] = archive
+    with pytest.raises(ValueError, match=what):
+        from_server(server, b"right").fetch(tmp_path)
+    assert not (tmp_path / "higgs" / "HIGGS.csv.gz").exists()

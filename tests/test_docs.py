@@ -11,7 +11,7 @@ import typer
 
 import altmin
 from altmin import calculus as maps
-from altmin.cli import app, specs
+from altmin.cli import app, parse
 from altmin.cli.data import app as data_app
 from altmin.methods import protocol
 
@@ -96,9 +96,9 @@ def test_every_command_shown_is_one_that_altmin_takes(line: str):
     given = command.make_context(name, rest).params  # an unknown option, or a value of the wrong kind, raises here
     for method in ",".join(given.get(key, "") for key in ("method", "methods")).strip(",").split(","):
         if method:
-            specs.variants(method, [], lambda _: {})
+            parse.variants(method, [])
     if "data" in given:
-        for net in specs.nets(given["model"], given["data"], 200):
+        for net in parse.nets(given["model"], given["data"], 200):
             data = altmin.data.dataset(net.data)
             altmin.models.create(net.model, data.sample_shape, data.classes)
 

@@ -1,17 +1,17 @@
 """The same promises on a GPU, and that `advance` never makes the processor wait for it."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from test_ensemble import NETS, OPTIONS, agree, batches, build, part, strong
-from test_ensemble_members import sick
+from ensembles import NETS, OPTIONS, agree, batches, build, part, sick
 
-import altmin
 from altmin import Ensemble
 from altmin.fit import fit, fit_ensemble
+from altmin.fusing import fusing
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error:There is a performance drop")]
 
@@ -63,19 +63,33 @@ def test_advance_does_not_wait_for_the_gpu(name: str, net: str, own: bool) -> No
         torch.testing.assert_close(p, q, rtol=0, atol=1e-10)
 
 
-def test_a_thorough_advance_does_not_wait_either() -> None:
-    def build_strong() -> list[Any]:
-        return [altmin.AltMin(strong("mlp", i).cuda(), penalty=mu) for i, mu in enumerate((1000.0, 0.01, 0.01))]
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_step_waits_for_the_gpu_once(name: str) -> None:
+    first, second = (moved(batch) for batch in batches("mlp", 2))
+    ensemble = Ensemble(made(name, "mlp"))
+    ensemble.step(*first)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            ensemble.step(*second)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len([w for w in seen if "synchroniz" in str(w.message)]) == 1
 
-    data = [moved(batch) for batch in batches("mlp", 5)]
-    one, other = Ensemble(build_strong()), Ensemble(build_strong())
-    for n, batch in enumerate(data):
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "adam"])
+def test_compiled_operations_take_the_same_steps(name: str, net: str) -> None:
+    data = [moved(batch) for batch in batches(net, 4)]
+    data[2][0][1] = torch.inf
+    one, other = Ensemble(made(name, net)), Ensemble(made(name, net))
+    for batch in data:
         one.step(*batch)
-        if n:
-            with without_waiting():
-                other.advance(*batch, thorough=True)
-        else:
-            other.advance(*batch, thorough=True)
+        with fusing():
+            other.step(*batch)
+    assert one.diverged == other.diverged == {1: 3}
     for p, q in zip(one.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=0, atol=1e-8)
 

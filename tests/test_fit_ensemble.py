@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import re
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble, Penalty, methods, models
+from altmin.errors import Diverged
 from altmin.fit import EnsembleProgress, fit, fit_ensemble
 
 SEEDS = [3, 4, 9]
@@ -89,6 +91,34 @@ def test_a_member_that_diverges_has_rows_up_to_there_and_the_others_all() -> Non
     assert re.search(r"diverged: .* in epoch 1, batch 2 of 6 is not finite; lower", found[1].diverged or "")
     alone = fit(made("am-adam")[0], train, test, seed=3, **settings)
     assert rows(found[0])["epochs"][-1]["train_loss"] == pytest.approx(alone.epochs[-1]["train_loss"], abs=1e-8)
+
+
+def test_progress_leaves_out_members_that_have_diverged() -> None:
+    told: list[EnsembleProgress] = []
+    ensemble = Ensemble(made("am-adam", [0.01, 1e200, 0.02]))
+    found = fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, seeds=SEEDS, report=told.append)
+    assert [math.isnan(loss) for loss in told[-1].train_losses] == [False, True, False]
+    assert told[-1].train_loss == pytest.approx(sum(found[i].epochs[0]["train_loss"] for i in (0, 2)) / 2)
+    assert told[-1].histories[1].diverged == found[1].diverged
+
+
+def test_a_member_lost_in_an_earlier_run_takes_no_part_in_the_next() -> None:
+    ensemble = Ensemble(made("am-adam", [0.01, 1e200, 0.02]))
+    first, second = (fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, seeds=SEEDS) for _ in range(2))
+    assert "epoch 1, batch 2 of 6" in (first[1].diverged or "")
+    assert "in an earlier run is not finite" in (second[1].diverged or "")
+    assert [len(history.epochs) for history in second] == [1, 0, 1]
+
+
+def test_a_divergence_that_no_member_explains_is_not_passed_over() -> None:
+    ensemble = Ensemble(made("am-adam"))
+
+    def spoil(at: EnsembleProgress) -> None:
+        if at.batch == 6:
+            nn.init.constant_(next(ensemble.member(1).parameters()), float("nan"))
+
+    with pytest.raises(Diverged, match=r"1\.weight is not finite"):
+        fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, report=spoil)
 
 
 def test_if_all_diverge_every_history_says_so() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import altmin
+from altmin.penalty import grown
 
 
 @given(
@@ -50,6 +51,32 @@ def test_a_saved_mu_is_resumed():
     other.load_state_dict(penalty.state_dict())
     other.step()
     assert other.value == 1.5
+
+
+MEMBERS = [(1.0, 0.5, 1.0, 9.0), (2.0, 0.0, 3.0, 9.0), (8.0, 0.25, 2.0, 9.0), (4.0, 1.0, 0.5, 2.5)]
+
+
+def test_mu_of_many_members_grows_as_that_of_each_alone():
+    mu, increment, growth, maximum = torch.tensor(MEMBERS, dtype=torch.float64).mT
+    alone = [min(m * g + i, most) for m, i, g, most in MEMBERS]
+    assert grown(mu, increment, growth, maximum).tolist() == alone
+    assert [grown(*member) for member in MEMBERS] == alone
+    assert torch.func.vmap(grown)(mu, increment, growth, maximum).tolist() == alone
+
+
+def test_mu_without_a_maximum_grows_on_as_a_tensor_and_as_a_number():
+    assert grown(1e6, 1.0, 2.0, None) == 2e6 + 1
+    assert grown(torch.tensor(1e6, dtype=torch.float64), 1.0, 2.0, None).item() == 2e6 + 1
+
+
+def test_mu_on_a_device_stops_at_a_maximum_that_is_a_number():
+    assert grown(torch.tensor([1.0, 99.5]), 1.0, 1.0, 100.0).tolist() == [2.0, 100.0]
+
+
+def test_growing_leaves_the_old_mu_as_it_was():
+    mu = torch.tensor([1.0, 2.0])
+    grown(mu, 0.5, 1.0, 100.0)
+    assert mu.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

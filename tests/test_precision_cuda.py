@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_maps import names
-from test_precision import AFFINE, operand, seeded  # noqa: F401  (a fixture)
+from calculus_cases import AFFINE, names
+from test_calculus_products import operand, seeded  # noqa: F401  (a fixture)
 from torch import Tensor, nn
 
 from altmin.calculus import map_of, products
@@ -40,7 +40,7 @@ def test_rounded_products_on_a_gpu_are_those_of_a_cpu(make: Callable[[], nn.Modu
         q, a, b = [t.to(device) for t in p], x.to(device), v.to(device)
         with using(name):
             y, saved = m.forward(q, a)
-            return [t.cpu() for t in (y, m.push(q, saved, a), m.pull(q, saved, b), m.grads(q, saved, b)[0])]
+            return [t.cpu() for t in (y, m.jvp(q, saved, a), m.vjp(q, saved, b), m.grads(q, saved, b)[0])]
 
     on_gpu, on_cpu, plain = outcome("cuda", "bf16"), outcome("cpu", "bf16"), outcome("cpu", "float32")
     assert {t.dtype for t in on_gpu} == {torch.float32}

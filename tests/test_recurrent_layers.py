@@ -6,6 +6,7 @@ import pytest
 import reference_recurrent as naive
 import torch
 from conftest import elman_problem as problem
+from conftest import residuals_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,7 +20,7 @@ close = torch.testing.assert_close
 
 def test_the_model_is_the_loop_it_stands_for():
     model, x, _ = problem()
-    net = naive.of(model, 5)
+    net = naive.of(model)
     close(model(x), torch.stack([net.output(net.encode(s)[1]) for s in x]))
 
 
@@ -28,7 +29,7 @@ def test_padding_changes_nothing_whatever_it_holds():
     out = model(x)
     for s, o in zip(x, out, strict=True):
         length = int(s[:, -1].sum())
-        net = naive.of(model, length)
+        net = naive.of(model)
         close(o, net.output(net.encode(s[:length, :-1])[1]))
     x[..., :-1] += 7 * (1 - x[..., -1:])
     close(model(x), out)
@@ -77,10 +78,12 @@ def test_a_recurrent_map_is_linear_step_by_step(padded):
     v, u = torch.randn_like(h) * real, torch.randn_like(x) * real
     c, back = torch.func.vjp(step_by_step, *p, x)
     close(m.replay(p, saved, x)[0], c)
-    for ours, theirs in zip((*m.grads(p, saved, v), m.pull(p, saved, v)), back(v), strict=True):
+    for ours, theirs in zip((*m.grads(p, saved, v), m.vjp(p, saved, v)), back(v), strict=True):
         close(ours, theirs)
-    close(m.push(p, saved, u), step_by_step(*p, x + u) - c)
-    close(m.replay(p, m.move(p, saved, u)[1], x)[0], step_by_step(*p, x + u))
+    close(m.jvp(p, saved, u), step_by_step(*p, x + u) - c)
+    q, moved = m.quotient(p, saved, u, 0.3)
+    close(q, m.jvp(p, saved, u))
+    close(m.replay(p, moved, x)[0], step_by_step(*p, x - 0.3 * u))
     a, r = m.columns(saved, v)
     close(a @ torch.cat([p[0], p[1], p[2][:, None]], 1).T, c.transpose(0, 1).flatten(0, 1))
     close(r.T @ a, torch.cat([g if g.ndim > 1 else g[:, None] for g in m.grads(p, saved, v)], 1))
@@ -94,10 +97,25 @@ def test_the_readout_is_a_linear_map_of_every_step():
     z, saved = m.forward(p, h)
     close(z, y)
     v = torch.randn_like(y)
-    for ours, theirs in zip((*m.grads(p, saved, v), m.pull(p, saved, v)), back(v), strict=True):
+    for ours, theirs in zip((*m.grads(p, saved, v), m.vjp(p, saved, v)), back(v), strict=True):
         close(ours, theirs)
     a, r = m.columns(saved, v)
     close(r.T @ a, torch.cat([back(v)[0], back(v)[1][:, None]], 1))
+
+
+@pytest.mark.parametrize("codes", [{}, {"rounds": 3}, {"steps": 2}, {"sweep": "sequential"}], ids=str)
+def test_padding_has_no_codes_even_where_its_readout_is_asked_to_move(codes):
+    model, x, y = problem(padded=True, samples=5)
+    model[1] = altmin.Readout(4, 1).double()
+    nn.init.ones_(model[1].bias)
+    padding = x[..., -1] == 0
+    asked = residuals_of(model, altmin.RecurrentCodes(order="weights-first", **codes), x, y, 0.7)[1].delta[padding]
+    cell, readout, _ = residuals_of(model, altmin.RecurrentCodes(order="codes-first", **codes), x, y, 0.7)
+    assert asked.abs().max() > 0.001
+    close(readout.delta[padding], asked)
+    assert not cell.delta[padding].any()
+    assert not cell.saved[0].h.transpose(0, 1)[padding].any()
+    assert cell.delta[~padding].abs().max() > 0.0001
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -110,6 +128,12 @@ def test_bad_arguments_are_answered_in_one_sentence():
         altmin.RecurrentCodes(rounds=0)
     with pytest.raises(ValueError, match="a sequential sweep is one pass"):
         altmin.RecurrentCodes("sequential", rounds=2)
+    with pytest.raises(
+        ValueError, match=r"codes in time take no l1, given 0.1; leave it out, or give one to the weight"
+    ):
+        altmin.RecurrentCodes(l1=0.1)
+    with pytest.raises(ValueError, match=r"share of .* lies between 0 and 1, given 2"):
+        altmin.RecurrentCodes(share=2)
     with pytest.raises(ValueError, match=r"codes in time.*RecurrentCodes"):
         altmin.AltMin(altmin.models.elman(3), codes=altmin.GradientCodes())
     with pytest.raises(ValueError, match="this chain has no Recurrent; give GradientCodes"):

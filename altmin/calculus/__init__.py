@@ -4,55 +4,21 @@ module gets which."""
 from torch import nn
 
 from altmin.calculus.affine import Affine, Convolution, Linear
-from altmin.calculus.base import Map, Params, Saved, vectorised
+from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Discrete, Estimated, StandIn
-from altmin.calculus.elementwise import Elementwise, ReLU, Sigmoid, Tanh, threshold
+from altmin.calculus.elementwise import Elementwise, ReLU, Sigmoid, Tanh, gate
 from altmin.calculus.linear import AveragePool2d, Dropout, LinearModule, Reshape
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
+from altmin.calculus.numbers import Number, vectorised
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
-from altmin.calculus.recurrent import Readout, Recurrence, Recurrent, Steps, Stepwise
-from altmin.layers import Sign, Staircase, StraightThrough
-
-__all__ = [
-    "CLOSED_FORMS",
-    "Affine",
-    "AnyModule",
-    "AveragePool2d",
-    "BatchNorm",
-    "Convolution",
-    "Discrete",
-    "Dropout",
-    "Elementwise",
-    "Estimated",
-    "LayerNorm",
-    "Linear",
-    "LinearModule",
-    "Map",
-    "MaxPool",
-    "Normalisation",
-    "Params",
-    "ReLU",
-    "Readout",
-    "Recurrence",
-    "Recurrent",
-    "Reshape",
-    "Saved",
-    "SeparatePool",
-    "Sigmoid",
-    "StandIn",
-    "Steps",
-    "Stepwise",
-    "Tanh",
-    "map_of",
-    "threshold",
-    "vectorised",
-]
+from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear
+from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
     Recurrent: Recurrence,
-    Readout: Stepwise,
+    Readout: StepwiseLinear,
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), Convolution),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Convolution),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),
@@ -79,7 +45,7 @@ RANDOM = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
 def map_of(module: nn.Module) -> Map:
-    """The map of one module.
+    """The map of one module. TypeError for one that draws new numbers at each call.
 
     >>> type(map_of(nn.Linear(2, 3))).__name__, type(map_of(nn.Softmax(1))).__name__
     ('Linear', 'AnyModule')

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved, shifted
+from altmin.calculus.numbers import Number
 from altmin.fusing import fusible
 
 
@@ -19,8 +20,8 @@ class Affine(Map):
         """Rows of inputs with a 1 appended for the bias, if there is one."""
         return F.pad(a, (0, 1), value=1.0) if len(self.names) > 1 else a
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        return self.push(p, saved, u), saved + u
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+        return self.jvp(p, saved, u), shifted(saved, u, e)
 
 
 class Linear(Affine):
@@ -31,10 +32,10 @@ class Linear(Affine):
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return products.linear(x, *p), x
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return products.matmul(v, p[0])
 
-    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return products.linear(u, p[0])
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
@@ -67,10 +68,10 @@ class Convolution(Affine):
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return products.convolution_backward(v, saved, p[0], self.geometry, weight=False)
 
-    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return products.convolution(u, p[0], None, self.geometry)
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:

@@ -1,15 +1,15 @@
-"""What one module does to a small change: the local calculus on which everything else is built.
+"""What one module does to a small change.
 
 A `Map` is one module y = f(x; p) seen through five operations, none of which looks beyond the module:
 
-    forward     y, and what the other operations need to remember (`saved`)
-    pull        J^T v, from the output's side to the input's
-    push        J u, from the input's side to the output's
-    move        f(x + u) - f(x) without cancellation, and the memory of the new point
+    forward     y, and what the other operations need to remember of x (`saved`)
+    vjp         J^T v, from the output's side to the input's
+    jvp         J u, from the input's side to the output's
+    quotient    (f(x) - f(x - e u)) / e without cancellation, and `saved` at x - e u
     grads       the gradients of <v, y> with respect to the parameters p
 
 Linear layers, convolutions, normalisations, element-wise activations and pooling have closed forms; any other
-module goes through `torch.func` on that module alone.
+module goes through autograd on that module alone.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.calculus.numbers import Number, at_least
+
 Params = Sequence[Tensor]
 Saved = Any
+SMALLEST = 1e-15
+"""Steps below this are quotients of this one: so small, every quotient is the derivative to the last digit."""
 
 
-def vectorised() -> bool:
-    """Whether this runs inside `torch.func`, as one of many members: tensors of theirs cannot be asked for numbers,
-    written by `out=`, or handed to fused kernels."""
-    return torch._C._functorch.maybe_current_level() is not None
+def divisor(e: Number) -> Number:
+    """e, kept away from zero, to divide a change by."""
+    return at_least(e, SMALLEST)
 
 
 class Map:
-    """One module. `couples`: a sample's output depends on the other samples. `selects`: each output is one of the
-    inputs, none chosen twice, or zero; see `Block.straight`. `affine`: the output is linear in the input and in the
-    parameters. `regresses`: its parameters are one matrix, found by regression from `columns`."""
+    """One module.
+
+    couples: a sample's output depends on the other samples. selects: each output is one of the inputs, none chosen
+    twice, or zero; see `Block.straight`. affine: the output is linear in the input and in the parameters. regresses:
+    its parameters are one matrix, found by regression from `columns`. names: of the parameters, in the order of p.
+
+    p: the parameters, with which every operation is called anew. u and v: of the input's and the output's shape. No
+    operation but `commit` changes the module or its arguments.
+    """
 
     selects = False
     couples = False
@@ -44,19 +53,29 @@ class Map:
         self.names = tuple(name for name, _ in module.named_parameters())
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        """y, and what the other operations need of x."""
         raise NotImplementedError
 
-    def pull(self, p: Params, saved: Saved, v: Tensor, /) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor, /) -> Tensor:
+        """J^T v."""
         raise NotImplementedError
 
-    def push(self, p: Params, saved: Saved, u: Tensor, /) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Tensor, /) -> Tensor:
+        """J u."""
         raise NotImplementedError
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        return self.push(p, saved, u), saved
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number, /) -> tuple[Tensor, Saved]:
+        """(f(x) - f(x - e u)) / e for e >= 0 (J u for e = 0), and `saved` at x - e u. Here that of a linear map which
+        does not remember its input."""
+        return self.jvp(p, saved, u), saved
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
+        """The gradient of <v, y> for each parameter, in the order of p."""
         return ()
+
+    def input(self, saved: Saved) -> Tensor:
+        """Of a map with parameters: the input x, from `saved`."""
+        return saved
 
     def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
         """`forward` for other parameters or another input, with the random numbers of the saved pass."""
@@ -68,13 +87,23 @@ class Map:
         raise NotImplementedError
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        """Of a map that selects: how far each output may fall before another choice is made (None: any way), given the
-        same of each input."""
+        """Of a map that selects: how far each output may fall before it reaches a kink, where another choice is made
+        (None: any way), given the same of each input."""
         raise NotImplementedError
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
-        """Of a map that selects: `pull` of a move that has passed the map, free to use up the saved memory."""
-        return self.pull((), saved, u)
+        """Of a map that selects: the vjp of a u that is zero where its outputs do not depend on the input. It may
+        overwrite what is saved."""
+        return self.vjp((), saved, u)
 
-    def commit(self, saved: Saved) -> None:
-        """Writes what a training pass leaves in the module's buffers, once the step is known to be good."""
+    def kept(self, saved: Saved) -> Any:
+        """What a training pass is to leave in the module's buffers; None: nothing."""
+        return None
+
+    def commit(self, kept: Any) -> None:
+        """Writes it there, once the step is known to be good."""
+
+
+def shifted(x: Tensor, u: Tensor, e: Number) -> Tensor:
+    """x - e u."""
+    return torch.addcmul(x, e.to(x.dtype), u, value=-1) if isinstance(e, Tensor) else torch.sub(x, u, alpha=e)

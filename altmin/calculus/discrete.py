@@ -1,26 +1,28 @@
-"""Activations without derivatives: values and exact differences, no pull and no push."""
+"""Activations without derivatives: values and exact quotients, no vjp and no jvp."""
 
+import torch
 from torch import Tensor
 
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved, divisor, shifted
+from altmin.calculus.numbers import Number
 from altmin.layers import no_derivative
 
 
 class Discrete(Map):
-    """`Sign` and `Staircase`. A solver that can do without J moves them by `move`; asking for J is an error."""
+    """`Sign` and `Staircase`. Asking for J is a TypeError."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         y = self.module.values(x)
         return y, (x, y)
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         raise no_derivative(self.module)
 
-    push = pull
+    jvp = vjp
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        y, moved = self.forward(p, saved[0] + u)
-        return y - saved[1], moved
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+        y, moved = self.forward(p, shifted(saved[0], u, e))
+        return (saved[1] - y) / divisor(e), moved
 
     def estimate(self, saved: Saved, v: Tensor) -> Tensor:
         """What straight-through estimation takes for J v, and for J^T v: v where |x| <= 1, else 0."""
@@ -28,12 +30,19 @@ class Discrete(Map):
 
 
 class Estimated(Discrete):
-    """`StraightThrough`: the estimate in place of J."""
+    """`StraightThrough`: an estimate in place of J.
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    Where a step goes, the values stay as they are, as if it crossed no threshold: the quotient is 0. The few units that
+    a small step carries across would change by a whole level each, much more than all that the step was meant to do.
+    """
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return self.estimate(saved, v)
 
-    push = pull
+    jvp = vjp
+
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+        return torch.zeros_like(u), saved
 
 
 class StandIn(Estimated):

@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved, divisor, shifted
+from altmin.calculus.numbers import Number
+from altmin.fusing import fusible
 
 
-def threshold(v: Tensor, at: Tensor) -> Tensor:
+def gate(v: Tensor, at: Tensor) -> Tensor:
     """v where `at` is above zero, else 0."""
     return torch.ops.aten.threshold_backward(v, at, 0)
 
@@ -20,21 +22,28 @@ class ReLU(Map):
         y = x.clamp_min(0)
         return y, (x, y)
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return threshold(v, saved[1])
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return gate(v, saved[1])
 
-    push = pull
+    jvp = vjp
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        x, y = saved
-        y_moved, saved_moved = self.forward(p, x + u)
-        return torch.where(y > 0, u.maximum(-y), y_moved), saved_moved
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+        q, *moved = _rectified(saved[0], saved[1], u, e)
+        return q, tuple(moved)
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         return saved[1] if below is None else below.minimum(saved[1])
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
         return u
+
+
+@fusible
+def _rectified(x: Tensor, y: Tensor, u: Tensor, e: Number) -> tuple[Tensor, Tensor, Tensor]:
+    """A rectifier's quotient at x along u, and its input and output at x - e u."""
+    moved = shifted(x, u, e)
+    y_moved, e = moved.clamp_min(0), divisor(e)
+    return torch.where(y > 0, u.minimum(y / e), y_moved / -e), moved, y_moved
 
 
 class Elementwise(Map):
@@ -47,19 +56,21 @@ class Elementwise(Map):
     def slope(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.func.jvp(self._function, (x,), (torch.ones_like(x),))[1]
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return self.slope(*saved) * v
 
-    push = pull
+    jvp = vjp
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
         x, y = saved
-        moved = x + u
+        moved = shifted(x, u, e)
         y_moved = self._function(moved)
-        return self.difference(x, y, u, y_moved), (moved, y_moved)
+        e = divisor(e)
+        return self.difference(x, y, u * -e, y_moved) / -e, (moved, y_moved)
 
     def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
-        """Below the square root of the rounding error the tangent is the more exact of the two."""
+        """f(x + u) - f(x), given y = f(x) and y_moved = f(x + u): below the square root of the rounding error the
+        tangent is the more exact of the two."""
         small = u.abs() < torch.finfo(x.dtype).eps ** 0.5 * (1 + x.abs())
         return torch.where(small, self.slope(x, y) * u, y_moved - y)
 

@@ -7,15 +7,15 @@ from altmin.calculus.base import Map, Params, Saved
 
 
 class LinearModule(Map):
-    """A linear module without parameters (average pooling, flattening, padding): its push is itself."""
+    """A linear module without parameters (average pooling, flattening, padding): its jvp is itself."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         return self.module(x), x.shape
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return torch.func.vjp(self.module, v.new_zeros(1).expand(saved))[1](v)[0]
 
-    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self.module(u)
 
 
@@ -27,14 +27,14 @@ class Reshape(LinearModule):
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         return None if below is None else self.module(below)
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return v.reshape(saved)
 
 
 class AveragePool2d(LinearModule):
-    """Average pooling in two dimensions, pulled back by PyTorch's own kernel."""
+    """Average pooling in two dimensions, with PyTorch's own kernel for its vjp."""
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         m, x = self.module, v.new_empty(1).expand(saved)
         if isinstance(m, nn.AdaptiveAvgPool2d):
             return torch.ops.aten._adaptive_avg_pool2d_backward(v, x)
@@ -43,7 +43,7 @@ class AveragePool2d(LinearModule):
 
 
 class Dropout(Map):
-    """One mask a step: forward, pull and push all see the same units."""
+    """One mask a step: forward, vjp and jvp all see the same units."""
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         m = self.module
@@ -54,10 +54,10 @@ class Dropout(Map):
         mask = x.new_empty(shape).bernoulli_(1 - m.p).div_(max(1 - m.p, 1e-30))
         return x * mask, mask
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return v if saved is None else v * saved
 
-    push = pull
+    jvp = vjp
 
     def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
-        return self.pull(p, saved, x), saved
+        return self.vjp(p, saved, x), saved

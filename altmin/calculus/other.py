@@ -1,39 +1,163 @@
 """Modules without a closed form here."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, divisor, shifted
+from altmin.calculus.numbers import Number, eager, inner, select
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass of a module leaves behind. buffers: as it left them. In an eager step also graph: its input, its
+    parameters and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another
+    pass; and rng: the state of the random numbers that it began with, None if it drew none."""
+
+    buffers: dict[str, Tensor]
+    graph: tuple[Tensor, list[Tensor], Tensor] | None = None
+    rng: Tensor | None = None
+
+
+class Point(NamedTuple):
+    """A module's input and output, without graphs, and the pass between them."""
+
+    x: Tensor
+    y: Tensor
+    by: Pass
 
 
 class AnyModule(Map):
-    """Everything else, through a vector-Jacobian product of this one module. Samples are taken to be independent,
-    unless the module holds a batch norm in training."""
+    """Everything else, through autograd on this one module. Its quotient is that of two outputs where they differ by
+    clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those it moves
+    to, see the random numbers of its first pass; elsewhere each draws its own."""
+
+    only_once = False
+    """Whether a kernel of the module has turned out to have no second derivative."""
 
     @property
     def couples(self) -> bool:  # type: ignore[override]
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
 
-    def commit(self, saved: Saved) -> None:
-        if self.couples:  # the module's own pass, for its running statistics
-            self.module(saved)
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
+        return self._pass(p, x, None)
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        return self._call(p, x), x
+    def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
+        if saved.by.graph is None:
+            return torch.func.vjp(lambda x: self._call(p, x)[0], saved.x)[1](v)[0]
+        x, _, y = saved.by.graph
+        return _gradients(y, [x], v)[0]
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return torch.func.vjp(lambda x: self._call(p, x), saved)[1](v)[0]
+    def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
+        """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
+        if saved.by.graph is None:
+            p = [q.detach() for q in p]
+            with sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
+                return torch.func.jvp(lambda x: self._call(p, x)[0], (saved.x,), (u,))[1].detach()
+        if not self.only_once:
+            try:
+                return _jvp(*saved.by.graph, u)
+            except RuntimeError:
+                self.only_once = True
+        # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+            graph = self.replay(p, saved, saved.x)[1].by.graph
+        assert graph is not None
+        return _jvp(*graph, u)
 
-    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return torch.func.jvp(lambda x: self._call(p, x), (saved,), (u,))[1]
+    def quotient(self, p: Params, saved: Point, u: Tensor, e: Number, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
+        """Ju: the jvp, if it is known."""
+        y_moved, moved = self.replay(p, saved, shifted(saved.x, u, e))
+        change = saved.y - y_moved
+        clear = inner(change, change) > inner(saved.y, saved.y) * torch.finfo(change.dtype).eps
+        if clear is True:
+            return change / e, moved
+        return select(clear, change / divisor(e), self.jvp(p, saved, u) if Ju is None else Ju), moved
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        moved = saved + u
-        return self._call(p, moved) - self._call(p, saved), moved
+    def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
+        if not p:
+            return ()
+        if saved.by.graph is None:
+            return torch.func.vjp(lambda *p: self._call(p, saved.x)[0], *p)[1](v)
+        _, leaves, y = saved.by.graph
+        return _gradients(y, leaves, v)
 
-    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        return torch.func.vjp(lambda *p: self._call(p, saved), *p)[1](v) if p else ()
+    def input(self, saved: Point) -> Tensor:
+        return saved.x
 
-    def _call(self, p: Params, x: Tensor) -> Tensor:
-        buffers = {name: b.clone() for name, b in self.module.named_buffers()}  # not to be written before `commit`
-        return torch.func.functional_call(self.module, dict(zip(self.names, p, strict=True)) | buffers, (x,))
+    def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
+        return self._pass(p, x, saved.by.rng)
+
+    def kept(self, saved: Point) -> dict[str, Tensor] | None:
+        return saved.by.buffers if self.module.training and saved.by.buffers else None
+
+    def commit(self, kept: dict[str, Tensor]) -> None:
+        for name, buffer in self.module.named_buffers():
+            buffer.copy_(kept[name])
+
+    def _pass(self, p: Params, x: Tensor, rng: Tensor | None) -> tuple[Tensor, Point]:
+        if not eager():
+            y, buffers = self._call(p, x)
+            return y, Point(x, y, Pass(buffers))
+        generator = _generator(x)
+        before = generator.get_state()
+        with torch.enable_grad():
+            leaves = [q.detach().requires_grad_() for q in p]
+            at = x.detach().requires_grad_(x.is_floating_point())
+            y, buffers = self._call(leaves, at, rng)
+        if rng is None and not torch.equal(before, generator.get_state()):
+            return self._pass(p, x, before)  # as all later ones
+        return y.detach(), Point(at.detach(), y.detach(), Pass(buffers, (at, leaves, y), rng))
+
+    def _call(self, p: Params, x: Tensor, rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
+        given = {name: b.clone() for name, b in self.module.named_buffers()}
+        names = tuple(given)
+        given.update(zip(self.names, p, strict=True))
+        fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # a layer of a transformer as one kernel without derivatives
+        try:
+            with _drawing(x, rng):
+                y = torch.func.functional_call(self.module, given, (x,))
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+        return y, {name: given[name].detach() for name in names}
+
+
+def _jvp(x: Tensor, p: Params, y: Tensor, u: Tensor) -> Tensor:
+    v = torch.zeros_like(y, requires_grad=True)
+    with torch.enable_grad():
+        pulled = _gradients(y, [x], v, create_graph=True)[0]
+    return _gradients(pulled, [v], u)[0]
+
+
+def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = False) -> Sequence[Tensor]:
+    """Of <v, y>, zero where y does not depend on a tensor; the graph stays."""
+    if not y.requires_grad:
+        return [torch.zeros_like(t) for t in of]
+    return torch.autograd.grad(y, of, v, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+
+
+def _generator(x: Tensor) -> torch.Generator:
+    return torch.cuda.default_generators[x.device.index] if x.is_cuda else torch.default_generator
+
+
+@contextmanager
+def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
+    """With `rng` random numbers are drawn from that state on, and the state is then as before. Kernels of attention
+    draw in different ways, so it is then always the same."""
+    if rng is None:
+        yield
+        return
+    now = _generator(x).get_state()
+    _generator(x).set_state(rng)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        _generator(x).set_state(now)

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved, divisor, shifted
+from altmin.calculus.numbers import Number, vectorised
 from altmin.fusing import fusible, fusible_alone
 
 
@@ -18,18 +19,18 @@ class MaxPool(Map):
         y, winners = self._pool(x)
         return y, (x, winners)
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         x, winners = saved[:2]
         flat = v.new_zeros(x.shape).flatten(2)
         return flat.scatter_add_(2, winners.flatten(2), v.flatten(2)).view(x.shape)
 
-    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._at(u, saved[1])
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
         x, winners = saved[:2]
-        new = self.forward(p, x + u)[1]
-        return self._at(x, new[1]) - self._at(x, winners) + self._at(u, new[1]), new
+        new = self.forward(p, shifted(x, u, e))[1]
+        return (self._at(x, winners) - self._at(x, new[1])) / divisor(e) + self._at(u, new[1]), new
 
     def _pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
         m = self.module
@@ -58,7 +59,7 @@ class SeparatePool(Map):
         best, winner, lead = _tournament([x[place] for place in self._places(x)])
         return best, (x, winner, lead)
 
-    def pull(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return self.spread((torch.empty_like(saved[0]), *saved[1:]), v)
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
@@ -66,13 +67,10 @@ class SeparatePool(Map):
         _hand_back(x, u, winner, self._places(x))
         return x
 
-    def push(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._at(u, saved[1])
 
-    def move(self, p: Params, saved: Saved, u: Tensor) -> tuple[Tensor, Saved]:
-        x, winner = saved[:2]
-        new = self.forward(p, x + u)[1]
-        return self._at(x, new[1]) - self._at(x, winner) + self._at(u, new[1]), new
+    quotient = MaxPool.quotient
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         _, winner, lead = saved
@@ -102,10 +100,15 @@ def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     winner = torch.zeros_like(best, dtype=torch.uint8)
     for number, rival in enumerate(rivals, 1):
         # a later winner has the larger number; on a CPU arithmetic of bytes is many times faster than a mask
-        winner = winner.maximum((rival > best).view(torch.uint8) * number)
+        winner = winner.maximum(_byte(rival > best) * number)
         second = second.maximum(best.minimum(rival))
         best = best.maximum(rival)
     return best, winner, best - second
+
+
+def _byte(mask: Tensor) -> Tensor:
+    """True as 1; a view where there can be one."""
+    return mask.to(torch.uint8) if mask.is_cuda or vectorised() else mask.view(torch.uint8)
 
 
 @fusible_alone

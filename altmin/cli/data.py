@@ -12,21 +12,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from altmin import data
+from altmin.cli.options import DataDir, Json
 from altmin.data.atomic import replacing
 from altmin.data.base import megabytes
 from altmin.data.folders import data_folder
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, fetch and verify the data sets.")
-
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="The data folder, if not $ALTMIN_DATA or the user's cache."),
-]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the same to FILE, for programs to read.")
-]
+app = typer.Typer(add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(data.names())}.")]
 SomeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Leave it out to verify all that is there.")]
+
+
+@app.callback(invoke_without_command=True)
+def data_sets(ctx: typer.Context) -> None:
+    """List, fetch and verify the data sets."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), end="")
 
 
 @app.command("list", epilog="Example: altmin data list --data-dir ~/data")
@@ -34,29 +34,18 @@ def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
     """Show the data sets and where their files are."""
     described = [data.describe(name, data_dir) for name in data.names()]
     table = Table("name", "samples", "form", "files", header_style="bold", show_lines=True)
-    for each in described:
-        samples = "\n".join(f"{size:,} {split}" for split, size in each.splits.items())
-        form = f"{_shape(each)}\n{each.classes} classes"
-        table.add_row(each.name, samples, form, escape(_files(each)))
     head = f"name {' '.join(data.SPLITS)} shape classes state where download licence source".split()
-    _show(table, head, [_fields(each) for each in described])
+    rows = []
+    for each in described:
+        sizes, shape = each.splits, "x".join(map(str, each.sample_shape))
+        samples = "\n".join(f"{size:,} {split}" for split, size in sizes.items())
+        origin = f"{megabytes(each.download_size)} from " if each.download_size else "from "
+        files = f"{each.state}: {each.where}\n{origin}{each.source}\nlicence: {each.licence}"
+        table.add_row(each.name, samples, f"{shape}\n{each.classes} classes", escape(files))
+        facts = (each.classes, each.state, each.where, each.download_size, each.licence, each.source)
+        rows.append([each.name, *map(str, sizes.values()), shape, *map(str, facts)])
+    _show(table, head, rows)
     _write(json_file, [asdict(each) for each in described])
-
-
-def _fields(each: data.Description) -> list[str]:
-    samples, size = map(str, each.splits.values()), str(each.download_size)
-    form = (_shape(each), str(each.classes))
-    return [each.name, *samples, *form, each.state, each.where, size, each.licence, each.source]
-
-
-def _shape(each: data.Description) -> str:
-    return "x".join(map(str, each.sample_shape))
-
-
-def _files(each: data.Description) -> str:
-    """Where the files are, where they come from, and on what terms, one to a line."""
-    size = f"{megabytes(each.download_size)} from " if each.download_size else "from "
-    return f"{each.state}: {each.where}\n{size}{each.source}\nlicence: {each.licence}"
 
 
 @app.command(epilog="Example: altmin data fetch fashion-mnist")

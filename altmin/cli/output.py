@@ -6,19 +6,27 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from altmin import __version__
+from altmin.data.atomic import replacing
 
-def check_writable(*paths: Path | None) -> None:
-    """Find out before hours of training, not after, that a result could not be written."""
-    for path in filter(None, paths):
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
+    """Finds out before hours of training, not after, that a result could not be written, or a picture not be drawn."""
+    if picture is not None and picture.suffix not in PICTURES:
+        raise ValueError(f"{picture} should end in {' or '.join(PICTURES)} to be a picture")
+    for path in filter(None, (*paths, picture)):
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder; name a file in it")
         if not path.parent.is_dir():
@@ -31,9 +39,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and say so; a stream such as /dev/stdout just gets the bytes."""
-    from altmin.data.atomic import replacing
-
+    """Writes a file whole or not at all, and says so; a stream such as /dev/stdout just gets the bytes."""
     if _is_stream(path):
         path.write_bytes(content)
         return
@@ -64,12 +70,12 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-class Tick(Protocol):
-    def __call__(self, done: int, text: str = "") -> None: ...
+Tick = Callable[[int, int, str], None]
+"""Called with how much is done, of how much, and a text to show beside."""
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Tick]:
+def progress(what: str) -> Iterator[Tick]:
     """A bar on the terminal, gone when done; nothing in a pipe. No thread draws it, so none disturbs a timing."""
     screen = Console(stderr=True)
     columns = (
@@ -79,12 +85,12 @@ def progress(what: str, total: int) -> Iterator[Tick]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal, auto_refresh=False) as bar:
-        task = bar.add_task(what, total=total, text="")
+        task = bar.add_task(what, total=None, text="")
         drawn = 0.0
 
-        def tick(done: int, text: str = "") -> None:
+        def tick(done: int, total: int, text: str) -> None:
             nonlocal drawn
-            bar.update(task, completed=done, text=text)
+            bar.update(task, completed=done, total=total, text=text)
             if time.monotonic() - drawn > 0.2:
                 bar.refresh()
                 drawn = time.monotonic()
@@ -92,12 +98,8 @@ def progress(what: str, total: int) -> Iterator[Tick]:
         yield tick
 
 
-def environment(device: Any) -> dict[str, Any]:
+def environment(device: torch.device) -> dict[str, Any]:
     """The versions and the machine a result belongs to, without anything that names a place or a person."""
-    import torch
-
-    from altmin import __version__
-
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,13 +1,18 @@
 """From the words of a command line to values, with an error that says what was expected."""
 
 import ast
+import inspect
+import re
 import types
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from altmin import methods as registry
+from altmin.bench.cases import YARDSTICK, Net, Variant
 from altmin.errors import unknown
 
 Options = dict[str, Any]
+Number = TypeVar("Number", int, float)
 
 
 def words(text: str) -> list[str]:
@@ -26,88 +31,128 @@ def names(option: str, text: str) -> list[str]:
     return words(text)
 
 
-def numbers(option: str, text: str) -> list[int]:
-    """Whole numbers from a comma-separated list."""
+def numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
+    """The numbers in a comma-separated list, each an `int` or a `float`."""
     try:
-        return [int(word) for word in words(text)]
+        return [kind(word) for word in words(text)]
     except ValueError:
-        raise ValueError(f"{option} takes whole numbers, such as 25,50, not {text!r}") from None
+        expected = "whole numbers, such as 25,50" if kind is int else "numbers, such as 0.5,0.9"
+        raise ValueError(f"{option} takes {expected}, not {text!r}") from None
+
+
+def counts(option: str, text: str) -> list[int]:
+    """At least one whole number, all from 1."""
+    found = numbers(option, text, int)
+    if not found or min(found) < 1:
+        raise ValueError(f"{option} takes whole numbers from 1, such as 1,8,64, not {text!r}")
+    return found
 
 
 def settings(pairs: Sequence[str], option: str = "--set") -> Options:
     """The options in `name=value` pairs; a value is a Python literal if it can be, else a string.
 
-    >>> settings(["lr=0.1", "codes=exact", "nesterov=true"])
-    {'lr': 0.1, 'codes': 'exact', 'nesterov': True}
+    >>> settings(["lr=0.1", "order=weights-first", "nesterov=true"])
+    {'lr': 0.1, 'order': 'weights-first', 'nesterov': True}
     """
     found: Options = {}
     for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not (name.strip() and equals and text.strip()):
+        name, _, text = (part.strip() for part in pair.partition("="))
+        if not (name and text):
             raise ValueError(f"{option} takes name=value, such as lr=0.001, not {pair!r}")
-        if name.strip() in found:
-            raise ValueError(f"{option} gives {name.strip()} twice")
-        found[name.strip()] = _value(text.strip())
+        if name in found:
+            raise ValueError(f"{option} gives {name} twice")
+        found[name] = _value(text)
     return found
 
 
-def settings_by_method(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Options]:
-    """The options of each method: `name=value` is for all of them, `method.name=value` for one."""
-    given = settings(pairs)
-    for name in given:
-        method, dot, _ = name.partition(".")
+def given_options(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Options]:
+    """The options given for each method: `name=value` is for all of them, `method.name=value` for one.
+
+    >>> given_options(["lr=0.1", "adam.lr=0.2"], ["adam", "sgd"])
+    {'adam': {'lr': 0.2}, 'sgd': {'lr': 0.1}}
+    """
+    shared, own = {}, {method: {} for method in methods}  # type: tuple[Options, dict[str, Options]]
+    for name, value in settings(pairs).items():
+        method, dot, option = name.rpartition(".")
         if dot and method not in methods:
             raise unknown("method in --set,", method, methods)
-    shared = {name: value for name, value in given.items() if "." not in name}
-    own = {
-        method: {name[len(method) + 1 :]: v for name, v in given.items() if name.startswith(f"{method}.")}
-        for method in methods
-    }
+        (own[method] if dot else shared)[option] = value
     return {method: {**shared, **own[method]} for method in methods}
 
 
-def code_solver(codes: str | None, sweep: str | None = None) -> str | None:
-    """The name of a code solver that --codes gives, or --sweep for codes in time, if there is such a one."""
-    from altmin.codes.choose import SOLVERS
-    from altmin.codes.recurrent import SWEEPS
-
-    if codes is not None and sweep is not None:
-        raise ValueError(f"--codes {codes} and --sweep {sweep} both say how codes move; give one of them")
-    if codes is not None and codes not in SOLVERS:
-        raise unknown("code solver in --codes,", codes, SOLVERS)
-    if sweep is not None and sweep not in SWEEPS:
-        raise unknown("sweep", sweep, SWEEPS)
-    return sweep or codes
-
-
-def add_codes(given: Mapping[str, Options], name: str) -> None:
-    """Sets the code solver of those among several methods that have codes."""
-    from altmin import methods
-
-    having = [method for method in given if "codes" in methods.options(method)]
-    if not having:
-        raise ValueError(f"--codes {name} says how codes move, but none of these methods has any: {', '.join(given)}")
-    for method in having:
-        if "codes" in given[method]:
-            raise ValueError(f"--set and --codes both give codes of {method}; give one of them")
-        given[method]["codes"] = name
+def all_options(pairs: Sequence[str], methods: Sequence[str], codes: str | None = None) -> dict[str, Options]:
+    """Every option of each method, checked: those of `pairs`, `codes` for the methods that have codes, and defaults."""
+    given = given_options(pairs, methods)
+    if codes is not None:
+        having = [method for method in methods if "codes" in registry.options(method)]
+        if not having:
+            which = ", ".join(methods)
+            raise ValueError(f"--codes {codes} says how codes move, but none of these methods has any: {which}")
+        for method in having:
+            if "codes" in given[method]:
+                raise ValueError(f"--set and --codes both give codes of {method}; give one of them")
+            given[method]["codes"] = codes
+    return {method: method_options(method, given[method]) for method in methods}
 
 
 def method_options(method: str, given: Mapping[str, Any]) -> Options:
-    """All options of a method, those not given at their defaults; checked by name and by type."""
-    import inspect
-
-    from altmin import methods
-
-    make = methods.factory(method)
+    """Every option of a method, those not given at their defaults. Raises ValueError for a wrong name or type."""
+    make = registry.factory(method)
     defaults = {p.name: p.default for p in inspect.signature(make).parameters.values() if p.name != "model"}
     hints = get_type_hints(make)
     for name, value in given.items():
         if name not in defaults:
             raise unknown(f"option of method {method!r},", name, defaults)
-        if not _fits(value, hints.get(name, Any)):
-            raise ValueError(f"option {name} of method {method!r} takes {_name(hints[name])}, not {value!r}")
+        kinds = _alternatives(hints.get(name, Any))
+        if any(_fits(value, kind) for kind in kinds):
+            continue
+        choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        if choices and isinstance(value, str):
+            raise unknown(f"{name} of method {method!r},", value, choices)
+        expected = " or ".join(map(_name, kinds))
+        raise ValueError(f"option {name} of method {method!r} takes {expected}, not {value!r}")
     return {**defaults, **given}
+
+
+def nets(text: str, data: str, batch_size: int) -> list[Net]:
+    """The nets in a list of NAME, NAME@DATA, NAME:BATCH or NAME@DATA:BATCH.
+
+    >>> [(net.model, net.data, net.batch_size) for net in nets("lenet5,elman-15@mnist-sequential:1024", "mnist", 200)]
+    [('lenet5', 'mnist', 200), ('elman-15', 'mnist-sequential', 1024)]
+    """
+    found = []
+    for word in names("--model", text):
+        parts = re.fullmatch(r"([^@:]+)(?:@([^@:]+))?(?::([^@:]+))?", word)
+        if not parts:
+            raise ValueError(
+                f"--model {word!r} should be NAME, NAME@DATA, NAME:BATCH or NAME@DATA:BATCH, "
+                "such as elman-15@mnist-sequential:1024"
+            )
+        model, own_data, batch = parts.groups()
+        if batch is not None and not re.fullmatch(r"[1-9]\d*", batch):
+            raise ValueError(
+                f"--model {word!r} should have a batch size from 1 after the colon, such as {model}:128, not {batch!r}"
+            )
+        found.append(Net(word, model, own_data or data, int(batch or batch_size)))
+    return found
+
+
+def variants(text: str, pairs: Sequence[str], fused: bool = False) -> list[Variant]:
+    """The variants in a list of METHOD or METHOD:OPTION=VALUE, the yardstick first.
+
+    An option of the label overrides one of `pairs`, and that the default, which is a fused optimizer if `fused`.
+
+    >>> [(v.label, v.options["lr"]) for v in variants("sgd:lr=0.5,sgd", ["sgd.lr=0.01"])]
+    [('adam', 0.001), ('sgd:lr=0.5', 0.5), ('sgd', 0.01)]
+    """
+    split = {label: label.split(":") for label in words(f"{YARDSTICK},{text}")}
+    given = given_options(pairs, [method for method, *_ in split.values()])
+    found = []
+    for label, (method, *own) in split.items():
+        usual = {"fused": True} if fused and "fused" in registry.options(method) else {}
+        options = {**usual, **given[method], **settings(own, f"--methods {label}")}
+        found.append(Variant(label, method, method_options(method, options)))
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -120,35 +165,30 @@ def plain(value: Any) -> Any:
 
 
 def _value(text: str) -> Any:
-    words_for = {"true": True, "false": False, "none": None}
-    if text.lower() in words_for:
-        return words_for[text.lower()]
+    constants = {"true": "True", "false": "False", "none": "None"}
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(constants.get(text.lower(), text))
     except (ValueError, SyntaxError):
         return text
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a literal may be passed where `hint` stands; an integer is a number too, a truth value is not."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, each) for each in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin is not None:
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a literal may be passed where `kind` stands; an integer is a number too, a truth value is not."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is not None:
         return isinstance(value, (list, tuple, dict))
-    if hint is Any:
-        return True
-    if hint is float:
+    if kind is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return type(value) is hint
+    return kind is Any or type(value) is kind
 
 
-def _name(hint: Any) -> str:
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_name(each) for each in get_args(hint))
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
+def _name(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
     known = {float: "a number", int: "a whole number", bool: "true or false", str: "a word", type(None): "none"}
-    return known.get(hint, getattr(hint, "__name__", str(hint)))
+    return known.get(kind, getattr(kind, "__name__", str(kind)))

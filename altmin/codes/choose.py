@@ -1,4 +1,4 @@
-"""Which code solver serves a chain."""
+"""Which code solver a chain gets."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ from altmin.codes.search import lacks_derivative, position
 from altmin.errors import unknown
 from altmin.layers import no_derivative
 
-SOLVERS: dict[str, Callable[[], Any]] = {
+SOLVERS: dict[str, Callable[..., Any]] = {
     "gradient": GradientCodes,
     "discrete": DiscreteCodes,
     "straight-through": StraightThroughCodes,
@@ -21,22 +21,31 @@ SOLVERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def choose(codes: Any, chain: Chain) -> Any:
-    """The code solver for a chain: the one given or named, if it can serve the chain; None the default.
+def choose(codes: Any, chain: Chain, share: float | None = None, order: str | None = None) -> Any:
+    """The code solver for a chain: the one given or named, if it can move the chain's codes; None for the default.
 
     The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
-    activation has no derivative, it is `DiscreteCodes` with one of these for the other codes.
+    activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
+    these gradient steps; None for the solver's own.
+
+    TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given beside it.
     """
+    options: dict[str, Any] = {name: value for name, value in (("share", share), ("order", order)) if value is not None}
     lacking = [block for block in chain.blocks[1:] if lacks_derivative(block)]
     smooth = RecurrentCodes if chain.recurrent else GradientCodes
-    if codes is None:
-        codes = DiscreteCodes(gradient=smooth()) if lacking else smooth()
+    if codes == "discrete" or (codes is None and lacking):
+        codes = DiscreteCodes(gradient=smooth(**options))
+    elif codes is None:
+        codes = smooth(**options)
     elif isinstance(codes, str):
         if codes not in SOLVERS:
             raise unknown("code solver", codes, SOLVERS)
-        codes = SOLVERS[codes]()
+        codes = SOLVERS[codes](**options)
     elif isinstance(codes, int | float):
-        codes = smooth(lr=codes)
+        codes = smooth(lr=codes, **options)
+    elif options:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")
     if lacking:
         _check_discrete(codes, lacking)
     _check_above_the_last_layer(chain)

@@ -1,52 +1,34 @@
 """Code solvers for activations without derivatives: a search over their values, and the straight-through estimate."""
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from altmin.calculus import Discrete, Params, StandIn
+from altmin.calculus.numbers import inner, over, root
 from altmin.chain import Block, Chain, State, Theta
-from altmin.codes.gradient import GradientCodes, Local, Trace, top_down
-from altmin.codes.linesearch import Above, Doubts, FitAbove, LossAbove, Move, Mu
+from altmin.codes.gradient import Above, Ask, GradientCodes, Residual, Top, Trace, top_down
 from altmin.codes.search import Search, lacks_derivative
 from altmin.errors import unknown
-from altmin.objective import Evaluation, dot
 
-
-class HingeAbove(FitAbove):
-    """The term above a code that is asked for a side only: sum_j max(0, e_j (v_j - c_j)).
-
-    v_j is the level asked for and e_j = +1 or -1 the side from which c_j should come to it; 0 where nothing is asked.
-    Its force, half of minus the gradient like that of a fit, is of one size for all units.
-    """
-
-    shrinks = glides = False
-    spared = None
-
-    def __init__(self, code: Tensor, v: Tensor, e: Tensor, doubts: Doubts):
-        self.v, self.e, self.scale, self.doubts = v, e, 1.0, doubts
-        self.start = self._at(code)
-        d = (e * (v - code)).clamp_min_(0)
-        self._moved = dot(d, d)  # of the offset that would leave nothing to ask for
-
-    def _at(self, c: Tensor) -> Evaluation:
-        gap = (self.e * (self.v - c)).clamp_min_(0)
-        return Evaluation(c, gap.flatten(1).sum(1), self.e * (gap > 0) / 2, None)
-
-    def served(self) -> "HingeAbove":
-        return self
-
-    def shift(self, at: Evaluation, dy: Tensor) -> Evaluation:
-        return self._at(at.output + dy)
+RESIDUALS = ("hinge", "squared")
 
 
 class DiscreteCodes:
     """A search over the values of discrete activations, with no derivative of theirs: search.py has the objective E.
 
-    amplify: how strongly the code above asks. sweeps: of the search. residual: "hinge" asks a code for a side of its
-    threshold, every unit with the same force; "squared" for the value of its new level. gradient: how codes below other
-    activations move.
+    amplify: how strongly the code above asks. sweeps: of the search. residual: how a code asks its own block for the
+    levels v that were found, which c comes to from the sides e. "hinge": by the gradient of
 
-    No sample's E ever rises. What is found is asked of the code below, and no more than asked: until its own weights
-    have brought it across a threshold, the block above goes on with the activation as it is.
+        sum_j max(0, e_j (v_j - c_j)),
+
+    the same for all units but for its sign; each of them moves by the root mean square of their gaps e_j (v_j - c_j).
+    "squared": by that of sum_j (v_j - c_j)^2 / 2, larger for units that are farther away; they move to v. Both have the
+    norm of a straight-through gradient, that of W^T delta where |c| <= 1. gradient: the solver of codes below other
+    activations; its order holds for all blocks.
+
+    No sample's E ever rises. The block above goes on with the activation as it is, and keeps all that is asked of it,
+    until the weights below have brought a code across its threshold.
     """
 
     def __init__(
@@ -60,47 +42,55 @@ class DiscreteCodes:
             raise ValueError(f"amplify of DiscreteCodes must be above 0, given {amplify!r}")
         if not sweeps >= 1:
             raise ValueError(f"sweeps of DiscreteCodes must be at least 1, given {sweeps!r}")
-        if residual not in ("hinge", "squared"):
-            raise unknown("residual of DiscreteCodes,", residual, ["hinge", "squared"])
+        if residual not in RESIDUALS:
+            raise unknown("residual of DiscreteCodes,", residual, RESIDUALS)
         self.amplify, self.sweeps, self.residual = amplify, sweeps, residual
         self.gradient = gradient or GradientCodes()
+        self.order = self.gradient.order
 
     def __repr__(self) -> str:
-        return f"DiscreteCodes(amplify={self.amplify}, sweeps={self.sweeps}, residual={self.residual!r})"
+        options = (
+            f"amplify={self.amplify}, sweeps={self.sweeps}, residual={self.residual!r}, gradient={self.gradient!r}"
+        )
+        return f"DiscreteCodes({options})"
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
-        """Sets the codes from the last to the first; returns every block's local problem, first to last."""
-        return top_down(self, chain, theta, trace, top, mu)
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]:
+        """Sets the codes from the last to the first; yields every block's number and residual on the way."""
+        return top_down(self, chain, theta, trace, top)
 
-    def give_way(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu) -> tuple[Local, Above]:
+    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
         """What block l is left with, and what the code below it asks of its own block."""
         block = chain.blocks[l]
         if not lacks_derivative(block):
-            return self.gradient.give_way(chain, theta, trace, l, above, mu)
-        above = above.plain()
-        at = above.start
+            return self.gradient.move(chain, theta, trace, l, above)
         state, code = trace.states.pop(), trace.values.pop()
-        search = Search(block, theta[l], state, at.force, self.amplify)
+        search = Search(block, theta[l], state, -above.delta, self.amplify)
         for _ in range(self.sweeps):
             search.sweep()
+        return above.residual(state.core, above.start, self.order), self.ask(search, code)
+
+    def ask(self, search: Search, code: Tensor) -> Ask:
+        """What a code asks of its own block, given the search over its activation."""
         v, e = search.asked()
-        hinge = self.residual == "hinge"
-        asks = HingeAbove(code, v, e, above.doubts) if hinge else FitAbove((v - code) * e.abs(), doubts=above.doubts)
-        return Local(state.core, above.served(), at), asks
+        gap = e * (v - code)
+        u = e * gap if self.residual == "squared" else e
+        uu = inner(u, u)
+        size = root(over(search.square, uu))
+        square = size * size * uu
+        scale = root(over(inner(gap, gap), square))
+        return Ask(u * -size, square, scale, scale)
 
 
 class StraightThroughCodes(GradientCodes):
     """Gradient steps in which the derivative of a discrete activation is taken as 1 where |c| <= 1 and as 0 elsewhere.
 
-    A step has the length that is best by this estimate; what it does to the activation is what it really does. It can
-    raise f, and is taken all the same. Other codes move as with `GradientCodes`, whose options these are.
+    A step has the length that is best by this estimate, and is not judged by f. As with `DiscreteCodes`, the block
+    above goes on with the activation as it is and keeps all that is asked of it. Other codes move as with
+    `GradientCodes`, whose options these are.
     """
 
-    def __repr__(self) -> str:
-        return super().__repr__().replace("GradientCodes", "StraightThroughCodes")
-
-    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: Mu | None = None) -> Move:
-        return super().descend(stand_in(block), p, state, code, above, l1)
+    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above) -> tuple[Residual, Ask]:
+        return super().descend(stand_in(block), p, state, code, above)
 
 
 def stand_in(block: Block) -> Block:

@@ -1,61 +1,52 @@
-"""Encoding, and the code update (Algorithm 2): from the top down, each code gives way to the term above it.
+"""Encoding, and the code update (Algorithm 2): from the top down, one line search for each code.
 
-A code is kept as its offset d from the value it was encoded with, and every term as a function of offsets, so that
-the small moves of a deep network are not lost in the rounding of large codes. See linesearch.py for the terms.
+Write F for a block, J for its Jacobian at the encoded code c below it, and delta for the gradient that reaches its
+output. At the top delta is the gradient of the mean loss. All sums are over the whole mini-batch. The code below moves
+to c - m a g along
+
+    g = J^T delta,
+
+where m is the product of the lengths a of the codes above. What it hands down as the next delta is g itself, in the
+loss's own scale: deltas neither shrink nor grow by the lengths, however deep the network. The length lowers f most
+along g, were F linear: with the Hessian H of what lies above (I below another code) and the price kappa of a move
+(1 below another code, 2 mu / n below the loss of n samples)
+
+    a = |g|^2 / (<Jg, H Jg> + kappa |g|^2),        a |H Jg| <= share |delta|.
+
+The bounded share keeps what is left for the block's own weights,
+
+    r = delta - a Q,        Q = (F(c) - F(c - m a g)) / (m a),
+
+close to delta; below the loss r is the loss's gradient at the moved output. The gradient of the block's parameters is
+that of <r, F> at the moved code: as share goes to 0, backprop's. A step that would raise f is not taken.
 """
 
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from altmin.calculus import Params, Saved
+from altmin.calculus import Number, Params, Saved
+from altmin.calculus.base import shifted
+from altmin.calculus.numbers import TINY, along, at_least, eager, inner, number, over, root, select, size
 from altmin.chain import Block, Chain, State, Theta
-from altmin.codes.linesearch import Above, FitAbove, Line, LossAbove, Move, Mu, column, each
-from altmin.fusing import fusible, fusible_alone
-from altmin.objective import Evaluation, dot
+from altmin.codes.linesearch import best_length, clipped, judged, straight_move
+from altmin.losses import Loss
+
+ORDERS = ("codes-first", "weights-first")
 
 
 class Trace(NamedTuple):
-    """A forward pass: what each block gave (the codes and, last, the output) and what it remembers."""
+    """A forward pass: what each block gave (the codes and, last, the output) and what its modules remember."""
 
     values: list[Tensor]
     states: list[State]
 
 
-class Local(NamedTuple):
-    """What one block is left with once the codes are set: its own small problem.
-
-    core is what its core remembers at its new input; above the term that it serves, the loss or the fit to its own
-    code; at that term's value now: `at.force` is the residual c - W a of a hidden block and, for the output block,
-    minus the gradient of the loss summed over samples. Where `above.spared` is not None, a sample's residual is that
-    part of its force: `plain` has it multiplied out.
-    """
-
-    core: list[Saved]
-    above: Above
-    at: Evaluation
-
-    @property
-    def size(self) -> int | None:
-        """Entries of a hidden block's code; None for the output block, which has none."""
-        force = self.at.force
-        return force.numel() // force.shape[0] if isinstance(self.above, FitAbove) else None
-
-    def plain(self) -> "Local":
-        """The same with every force cut to its share."""
-        if self.above.spared is None:
-            return self
-        force, above = each(self.above.spared, self.at.force), self.above.plain()
-        return Local(self.core, above, Evaluation(force, self.above.weigh(self.at.values), force, None))
-
-    def after(self, change: Tensor, core: list[Saved]) -> "Local":
-        """The same problem once new weights have changed the block's output, and what its core remembers."""
-        return self._replace(at=self.above.shift(self.at, change), core=core)
-
-
 def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
-    """The forward pass: every code gets its linear value."""
+    """The forward pass: every code gets its linear value. ValueError if a block cannot take its input."""
     values, states = [x], []
     for l, (block, p) in enumerate(zip(chain, theta, strict=True)):
         try:
@@ -71,82 +62,177 @@ def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
     return Trace(values[1:], states)
 
 
-def magnify(above: Above) -> Above:
-    """An offset that has shrunk to nothing on its way down, brought back to a size whose square is still a number.
+class At(NamedTuple):
+    """What lies above a code, for one move of the block's output: its value, its gradient, and its Hessian's product.
 
-    So small, it is in the linear range of every block below: all that follows from it is magnified with it.
+    Of a fit the value is half the squared distance, over mu scale^2 / n.
     """
-    if not isinstance(above, FitAbove) or not above.shrinks:
-        return above
-    t, tt, scale, spared = _magnified(above.start.force, above.start.values, above.scale, above.spared)
-    return FitAbove(t, tt, scale, None, above.doubts, spared)
+
+    value: Number
+    delta: Tensor
+    hessian: Callable[[Tensor], Tensor]
 
 
-@fusible_alone
-def _magnified(t: Tensor, tt: Tensor, scale: Mu, spared: Tensor | None) -> tuple[Tensor, Tensor, Mu, Tensor | None]:
-    tiny, entries = torch.finfo(t.dtype).tiny, t.numel() // t.shape[0]
-    factor = (1e-6 / (tt.mean() / entries + tiny) ** 0.5).clamp_min(1)  # bounded, so that nothing times it is nothing
-    t, scale = t * factor, scale * factor
-    if spared is not None:
-        largest = spared.max().clamp_min(tiny)
-        scale, spared = scale / largest, spared / largest
-    return t, dot(t, t), scale, spared  # the squares may have been too small to be numbers
+class Top:
+    """The loss above the last code. Its moves are not scaled. unit: what a fixed step is multiplied by, as deltas are
+    those of the mean loss, and f has the sum."""
+
+    scale = longest = 1.0
+
+    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Number):
+        self.loss, self.y = loss, loss.prepare(output, y)
+        self.unit = loss.samples(output)
+        self.price = 2 * mu / self.unit
+        first = loss.at(output, self.y)
+        self.loss_value = first.value
+        self.start = At(number(first.value), first.delta, first.hessian)
+        self.position, self.delta, self.square = output, first.delta, inner(first.delta, first.delta)
+
+    def at(self, output: Tensor) -> At:
+        found = self.loss.at(output, self.y)
+        return At(number(found.value), found.delta, found.hessian)
+
+    def reach(self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, Ju: Any) -> Any:
+        """The output, and the block's state, once the code has moved by -a u."""
+        if block.estimated:
+            Q, moved = block.quotient(p, state, u, a, Ju)
+            return along(self.position, -a, Q), moved
+        return block.replay(p, state, shifted(code, u, a))
+
+    @property
+    def slack(self) -> tuple[float, float]:
+        """By how much two values may differ by rounding alone: a number, and a factor on the value."""
+        eps = torch.finfo(self.delta.dtype).eps
+        return eps * self.loss.rounding, 16 * eps
+
+    def residual(self, saved: list[Saved], at: At, order: str, output: Tensor | None = None) -> "Residual":
+        """What the output block is left with. output: where it has moved to, None if it has not."""
+
+        def after(change: Tensor) -> Tensor:
+            return self.loss.at((self.position if output is None else output) + change, self.y).delta
+
+        return Residual(saved, at.delta, after, at.value, None)
 
 
-def settle(
-    block: Block, state: State, above: Above, u: Tensor, uu: Tensor, dy: Tensor, cut: bool
-) -> tuple[Local, Above]:
-    """The code below a straight block, once it is known where its longest step u leads: to dy. cut: to its share at
-    once, as pays where nothing is left below to wait for it and u has fewer entries than the code."""
-    share, after = above.share(u, uu, dy)
-    spared, core = _go(state.input, u, share, above.spared, above.scale)
-    if cut:
-        t = block.spread(state, each(spared, u))
-        asks = FitAbove(t, spared.square() * uu, above.scale, doubts=above.doubts)
-    else:
-        asks = FitAbove(block.spread(state, u), uu, above.scale, doubts=above.doubts, spared=spared)
-    return Local([core], above.served(), after), asks
+class Ask:
+    """What a code asks of the block that computes it: to move its output by -scale * delta.
 
-
-@fusible
-def _go(x: Tensor, u: Tensor, share: Tensor, spared: Tensor | None, scale: Mu) -> tuple[Tensor, Tensor]:
-    """The part of the longest steps that is left, and x moved on by that part of u."""
-    spared = share if spared is None else spared * share
-    return spared, torch.addcmul(x, column(spared / scale if isinstance(scale, Tensor) else spared, u), u)
-
-
-class GivesWay(Protocol):
-    """How the code below block l, the last that the trace still holds, gives way to the term above it."""
-
-    def give_way(
-        self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu
-    ) -> tuple[Local, Above]: ...
-
-
-def top_down(solver: GivesWay, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
-    """Every code in turn, from the last to the first.
-
-    The trace is used up on the way, so that memory is let go of as soon as it has served.
+    square: |delta|^2. longest: a bound on scale that is known without any jvp of the codes above. offset: the code
+    itself has moved by -scale * offset, which stops at the kinks of the block above; None where that is delta.
+    offset_square: |offset|^2.
     """
-    problems: list[Local] = []
+
+    price = 1.0
+    unit = 1
+
+    def __init__(
+        self,
+        delta: Tensor,
+        square: Number,
+        scale: Number,
+        longest: Number,
+        offset: Callable[[], Tensor] | None = None,
+        offset_square: Number | None = None,
+    ):
+        self.delta, self.square, self.scale, self.longest = delta, square, scale, longest
+        self._offset, self.offset_square = offset, square if offset_square is None else offset_square
+
+    @cached_property
+    def offset(self) -> Tensor | None:
+        return None if self._offset is None else self._offset()
+
+    @property
+    def position(self) -> Tensor:
+        return self.delta if self.offset is None else self.offset
+
+    @property
+    def start(self) -> At:
+        return At(self.offset_square / 2, self.delta, _same)
+
+    def at(self, r: Tensor) -> At:
+        """r: what is left of the offset."""
+        return At(inner(r, r) / 2, r if self.offset is None else r + (self.delta - self.offset), _same)
+
+    def reach(self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, Ju: Any) -> Any:
+        """What is left of the offset, and the block's state, once the code below has moved by -scale a u."""
+        Q, moved = block.quotient(p, state, u, self.scale * a, Ju)
+        return along(self.position, -a, Q), moved
+
+    @property
+    def slack(self) -> tuple[float, float]:
+        return 0.0, 16 * torch.finfo(self.delta.dtype).eps
+
+    def residual(self, saved: list[Saved], at: At, order: str, r: Tensor | None = None) -> "Residual":
+        """What the code's own block is left with."""
+        delta = at.delta if order == "codes-first" else self.delta
+        m = self.scale * self.scale
+        return fitted(saved, delta, self.scale, m * (2 * at.value), m * self.offset_square)
+
+
+Above = Top | Ask
+
+
+class Residual(NamedTuple):
+    """What one block is left with once the codes are set: its own small problem.
+
+    saved: what its core's modules remember at the moved input. delta: the gradient at its output, from which
+    `core.grads(p, saved, delta)` has that of its parameters. after(change): delta once new parameters have changed the
+    output. cost: |c - W a|^2 of a hidden block, the mean loss of the output block. moved: |d|^2 of the offset d of the
+    block's own code, None for the output block, which has none. scale: c - W a is -scale * delta.
+    """
+
+    saved: list[Saved]
+    delta: Tensor
+    after: Callable[[Tensor], Tensor]
+    cost: Number
+    moved: Number | None
+    scale: Number = 1.0
+
+
+def fitted(saved: list[Saved], delta: Tensor, scale: Number, cost: Number, moved: Number) -> Residual:
+    """The residual of a hidden block, whose code asks for a move by -scale times its delta."""
+
+    def after(change: Tensor) -> Tensor:
+        return delta + change / at_least(scale, TINY)
+
+    return Residual(saved, delta, after, cost, moved, scale)
+
+
+class CodeStep(Protocol):
+    """How one code moves."""
+
+    order: str
+
+    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
+        """Moves the code below block l, the last that the trace still holds: what the block is left with, and what the
+        code asks of its own block."""
+
+
+def top_down(solver: CodeStep, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]:
+    """Every code in turn, from the last to the first; yields each block's number and residual once it is known.
+
+    The trace is used up on the way, so that memory is released as soon as it has served.
+    """
     above: Above = top
     trace.values.pop()
     for l in range(len(chain) - 1, 0, -1):
-        problem, above = solver.give_way(chain, theta, trace, l, above, mu)
-        problems.append(problem)
-        above = magnify(above) if (len(chain) - l) % 8 == 0 else above
-    problems.append(Local(trace.states[0].core, above, above.start))
-    return problems[::-1]
+        residual, above = solver.move(chain, theta, trace, l, above)
+        yield l, residual
+        del residual
+    yield 0, above.residual(trace.states.pop().core, above.start, solver.order)
 
 
 class GradientCodes:
-    """Gradient steps on each code.
+    """Gradient steps on each code, one length for the whole mini-batch.
 
-    steps: how many, at most. lr: "exact" for the best step of each sample along its gradient, or a number for the
-    paper's fixed step. momentum: of the steps on one code. tolerance: stop a code's steps once they lower its
-    objective by less than this fraction. l1: weight of |c|_1 in f, by a proximal step.
+    steps: how many, at most. lr: "exact" for the best step along the gradient, or a number for the paper's fixed step.
+    momentum: of the steps on one code. tolerance: stop a code's steps once they lower its objective by less than this
+    fraction. l1: weight of |c|_1, a term of the loss for each code, by a proximal step. share: how much of what is
+    asked of a block an exact step may take away from its weights, from 0, where codes do not move and gradients are
+    backprop's, to 1, the full step. order: "codes-first" fits hidden weights to what is left once the codes below have
+    moved (r = delta - a Q), "weights-first" to all that is asked of them (r = delta).
 
-    With lr="exact" no sample's objective ever rises: a step that would raise it is halved, and at last not taken.
+    With lr="exact" f never rises: a step that would raise it is not taken.
     """
 
     def __init__(
@@ -156,6 +242,8 @@ class GradientCodes:
         momentum: float = 0.0,
         tolerance: float = 0.0,
         l1: float = 0.0,
+        share: float = 0.1,
+        order: str = "codes-first",
     ):
         if lr != "exact" and (isinstance(lr, str) or not lr > 0):
             raise ValueError(f'the code step lr is "exact" or a number above zero, given {lr!r}')
@@ -164,46 +252,137 @@ class GradientCodes:
                 raise ValueError(f"{name} of GradientCodes must be at least {low}, given {value!r}")
         if not l1 >= 0:
             raise ValueError(f"l1 of GradientCodes must be at least 0, given {l1!r}")
-        self.steps, self.momentum, self.tolerance, self.l1 = steps, momentum, tolerance, l1
+        if not 0 <= share <= 1:
+            raise ValueError(f"share of GradientCodes lies between 0 and 1, given {share!r}")
+        if order not in ORDERS:
+            raise ValueError(f"order of GradientCodes is {' or '.join(map(repr, ORDERS))}, given {order!r}")
+        self.steps, self.momentum, self.tolerance, self.l1, self.share = steps, momentum, tolerance, l1, share
         self.lr: Any = lr
+        self.order = order
 
     def __repr__(self) -> str:
-        return f"GradientCodes(steps={self.steps}, lr={self.lr!r}, momentum={self.momentum}, l1={self.l1})"
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({options})"
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
-        """Moves the codes from the last to the first; returns every block's local problem, first to last."""
-        return top_down(self, chain, theta, trace, top, mu)
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]:
+        """Moves the codes from the last to the first; yields every block's number and residual on the way."""
+        return top_down(self, chain, theta, trace, top)
 
-    def give_way(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu) -> tuple[Local, Above]:
-        """Moves the code below block l: what the block is left with, and what the code asks of the block below."""
-        block, p, l1 = chain.blocks[l], theta[l], self.l1 * above.price / mu if self.l1 else None
-        state, code = trace.states.pop(), trace.values.pop()
-        if not self.glides(block, above, l1):
-            move = self.descend(block, p, state, code, above.plain(), l1)
-            asks = FitAbove(move.offset, move.square, above.scale, doubts=above.doubts)
-            return Local(move.core, above.served(), move.after), asks
-        u, uu = above.longest(block, p, state)
-        dy = block.core.maps[0].push(p, state.input, u)
-        return settle(block, state, above, u, uu, dy, cut=l == 1 and u.numel() < code.numel())
+    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
+        block, p, state, code = chain.blocks[l], theta[l], trace.states.pop(), trace.values.pop()
+        if isinstance(above, Ask) and block.straight and self.one_exact_step:
+            return straight_step(block, p, state, above, self.share, self.order)
+        return self.descend(block, p, state, code, above)
 
-    def glides(self, block: Block, above: Above, l1: Mu | None) -> bool:
-        """Whether one exact step is asked for and has its closed form."""
-        return self.lr == "exact" and self.steps == 1 and block.straight and l1 is None and above.glides
+    def why_not_captured(self) -> str:
+        """Why the steps cannot be captured as a CUDA graph; empty if they can."""
+        return "with a tolerance the processor decides when a code's steps end" if self.tolerance else ""
 
-    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above, l1: Mu | None = None) -> Move:
-        """Lowers above(dF(d)) + price |d|^2 + l1 |c + d|_1 over the offset d of one code, from d = 0."""
-        exact, still = self.lr == "exact", isinstance(self.momentum, float | int) and not self.momentum
-        so_far, v = None, None
+    @property
+    def one_exact_step(self) -> bool:
+        return self.lr == "exact" and self.one_step
+
+    @property
+    def one_step(self) -> bool:
+        """Whether a code's move is a multiple of its gradient."""
+        return self.steps == 1 and not self.l1
+
+    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above) -> tuple[Residual, Ask]:
+        """Lowers above + kappa/2 |v|^2 over the move v of one code to c - m v, from v = 0, for any block and options.
+
+        m is the scale of what lies above. With l1 the term l1 |c - m v|_1 / m is added.
+        """
+        m, kappa, l1 = above.scale, above.price, self.l1 / len(code) if self.l1 else None
+        at, here, position, value = above.start, state, above.position, above.start.value
+        first = v = w = None
         for left in reversed(range(self.steps)):
-            line = Line(block, p, state, code, above, so_far, l1)
-            v = line.g if v is None or still else line.g + self.momentum * v
-            so_far = above.best(line, v) if exact else line.go(v.new_ones(1) * self.lr, v)
-            if left == 0 or (self.tolerance and self._settled(line, so_far)):
+            g = block.vjp(p, here, at.delta)
+            g = g if v is None else along(g, -kappa, v)
+            first = g if first is None else first
+            w = g if w is None or not _given(self.momentum) else g + self.momentum * w
+            a, square, Jw = self.lr * above.unit, None, None
+            if self.lr == "exact":
+                Jw = block.jvp(p, here, w)
+                HJw = at.hessian(Jw)
+                a, square = best_length(None if g is w else g, w, Jw, HJw, above.square, kappa, self.share)
+            if self.one_step:  # v = a w: its direction has its jvp already
+                square = inner(w, w) if square is None else square
+                new_v, vv = None, a * a * square
+                reached, moved = above.reach(block, p, state, code, a, w, Jw)
+            else:
+                new_v = a * w if v is None else along(v, a, w)
+                new_v = new_v if l1 is None else _shrunk(code, new_v, m, a * l1)
+                vv = inner(new_v, new_v)
+                reached, moved = above.reach(block, p, state, code, 1.0, new_v, None)
+            new_at = above.at(reached)
+            growth = 0.0 if l1 is None or new_v is None else l1 * _growth(code, new_v, m)
+            falls, new_value = judged(value, new_at.value, kappa, vv, growth, *above.slack)
+            ok = falls if Jw is not None and not block.estimated else True
+            ok = bool(ok) if eager() and block.opaque else ok  # graphs of two points cannot be mixed
+            settled = self.tolerance and bool(value - new_value <= self.tolerance * size(value))
+            if isinstance(ok, Tensor):
+                v = new_v if new_v is None else select(ok, new_v, torch.zeros_like(new_v) if v is None else v)
+                new, old = (reached, moved, new_value, a, *new_at[:2]), (position, here, value, 0 * a, *at[:2])
+                position, here, value, a, *start = select(ok, new, old)
+                at = above.at(position) if left else At(start[0], start[1], new_at.hessian)
+            elif ok:
+                v, position, here, value, at = new_v, reached, moved, new_value, new_at
+            else:
+                a = 0 * a
+            if left == 0 or ok is False or settled:
                 break
-            state = block.move(p, state, so_far.offset if line.d is None else so_far.offset - line.d)[1]
-        assert so_far is not None
-        return so_far
+        assert first is not None
+        residual = above.residual(here.core, at, self.order, position)
+        if self.one_step:
+            assert square is not None
+            return residual, Ask(first, square, m * a, m * a)
+        return residual, self._ask(code, first, v, m, l1)
 
-    def _settled(self, line: Line, move: Move) -> bool:
-        before, after = line.value(line.now, line.d).sum(), line.value(move.after, move.offset).sum()
-        return bool(before - after <= self.tolerance * before.abs())
+    def _ask(self, code: Tensor, first: Tensor, v: Tensor | None, m: Number, l1: Number | None) -> Ask:
+        """What a code asks for after several steps: its move v, brought to the length of its first gradient."""
+        first = first if l1 is None else first + l1 * code.sign()
+        square = inner(first, first)
+        if v is None:
+            return Ask(first, square, 0.0 * m, 0.0 * m)
+        a = root(over(inner(v, v), square))
+        return Ask(select(a > TINY, v / at_least(a, TINY), first), square, m * a, m * a)
+
+
+def straight_step(block: Block, p: Params, state: State, above: Ask, share: float, order: str) -> tuple[Residual, Ask]:
+    """One exact step of the code below a straight block, which is linear as far as the kinks: one vjp, one jvp.
+
+    g is followed up to the kinks on the longest way that could be the best (see `length_bound`), and no further: along
+    that u the block is linear. What is handed down is g itself.
+    """
+    x, layer, room = state.core[0], block.core.maps[0], block.room(state)
+    g = layer.vjp(p, x, above.delta)
+    g, gg, u, uu, bound = clipped(g, x if block.rectified else None, room, above.square, above.longest, share)
+    q = layer.jvp(p, x, u)
+    numbers = uu, above.square, above.offset_square, bound, above.scale, above.longest
+    moved, r, cost, square, scale, longest = straight_move(x, u, above.delta, above.offset, q, *numbers, share)
+    residual = fitted([moved], r if order == "codes-first" else above.delta, above.scale, cost, square)
+    offset = None if room is None else partial(block.prelude.vjp, (), state.prelude, u)
+    return residual, Ask(block.spread(state, g), gg, scale, longest, offset, uu)
+
+
+def _same(q: Tensor) -> Tensor:
+    return q
+
+
+def _given(option: Any) -> bool:
+    return isinstance(option, Tensor) or bool(option)
+
+
+def _shrunk(code: Tensor, v: Tensor, m: Number, threshold: Number) -> Tensor:
+    """v after the proximal step of threshold |c - m v|_1 / m: the code c - m v moves towards zero by m threshold."""
+    moved = shifted(code, v, m)
+    stays = moved.abs() > m * threshold
+    return torch.where(stays, v + threshold * moved.sign(), code / at_least(m, TINY))
+
+
+def _growth(code: Tensor, v: Tensor, m: Number) -> Number:
+    """(|c - m v|_1 - |c|_1) / m without cancellation."""
+    moved = shifted(code, v, m)
+    crosses = moved * code <= 0
+    growth = torch.where(crosses, (moved.abs() - code.abs()) / at_least(m, TINY), -v * code.sign())
+    return number(growth.sum())

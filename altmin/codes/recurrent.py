@@ -1,49 +1,54 @@
 """Codes in time: the Elman network h_t = tanh(c_t), c_t = U x_t + W h_{t-1} + b, read out as z_t = V h_t.
 
-Every step has a code c_t of its own, and z is a code too. With d_t, e_t the offsets of c_t and z_t from their encoded
-values and u_t = tanh(c_t + d_t) - tanh(c_t), what f says of a sample's codes in time is, over mu,
+Every step of time has a code c_t. z is a code too; it moves first and asks its own block to move z_t by -m delta_t.
+With the codes at c_t - m v_t and q_t = (tanh(c_t) - tanh(c_t - m v_t)) / m, what f has of them is, over mu m^2 / n,
 
-    sum_t |e_t - V u_t|^2 + |d_t - W u_{t-1}|^2,        u_0 = 0.
+    2 phi(v) = sum_t |delta_t - V q_t|^2 + |v_t - W q_{t-1}|^2,        q_0 = 0.
 
-Once e_t is known (z hears the loss directly), c_t meets three terms, with what the next code asks for, n_t = d_{t+1}:
+All steps of time move as one code, v = a g, with one length a for the mini-batch. The direction is that of backprop
+through time, in the loss's own scale:
 
-    |e_t - V u_t|^2 + |n_t - W u_t|^2 + |d_t|^2.
+    g_t = s_t (V^T delta_t + W^T g_{t+1}),        s_t = 1 - h_t^2.
 
-That is the objective of any code below a block, here tanh followed by V and W side by side. The step that lowers it is
-that of `GradientCodes`; a sweep says in which order the steps of time take it.
+The length is the exact line search of phi, were tanh linear (q_t = s_t v_t), with a bounded share:
+
+    a = max(0, <delta, V s g>) / (|V s g|^2 + sum_t |g_t - W s_{t-1} g_{t-1}|^2),        a |V s g| <= share |delta|.
+
+A step that would raise phi is not taken. With Q = q / a the readout's weights are left with delta_t - a V Q_t and those
+of the recurrent layer with g_t - W Q_{t-1}, or, if weights go first, with delta_t and g_t; the latter are, for the
+sequential sweep and as share goes to 0, the deltas of backprop through time.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from altmin.calculus import Linear, Map, Params, Recurrence, Steps, vectorised
+from altmin.calculus import Linear, Number, Recurrence, Saved, Steps
+from altmin.calculus.base import divisor
+from altmin.calculus.numbers import TINY, along, at_least, inner, least, over, root, select, size
 from altmin.calculus.products import matmul
-from altmin.chain import Block, Chain, State, Theta
-from altmin.codes.gradient import GradientCodes, Local, Trace
-from altmin.codes.linesearch import HALVINGS, Above, Doubts, FitAbove, Mu
-from altmin.objective import Evaluation
+from altmin.chain import Chain, Theta
+from altmin.codes.gradient import Above, Ask, At, GradientCodes, Residual, Trace
+from altmin.codes.linesearch import judged
+from altmin.fusing import fusible
 
 SWEEPS = ("parallel", "sequential")
-CACHE = 2**18
-"""Entries of a tensor that, with a few like it, stays in a processor's cache."""
 
 
 class RecurrentCodes(GradientCodes):
     """Codes in time by one of two sweeps; all other codes, and the options, as in `GradientCodes`.
 
-    sweep="sequential": from the last step to the first, each code seeing the one after it where it has moved to. With
-    lr="exact" each step lowers its three terms, the only ones of f that it touches, so f never rises.
+    sweep="sequential": the direction g from the last step to the first, as in backprop through time.
 
-    sweep="parallel": all codes at once from their encoded values, in `rounds` rounds without a loop over time. In the
-    first round no code has moved yet, n_t = 0; in each later one n_t is where the next code stood after the last round.
-    So error travels one step back per round, and as many rounds as steps give the sequential sweep. Codes that move
-    together also meet in |d_t - W u_{t-1}|^2: with lr="exact" a sample's offsets are halved until f does not rise. With
-    l1 only each code's own terms are checked.
+    sweep="parallel": the same in `rounds` rounds over all steps at once, without a loop over time. In the first g_{t+1}
+    is 0, in each later one that of the round before: backprop through time, truncated to `rounds` steps. As many rounds
+    as steps are the sequential sweep.
+
+    Further steps on the codes start where the last one ended: along the sweep of what is left there of delta, minus
+    v_t - W q_{t-1}. l1 is not offered.
     """
 
     def __init__(
@@ -55,22 +60,22 @@ class RecurrentCodes(GradientCodes):
         momentum: float = 0.0,
         tolerance: float = 0.0,
         l1: float = 0.0,
+        share: float = 0.1,
+        order: str = "weights-first",
     ):
-        super().__init__(steps, lr, momentum, tolerance, l1)
+        super().__init__(steps, lr, momentum, tolerance, l1, share, order)
         if sweep not in SWEEPS:
             raise ValueError(f'the sweep over time is "parallel" or "sequential", given {sweep!r}')
         if not rounds >= 1:
             raise ValueError(f"a parallel sweep takes at least one round, given rounds={rounds!r}")
         if sweep == "sequential" and rounds != 1:
             raise ValueError(f'rounds belong to sweep="parallel"; a sequential sweep is one pass, given {rounds!r}')
+        if l1:
+            raise ValueError(f"codes in time take no l1, given {l1!r}; leave it out, or give one to the weight rule")
         self.sweep, self.rounds = sweep, rounds
-        self._spare: dict[int, dict[str, Tensor]] = {}
-
-    def __repr__(self) -> str:
-        return f"RecurrentCodes({self.sweep!r}, rounds={self.rounds}, steps={self.steps}, lr={self.lr!r})"
 
     def check(self, chain: Chain) -> None:
-        """Complains of a chain in which codes in time are not followed by a block that sees each step by itself."""
+        """ValueError for a chain in which codes in time are not followed by a block that sees each step by itself."""
         for l, (below, block) in enumerate(itertools.pairwise(chain), start=1):
             stepwise = not block.prelude.maps and isinstance(block.core.maps[0], Linear | Recurrence)
             if isinstance(below.core.maps[0], Recurrence) and not (stepwise and l < len(chain) - 1):
@@ -80,223 +85,162 @@ class RecurrentCodes(GradientCodes):
                     f"and then at least one block more; given {block}{last}"
                 )
 
-    def give_way(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above, mu: Mu) -> tuple[Local, Above]:
-        """As in `GradientCodes`; but a code in time also changes what its own block gets, h_{t-1}, and leaves less than
-        its offset for that block to fit."""
+    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
+        """As in `GradientCodes`; codes in time also change what their own block gets, h_{t-1}."""
         if not isinstance(chain.blocks[l - 1].core.maps[0], Recurrence):
-            return super().give_way(chain, theta, trace, l, above, mu)
-        above = above.plain()
+            return super().move(chain, theta, trace, l, above)
+        assert isinstance(above, Ask)
         trace.values.pop()
         seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
         steps: Steps = trace.states[-1].core[0]
-        asked = above.start.force.transpose(0, 1).contiguous()
-        spare = self._spare.setdefault(l, {})
-        time = Time(steps, asked, above.start.values, theta[l][0], theta[l - 1][1], spare, above.doubts)
-        settled = self._sweep(time, self.l1 * above.price / mu if self.l1 else None)
-        trace.states[-1].core[0] = steps._replace(h=settled.h)
-        misfit, left, h = (t.transpose(0, 1) for t in (settled.misfit, settled.left, settled.h))
-        core = seen._replace(x=settled.h) if isinstance(seen, Steps) else h
-        after = Evaluation(misfit, settled.misfits, misfit, None)
-        asks = FitAbove(left, settled.lefts, above.scale, settled.moved, above.doubts)
-        return Local([core], above.served(), after), asks
+        point = self._descend_in_time(InTime(steps, above, theta[l][0], theta[l - 1][1]))
+        trace.states[-1].core[0] = steps._replace(h=point.h)
+        saved = seen._replace(x=point.h) if isinstance(seen, Steps) else point.h.transpose(0, 1)
+        return above.residual([saved], point.at, self.order), AskInTime(point, above.scale, self.order)
 
-    def _sweep(self, time: "Time", l1: Mu | None) -> "Settled":
-        if self.sweep == "sequential":
-            return time.settle(*self._sequential(time, l1))
-        settled = time.settle(*self._parallel(time, l1))
-        if self.lr != "exact" or l1 is not None:
-            return settled
-        share = torch.ones_like(settled.moved)
-        for left in reversed(range(HALVINGS)):
-            # sums over many steps, taken in another order than at the start, differ by more than one rounding
-            rose = settled.misfits + settled.lefts > time.start * (1 + 64 * torch.finfo(share.dtype).eps)
-            if not time.doubts.confirmed(rose):
+    def _descend_in_time(self, time: "InTime") -> "Point":
+        """Lowers phi from v = 0 by `steps` steps. After several, u has the length of the first direction."""
+        here, w = time.start, None
+        for left in reversed(range(self.steps)):
+            asked = time.rows(here.at.delta)
+            g = self._sweep(time, asked, here.h)
+            g = g if here.u is None else along(g, -here.a, here.left)
+            w = g if w is None else g + self.momentum * w
+            a, stay = self._line_search(time, here, asked, w) if self.lr == "exact" else (self.lr, None)
+            new = time.point(w, a) if here.u is None else time.point(*here.further(a, w))
+            ok: Any = True
+            if stay is not None:
+                ok = judged(stay.value, new.value, 0.0, 0.0, 0.0, *time.above.slack)[0]
+                new = Point(*(p if p is q else select(ok, p, q) for p, q in zip(new, stay, strict=True)))
+            fell, here = here.value - new.value, new
+            if left == 0 or ok is False or (self.tolerance and bool(fell <= self.tolerance * size(here.value))):
                 break
-            share = torch.where(rose, share / 2 if left > 1 else 0, share)
-            d, moved = self._parallel(time, l1)
-            settled = time.settle(d.mul_(share.unsqueeze(1)), moved * share.square())
-        return settled
+        return here
 
-    def _parallel(self, time: "Time", l1: Mu | None) -> tuple[Tensor, Tensor]:
-        """The offsets d (steps, samples, hidden) after all rounds, and |d|^2 of each sample."""
-        d = None
-        for _ in range(self.rounds):
-            n = None if d is None else torch.cat([d[1:], torch.zeros_like(d[:1])])
-            if self.lr == "exact" and self.steps == 1 and l1 is None:
-                d, moved = time.glide(n)
-            else:
-                d, moved = self._lower(time, slice(None), n, l1)
-        assert d is not None
-        return d, moved
+    def _sweep(self, time: "InTime", asked: Tensor, h: Tensor) -> Tensor:
+        """g_t = s_t (V^T delta_t + W^T g_{t+1}) at h, of what is asked of z_t."""
+        pulled = matmul(asked, time.V)
+        if self.sweep == "sequential":
+            found = [_times_slope(pulled[-1], h[-1])]
+            for t in reversed(range(len(h) - 1)):
+                found.append(_times_slope(pulled[t] + matmul(found[-1], time.W), h[t]))
+            return torch.stack(found[::-1])
+        g = _times_slope(pulled, h)
+        for _ in range(1, self.rounds):
+            asked = pulled.clone()
+            asked[:-1] += matmul(g[1:], time.W)
+            g = _times_slope(asked, h)
+        return g
 
-    def _sequential(self, time: "Time", l1: Mu | None) -> tuple[Tensor, Tensor]:
-        d, moved = torch.zeros_like(time.h), torch.zeros_like(time.start)
-        for t in reversed(range(len(d))):
-            n = d[t + 1 :][:1] if t + 1 < len(d) else None
-            d[t : t + 1], square = self._lower(time, slice(t, t + 1), n, l1)
-            moved += square
-        return d, moved
-
-    def _lower(self, time: "Time", span: slice, n: Tensor | None, l1: Mu | None) -> tuple[Tensor, Tensor]:
-        """The code steps of `GradientCodes` for a span of time, every sample at every step by itself."""
-        h = time.h[span]
-        n = torch.zeros_like(h) if n is None else n
-        rows, asked = h.flatten(0, 1), torch.cat([time.asked[span], n], 2).flatten(0, 1)
-        block = Block([TanhFromOutput(nn.Tanh())], [SideBySide(time.follows[span].flatten(0, 1))])
-        code = torch.atanh(rows.clamp(-1 + 1e-6, 1 - 1e-6)) if l1 is not None else rows
-        above = FitAbove(asked, doubts=time.doubts)
-        move = self.descend(block, (time.V, time.W), State([rows], rows, [rows]), code, above, l1)
-        return move.offset.view_as(h), move.square.view(h.shape[:2]).sum(0)
+    def _line_search(self, time: "InTime", here: "Point", asked: Tensor, w: Tensor) -> tuple[Number, "Point"]:
+        """The best length along w, were tanh linear, and the point to stay at if it is too long."""
+        q = _times_slope(w, here.h)
+        Vq, (rest, square) = matmul(q, time.V.mT), time.misfit(w, q, -1.0)
+        linear = Point(w, 0.0, here.h, here.at, rest, square)
+        left = asked if here.u is not None or not isinstance(time.above, AskInTime) else time.rows(time.above.left)
+        gain, bend = inner(left, Vq), inner(Vq, Vq)
+        if here.u is not None:
+            gain = gain - here.a * inner(here.left, linear.left)
+        share = over(self.share * root(time.above.square), root(bend))
+        a = least(over(at_least(gain, 0.0), bend + square), share)
+        return a, linear._replace(a=0 * a) if here.u is None else here
 
 
-class Settled(NamedTuple):
-    """The codes in time after a sweep: the new h_t; misfit e_t - V u_t and what is left for the weights of the
-    recurrent block to fit, d_t - W u_{t-1}; the squares of both and of d, one for each sample."""
+class Point(NamedTuple):
+    """Codes in time that have moved by -m a u: their h, and what is left above.
 
-    h: Tensor
-    misfit: Tensor
-    left: Tensor
-    misfits: Tensor
-    lefts: Tensor
-    moved: Tensor
-
-
-class Time:
-    """The objective of a batch's codes in time, all tensors (steps, samples, features).
-
-    e is what z_t is to move by, start the value for codes that do not move, one for each sample. On a GPU these small
-    functions are bound by the number of their operations, on a CPU by their passes over memory; both are kept low.
+    rest: u_t - W Q_{t-1} after the first step, at which it is u_1. square: that of all steps.
     """
 
-    def __init__(
-        self,
-        steps: Steps,
-        e: Tensor,
-        start: Tensor,
-        V: Tensor,
-        W: Tensor,
-        spare: dict[str, Tensor],
-        doubts: Doubts,
-    ):
-        self.h, self.V, self.W, self.K, self.real, self.spare = steps.h, V, W, torch.cat([V, W]), steps.real, spare
-        self.e, self.start, self.ones, self.doubts = e, start, e.new_ones(len(self.K), 1), doubts
-        self.asked = e if steps.real is None else e * steps.real  # of c_t, which padding has none
+    u: Any
+    a: Number
+    h: Tensor
+    at: At
+    rest: Any
+    square: Number
+
+    @property
+    def left(self) -> Tensor:
+        """u_t - W Q_{t-1} at all steps."""
+        return torch.cat([self.u[:1], self.rest])
+
+    @property
+    def value(self) -> Number:
+        """phi."""
+        return self.at.value + self.a * self.a / 2 * self.square
+
+    def further(self, a: Number, w: Tensor) -> tuple[Tensor, Number]:
+        """The u, as long as the present one, and the length of the move by a w from here."""
+        v = along(self.a * self.u, a, w)
+        length = root(over(inner(v, v), inner(self.u, self.u)))
+        return select(length > TINY, v / at_least(length, TINY), self.u), length
+
+
+class InTime:
+    """The objective phi of a batch's codes in time. Its tensors are (steps, samples, features)."""
+
+    def __init__(self, steps: Steps, above: Ask, V: Tensor, W: Tensor):
+        self.above, self.h, self.real, self.V, self.W = above, steps.h, steps.real, V, W
+        self.start = Point(None, 0.0, steps.h, above.start, None, 0.0)
+
+    def rows(self, delta: Tensor) -> Tensor:
+        """delta (samples, steps, features) step by step, 0 in the padding, which has no codes."""
+        delta = delta.transpose(0, 1).contiguous()
+        return delta if self.real is None else delta * self.real
+
+    def point(self, u: Tensor, a: Number) -> Point:
+        e = divisor(self.above.scale * a)
+        change = _change(self.h, u, e)
+        at = self.above.at(along(self.above.position, a / e, matmul(change, self.V.mT).transpose(0, 1)))
+        rest, square = self.misfit(u, change, 1 / e)
+        return Point(u, a, change.add_(self.h), at, rest, square)
+
+    def misfit(self, u: Tensor, change: Tensor, factor: Number) -> tuple[Tensor, Number]:
+        """`rest` and `square` of a point with -q = factor * change."""
+        return _misfit(u, matmul(change[:-1], self.W.mT), factor, None if self.real is None else self.real[1:])
+
+
+class AskInTime(Ask):
+    """What codes in time ask of their block, c_t = U x_t + W h_{t-1} + b, of which h_{t-1} has moved too.
+
+    delta: g_t if weights go first, else left. left: g_t - W Q_{t-1}, what f leaves to the codes below and to the
+    weights; lefts: its square. moved: |g|^2. All (samples, steps, features).
+    """
+
+    def __init__(self, point: Point, m: Number, order: str):
+        self.point, self.lefts, self.moved = point, point.square, inner(point.u, point.u)
+        delta, square = (point.u.transpose(0, 1), self.moved) if order == "weights-first" else (self.left, self.lefts)
+        super().__init__(delta, square, m * point.a, m * point.a)
+
+    @property
+    def position(self) -> Tensor:
+        return self.left
 
     @cached_property
-    def follows(self) -> Tensor:
-        """1 where a step is followed by another, so that W u_t matters."""
-        real = torch.ones_like(self.h[..., :1]) if self.real is None else self.real
-        return torch.cat([real[1:], torch.zeros_like(real[:1])])
+    def left(self) -> Tensor:
+        return self.point.left.transpose(0, 1)
 
-    def spans(self) -> Iterator[slice]:
-        """Pieces of time, small enough for a processor's cache; the whole on a GPU."""
-        steps = len(self.h)
-        size = steps if self.h.is_cuda else max(1, CACHE // self.h[0].numel())
-        return (slice(t, t + size) for t in range(0, steps, size))
+    @property
+    def start(self) -> At:
+        return super().start._replace(value=self.lefts / 2)
 
-    def room(self, name: str) -> Tensor:
-        """A tensor like h. On a CPU that of the last step is written anew: fresh memory costs more than arithmetic."""
-        old = self.spare.get(name)
-        if old is None or (old.shape, old.dtype, old.device) != (self.h.shape, self.h.dtype, self.h.device):
-            old = torch.empty_like(self.h)
-        if not self.h.is_cuda and not vectorised():
-            self.spare[name] = old
-        return old
-
-    def glide(self, n: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The best step of each code, were tanh linear, along its gradient g_t = s_t (V^T e_t + W^T n_t) with
-        s_t = 1 - h_t^2; and |d|^2 of each sample. As |g_t|^2 = <e_t, V u_t> + <n_t, W u_t> with u_t = s_t g_t, it costs
-        no pass over memory."""
-        d, moved, k = self.room("d"), [], len(self.V)
-        alone = n is None and k == 1  # then e_t is only a factor, to be put in later
-        for span in self.spans():
-            h, e = self.h[span], self.asked[span]
-            asked = self.V.expand_as(h) if alone else matmul(e, self.V)
-            if n is not None:
-                asked += matmul(n[span], self.W)
-            g = _times_slope(asked, h)
-            Ku = matmul(_times_slope(g, h), self.K.mT)
-            Vu, Wu = Ku[..., :k], Ku[..., k:]
-            gg = Vu if alone else (e * Vu).sum(2, keepdim=True)
-            if n is not None:
-                gg = gg + (n[span] * Wu).sum(2, keepdim=True)
-            gg = gg.clamp_min(0)  # rounding
-            bend = gg + self.squares(Ku)
-            if self.real is not None:
-                bend -= (1 - self.follows[span]) * self.squares(Wu)
-            elif span.stop >= len(d):
-                bend[-1] = gg[-1] + Vu[-1].square().sum(1, keepdim=True)
-            alpha = gg / bend.clamp_min_(torch.finfo(h.dtype).tiny)
-            alpha = alpha.mul_(e) if alone else alpha
-            _write(torch.mul, g, alpha, d[span])
-            moved.append(gg.mul_(alpha.square()).sum((0, 2)))
-        return d, sum(moved[1:], moved[0])
-
-    def settle(self, d: Tensor, moved: Tensor) -> Settled:
-        """All terms for given offsets, which are used up."""
-        h, misfit, k = self.room("h"), torch.empty_like(self.e), len(self.V)
-        lefts, asked = [], None
-        for span in self.spans():
-            left = d[span]
-            u = _change(self.h[span], left)
-            _write(torch.add, self.h[span], u, h[span])
-            Ku = matmul(u, self.K.mT)
-            _write(torch.sub, self.e[span], Ku[..., :k], misfit[span])
-            left[1:] -= Ku[:-1, :, k:]
-            if asked is not None:
-                left[0] -= asked
-            asked = Ku[-1, :, k:]
-            if self.real is not None:
-                left *= self.real[span]
-            lefts.append(self.squares(left).sum((0, 2)))
-        return Settled(h, misfit, d, misfit.square().sum((0, 2)), sum(lefts[1:], lefts[0]), moved)
-
-    def squares(self, u: Tensor) -> Tensor:
-        """|u|^2 at each step of each sample: a product, which is faster than a sum over a short last dimension."""
-        return (u * u) @ self.ones[: u.shape[-1]]
+    def residual(self, saved: list[Saved], at: At, order: str, r: Tensor | None = None) -> Residual:
+        return super().residual(saved, at, order)._replace(moved=self.scale * self.scale * self.moved)
 
 
-class TanhFromOutput(Map):
-    """tanh, remembered by its value y alone: tanh(x + u) = (y + tanh u) / (1 + y tanh u)."""
-
-    def pull(self, p: Params, saved: Tensor, v: Tensor) -> Tensor:
-        return _times_slope(v, saved)
-
-    push = pull
-
-    def move(self, p: Params, saved: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        change = _change(saved, u)
-        return change, saved + change
+@fusible
+def _misfit(u: Tensor, Wq: Tensor, factor: Number, real: Tensor | None) -> tuple[Tensor, Number]:
+    rest = along(u[1:], factor, Wq)
+    rest = rest if real is None else rest * real
+    return rest, inner(u[:1], u[:1]) + inner(rest, rest)
 
 
-class SideBySide(Linear):
-    """V h and, where another step follows, W h."""
-
-    def __init__(self, follows: Tensor):
-        super().__init__(nn.Identity())
-        self.names, self.follows = ("V", "W"), follows
-
-    def pull(self, p: Params, saved: Tensor, v: Tensor) -> Tensor:
-        V, W = p
-        return matmul(v[:, : len(V)], V) + self.follows * matmul(v[:, len(V) :], W)
-
-    def push(self, p: Params, saved: Tensor, u: Tensor) -> Tensor:
-        V, W = p
-        return torch.cat([matmul(u, V.mT), self.follows * matmul(u, W.mT)], 1)
-
-
-def _write(operation: Callable[..., Tensor], a: Tensor, b: Tensor, out: Tensor) -> None:
-    """out = operation(a, b), in one pass over memory where that can be."""
-    if vectorised():
-        out.copy_(operation(a, b))
-    else:
-        operation(a, b, out=out)
-
-
-def _change(h: Tensor, d: Tensor) -> Tensor:
-    """tanh(c + d) - tanh(c) without cancellation, from h = tanh(c)."""
-    v = torch.tanh(d)
-    return _times_slope(v, h).div_(torch.addcmul(h.new_ones(()), h, v))
+@fusible
+def _change(h: Tensor, u: Tensor, e: Number) -> Tensor:
+    """tanh(c - e u) - tanh(c) = (1 - h^2) v / (1 + h v) with v = tanh(-e u), without cancellation, from h = tanh(c)."""
+    v = (u * -e).tanh_()
+    one = h.new_full((), 1 + torch.finfo(h.dtype).eps)  # where |h| and |v| are 1 there is no change
+    return _times_slope(v, h).div_(torch.addcmul(one, h, v))
 
 
 def _times_slope(v: Tensor, h: Tensor) -> Tensor:

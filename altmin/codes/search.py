@@ -1,7 +1,7 @@
 """Which values a discrete activation should take: a search that needs no derivative of it.
 
 Below a discrete activation (`Sign`, `Staircase`) lies a code c; s(c) has one of few values, h apart, and the block
-above, W s(c), is asked to move by t. With R = a t the search picks values s' that lower
+above, W s(c), is asked to move by t, some multiple of -delta. With R = a t the search picks values s' that lower
 
     E(s') = | R - W (s' - s) |^2 + sum_j dist(c_j, s'_j)^2,
 
@@ -10,17 +10,17 @@ unit j alone by h in the direction e = +1 or -1 lowers E by
 
     gain = 2 h e q_j - h^2 |w_j|^2 - (what dist(c_j, .)^2 grows by),      q = W^T (R - W (s' - s)),
 
-so once q is known every unit's gain costs O(1). With a = 1 hardly a gain is above zero: t is small, a step h is not.
-Hence the amplification a. Below the output block t is the force of the loss, minus its gradient; where a normalisation
-follows W, what is asked of its output is pulled back through it.
+so once q is known every unit's gain costs O(1). With the code's own move for R hardly a gain is above zero: the move is
+small, a step h is not. Hence the amplification a, which brings W^T R to the size of h |w_j|^2 / 2; the scale of t does
+not matter. Where a normalisation follows W, t is what its vjp makes of -delta.
 """
 
 import torch
 from torch import Tensor
 
 from altmin.calculus import Affine, Discrete, Dropout, Estimated, Params, Reshape
+from altmin.calculus.numbers import inner
 from altmin.chain import Block, State
-from altmin.objective import dot
 
 Rows = Tensor | slice
 ALL = slice(None)
@@ -31,13 +31,14 @@ SHARES = (0.0, 0.25, 0.5, 1.0)
 class Search:
     """E(s') of one block and mini-batch, and the s' that sweeps make of s.
 
-    wish: the t of each sample. amplify: the rms of W^T R, in units of h |w_j|^2 / 2, from where on a step can gain.
+    wish: t of each sample, up to one factor for all. amplify: the root mean square of W^T R over h |w_j|^2 / 2, the
+    size from which on a step can gain.
     """
 
     def __init__(self, block: Block, p: Params, state: State, wish: Tensor, amplify: float):
         at, core = position(block), block.core
         for m, of, saved in reversed(list(zip(core.maps, core.slices, state.core, strict=True))[1:]):
-            wish = m.pull(p[of], saved, wish)
+            wish = m.vjp(p[of], saved, wish)
         self.layer, self.p, self.saved = core.maps[0], p[core.slices[0]], state.core[0]
         prelude = list(zip(block.prelude.maps, state.prelude, strict=True))
         self.before, self.between = prelude[:at], prelude[at + 1 :]
@@ -45,32 +46,35 @@ class Search:
         self.c, self.start = state.prelude[at]
         self.near = self.c.abs() <= 1
         self.weight = self._weight(wish)
-        q = self.pull(wish)
+        q = self.vjp(wish)
+        within = torch.where(self.near, q, 0)
+        self.square = inner(within, within)
+        """|W^T t|^2 of the units with |c| <= 1: the square of what straight-through estimation takes for a gradient."""
         rms = torch.linalg.vector_norm(q) / q.numel() ** 0.5
         a = amplify * self.h / 2 * self.weight.mean() / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
         self.R, self.asks = a * wish, a * q
         self.s, self.left, self.q = self.start, self.R, self.asks
-        """s', R - W (s' - s) and its pull; `asks` is the first q, W^T R."""
+        """s', R - W (s' - s) and q = W^T of it; `asks` is the first q, W^T R."""
 
-    def pull(self, v: Tensor) -> Tensor:
+    def vjp(self, v: Tensor) -> Tensor:
         """W^T v. A dropout mask or a reshaping between the activation and the layer is part of W."""
-        v = self.layer.pull(self.p, self.saved, v)
+        v = self.layer.vjp(self.p, self.saved, v)
         for m, saved in reversed(self.between):
-            v = m.pull((), saved, v)
+            v = m.vjp((), saved, v)
         return v
 
-    def push(self, u: Tensor, rows: Rows = ALL) -> Tensor:
+    def jvp(self, u: Tensor, rows: Rows = ALL) -> Tensor:
         """W u of the given samples."""
         for m, saved in self.between:
-            u = m.push((), saved[rows] if isinstance(saved, Tensor) else saved, u)
-        return self.layer.push(self.p, self.saved, u)
+            u = m.jvp((), saved[rows] if isinstance(saved, Tensor) else saved, u)
+        return self.layer.jvp(self.p, self.saved, u)
 
     def _weight(self, wish: Tensor) -> Tensor:
-        """|w_j|^2 of every unit: ones, pulled back through squared weights."""
-        D = self.layer.pull([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
+        """|w_j|^2 of every unit: the vjp of ones through squared weights."""
+        D = self.layer.vjp([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
         for m, saved in reversed(self.between):
-            D = m.pull((), saved, D.expand(len(wish), *D.shape[1:]))
-            D = m.pull((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
+            D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
+            D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
         return D
 
     def distance(self, v: Tensor) -> Tensor:
@@ -81,8 +85,8 @@ class Search:
 
     def value(self, s: Tensor) -> Tensor:
         """E(s) of each sample, from its definition."""
-        misfit, d = self.R - self.push(s - self.start), self.distance(s)
-        return dot(misfit, misfit) + dot(d, d)
+        misfit, d = self.R - self.jvp(s - self.start), self.distance(s)
+        return _dot(misfit, misfit) + _dot(d, d)
 
     def gains(self, e: Tensor | float) -> tuple[Tensor, Tensor]:
         """By how much E falls if a unit alone moves one level in the direction e, and what its distance costs more.
@@ -105,7 +109,7 @@ class Search:
     def sweep(self) -> None:
         """Moves all units that gain, at once; in samples where that would raise E, only those that gain most."""
         if self.left is not self.R:
-            self.q = self.pull(self.left)
+            self.q = self.vjp(self.left)
         e, gain, price = self.steps()
         most, best = gain.flatten(1).max(1)
         self.s, self.left = self.s.clone(), self.left.clone()
@@ -118,8 +122,8 @@ class Search:
                 alone = torch.zeros_like(gain[rows], dtype=torch.bool)
                 chosen = alone.flatten(1).scatter_(1, best[rows, None], True).view_as(alone)
             u = torch.where(chosen, self.h * e[rows], 0)
-            dy, left = self.push(u, rows), self.left[rows]
-            rise = dot(dy, dy) - 2 * dot(left, dy) + torch.where(chosen, price[rows], 0).flatten(1).sum(1)
+            dy, left = self.jvp(u, rows), self.left[rows]
+            rise = _dot(dy, dy) - 2 * _dot(left, dy) + torch.where(chosen, price[rows], 0).flatten(1).sum(1)
             self.s[rows] += u * _column(rise < 0, u)
             self.left[rows] = left - dy * _column(rise < 0, dy)
             rows = todo = todo[(rise >= 0) & (most[rows] > 0)]
@@ -127,7 +131,8 @@ class Search:
                 break
 
     def asked(self) -> tuple[Tensor, Tensor]:
-        """The level v asked of each code, and the side e from which it should come to it; 0: nothing is asked.
+        """The level v asked of each code, and the side e from which it should come to it, e (v - c) >= 0; 0: nothing is
+        asked.
 
         A unit that moves is asked for its new level. One that stands at an end, and would gain by going on if there
         were a level to go to, is asked to hold: so near its threshold, the next weight step may turn it.
@@ -136,7 +141,7 @@ class Search:
         hold = self.near & (self.s.abs() > 1 - self.h / 2) & (2 * self.s * self.asks > self.h * self.weight)
         v, e = self.s, torch.where(change.abs() > self.h / 2, change.sign(), self.s.sign() * hold)
         for m, saved in reversed(self.before):  # to the entries of the code that pooling selects
-            v, e = m.pull((), saved, v), m.pull((), saved, e)
+            v, e = m.vjp((), saved, v), m.vjp((), saved, e)
         return v, e
 
 
@@ -146,7 +151,7 @@ def lacks_derivative(block: Block) -> bool:
 
 
 def position(block: Block) -> int:
-    """Where in its prelude a block has its discrete activation, if the search can serve it."""
+    """Where in its prelude a block has its discrete activation, if the search can go through it. ValueError if not."""
     maps = block.prelude.maps
     at = next(i for i, m in enumerate(maps) if isinstance(m, Discrete))
     before = all(m.selects for m in maps[:at])
@@ -158,6 +163,11 @@ def position(block: Block) -> int:
             "codes=altmin.StraightThroughCodes()"
         )
     return at
+
+
+def _dot(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v> of each sample."""
+    return (u * v).flatten(1).sum(1)
 
 
 def _column(a: Tensor, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The data sets: standardised tensors by name, from files that are checked before they are used.
+"""Data sets by name, as standardised tensors. Files are checked before they are used.
 
 >>> from altmin.data import dataset
 >>> dataset("mnist").sample_shape, dataset("mnist").classes, dataset("mnist").splits["train"]

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writing a file so that other programs see it complete or not at all."""
 
 import os
 import tempfile
@@ -13,10 +13,11 @@ STALE_AFTER = 3600.0
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the name `path` only once it is complete and on the disc.
+    """Give a binary file to write to; it is renamed to `path` at the end of the block, once it is on the disc.
 
-    Whatever goes wrong before that leaves an older `path` as it was. A process killed outright can
-    leave its unfinished `*.tmp` behind, which nothing reads; a later writer clears it away.
+    The folder is made if need be. If the block raises, an older `path` stays as it was and the exception goes on. A
+    process that is killed can leave its unfinished `*.tmp` in the folder; nothing reads it, and a later call for the
+    same `path` deletes it after an hour.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
@@ -35,7 +36,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _sweep(path: Path) -> None:
-    """Clear unfinished files for `path` that have not been written to for an hour: their writer is gone."""
+    """Delete unfinished files for `path` that have not been written to for an hour."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > STALE_AFTER:
@@ -43,7 +44,7 @@ def _sweep(path: Path) -> None:
 
 
 def _umask() -> int:
-    """The user's umask, which can only be read by setting it; mkstemp ignores it and makes private files."""
+    """The process's umask. It can only be read by setting it; mkstemp ignores it and makes private files."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""What every data set has in common: its facts, its files, and what is said when a file is missing."""
+"""What every data set has in common: its facts, its files, and the errors for files that are missing or damaged."""
 
 import os
 from abc import ABC, abstractmethod
@@ -19,13 +19,13 @@ Folder = str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a data set without reading it."""
+    """Facts of a data set, known without reading its samples."""
 
     name: str
     sample_shape: tuple[int, ...]
     classes: int
     splits: dict[str, int]
-    """Samples per split; of a partial file, if that is what was found."""
+    """Samples per split; those of a partial file, if only such a file was found."""
     state: str
     """`embedded`, `found`, `incomplete` (some files are missing), `partial` (fewer rows) or `missing`."""
     where: str
@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """A data set: its facts as attributes, its samples by `load`. Nothing is read before that."""
+    """A data set: its facts are attributes, its samples come from `load`. No file is opened before that."""
 
     name: str
     sample_shape: tuple[int, ...]
@@ -60,11 +60,16 @@ class Dataset(ABC):
 
     @property
     def size(self) -> str:
-        """How much there is to download, as people read it."""
+        """`download_size` in MB or GB."""
         return megabytes(self.download_size)
 
     def load(self, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
-        """Standardised float32 samples and int64 labels of one split. Never downloads."""
+        """Samples (n, *sample_shape), float32 and standardised by the training split, and labels (n,), int64.
+
+        split: one of `SPLITS`. data_dir: see `folders.data_folder`. Nothing is downloaded.
+
+        Raises ValueError for another split, FileNotFoundError if a file is missing, Damaged if one is unsound.
+        """
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         root = data_folder(data_dir)
@@ -76,7 +81,7 @@ class Dataset(ABC):
             raise Damaged(error.path, error.what, self.mend(error.path)) from None
 
     def verify(self, data_dir: Folder = None) -> list[Check]:
-        """Check every file against its checksum; the list is empty if none of them is there."""
+        """Check every file against its checksum. Returns an empty list if none of them is there."""
         root = data_folder(data_dir)
         files, missing = self.files(root), self.missing(root)
         return [self._verified(path, root) for path in files] if len(missing) < len(files) else []
@@ -90,7 +95,7 @@ class Dataset(ABC):
             return Check(path, "damaged", f"{error.what}; {self.mend(path)}")
 
     def sound(self, path: Path) -> bool:
-        """Whether a file is there and passes its check."""
+        """Whether `path` is there and passes its check."""
         try:
             return path.is_file() and bool(self.check(path))
         except Damaged:
@@ -108,7 +113,7 @@ class Dataset(ABC):
         return self._described(state, files[0].parent, self.splits)
 
     def help_missing(self, path: Path, root: Path) -> str:
-        """One sentence: what is expected where, and how to get it."""
+        """The message for a missing file: which one is expected where, and how to get it."""
         return (
             f"{self.name}: {path} is missing; `{self.fetch_command(root)}` downloads it"
             f" ({self.size}), or put it there by hand, from {self.url}"
@@ -119,7 +124,7 @@ class Dataset(ABC):
         return f"altmin data fetch {self.name}" + (f" --data-dir {root}" if root != data_folder() else "")
 
     def mend(self, path: Path) -> str:
-        """How to replace a damaged file."""
+        """What to do about a damaged file, for its error message."""
         return f"`altmin data fetch {self.name}` replaces it (with the same --data-dir, if one was given)"
 
     def _described(self, state: str, where: Path, splits: Mapping[str, int]) -> Description:
@@ -128,23 +133,23 @@ class Dataset(ABC):
 
     @abstractmethod
     def files(self, root: Path) -> list[Path]:
-        """The files that `load` reads, in the data folder `root`, whether they are there or not."""
+        """The files that `load` reads, in the data folder `root`; they need not exist."""
 
     @abstractmethod
     def check(self, path: Path) -> str:
-        """Read one of the files whole and say what it was checked by; raise `Damaged` if it is unsound."""
+        """Read all of one file and return what it was checked by, such as its md5. Raises Damaged if it is unsound."""
 
     @abstractmethod
     def fetch(self, data_dir: Folder = None) -> list[Path]:
-        """Download what is missing or damaged and return it; what is sound is left alone."""
+        """Download the files that are missing or damaged, and return their paths. Sound files are not touched."""
 
     @abstractmethod
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
-        """`load`, once the files are known to be there."""
+        """What `load` returns; called with a valid split and with all files there."""
 
 
 def megabytes(size: int) -> str:
-    """A size as people read it.
+    """A number of bytes in MB, or in GB from 1e9 on.
 
     >>> megabytes(30_878_645), megabytes(2_816_407_858)
     ('31 MB', '2.8 GB')

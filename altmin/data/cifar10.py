@@ -1,4 +1,4 @@
-"""CIFAR-10: small colour photographs of ten kinds of things, in the official binary batches."""
+"""CIFAR-10: colour photographs of 32 x 32 in ten classes, in the official binary batches."""
 
 import tarfile
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ ARCHIVE = "cifar-10-binary.tar.gz"
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar10(Dataset):
-    """Training batches in order, then the test batch; `splits` cuts the training batches in file order."""
+    """Reads the training batches in order, cut into training and validation by `splits`, and the test batch."""
 
     md5: Mapping[str, str]
     """Of each batch, by its name without `.bin`; the last one is the test batch."""
@@ -37,7 +37,7 @@ class Cifar10(Dataset):
         return f"md5 {self.md5[path.stem]}"
 
     def help_missing(self, path: Path, root: Path) -> str:
-        """By hand, the archive will do: fetching unpacks it and downloads nothing."""
+        """As in `Dataset`; the official archive may be put in place by hand instead of its members."""
         command, archive = self.fetch_command(root), root / self.name / ARCHIVE
         return (
             f"{self.name}: {path} is missing; `{command}` downloads it ({self.size}), from {self.url},"
@@ -60,7 +60,7 @@ class Cifar10(Dataset):
         expect(path, "md5", digest(path, "md5"), self.archive_md5)
 
     def _unpack(self, archive: Path, wanted: Mapping[str, Path]) -> None:
-        """Copy the wanted members and nothing else: no name in the archive decides where bytes go."""
+        """Copy the wanted members to their paths and nothing else: no name in the archive is used as a path."""
         left = dict(wanted)
         try:
             with tarfile.open(archive) as tar:
@@ -97,7 +97,10 @@ class Cifar10(Dataset):
         return self._records(path, path.read_bytes())
 
     def _records(self, path: Path, content: bytes) -> np.ndarray:
-        """The records of a batch, verified: a label, then the red, the green and the blue plane."""
+        """The records (batch, 1 + 3072) of a batch: a label, then the red, the green and the blue plane.
+
+        Raises Damaged if size or checksum differ.
+        """
         record = 1 + prod(self.sample_shape)
         if len(content) != self.batch * record:
             raise Damaged(path, f"it has {len(content):,} bytes, expected {self.batch * record:,}")

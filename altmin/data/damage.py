@@ -1,4 +1,4 @@
-"""Files that are not what they should be, and the checksums that tell."""
+"""The error for damaged data files, and the checksums that detect them."""
 
 import hashlib
 from pathlib import Path
@@ -7,7 +7,7 @@ BLOCK = 1 << 20
 
 
 class Damaged(ValueError):
-    """A data file that must not be used: which one, what is wrong with it, how to mend it."""
+    """A data file that must not be used. The message says which one, what is wrong with it, and how to mend it."""
 
     def __init__(self, path: Path, what: str, mend: str = "replace it with an undamaged copy"):
         super().__init__(f"{path} is damaged: {what}; {mend}")
@@ -15,17 +15,17 @@ class Damaged(ValueError):
 
 
 def digest(path: Path, algorithm: str) -> str:
-    """The checksum of a file, read in blocks so that its size does not matter."""
+    """The checksum of a file as hexadecimal digits. The file is read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def expect(path: Path, algorithm: str, found: str, expected: str) -> None:
-    """Refuse `path` unless its checksum is the published one."""
+    """Raise Damaged unless `found`, the checksum of the content of `path`, is the one expected."""
     if found != expected:
         raise Damaged(path, f"its content has {algorithm} {found}, expected {expected}")
 
 
 def md5(content: bytes) -> str:
-    """The md5 under which the data sets were published: a guard against accidents, not against malice."""
+    """The md5 of `content`. The data sets were published with md5 sums; they detect accidental damage only."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()

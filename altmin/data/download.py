@@ -1,4 +1,4 @@
-"""Downloads that resume where they broke off, and are checked before they take their name."""
+"""Downloads that can be resumed, and that are checked before the file gets its name."""
 
 import http.client
 import os
@@ -18,7 +18,7 @@ ATTEMPTS = 20
 
 
 class Refused(OSError):
-    """The server was reached and would not give the file."""
+    """The server answered with an HTTP error."""
 
 
 class _Interrupted(Exception):
@@ -26,11 +26,14 @@ class _Interrupted(Exception):
 
 
 def download(url: str, target: Path, check: Callable[[Path], object], pause: float = 1.0) -> None:
-    """Fetch `url` to `target`, which appears only once `check` has passed it.
+    """Download `url` to `target`. The file gets that name only after `check` has accepted it.
 
-    The bytes gather in `target` with `.part` appended. They stay there when the network fails, and the
-    next call goes on from them. What fails the check is thrown away; if an earlier call had left a part
-    of it, the file is fetched once more from the start, as it may have changed in between.
+    Until then the bytes are in `target` with `.part` appended. They stay there if the network fails, and the next call
+    continues from them. A file that fails the check is deleted; if a part of it was from an earlier call, it is
+    downloaded once more from the start, since the file on the server may have changed. pause: seconds between attempts.
+
+    Raises Refused if the server answers with an error, ConnectionError if the network fails, ValueError if the file is
+    not the right one, PermissionError if the folder is read-only.
     """
     prepare(target.parent)
     part = target.with_name(target.name + ".part")
@@ -49,7 +52,7 @@ def download(url: str, target: Path, check: Callable[[Path], object], pause: flo
 
 
 def _complete(url: str, part: Path, target: Path, report: Report, pause: float) -> None:
-    """Transfer until `part` is whole, trying again for as long as each attempt brings it further."""
+    """Transfer until `part` is complete; try again as long as each attempt adds to it, at most ATTEMPTS times."""
     for _ in range(ATTEMPTS):
         before = _size(part)
         try:
@@ -67,7 +70,7 @@ def _complete(url: str, part: Path, target: Path, report: Report, pause: float) 
 
 
 def _transfer(url: str, part: Path, report: Report) -> None:
-    """One request: append what is still missing to `part`, or all of it if the server gives all of it."""
+    """One request: append the missing bytes to `part`, or write it anew if the server sends the whole file."""
     done = _size(part)
     try:
         response = _open(url, done)
@@ -75,13 +78,13 @@ def _transfer(url: str, part: Path, report: Report) -> None:
         if error.code != 416 or not done:
             raise
         if error.headers.get("Content-Range") == f"bytes */{done}":
-            return  # whole already: it was interrupted between the transfer and the check
+            return  # complete already: the earlier call ended between the transfer and the check
         part.unlink()
         return _transfer(url, part, report)
     with response:
         given = response.headers.get("Content-Range", "")
         if done and response.status == 206 and not given.startswith(f"bytes {done}-"):
-            part.unlink()  # not the bytes asked for: ask for all of them
+            part.unlink()  # not the bytes that were asked for: start over
             return _transfer(url, part, report)
         if response.status != 206:
             done = 0  # the server ignores ranges
@@ -108,7 +111,7 @@ def _open(url: str, start: int) -> http.client.HTTPResponse:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """The next bytes; network errors are told apart from those of the disc here."""
+    """The next bytes. Network errors become _Interrupted, so that they are not confused with errors of the disc."""
     try:
         return response.read1(BLOCK)
     except (OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: photographs of clothes in the form of MNIST, and harder than it."""
+"""Fashion-MNIST: photographs of clothes in ten classes, in the format of MNIST."""
 
 from altmin.data.idx_images import IdxImages
 

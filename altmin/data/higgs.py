@@ -1,8 +1,7 @@
-"""HIGGS: collisions in a simulated detector, 28 numbers each; is there a Higgs boson or not?
+"""HIGGS: simulated collisions with 28 features each; the label tells whether a Higgs boson was produced.
 
-The complete file has 11,000,000 rows. Fewer of them, in a file named for its number of rows, will do to
-try things out; `PartialData` then says so at every load, so that figures are not taken for those of the
-whole.
+The complete file has 11,000,000 rows. A part of it, in a file named by its number of rows, is accepted too; every load
+of it gives a `PartialData` warning, so that its figures are not taken for those of the whole.
 """
 
 import gzip
@@ -29,12 +28,12 @@ COMPLETE = "HIGGS.csv.gz"
 
 
 class PartialData(UserWarning):
-    """The samples are those of a file with fewer rows than the data set has."""
+    """The samples are from a file with fewer rows than the data set has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Higgs(Dataset):
-    """`splits` are those of the complete file, in file order, the test rows last."""
+    """`splits` are those of the complete file in file order: training, validation, test."""
 
     sha256: str
     """Of the complete gzipped file."""
@@ -46,7 +45,7 @@ class Higgs(Dataset):
         return sum(self.splits.values())
 
     def files(self, root: Path) -> list[Path]:
-        """The complete file, or the longest partial one if only such are there."""
+        """The complete file, or the longest partial one if only partial ones are there."""
         folder = root / self.name
         partial = {rows: path for path in folder.glob("HIGGS-*.csv.gz") if (rows := _rows_in_name(path))}
         if not partial or (folder / COMPLETE).is_file():
@@ -54,7 +53,7 @@ class Higgs(Dataset):
         return [partial[max(partial)]]
 
     def splits_of(self, rows: int) -> Mapping[str, int]:
-        """A partial file gives its last tenth to test and the tenth before it to validation."""
+        """Samples per split of so many rows; of a partial one the last two tenths are validation and test."""
         if rows == self.rows:
             return self.splits
         tenth = rows // 10
@@ -77,7 +76,7 @@ class Higgs(Dataset):
         return self._described(state, path, self.splits_of(rows or self.rows))
 
     def help_missing(self, path: Path, root: Path) -> str:
-        """A partial file is the way round 2.8 GB."""
+        """As in `Dataset`, with the name that a partial file must have."""
         return f"{super().help_missing(path, root)}; a partial file goes to {path.parent}/HIGGS-<rows>.csv.gz"
 
     def mend(self, path: Path) -> str:
@@ -104,7 +103,7 @@ class Higgs(Dataset):
         expect(path, "sha256", digest(path, "sha256"), self.sha256)
 
     def _unzip(self, archive: Path, target: Path) -> None:
-        """Copy the one member out; its checksum decides, as none is published for the archive."""
+        """Copy the one member to `target` and check it by its own sha256; none is published for the archive."""
         sha256 = hashlib.sha256()
         try:
             with (
@@ -144,7 +143,7 @@ class Higgs(Dataset):
 
 
 def _rows_in_name(path: Path) -> int | None:
-    """The rows of a partial file, which its name tells; None for the complete one.
+    """The number of rows in the name of a partial file; None for the complete one.
 
     >>> _rows_in_name(Path("HIGGS-49525.csv.gz")), _rows_in_name(Path("HIGGS.csv.gz"))
     (49525, None)
@@ -154,7 +153,7 @@ def _rows_in_name(path: Path) -> int | None:
 
 
 def _check_zip(path: Path) -> None:
-    """Whether the archive is whole enough to be opened; its member has a checksum of its own."""
+    """Raise Damaged unless the archive can be opened and has the member."""
     try:
         with zipfile.ZipFile(path) as members:
             members.getinfo(COMPLETE)

@@ -1,8 +1,8 @@
-"""The HIGGS text, read once into an array on the disc that later loads map into memory.
+"""The HIGGS text, converted once into an array on the disc that later loads map into memory.
 
-The text is streamed: memory stays bounded however long the file is. The array gets its name only when
-it is complete, and the name tells the size and the time of the text it was made from, so that a killed
-conversion leaves nothing that is used and a changed text is read anew.
+The text is streamed, so the memory needed does not grow with the file. The array gets its name only when it is
+complete, so a conversion that is killed leaves no array; and the name has the size and the time of the text, so a
+changed text is converted again.
 """
 
 import gzip
@@ -17,7 +17,7 @@ import numpy as np
 
 from altmin.data.atomic import replacing
 from altmin.data.damage import Damaged, expect
-from altmin.data.folders import cache_folder, writable
+from altmin.data.folders import cache_folder
 from altmin.data.progress import Report, progress
 
 COLUMNS = 29  # the label, then 28 features
@@ -26,10 +26,16 @@ BLOCK = 1 << 20  # bytes of text at a time; the reader holds some dozens of them
 
 
 def cached_rows(source: Path, rows: int, sha256: str | None = None) -> np.memmap:
-    """The rows of a gzipped HIGGS text, mapped from the cache, which is made if need be."""
+    """The rows (rows, 29) of a gzipped HIGGS text, mapped from the cache, which is made if need be.
+
+    The cache is in the user's cache folder; older ones of the same text are deleted. Raises Damaged if the text is
+    malformed or has another number of rows or, if one is given, another sha256; ImportError if a cache has to be made
+    and pyarrow is missing.
+    """
     stat = source.stat()
-    stem = source.name.removesuffix(".csv.gz")
-    folder = source.parent if writable(source.parent) else cache_folder() / source.parent.name
+    where = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:12]  # texts of one name in several folders
+    stem = f"{source.name.removesuffix('.csv.gz')}.{where}"
+    folder = cache_folder() / source.parent.name
     target = folder / f"{stem}.{stat.st_size}-{stat.st_mtime_ns}.npy"
     if not _usable(target, rows):
         _convert(source, target, rows, sha256)
@@ -45,7 +51,7 @@ def _map(target: Path) -> np.memmap:
 
 
 def _usable(target: Path, rows: int) -> bool:
-    """Whether the cache is there and whole; one that a bad disc has cut short is made again."""
+    """Whether the cache is there, with the right shape and type."""
     try:
         table = _map(target)
     except (OSError, ValueError):
@@ -54,7 +60,7 @@ def _usable(target: Path, rows: int) -> bool:
 
 
 def _convert(source: Path, target: Path, rows: int, sha256: str | None) -> None:
-    """Stream the text into `target`; the checksum, if one is known, is taken on the way."""
+    """Stream the text into `target`, and check the sha256 of the bytes read, if one is given."""
     pyarrow = _pyarrow()
     done = 0
     with progress(f"reading {source.name}") as report, source.open("rb") as raw, replacing(target) as out:
@@ -80,7 +86,7 @@ def _convert(source: Path, target: Path, rows: int, sha256: str | None) -> None:
 
 
 def _blocks(pyarrow: Any, raw: "_Hashed") -> Any:
-    """Blocks of rows in float32, as the text streams by."""
+    """Arrays (some rows, 29) of float32, one block of the text after the other."""
     from pyarrow import csv
 
     columns = [str(index) for index in range(COLUMNS)]
@@ -126,7 +132,7 @@ def _pyarrow() -> Any:
 
 
 class _Hashed:
-    """A binary file that takes its own sha256 and reports its progress while it is being read."""
+    """A binary file that computes the sha256 of what is read from it, and reports how much that is."""
 
     closed = False
 
@@ -141,7 +147,7 @@ class _Hashed:
         return block
 
     def finish(self) -> str:
-        """The checksum of the whole, including what the gzip reader had no use for."""
+        """The checksum of the whole file; reads what the gzip reader has left."""
         while self.read(1 << 20):
             pass
         return self.sha256.hexdigest()

@@ -13,7 +13,10 @@ UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: Path, dimensions: int, checksum: str | None = None) -> np.ndarray:
-    """The array in a gzipped idx file; `checksum` is the md5 of the unpacked content."""
+    """The array in a gzipped idx file of unsigned bytes.
+
+    checksum: the md5 that the unpacked content must have. Raises Damaged if the file is unsound.
+    """
     content = unpack(path)
     array = parse_idx(content, path, dimensions)
     if checksum is not None:
@@ -22,7 +25,7 @@ def read_idx(path: Path, dimensions: int, checksum: str | None = None) -> np.nda
 
 
 def unpack(path: Path) -> bytes:
-    """The content of a gzip file, whole, or an error that says what is wrong with it."""
+    """The whole content of a gzip file. Raises Damaged if it cannot be unpacked."""
     try:
         with gzip.open(path) as file:
             return file.read()
@@ -33,7 +36,10 @@ def unpack(path: Path) -> bytes:
 
 
 def parse_idx(content: bytes, path: Path, dimensions: int) -> np.ndarray:
-    """The array of unsigned bytes in `content`; `path` is only for the error."""
+    """The array of unsigned bytes in `content`, of `dimensions` dimensions.
+
+    Raises Damaged, with `path` in its message, unless header and length fit.
+    """
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
     if content[:4] != magic:

@@ -1,4 +1,4 @@
-"""Data sets of 28 x 28 grey images in four gzipped idx files: MNIST and those that took its form."""
+"""Data sets of 28 x 28 grey images in four gzipped idx files, as MNIST has them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from altmin.data.standardise import Scale, labels
 
 @dataclass(frozen=True, kw_only=True)
 class IdxImages(Dataset):
-    """The last images of the training file are the validation split: what `splits` says, in file order."""
+    """Training and validation are cut from the training file by `splits`, in file order."""
 
     md5: Mapping[str, str]
     """Of the unpacked content of each file, by its name without `.gz`."""
     embedded: Path | None = None
-    """A folder within the package that stands in for files which the data folder does not have."""
+    """A folder within the package, used for files which the data folder does not have."""
 
     def files(self, root: Path) -> list[Path]:
         return [self._find(root, name) for name in self.md5]
@@ -67,12 +67,12 @@ class IdxImages(Dataset):
         return scale.apply(images), labels(classes)
 
     def _find(self, root: Path, name: str) -> Path:
-        """The file in the data folder or, failing that, the embedded one: the checksums make them equal."""
+        """The file in the data folder, or the embedded one if that is missing; both must have the same checksum."""
         path = root / self.name / f"{name}.gz"
         return path if self.embedded is None or path.is_file() else self.embedded / path.name
 
     def _read(self, path: Path, name: str | None = None) -> np.ndarray:
-        """The verified content of `path`; `name` says which file it is to be, if it is not yet called so."""
+        """The verified content of `path`. name: the file that it should be, where `path` has another name."""
         name = name or path.stem
         return read_idx(path, 3 if "idx3" in name else 1, self.md5[name])
 

@@ -1,4 +1,4 @@
-"""MNIST: handwritten digits, embedded in the package so that the first run needs no network."""
+"""MNIST: handwritten digits. Its files are part of the package, so that the first run needs no network."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Images read one pixel at a time: sequences of 784 steps with one feature."""
+"""Images as sequences: each pixel, in the order of reading, is a step with one feature."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from altmin.data.mnist import MNIST
 
 @dataclass(frozen=True, kw_only=True)
 class PixelSequences(IdxImages):
-    """The images of another set, row by row, each pixel a step."""
+    """The images of another data set as sequences (784, 1), row by row; files and checksums are those of `images`."""
 
     images: IdxImages
 

@@ -1,4 +1,4 @@
-"""A progress bar where somebody watches, silence where nobody does."""
+"""A progress bar on a terminal, and nothing elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +13,8 @@ def silent(done: int, total: int | None) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Report]:
-    """Report on a bar on standard error if that is a terminal, and not at all in a pipe."""
+    """Give a function that shows progress on standard error, if that is a terminal; else, one that does nothing."""
     from rich.console import Console
-    from rich.errors import LiveError
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
@@ -23,14 +22,6 @@ def progress(label: str) -> Iterator[Report]:
         yield silent
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task(label, total=None)
-    try:
-        bar.start()
-    except LiveError:  # the caller already draws something live: leave the terminal to it
-        yield silent
-        return
-    try:
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-    finally:
-        bar.stop()

@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """The data set called `name`: its facts are attributes, and nothing is read."""
+    """The data set called `name`; no file is opened. Raises ValueError for an unknown name."""
     try:
         return DATASETS[name]
     except KeyError:
@@ -33,11 +33,13 @@ def dataset(name: str) -> Dataset:
 
 
 def load(name: str, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
-    """Standardised float32 samples and int64 labels of a split: `train`, `validation` or `test`.
+    """Samples (float32) and labels (int64) of a split: `train`, `validation` or `test`.
 
-    The samples are standardised by the mean and the deviation of the training split. The files are
-    taken from `data_dir`, else from `$ALTMIN_DATA`, else from the user's cache, and checked. Nothing is
-    downloaded: if files are missing, the error says how to get them.
+    The samples are standardised by the mean and the standard deviation of the training split. The files are read from
+    `data_dir`, else from `$ALTMIN_DATA`, else from the user's cache folder, and checked. Nothing is downloaded.
+
+    Raises ValueError for an unknown name or split, FileNotFoundError, which says how to get the files, if they are
+    missing, and Damaged if one of them is unsound.
     """
     return dataset(name).load(split, data_dir)
 
@@ -48,10 +50,10 @@ def describe(name: str, data_dir: Folder = None) -> Description:
 
 
 def fetch(name: str, data_dir: Folder = None) -> list[Path]:
-    """Download what is missing or damaged, check it, and return it; nothing if all is there and sound."""
+    """Download and check the files that are missing or damaged, and return their paths; an empty list if none is."""
     return dataset(name).fetch(data_dir)
 
 
 def verify(name: str, data_dir: Folder = None) -> list[Check]:
-    """Check every file of a data set that is there."""
+    """Check every file of a data set; an empty list if none is there."""
     return dataset(name).verify(data_dir)

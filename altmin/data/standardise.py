@@ -1,4 +1,4 @@
-"""Standardising: zero mean and unit deviation of the training split, for every split alike."""
+"""Standardising every split by the mean and the standard deviation of the training split."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class Scale:
 
     @classmethod
     def of(cls, samples: np.ndarray) -> "Scale":
-        """The statistics of `samples`, in one pass and bounded memory.
+        """The statistics of `samples` (n, channels, ...), over all axes but the second, in one pass and bounded memory.
 
-        Sums are taken of the difference to the first sample. That keeps them accurate, and makes them
-        exactly zero for a channel that never varies, whose deviation then counts as one.
+        Sums are of differences to the first value of each channel. That keeps them accurate, and makes them exactly
+        zero for a channel that never varies, whose standard deviation is then set to 1.
         """
         channels = samples.shape[1]
         shift = samples[0].reshape(channels, -1)[:, :1].astype(np.float64)
@@ -39,16 +39,16 @@ class Scale:
 
     @classmethod
     def remembered(cls, key: Hashable, training: Callable[[], np.ndarray]) -> "Scale":
-        """The statistics of the training samples that `key` stands for, computed once per process.
+        """`Scale.of(training())`, computed once per process for each key.
 
-        The key names the content (a checksum, say), so that the other splits need not read it again.
+        The key must identify the content, for instance by a checksum. Other splits then need not read it again.
         """
         if key not in _known:
             _known[key] = cls.of(training())
         return _known[key]
 
     def apply(self, samples: np.ndarray) -> torch.Tensor:
-        """A standardised float32 copy."""
+        """(samples - mean) / std as a new float32 tensor of the same shape."""
         result = np.empty(samples.shape, np.float32)
         wide = (-1, *[1] * (samples.ndim - 2))
         mean, std = self.mean.reshape(wide), self.std.reshape(wide)
@@ -58,7 +58,7 @@ class Scale:
 
 
 def labels(values: np.ndarray) -> torch.Tensor:
-    """Class labels as PyTorch's losses want them."""
+    """Class labels as int64, the type that PyTorch's losses take."""
     return torch.from_numpy(values.astype(np.int64))
 
 

@@ -1,5 +1,5 @@
-"""How the same step is run: many members at once, recorded as a CUDA graph, equal layers together."""
+"""How the same step is run: many members at once, captured as a CUDA graph, equal layers together."""
 
-from altmin.execution.graph import Recorded
+from altmin.execution.recorded import Recorded
 
 __all__ = ["Recorded"]

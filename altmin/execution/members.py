@@ -1,204 +1,255 @@
-"""One member's step as a pure function of its parameters, its rule's state, mu and a mini-batch: what `torch.func.vmap`
-turns into the step of an ensemble.
+"""One member's step as a pure function of its state, its options and a mini-batch, which `torch.func.vmap` turns into
+the step of all members.
 
-The algorithm is that of `AltMin` and `Backprop` themselves: a copy of the first member is lent each member's parameters
-and options, and asked for its codes, problems and gradients.
+The step is that of `AltMin` and `Backprop` themselves: the first member is the template, lent each member's numbers.
+Only the optimizer's last step is left to `ensemble.py`, which takes it for all members at once, in place.
 """
 
-import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus import products
-from altmin.codes.linesearch import Doubts
-from altmin.execution.sheets import Row, Sheet
+from altmin.calculus import Params, products
+from altmin.chain import Theta
+from altmin.codes.gradient import Residual
+from altmin.execution.optimizers import Row, coefficients
+from altmin.execution.parameters import flat_groups
 from altmin.methods.backprop import Backprop
+from altmin.penalty import grown
+from altmin.step import move_codes, verdict
 from altmin.trainer import AltMin
-from altmin.weights.memory import CoActivationMemory, Memory
-
-State = dict[str, Any]
-"""Of one member, or of all with one more dimension: "rows" (of every sheet), "buffers", "step", and for AltMin "mu"
-and "memories"."""
-Options = dict[str, Any]
-"""Numbers that differ between members: "sheets" (of every sheet), "own", and for AltMin those of the penalty."""
-Outcome = dict[str, Tensor]
-"""loss, objective, whether all is finite, and whether the step is doubtful."""
+from altmin.weights.memory import Memory
 
 
-class Member:
-    """What AltMin and Backprop have in common. `varied` names the options that differ from member to member, as the
-    object of the copy that has them and its attribute."""
+class Option(NamedTuple):
+    """A number that may differ between members: the attribute `name` of the method's `owner`."""
 
-    def __init__(self, first: Any):
-        self.twin: Any = copy.deepcopy(first)
-        self.buffers = [
-            (module, name)
-            for module in self.twin.model.modules()
-            for name in module._buffers
-            if module._buffers[name] is not None
-        ]
-        self.layers = list(self.twin.model.modules())
-        self.places = {id(p): place for place, p in enumerate(self.twin.model.parameters())}
-        self.sheets: list[Sheet] = []
+    owner: str
+    name: str
 
-    def follow(self, model: nn.Module) -> None:
-        """Puts every layer into the mode, training or not, in which it is in the first member."""
-        for own, layer in zip(self.layers, model.modules(), strict=True):
-            own.training = layer.training
 
-    def options(self, method: Any) -> dict[str, float]:
-        """The method's own numbers that may differ, by name."""
+class State(NamedTuple):
+    """Of one member, or of all with a dimension more in front.
+
+    rows, rates: weights with moments, and options, of every `FlatGroup`. options: the method's own, where members
+    differ. buffers: the model's. counts: the optimizer's steps. taken: the ensemble's steps. own: what else the method
+    keeps; of AltMin mu and the memories. A step changes neither rates nor options.
+    """
+
+    rows: list[Row]
+    rates: list[dict[str, Tensor]]
+    options: dict[Option, Tensor]
+    buffers: list[Tensor]
+    counts: Tensor
+    taken: Tensor
+    own: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What a member's step has found; nothing is written yet.
+
+    finite: whether loss, objective and codes are. grads: of every `FlatGroup`, for the optimizer's last step. rows: by
+    the group's number, where a memory or inner steps have made new ones. buffers, counts, own: the next ones.
+    """
+
+    loss: Tensor
+    objective: Tensor
+    finite: Tensor
+    grads: list[list[Tensor]]
+    rows: dict[int, Row]
+    buffers: list[Tensor]
+    counts: Tensor
+    own: dict[str, Any]
+
+
+class Template:
+    """The first member, which computes any member's step: what AltMin and Backprop have in common.
+
+    It is lent each member's numbers, and keeps none. groups: all members' parameters. options: numbers of the methods
+    that are not the same for all. steps: how many the optimizer takes in one step of the method. integers: whether the
+    model may take them. l1s, fitted: as in `flat_groups`.
+    """
+
+    varying: tuple[Option, ...] = ()
+    """The numbers that may differ, besides those of the optimizer."""
+    steps = 1
+    integers = True
+
+    def __init__(self, methods: Sequence[Any], l1s: Sequence[float], fitted: Mapping[int, int]):
+        self.method = methods[0]
+        parameters = [list(method.model.parameters()) for method in methods]
+        self.dtype, self.device = parameters[0][0].dtype, parameters[0][0].device
+        self.groups = flat_groups(parameters, [method.optimizer for method in methods], l1s, fitted)
+        values = {option: self._values(option, methods) for option in self.varying}
+        self.options = {option: tensor for option, tensor in values.items() if tensor is not None}
+        self.slots = [(vars(getattr(self.method, option.owner)), option.name) for option in self.options]
+        self.slots += [(module._buffers, name) for module, name in buffers_of(self.method.model)]
+
+    def _values(self, option: Option, methods: Sequence[Any]) -> Tensor | None:
+        """One number for each member; None if they are the same."""
+        values = [getattr(getattr(method, option.owner), option.name, None) for method in methods]
+        if all(value == values[0] for value in values):
+            return None
+        dtype = torch.float64 if option.owner == "penalty" else self.dtype  # mu keeps all its digits
+        return torch.tensor([float("inf") if v is None else v for v in values], dtype=dtype, device=self.device)
+
+    @contextmanager
+    def lent(self, options: Mapping[Option, Tensor], buffers: Iterable[Tensor] = ()) -> Iterator[None]:
+        """The template has these options and buffers within."""
+        kept = [table[name] for table, name in self.slots]
+        try:
+            for (table, name), value in zip(self.slots, (*options.values(), *buffers), strict=False):
+                table[name] = value
+            yield
+        finally:
+            for (table, name), value in zip(self.slots, kept, strict=True):
+                table[name] = value
+
+    def read(self, method: Any) -> dict[str, Any]:
+        """`State.own` of a method."""
         return {}
 
-    def parameters(self, rows: Sequence[Row]) -> dict[int, Tensor]:
-        """By their places."""
-        return {
-            place: part
-            for sheet, row in zip(self.sheets, rows, strict=True)
-            for place, part in zip(sheet.places, sheet.parts(row["weights"]), strict=True)
-        }
+    def write(self, method: Any, own: dict[str, Any]) -> None:
+        """Brings a method up to date with its `State.own`."""
 
-    def lend_buffers(self, buffers: Sequence[Tensor]) -> None:
-        for (module, name), value in zip(self.buffers, buffers, strict=True):
-            module._buffers[name] = value
-
-    def stepped(self, rows: Sequence[Row], grads: Mapping[int, Tensor], options: Options, step: Tensor) -> list[Row]:
-        """All rows after one step of their rules."""
-        return [
-            sheet.update(row, grads, varied, step) if sheet.rule else row
-            for sheet, row, varied in zip(self.sheets, rows, options["sheets"], strict=True)
-        ]
-
-    def step(self, state: State, options: Options, x: Tensor, y: Tensor, thorough: bool) -> tuple[State, Outcome]:
+    def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
+        """One mini-batch, but for the last step of the optimizer. Changes nothing."""
         raise NotImplementedError
 
+    def end_epoch(self, state: State) -> dict[str, Any]:
+        """`State.own` after a pass over the data."""
+        return state.own
 
-class AltMinMember(Member):
-    """Algorithm 1 for one member; see `AltMin.step`."""
 
-    def __init__(self, first: AltMin):
-        super().__init__(first)
-        rule = self.twin.weights
-        self.memory = rule if isinstance(rule, CoActivationMemory) else None
-        self.rest = rule.rest if isinstance(rule, CoActivationMemory) else rule
-        self.theta = [[self.places[id(p)] for p in block] for block in self.twin.theta]
-        self.fitted = {place: l for l in (self.memory.blocks if self.memory else ()) for place in self.theta[l]}
+class AltMinTemplate(Template):
+    """`AltMin.step` for one member."""
 
-    def options(self, method: AltMin) -> dict[str, float]:
-        codes: Any = method.codes
-        own = {"momentum of codes": codes.momentum}
-        if codes.lr != "exact":
-            own["lr of codes"] = codes.lr
-        if isinstance(method.weights, CoActivationMemory):
-            own |= {f"{name} of weights": getattr(method.weights, name) for name in ("forget", "damping")}
-            if method.weights.rate is not None:
-                own["rate of weights"] = method.weights.rate
-        return own
+    varying = (
+        *(Option("codes", name) for name in ("lr", "momentum", "share")),
+        *(Option("weights", name) for name in ("forget", "damping", "rate")),
+        *(Option("penalty", name) for name in ("increment", "growth", "maximum")),
+    )
 
-    def lend(self, rows: Sequence[Row]) -> list[list[Tensor]]:
-        parameters = self.parameters(rows)
-        theta = [[parameters[place] for place in block] for block in self.theta]
-        for user in (self.twin, self.twin.weights, self.rest):
-            user.theta = theta
-        return theta
+    def __init__(self, methods: Sequence[Any]):
+        places = {id(p): place for place, p in enumerate(methods[0].model.parameters())}
+        self.places = [[places[id(p)] for p in block] for block in methods[0].theta]
+        rests = [getattr(method.weights, "rest", method.weights) for method in methods]
+        fitted = {} if rests[0] is methods[0].weights else {l: self.places[l] for l in methods[0].weights.blocks}
+        super().__init__(methods, [rest.l1 for rest in rests], {place: l for l in fitted for place in fitted[l]})
+        self.rest, self.steps = rests[0], rests[0].steps
+        self.integers = self.method.chain.blocks[0].opaque
+        self.fitted = {l: n for l in fitted for n, group in enumerate(self.groups) if group.places == fitted[l]}
 
-    def step(self, state: State, options: Options, x: Tensor, y: Tensor, thorough: bool) -> tuple[State, Outcome]:
-        doubts, singular = Doubts(wait=False, thorough=thorough), Doubts(wait=False)
-        mu, rows, step = state["mu"].to(x.dtype), state["rows"], state["step"]
-        buffers = [value.clone() for value in state["buffers"]]
-        self.lend_buffers(buffers)
-        for name, value in options["own"].items():
-            attribute, _, owner = name.partition(" of ")
-            setattr(getattr(self.twin, owner), attribute, value.to(x.dtype))
-        theta = self.lend(rows)
-        found = self.twin.attempt(x, y, mu, doubts)
-        sums = found.sums()
-        totals, loss = sums[:-1], sums[-1] / x.shape[0]
-        objective = self.objective(totals, [p.above.scale for p in found.problems], mu) / x.shape[0]
-        for m, saved in found.traces:
-            m.commit(saved)
-        problems, memories = found.problems, {}
+    def read(self, method: Any) -> dict[str, Any]:
+        memories, number = {}, {"dtype": torch.float64, "device": self.device}
+        for l in self.fitted:
+            p, width = method.theta[l], sum(q[0].numel() for q in method.theta[l])
+            empty = Memory(p[0].new_zeros(width, width), p[0].new_zeros(len(p[0]), width), 0.0)
+            memory = method.weights.memories.get(l, empty)
+            memories[l] = memory._replace(samples=torch.as_tensor(memory.samples, **number))
+        return {"mu": torch.tensor(method.penalty.value, **number), "memories": memories}
+
+    def write(self, method: Any, own: dict[str, Any]) -> None:
+        method.penalty.value = own["mu"].item()
+        for l, memory in own["memories"].items():
+            if memory.samples:
+                method.weights.memories[l] = memory._replace(samples=memory.samples.item())
+
+    def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
+        am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
+        buffers, memories, rows = [value.clone() for value in state.buffers], {}, {}
+
+        def measure(l: int, residual: Residual) -> Any:
+            return am.weights.measure(l, theta[l], residual)
+
+        with self.lent(state.options, buffers):
+            moved = move_codes(am.chain, theta, am.codes, am.loss, x, y, mu.to(self.dtype), measure)
+            for m, saved in moved.statistics:
+                m.commit(saved)
+            for l, n in self.fitted.items():
+                memories[l] = state.own["memories"][l].fade(am.weights.forget) + moved.found[l]
+                rows[n] = {"weights": self.groups[n].flat(am.weights.fitted(theta[l], memories[l]))}
+            mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
+        inner, grads = self._inner_steps(state, theta, {l: moved.found[l] for l in self.rest.blocks})
+        own, counts = {"mu": mu, "memories": memories}, state.counts + self.steps
+        objective = torch.as_tensor(moved.objective)
+        return Outcome(moved.loss, objective, verdict(moved), grads, rows | inner, buffers, counts, own)
+
+    def _inner_steps(
+        self, state: State, first: Theta, found: dict[int, Any]
+    ) -> tuple[dict[int, Row], list[list[Tensor]]]:
+        """All steps of the optimizer but the last: the groups' rows then, and the gradients there.
+
+        found: of every block its gradients; its residual if there is more than one step."""
+        if self.steps == 1:
+            return {}, self._grads(found)
+        rows, theta, residuals = list(state.rows), first, found
+        for k in range(1, self.steps + 1):
+            grads = self._grads({l: self.rest.grads(l, theta[l], residual) for l, residual in residuals.items()})
+            if k == self.steps:
+                break
+            for n, group in enumerate(self.groups):
+                if group.optimized:
+                    c = coefficients(state.rates[n], state.counts + k, self.dtype)
+                    rows[n] = group.stepped(rows[n], grads[n], c)
+            theta = self._theta(rows)
+            residuals = {l: self.rest.after(l, residual, first[l], theta[l]) for l, residual in found.items()}
+        return {n: row for n, row in enumerate(rows) if self.groups[n].optimized}, grads
+
+    def _theta(self, rows: Iterable[Row]) -> Theta:
         parts: dict[int, Tensor] = {}
-        for l in self.memory.blocks if self.memory else ():
-            assert self.memory is not None
-            memory = Memory(*state["memories"][l]).fade(self.memory.forget) + self.memory.recalled(l, problems, mu)
-            memories[l] = tuple(memory)
-            parts |= dict(zip(self.theta[l], self.memory.fitted(theta[l], memory, singular), strict=True))
-        for left in reversed(range(self.rest.steps)):
-            old, step = {l: theta[l] for l in self.rest.blocks}, step + 1
-            grads = {
-                place: grad
-                for l, block in self.rest.gradients(problems, totals, mu, use_up=not left)
-                for place, grad in zip(self.theta[l], block, strict=True)
-            }
-            rows = self.stepped(rows, grads, options, step)
-            if left:
-                theta = self.lend(rows)
-                problems, totals = self.rest.after(problems, old)
-        for n, sheet in enumerate(self.sheets):
-            if sheet.places[0] in parts:
-                rows[n] = {"weights": torch.cat([parts[place].reshape(-1) for place in sheet.places])}
-        mu = torch.minimum(state["mu"] + options["increment"], options["maximum"])
-        new = {"rows": rows, "buffers": buffers, "step": step, "mu": mu, "memories": memories}
-        return new, _outcome(loss, objective, found.first_code, rows, [doubts.found(), singular.found()])
+        for group, row in zip(self.groups, rows, strict=True):
+            parts |= zip(group.places, group.parts(row["weights"]), strict=True)
+        return [[parts[place] for place in block] for block in self.places]
 
-    def objective(self, totals: Tensor, scales: Sequence[Any], mu: Tensor) -> Tensor:
-        """f of the whole mini-batch; offsets may be magnified, f is not."""
-        if all(isinstance(scale, float) and scale == 1 for scale in scales):
-            return totals[-1] + mu * totals[:-1].sum()
-        true = [total / scale**2 for total, scale in zip(totals.unbind(), scales, strict=True)]
-        return true[-1] + mu * sum(true[:-1])
+    def _grads(self, found: Mapping[int, Params]) -> list[list[Tensor]]:
+        """The blocks' gradients in the order of the groups, clipped together."""
+        parts: dict[int, Tensor] = {}
+        for l, block in found.items():
+            parts |= zip(self.places[l], block, strict=True)
+        grads = [[parts[place] for place in group.places] if group.optimized else [] for group in self.groups]
+        if self.rest.clip_norm is None:
+            return grads
+        norm = sum(g.square().sum() for group in grads for g in group) ** 0.5
+        factor = (self.rest.clip_norm / (norm + 1e-6)).clamp_max(1.0)  # as torch.nn.utils.clip_grad_norm_
+        return [[g * factor for g in group] for group in grads]
 
-    def release(self) -> None:
-        """Lets go of what was lent, so that nothing of a past step is kept."""
-        self.twin.theta = self.twin.weights.theta = self.rest.theta = None
+    def end_epoch(self, state: State) -> dict[str, Any]:
+        penalty = self.method.penalty
+        with self.lent(state.options):
+            return {**state.own, "mu": grown(state.own["mu"], 0.0, penalty.growth, penalty.maximum)}
 
 
-class BackpropMember(Member):
-    """`loss.backward()` and a step of the optimizer for one member; see `Backprop.step`."""
+class BackpropTemplate(Template):
+    """`Backprop.step` for one member."""
 
-    fitted: Mapping[int, int] = {}
+    def __init__(self, methods: Sequence[Any]):
+        super().__init__(methods, [0.0] * len(methods), {})
+        self.names = [name for name, _ in self.method.model.named_parameters()]
 
-    def __init__(self, first: Backprop):
-        super().__init__(first)
-        self.names = [name for name, _ in self.twin.model.named_parameters()]
-        paths = {id(m): path for path, m in self.twin.model.named_modules()}
-        self.buffer_names = [f"{paths[id(m)]}.{name}".lstrip(".") for m, name in self.buffers]
+    def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
+        parts = [group.parts(row["weights"]) for group, row in zip(self.groups, state.rows, strict=True)]
 
-    def step(self, state: State, options: Options, x: Tensor, y: Tensor, thorough: bool) -> tuple[State, Outcome]:
-        rows, step = state["rows"], state["step"] + 1
-        parameters, twin = self.parameters(rows), self.twin
-        trained = {place for sheet in self.sheets if sheet.rule for place in sheet.places}
+        def loss(trained: list[list[Tensor]]) -> tuple[Tensor, list[Tensor]]:
+            buffers = [value.clone() for value in state.buffers]
+            given: dict[str, Tensor] = {}
+            for group, own, other in zip(self.groups, trained, parts, strict=True):
+                given |= zip((self.names[place] for place in group.places), own or other, strict=True)
+            with self.lent({}, buffers), products.autocast(x):
+                return self.method.loss(torch.func.functional_call(self.method.model, given, (x,)), y), buffers
 
-        def loss(wanted: dict[int, Tensor]) -> tuple[Tensor, list[Tensor]]:
-            buffers = [value.clone() for value in state["buffers"]]
-            given = {self.names[place]: p for place, p in (parameters | wanted).items()}
-            own = given | dict(zip(self.buffer_names, buffers, strict=True))
-            with products.autocast(x):
-                return twin.loss(torch.func.functional_call(twin.model, own, (x,)), y), buffers
-
-        wanted = {place: parameters[place] for place in trained}
-        grads, (value, buffers) = torch.func.grad_and_value(loss, has_aux=True)(wanted)
-        rows = self.stepped(rows, grads, options, step)
-        new = {"rows": rows, "buffers": buffers, "step": step}
-        return new, _outcome(value, value, value, rows, [])
-
-    def release(self) -> None:
-        pass
+        trained = [own if group.optimized else [] for group, own in zip(self.groups, parts, strict=True)]
+        grads, (value, buffers) = torch.func.grad_and_value(loss, has_aux=True)(trained)
+        return Outcome(value, value, value.isfinite(), grads, {}, buffers, state.counts + 1, {})
 
 
-def _outcome(
-    loss: Tensor, objective: Tensor, code: Tensor, rows: Sequence[Row], doubts: Sequence[Tensor | None]
-) -> Outcome:
-    """One question for all that must be finite; a sum of such overflows only where all is lost."""
-    finite = sum((row["weights"].sum() for row in rows), loss + objective + code).isfinite()
-    kept = [doubt for doubt in doubts if doubt is not None]
-    doubtful = sum((doubt.any() for doubt in kept), torch.zeros_like(finite))
-    return {"loss": loss, "objective": objective, "finite": finite, "doubtful": doubtful}
+TEMPLATES: dict[type, type[Any]] = {AltMin: AltMinTemplate, Backprop: BackpropTemplate}
+"""The methods that can be members."""
 
 
-def member_of(first: AltMin | Backprop) -> AltMinMember | BackpropMember:
-    return AltMinMember(first) if isinstance(first, AltMin) else BackpropMember(first)
+def buffers_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Every buffer, as the module that has it and its name there."""
+    return [(m, name) for m in model.modules() for name, value in m._buffers.items() if value is not None]

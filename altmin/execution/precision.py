@@ -31,7 +31,7 @@ def using(name: str) -> Iterator[None]:
 
     "float32" forms every product in float32, convolutions too, where torch's own choice on a GPU is tf32. "tf32" lets a
     GPU read float32 operands with 11 significant bits and changes nothing on a CPU. "bf16" rounds the
-    operands of products with weights to 8 significant bits (maps/products.py); what comes out, and all that is kept
+    operands of products with weights to 8 significant bits (calculus/products.py); what comes out, and all that is kept
     from step to step, is float32. Backprop gets torch.autocast around forward pass and loss.
 
     >>> with using("bf16"):

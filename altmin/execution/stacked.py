@@ -1,135 +1,191 @@
 """Equal layers together: the products that need not wait for each other are done at once.
 
-A code's longest step depends on the one above it alone (see `codes.settle`), so of the products of a block
+What is handed down does not depend on how far codes move (see `codes.gradient.straight_step`), so of the products of a
+block
 
-    encode  W a        pull  W^T t        push  W u        gradient  r a^T
+    encode  W a        vjp  W^T delta        jvp  W u        gradient  r^T a
 
-only the first two must be done one block after the other. The pushes and the gradients of a run of equal blocks are one
+only the first two are done one block after the other. The jvps and the gradients of a run of equal blocks are one
 batched product each: 2L + 2 products on the longest path, where backprop has 3L one after the other.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from altmin.calculus import products
-from altmin.chain import Chain, Theta
-from altmin.codes.gradient import GradientCodes, Local, Trace, magnify
-from altmin.codes.linesearch import Above, FitAbove, LossAbove, Mu, best_fit
-from altmin.execution.storage import Run
-from altmin.fusing import fusible
-from altmin.objective import Evaluation
+from altmin.calculus import Linear, Number, Params, ReLU, gate, products
+from altmin.calculus.numbers import TINY
+from altmin.chain import Block, Chain, Theta
+from altmin.codes.gradient import Above, Ask, GradientCodes, Residual, Top, Trace, fitted
+from altmin.codes.linesearch import length_bound, line_search
+from altmin.fusing import fusible_alone
 
 
-class Settled(NamedTuple):
-    """The problems of a run's blocks, stacked: inputs, residuals of all of t, and the part of t that is asked for."""
+class Run(NamedTuple):
+    """Blocks first..last, all a rectifier and a Linear layer of one shape. W: their weights, (blocks, n, n), of which
+    the modules' own parameters are views."""
 
-    core: Tensor
-    force: Tensor
-    spared: Tensor
+    first: int
+    last: int
+    W: Tensor
 
 
 class StackedCodes:
-    """As `GradientCodes` with one exact step; the blocks of each run together."""
+    """One exact step for each code as `GradientCodes` takes it, the blocks of each run together.
 
-    def __init__(self, solver: GradientCodes, runs: Sequence[Run]):
-        self.solver, self.runs = solver, {run.last: run for run in runs}
-        self.settled: dict[int, Settled] = {}
+    gradients: whether those of a run's parameters are wanted, as one product. They are in `grads`, by block, from when
+    the block's residual is yielded.
+    """
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: LossAbove, mu: Mu) -> list[Local]:
-        problems: list[Local] = []
+    def __init__(self, solver: GradientCodes, runs: Sequence[Run], gradients: bool = True):
+        if not solver.one_exact_step:
+            raise ValueError(f"only single exact steps are taken together, not those of {solver!r}")
+        self.solver, self.runs, self.gradients = solver, {run.last: run for run in runs}, gradients
+        self.grads: dict[int, Params] = {}
+
+    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]:
+        """Moves the codes from the last to the first; yields every block's number and residual on the way."""
         above: Above = top
         trace.values.pop()
-        l = len(chain) - 1
-        while l > 0:
+        while (l := len(trace.values)) > 0:
             run = self.runs.get(l)
-            if run is None:
-                problem, above = self.solver.give_way(chain, theta, trace, l, above, mu)
-                problems.append(problem)
-                above = magnify(above) if (len(chain) - l) % 8 == 0 else above
-                l -= 1
+            if run is None or not isinstance(above, Ask):
+                residual, above = self.solver.move(chain, theta, trace, l, above)
+                yield l, residual
+                del residual
             else:
-                found, above = self._give_way(run, chain, theta, trace, above)
-                problems += found
-                l = run.first - 1
-        problems.append(Local(trace.states[0].core, above, above.start))
-        return problems[::-1]
+                residuals, above = self._move(run, chain, theta, trace, above)
+                for l in range(run.last, run.first - 1, -1):
+                    yield l, residuals.pop()
+        yield 0, above.residual(trace.states.pop().core, above.start, self.solver.order)
 
-    def _give_way(
-        self, run: Run, chain: Chain, theta: Theta, trace: Trace, above: Above
-    ) -> tuple[list[Local], FitAbove]:
-        """The codes below the blocks of a run, the last that the trace still holds, one after the other and then all
-        at once."""
-        assert isinstance(above, FitAbove)
-        terms, scales, inputs, steps, squares = [above], [], [], [], []
+    def _move(self, run: Run, chain: Chain, theta: Theta, trace: Trace, above: Ask) -> tuple[list[Residual], Ask]:
+        """Moves the codes below the blocks of a run; the blocks' residuals, first to last, and what the last code to
+        move asks of its own block."""
+        deltas, inputs = [above.delta], []
         for l in range(run.last, run.first - 1, -1):
-            state = trace.states.pop()
+            x = trace.states.pop().core[0]
             trace.values.pop()
-            u, uu = above.longest(chain.blocks[l], theta[l], state)
-            scales.append(above.scale)
-            above = FitAbove(u, uu, above.scale, doubts=above.doubts)
-            above = magnify(above) if (len(chain) - l) % 8 == 0 else above
-            assert isinstance(above, FitAbove)
-            terms.append(above)
-            inputs.append(state.input)
-            steps.append(u)
-            squares.append(uu)
-        # from here on from the first block to the last, as the weights lie
-        asked = [term.start.force for term in terms[:-1]]
-        t, u, x = (torch.stack(each[::-1]) for each in (asked, steps, inputs))
-        dy = products.batched(u.flatten(1, -2), run.W.mT).view(u.shape)
-        fits = best_fit(t.flatten(0, 1), dy.flatten(0, 1), torch.cat(squares[::-1]))
-        share, r, values = (each.unflatten(0, t.shape[:2]) for each in fits)
-        spared = _left(share, terms[0].spared)
-        core, spared, true = _cut(x, u, spared, _vector(scales[::-1], x), _vector([e.scale for e in terms[::-1]], x))
-        for term, part, scale in zip(terms[::-1], spared, true.unbind(), strict=True):
-            term.spared, term.scale = part, scale
-        self.settled[run.last] = Settled(core, r, spared[1:])
-        problems = [
-            Local([core[i]], term.served(), Evaluation(r[i], values[i], r[i], None))
-            for i, term in enumerate(terms[-2::-1])
+            deltas.append(gate(chain.blocks[l].core.maps[0].vjp(theta[l], x, deltas[-1]), x))
+            inputs.append(x)
+        # from here on from the first block to the last, as the weights lie; row i + 1 is what is asked of block i
+        delta, x = torch.stack(deltas[::-1]), torch.stack(inputs[::-1])
+        del deltas, inputs
+        share, scale, longest = self.solver.share, _tensor(above.scale, x), _tensor(above.longest, x)
+        u, uu, squares, bound, longest = _clipped(delta, x, longest, share)
+        q = products.batched(u.flatten(1, -2), run.W.mT).view(u.shape)
+        size = _tensor(above.offset_square, x)
+        moved, r, scales, costs, moves = _moved(x, u, delta, above.position, q, uu, squares, size, bound, scale, share)
+        del q, x
+        left = r if self.solver.order == "codes-first" else delta[1:]
+        if self.gradients:
+            self._set_gradients(run, theta, moved, left)
+        residuals = [
+            fitted([moved[i]], left[i], scales[i + 1], costs[i], moves[i]) for i in range(run.last - run.first + 1)
         ]
-        return problems[::-1], terms[-1]
+        return residuals, Ask(delta[0], squares[0], scales[0], longest[0], partial(u.__getitem__, 0), uu[0])
 
-    def gradients(self, run: Run, scales: Sequence[Any]) -> None:
-        """Writes those of the weights of a run's blocks to where they belong; scales are those of all blocks."""
-        core, force, spared = self.settled.pop(run.last)
-        factors = torch.stack(list(scales[run.first : run.last + 1])).to(force.dtype)  # with a mu in double precision
-        force = _weighted(force, spared, factors).flatten(1, -2)  # samples, and what else a Linear layer maps by itself
-        products.batched(force.mT, core.flatten(1, -2), out=run.dW)
-        if run.db is not None:
-            torch.sum(force, 1, out=run.db)
+    def _set_gradients(self, run: Run, theta: Theta, inputs: Tensor, deltas: Tensor) -> None:
+        deltas = deltas.flatten(1, -2)  # samples, and what else a Linear layer maps by itself
+        W = products.batched(deltas.mT, inputs.flatten(1, -2))
+        b = _sum_of_rows(deltas)
+        self.grads |= {l: (W[i], b[i])[: len(theta[l])] for i, l in enumerate(range(run.first, run.last + 1))}
 
 
-def _left(share: Tensor, spared: Tensor | None) -> Tensor:
-    """Of the longest steps the parts that are left: those below the first block, and, in one row more, above each. In
-    double precision, as products of many shares are small."""
-    rows = [torch.ones_like(share[0]) if spared is None else spared, *share.flip(0)]
-    return torch.stack(rows).double().cumprod(0).flip(0)
+@fusible_alone
+def _clipped(delta: Tensor, x: Tensor, longest: Tensor, share: float) -> tuple[Tensor, ...]:
+    """`clipped` for every block of a run, whose rectifiers' outputs are x: u and |u|^2, |delta|^2 of what is asked of
+    the code below the run and of each block, the bounds on the lengths, and those on the scales."""
+    squares = (delta * delta).flatten(1).sum(1)
+    bound: Any = length_bound(squares[1:], squares[:-1], share)
+    scales = longest * bound.flip(0).cumprod(0).flip(0)
+    u = delta[:-1].minimum(x / _column(scales.clamp_min(TINY), x))
+    return u, (u * u).flatten(1).sum(1), squares, bound, scales
 
 
-@fusible
-def _cut(x: Tensor, u: Tensor, spared: Tensor, before: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs moved on by what is left of u; and for the weights, what is left at a size that single precision can hold,
-    with the scales that this makes."""
-    core = torch.addcmul(x, _column((spared[:-1] / before.unsqueeze(1)).to(x.dtype), u), u)
-    largest = spared.amax(1).clamp_min(torch.finfo(spared.dtype).tiny)
-    return core, (spared / largest.unsqueeze(1)).to(x.dtype), (scales / largest).to(x.dtype)
+@fusible_alone
+def _moved(
+    x: Tensor,
+    u: Tensor,
+    delta: Tensor,
+    offset: Tensor,
+    q: Tensor,
+    uu: Tensor,
+    squares: Tensor,
+    size: Tensor,
+    bound: Tensor,
+    scale: Tensor,
+    share: float,
+) -> tuple[Tensor, ...]:
+    """`straight_move` for every block of a run: inputs moved along u, what is left of all that is asked, the scales of
+    the codes (of that above the run last), |c - W a|^2 and the square of each code's offset. offset, size and scale are
+    of the code above the run."""
+    offsets, sizes = torch.cat([u[1:], offset.unsqueeze(0)]), torch.cat([uu[1:], size.view(1)])
+    search: Any = line_search
+    given = delta[1:], offsets, q, uu, squares[1:], sizes, bound
+    a, r, rr = torch.func.vmap(lambda *each: search(*each, share))(*given)
+    scales = torch.cat([scale.view(1), a.flip(0)]).cumprod(0).flip(0)
+    m = scales[1:] * scales[1:]
+    return x - _column(scales[:-1], x) * u, r, scales, m * rr, m * sizes
 
 
-@fusible
-def _weighted(force: Tensor, spared: Tensor, factors: Tensor) -> Tensor:
-    return force * _column(spared * factors.unsqueeze(1), force)
+@fusible_alone
+def _sum_of_rows(deltas: Tensor) -> Tensor:
+    return deltas.sum(1)
+
+
+def stack_weights(chain: Chain) -> list[Run]:
+    """Puts the weights of equal blocks side by side in memory, where they do not lie so already; their values stay."""
+    return [Run(a, b, _stacked([block.parameters()[0] for block in chain.blocks[a : b + 1]])) for a, b in runs(chain)]
+
+
+def runs(chain: Chain) -> list[tuple[int, int]]:
+    """First and last of every row of two or more hidden blocks that are alike, so that one batched product does for
+    all. The first block is in none: there is no code below it.
+
+    >>> import altmin
+    >>> runs(altmin.split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
+    [(1, 2)]
+    """
+    kinds = [None, *(_kind(block) for block in chain.blocks[1:-1])]
+    rows, start = [], 0
+    for kind, members in itertools.groupby(kinds):
+        size = len(list(members))
+        if kind is not None and size > 1:
+            rows.append((start, start + size - 1))
+        start += size
+    return rows
+
+
+def _kind(block: Block) -> tuple[tuple[int, ...], ...] | None:
+    """Equal for blocks that can be stacked; None for one that cannot."""
+    alike = [type(m) for m in block.maps] == [ReLU, Linear] and all(p.is_contiguous() for p in block.parameters())
+    return tuple(tuple(p.shape) for p in block.parameters()) if alike else None
+
+
+@torch.no_grad()
+def _stacked(weights: Sequence[Tensor]) -> Tensor:
+    first, size = weights[0].data, weights[0].numel()
+    storage, offset = first.untyped_storage().data_ptr(), first.storage_offset()
+    if all(
+        w.untyped_storage().data_ptr() == storage and w.storage_offset() == offset + i * size
+        for i, w in enumerate(weights)
+    ):
+        return first.as_strided((len(weights), *first.shape), (size, *first.stride()))
+    W = torch.stack(list(weights))
+    for w, part in zip(weights, W, strict=True):
+        w.data = part
+    return W
+
+
+def _tensor(n: Number, like: Tensor) -> Tensor:
+    return n if isinstance(n, Tensor) else like.new_tensor(n)
 
 
 def _column(a: Tensor, like: Tensor) -> Tensor:
-    """Numbers of each block and sample, for all that they have."""
-    return a.view(*a.shape, *[1] * (like.ndim - 2))
-
-
-def _vector(scales: Sequence[Tensor | float], like: Tensor) -> Tensor:
-    """Scales in double precision; those that are no tensors are 1."""
-    one = like.new_ones(())
-    return torch.stack([s if isinstance(s, Tensor) else one for s in scales]).double()
+    """A number of each block, for all that it has."""
+    return a.view(-1, *[1] * (like.ndim - 1))

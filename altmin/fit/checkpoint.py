@@ -16,7 +16,7 @@ from torch import Tensor
 
 from altmin.data.atomic import replacing
 
-FORMAT = "altmin checkpoint 1"
+FORMAT = "altmin checkpoint 2"
 
 
 def save(path: str | Path, state: Mapping[str, Any]) -> None:
@@ -82,8 +82,12 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], device: torch.device) -> A
     return tree
 
 
-class Keeper:
-    """A run's checkpoint file, if it has one, and all that must be the same for a run to go on from it."""
+class CheckpointFile:
+    """A run's checkpoint file, if it has one, and all that must be the same for a run to go on from it.
+
+    every: the number of batches between checkpoints inside an epoch, or None for none. config: what a run that goes
+    on must have in common with the one that wrote the file.
+    """
 
     def __init__(self, path: str | Path | None, every: int | None, config: Mapping[str, Any]):
         if every is not None and (every < 1 or path is None):
@@ -91,31 +95,36 @@ class Keeper:
         self.path, self.every, self.config = path, every, dict(config)
         self.written = False
 
-    def claim(self) -> None:
-        """Nobody's earlier run is to be lost."""
+    def demand_absent(self) -> None:
+        """A `ValueError` if the file exists, so that no earlier run is lost."""
         if self.path is not None and Path(self.path).exists():
             raise ValueError(f"{self.path} exists already: resume from it, or choose another checkpoint file")
 
     def due(self, batch: int) -> bool:
+        """Whether to save after this batch, counted from 1 over the run."""
         return self.every is not None and batch % self.every == 0
 
     def save(self, state: Mapping[str, Any]) -> None:
+        """Write `state` and the config, if there is a file to write to."""
         if self.path is not None:
             save(self.path, {"config": self.config, **state})
             self.written = True
 
     def load(self, device: torch.device) -> dict[str, Any]:
+        """The state last saved; a `ValueError` if there is none, or if its config is another."""
         if self.path is None:
             raise ValueError("to resume, say from which checkpoint file")
         state = load(self.path, device)
         for name, here in self.config.items():
-            self.demand(name, state["config"].get(name), here)
+            self.demand_same(name, state["config"].get(name), here)
         self.written = True
         return state
 
-    def demand(self, name: str, there: Any, here: Any) -> None:
+    def demand_same(self, name: str, there: Any, here: Any) -> None:
+        """A `ValueError` if something is not what it was in the run that wrote the file."""
         if there != here:
             raise ValueError(f"{self.path} belongs to another run: its {name} is {there}, here it is {here}")
 
     def hint(self) -> str:
+        """What to add to an error message: where the last checkpoint is."""
         return f"; the last good checkpoint is {self.path}" if self.written else ""

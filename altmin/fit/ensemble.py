@@ -1,21 +1,15 @@
-"""`fit_ensemble`: one run for all members of an ensemble, each with its own order of the data and its own rows."""
+"""`fit_ensemble`: the training loop for all members of an ensemble, each with its own order of the data and rows."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble
-from altmin.execution.graph import Recorded
-from altmin.fit.run import History, check
-from altmin.fit.samples import Samples, accuracy, device_of, epoch_order
-from altmin.fit.schedule import Schedule
+from altmin.execution.recorded import Recorded
+from altmin.fit.evaluate import Evaluation
+from altmin.fit.loop import History, Loop
+from altmin.fit.samples import Samples
 
 
 @dataclass
@@ -27,7 +21,8 @@ class MemberHistory(History):
 
 @dataclass(frozen=True)
 class EnsembleProgress:
-    """What `report` gets after each batch: which of how many, every member's mean loss in this epoch and its rows."""
+    """What `report` gets after each batch: which of how many, every member's mean loss in this epoch (not a number if
+    it has diverged) and its rows."""
 
     batch: int
     batches: int
@@ -50,7 +45,8 @@ def fit_ensemble(
     seeds: Sequence[int] | None = None,
     eval_batches: Sequence[int] = (),
     schedule: str = "constant",
-    measure: str = "test_accuracy",
+    measure: str | None = None,
+    evaluate: Evaluation | None = None,
     report: Callable[[EnsembleProgress], None] | None = None,
 ) -> list[MemberHistory]:
     """What `fit` does, for every member at once: one history for each, with the rows that `fit` would have given.
@@ -63,102 +59,25 @@ def fit_ensemble(
     seeds = range(members) if seeds is None else list(seeds)
     if len(seeds) != members:
         raise ValueError(f"there are {members} members but {len(seeds)} seeds; give one for each")
-    per_epoch, evaluated = check(ensemble.member(0), train, test, epochs, batch_size, eval_batches)
-    plan = Schedule(schedule, ensemble.optimizer, epochs, epochs * per_epoch)
-    run = _Run(ensemble, train, test, batch_size, list(seeds), frozenset(evaluated), plan, measure, per_epoch)
+    histories = [MemberHistory() for _ in seeds]
+    steps_before = ensemble.steps
+    loop = Loop(ensemble, histories, seeds, train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure)
+
+    def note_diverged() -> None:
+        for i, step in loop.diverged.items():
+            place = loop.place(step - steps_before) if step > steps_before else "an earlier run"
+            histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
+
+    def after_batch() -> None:
+        note_diverged()
+        if report:
+            report(EnsembleProgress(loop.number, epochs * loop.per_epoch, loop.means, histories))
+
     try:
-        for epoch in range(epochs):
-            for _ in run.epoch(epoch):
-                if report:
-                    report(EnsembleProgress(run.number, epochs * per_epoch, run.means(), run.histories))
-    except Diverged:  # every member has
-        run.read()
-    finally:
-        plan.set(0)
-    return run.histories
-
-
-@dataclass
-class _Run:
-    """The parts of a run and where it is."""
-
-    ensemble: Any
-    train: Samples
-    test: Samples | None
-    batch_size: int
-    seeds: list[int]
-    eval_batches: frozenset[int]
-    schedule: Schedule
-    measure: str
-    per_epoch: int
-    number: int = 0
-    seconds: float = 0.0
-    clock: float = 0.0
-    unread: list[Tensor] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.histories = [MemberHistory() for _ in self.seeds]
-        self.before = self.ensemble.steps
-        self.losses, self.counts = [0.0] * len(self.seeds), [0] * len(self.seeds)
-        self.device = device_of(self.ensemble.member(0))
-        self.read()
-
-    def means(self) -> list[float]:
-        return [loss / count if count else float("nan") for loss, count in zip(self.losses, self.counts, strict=True)]
-
-    def epoch(self, epoch: int) -> Iterator[None]:
-        """One pass over the data; yields after each batch."""
-        self.losses, self.counts = [0.0] * len(self.seeds), [0] * len(self.seeds)
-        self.seconds, self.clock = 0.0, time.perf_counter()
-        x, y = self.train
-        each = len(set(self.seeds)) > 1
-        seeds = self.seeds if each else self.seeds[:1]
-        order = torch.stack([epoch_order(len(x), seed, epoch) for seed in seeds]).to(x.device)
-        for rows in order.split(self.batch_size, 1)[: self.per_epoch]:
-            rows = rows if each else rows[0]
-            metrics = self.ensemble.step(x[rows].to(self.device), y[rows].to(self.device), each=each)
-            self.unread.append(metrics.loss.to(torch.float64, copy=True))
-            self.number += 1
-            self.schedule.after_batch(self.number)
-            if self.device.type == "cpu" or len(self.unread) >= 50:  # reading makes the host wait for a GPU
-                self.read()
-            if self.number in self.eval_batches:
-                with self._off_the_clock():
-                    for i in self._taking_part():
-                        self.histories[i].batches.append({"batch": self.number, **self._accuracy(i)})
-            yield
-        self.ensemble.end_epoch()
-        self.schedule.after_epoch(epoch + 1)
-        with self._off_the_clock():
-            for i in self._taking_part():
-                row = {"epoch": epoch + 1, "train_loss": self.losses[i] / self.per_epoch, **self._accuracy(i)}
-                self.histories[i].epochs.append({**row, "seconds": self.seconds / len(self.seeds)})
-
-    def read(self) -> None:
-        """Adds up the losses that have gathered, one by one, and notes who has diverged."""
-        for values in torch.stack(self.unread).tolist() if self.unread else []:
-            for i, value in enumerate(values):
-                if value == value:  # not a number: the member takes no part any more
-                    self.losses[i] += value
-                    self.counts[i] += 1
-        self.unread.clear()
-        for i, step in self.ensemble.diverged.items():
-            if self.histories[i].diverged is None:
-                epoch, batch = divmod(step - self.before - 1, self.per_epoch)
-                place = f"epoch {epoch + 1}, batch {batch + 1} of {self.per_epoch}" if epoch >= 0 else "an earlier run"
-                self.histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
-
-    def _taking_part(self) -> list[int]:
-        self.read()
-        return [i for i, history in enumerate(self.histories) if history.diverged is None]
-
-    def _accuracy(self, i: int) -> dict[str, float]:
-        return {} if self.test is None else {self.measure: accuracy(self.ensemble.member(i), self.test)}
-
-    @contextmanager
-    def _off_the_clock(self) -> Iterator[None]:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.seconds += time.perf_counter() - self.clock
-        yield
-        self.clock = time.perf_counter()
+        loop.run(after_batch)
+    except Diverged:
+        loop.read()
+        if loop.active:
+            raise
+    note_diverged()
+    return histories

@@ -1,30 +1,22 @@
 """`fit`: one run of a method over the data, which can stop anywhere and go on as if it had not."""
 
 import copy
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.errors import Diverged
-from altmin.fit.checkpoint import Keeper
-from altmin.fit.samples import Samples, accuracy, batches_per_epoch, device_of, epoch_order
-from altmin.fit.schedule import Schedule
+from altmin.fit.checkpoint import CheckpointFile
+from altmin.fit.evaluate import Evaluation
+from altmin.fit.loop import History, Loop, Position, Single, check
+from altmin.fit.samples import Samples
 from altmin.methods.protocol import Method
 
-
-@dataclass
-class History:
-    """What a run measured: rows as they stand in the JSON that `dataclasses.asdict` gives."""
-
-    batches: list[dict[str, Any]] = field(default_factory=list)
-    epochs: list[dict[str, Any]] = field(default_factory=list)
+__all__ = ["Progress", "check", "fit"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,8 @@ def fit(
     checkpoint_every: int | None = None,
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
-    measure: str = "test_accuracy",
+    measure: str | None = None,
+    evaluate: Evaluation | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> History:
     """Train `method.model` in place for `epochs` passes over `train` and return what was measured on the way.
@@ -60,10 +53,11 @@ def fit(
     evaluations or the global random state. A smaller last batch is used too; only if it is a single sample
     and the model has batch norm, which cannot learn from one, is it left out of that epoch.
 
-    Accuracy on `test` is measured after each epoch and after the batches of `eval_batches` (counted from 1
-    over the whole run), and recorded as `measure`. Training finds each layer in the mode, training or not, in
-    which it was given. `train_loss` is the mean of the steps' losses; `seconds` leave out evaluations and
-    checkpoints.
+    After each epoch and after the batches of `eval_batches` (counted from 1 over the whole run),
+    `evaluate(model, test)` is called and its number recorded under the name `measure`. Without `evaluate` it is
+    the accuracy, as "test_accuracy", or for targets of a floating type the mean of the method's own loss, as
+    "test_loss". Training finds each layer in the mode, training or not, in which it was given. `train_loss` is
+    the mean of the steps' losses; `seconds` leave out evaluations and checkpoints.
 
     `schedule` is one of `SCHEDULES` and moves the learning rate after each batch; with "/epoch" added, as in
     "cosine/epoch", after each epoch, as suits an offline method. Afterwards the optimizer has its first rate
@@ -77,210 +71,82 @@ def fit(
 
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
-    per_epoch, evaluated = check(method.model, train, test, epochs, batch_size, eval_batches)
-    plan = Schedule(schedule, method.optimizer, epochs, epochs * per_epoch)
+    loop = Loop(
+        Single(method), [History()], [seed], train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure
+    )
     settings = {
         "method": type(method).__name__,
         "optimizer": _describe(method.optimizer),
         "seed": seed,
         "batch_size": batch_size,
         "number of training samples": len(train[0]),
-        "schedule": plan.description,
-        "eval_batches": evaluated,
-        "measure": measure,
+        "schedule": loop.schedule.description,
+        "eval_batches": loop.eval_batches,
+        "measure": loop.measure,
     }
-    keeper = Keeper(checkpoint, checkpoint_every, {**settings, **(config or {})})
-    run = _Run(method, train, test, batch_size, seed, frozenset(evaluated), plan, keeper, measure, per_epoch)
-    run.restore(epochs) if resume else run.start()
+    file = CheckpointFile(checkpoint, checkpoint_every, {**settings, **(config or {})})
+
+    def save() -> None:
+        loop.demand_finite()
+        file.save(_state(loop, method))
+
+    def after_batch() -> None:
+        if file.due(loop.number) and loop.at.batch < loop.per_epoch:
+            with loop.off_the_clock():
+                save()
+        if report:
+            report(Progress(loop.number, epochs * loop.per_epoch, loop.means[0], loop.histories[0]))
+
+    if resume:
+        _restore(loop, method, file)
+    else:
+        file.demand_absent()
+        save()
     try:
-        while run.at.epoch < epochs:
-            for _ in run.epoch():
-                if report:
-                    report(run.progress(epochs))
+        loop.run(after_batch, after_epoch=save)
     except Diverged as error:
         remedy = str(error).partition("is not finite; ")[2]
-        raise Diverged(f"{error.where} in {run.place()}", f"{remedy}{keeper.hint()}") from error
+        raise Diverged(f"{error.where} in {loop.here}", f"{remedy}{file.hint()}") from error
     except KeyboardInterrupt:
-        resuming = " (resume=True, or --resume, goes on from there)" if keeper.written else ""
-        raise KeyboardInterrupt(f"stopped in {run.place()}{keeper.hint()}{resuming}") from None
-    finally:
-        plan.set(0)
-    return run.history
+        resuming = " (resume=True, or --resume, goes on from there)" if file.written else ""
+        raise KeyboardInterrupt(f"stopped in {loop.here}{file.hint()}{resuming}") from None
+    return loop.histories[0]
 
 
-def check(
-    model: nn.Module,
-    train: Samples,
-    test: Samples | None,
-    epochs: int,
-    batch_size: int,
-    eval_batches: Sequence[int],
-) -> tuple[int, list[int]]:
-    """How many batches an epoch has, and after which to evaluate; complains of a run that cannot be."""
-    positive = {"epochs": epochs, "batch_size": batch_size, "the number of samples": len(train[0])}
-    for name, value in positive.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
-    for x, y in [train, train if test is None else test]:
-        if len(x) != len(y):
-            raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
-    per_epoch = batches_per_epoch(model, len(train[0]), batch_size)
-    evaluated = sorted(set(eval_batches))
-    for number in evaluated:
-        if test is None or not 1 <= number <= epochs * per_epoch:
-            raise ValueError(
-                f"cannot evaluate after batch {number}: that needs test samples, and a batch among the run's "
-                f"1 to {epochs * per_epoch}"
-            )
-    return per_epoch, evaluated
+def _state(loop: Loop, method: Method) -> dict[str, Any]:
+    """All that a run needs to go on from where it is."""
+    random = {"cpu": torch.get_rng_state()}
+    if loop.device.type == "cuda":
+        random["cuda"] = torch.cuda.get_rng_state(loop.device)
+    return {
+        "at": asdict(loop.at),
+        "history": asdict(loop.histories[0]),
+        "model": method.model.state_dict(),
+        "method": method.state_dict(),
+        "random": random,
+    }
 
 
-@dataclass
-class _Position:
-    """Epochs done; of the one under way the batches done, the sum of their losses, and their seconds."""
-
-    epoch: int = 0
-    batch: int = 0
-    loss: float = 0.0
-    seconds: float = 0.0
-
-
-@dataclass
-class _Run:
-    """The parts of a run and where it is."""
-
-    method: Method
-    train: Samples
-    test: Samples | None
-    batch_size: int
-    seed: int
-    eval_batches: frozenset[int]
-    schedule: Schedule
-    keeper: Keeper
-    measure: str
-    per_epoch: int
-    at: _Position = field(default_factory=_Position)
-    history: History = field(default_factory=History)
-
-    def __post_init__(self) -> None:
-        self.device = device_of(self.model)
-        self.unread: list[Tensor] = []
-        self.clock = time.perf_counter()
-
-    @property
-    def model(self) -> nn.Module:
-        """Asked for anew each time: a recorded method then makes up for what it has left out."""
-        return self.method.model
-
-    @property
-    def number(self) -> int:
-        """Batches done since the run began."""
-        return self.at.epoch * self.per_epoch + self.at.batch
-
-    def place(self) -> str:
-        return f"epoch {self.at.epoch + 1}, batch {min(self.at.batch + 1, self.per_epoch)} of {self.per_epoch}"
-
-    def progress(self, epochs: int) -> Progress:
-        mean = self.at.loss / max(1, self.at.batch - len(self.unread))
-        return Progress(self.number, epochs * self.per_epoch, mean, self.history)
-
-    def epoch(self) -> Iterator[None]:
-        """What is left of the epoch; yields after each batch."""
-        x, y = self.train
-        order = epoch_order(len(x), self.seed, self.at.epoch).to(x.device)
-        self.clock = time.perf_counter()
-        for rows in order.split(self.batch_size)[self.at.batch : self.per_epoch]:
-            metrics = self.method.step(x[rows].to(self.device), y[rows].to(self.device))
-            self.unread.append(metrics.loss.detach().to(torch.float64, copy=True))
-            self.at.batch += 1
-            self.schedule.after_batch(self.number)
-            if self.device.type == "cpu" or len(self.unread) >= 50:  # reading makes the host wait for a GPU
-                self._read_losses()
-            if self.number in self.eval_batches:
-                with self._off_the_clock():
-                    self.history.batches.append({"batch": self.number, **self._accuracy()})
-            if self.keeper.due(self.number) and self.at.batch < self.per_epoch:
-                with self._off_the_clock():
-                    self._save()
-            yield
-        self.method.end_epoch()
-        self.schedule.after_epoch(self.at.epoch + 1)
-        with self._off_the_clock():
-            self._check()
-            mean = self.at.loss / self.per_epoch
-            row = {"epoch": self.at.epoch + 1, "train_loss": mean, **self._accuracy()}
-            self.history.epochs.append({**row, "seconds": self.at.seconds})
-            self.at = _Position(self.at.epoch + 1)
-            self._save()
-
-    def _read_losses(self) -> None:
-        """Add up the losses that have gathered, one by one: the sum must not depend on when they are read."""
-        values = torch.stack(self.unread).tolist() if self.unread else []
-        self.unread.clear()
-        for position, value in enumerate(values):
-            if not math.isfinite(value):
-                self.at.batch -= len(values) - position
-                raise Diverged("the loss")
-            self.at.loss += value
-
-    def _check(self) -> None:
-        """A loss tells of the parameters before its step only, so look at those of now too."""
-        self._read_losses()
-        for name, value in self.model.named_parameters():
-            if not value.isfinite().all():
-                self.at.batch -= 1
-                raise Diverged(name)
-
-    def _accuracy(self) -> dict[str, float]:
-        return {} if self.test is None else {self.measure: accuracy(self.model, self.test)}
-
-    @contextmanager
-    def _off_the_clock(self) -> Iterator[None]:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.at.seconds += time.perf_counter() - self.clock
-        yield
-        self.clock = time.perf_counter()
-
-    def start(self) -> None:
-        self.keeper.claim()
-        self._save()
-
-    def _save(self) -> None:
-        self._check()
-        random = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self.device)
-        self.keeper.save(
-            {
-                "at": asdict(self.at),
-                "history": asdict(self.history),
-                "model": self.model.state_dict(),
-                "method": self.method.state_dict(),
-                "random": random,
-            }
-        )
-
-    def restore(self, epochs: int) -> None:
-        """Go to where the checkpoint was written; if it does not fit, say so and leave all as it is."""
-        state = self.keeper.load(self.device)
-        self.keeper.demand("model", _shapes(state["model"]), _shapes(self.model.state_dict()))
-        if state["at"]["epoch"] > epochs:
-            raise ValueError(f"{self.keeper.path} holds {state['at']['epoch']} epochs, more than {epochs}")
-        before = copy.deepcopy((self.model.state_dict(), self.method.state_dict()))
-        try:
-            self.model.load_state_dict(state["model"])
-            self.method.load_state_dict(state["method"])
-        except Exception as error:
-            self.model.load_state_dict(before[0])
-            self.method.load_state_dict(before[1])
-            raise ValueError(f"{self.keeper.path} does not fit this method: {error}") from error
-        self.at, self.history = _Position(**state["at"]), History(**state["history"])
-        self.schedule.after_batch(self.number)
-        self.schedule.after_epoch(self.at.epoch)
-        torch.set_rng_state(state["random"]["cpu"])
-        if self.device.type == "cuda" and "cuda" in state["random"]:
-            torch.cuda.set_rng_state(state["random"]["cuda"], self.device)
+def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
+    """Go to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
+    state = file.load(loop.device)
+    file.demand_same("model", _shapes(state["model"]), _shapes(method.model.state_dict()))
+    if state["at"]["epoch"] > loop.epochs:
+        raise ValueError(f"{file.path} holds {state['at']['epoch']} epochs, more than {loop.epochs}")
+    before = copy.deepcopy((method.model.state_dict(), method.state_dict()))
+    try:
+        method.model.load_state_dict(state["model"])
+        method.load_state_dict(state["method"])
+    except Exception as error:
+        method.model.load_state_dict(before[0])
+        method.load_state_dict(before[1])
+        raise ValueError(f"{file.path} does not fit this method: {error}") from error
+    loop.at, loop.histories[0] = Position(**state["at"]), History(**state["history"])
+    loop.schedule.after_batch(loop.number)
+    loop.schedule.after_epoch(loop.at.epoch)
+    torch.set_rng_state(state["random"]["cpu"])
+    if loop.device.type == "cuda" and "cuda" in state["random"]:
+        torch.cuda.set_rng_state(state["random"]["cuda"], loop.device)
 
 
 def _describe(optimizer: torch.optim.Optimizer) -> str:

@@ -1,4 +1,4 @@
-"""What is done with samples: the order in which they are seen, and how many a model gets right."""
+"""The samples of a run: the order in which an epoch sees them, in how many batches, and where they go."""
 
 import hashlib
 
@@ -28,27 +28,6 @@ def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:
     normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     alone = rest == 1 and normed and full > 0
     return full + (rest > 0 and not alone)
-
-
-def accuracy(model: nn.Module, samples: Samples, chunk: int = 1000) -> float:
-    """The part of `samples` that `model`, in evaluation mode, puts into the right class.
-
-    It leaves every layer in the mode it was in, and the random state as it was.
-    """
-    x, y = samples
-    device = device_of(model)
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            right = [
-                (model(part.to(device)).argmax(1) == labels.to(device)).sum()
-                for part, labels in zip(x.split(chunk), y.split(chunk), strict=True)
-            ]
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-    return int(torch.stack(right).sum()) / len(y)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -4,12 +4,22 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from altmin.chain import split
+from altmin.codes.choose import choose
+from altmin.losses import LossFunction
 from altmin.methods.protocol import register
-from altmin.objective import LossFunction
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Codes
 from altmin.weights.local import LocalAdam, LocalSGD
 from altmin.weights.memory import CoActivationMemory
+
+
+def solver(model: nn.Module, codes: Codes, share: float | None, order: str | None) -> Codes:
+    """codes as given, or with a share or an order that solver, chosen by name or by default, with these options.
+
+    ValueError if codes is a solver, which has options of its own.
+    """
+    return codes if share is None and order is None else choose(codes, split(model), share, order)
 
 
 @register("am-adam")
@@ -21,10 +31,16 @@ def am_adam(
     steps: int = 1,
     loss: LossFunction | None = None,
     codes: Codes = None,
+    share: float | None = None,
+    order: str | None = None,
     penalty: Penalty | float | None = None,
 ) -> AltMin:
-    """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual."""
-    return AltMin(model, loss, codes, LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps), penalty)
+    """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual.
+
+    share, order: options of the code solver, as in `GradientCodes`; None for its own.
+    """
+    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps)
+    return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)
 
 
 @register("am-sgd")
@@ -37,11 +53,13 @@ def am_sgd(
     steps: int = 1,
     loss: LossFunction | None = None,
     codes: Codes = None,
+    share: float | None = None,
+    order: str | None = None,
     penalty: Penalty | float | None = None,
 ) -> AltMin:
-    """AM-SGD: as AM-Adam, the weights by stochastic gradient descent on f."""
+    """AM-SGD: as AM-Adam, the weights by stochastic gradient descent with momentum."""
     rule = LocalSGD(lr, momentum=momentum, weight_decay=weight_decay, l1=l1, steps=steps)
-    return AltMin(model, loss, codes, rule, penalty)
+    return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)
 
 
 @register("am-mem")
@@ -51,10 +69,13 @@ def am_mem(
     forget: float = 0.9,
     damping: float = 30.0,
     sweeps: int | None = None,
-    rate: float | None = 1000.0,
+    rate: float | None = 300.0,
     loss: LossFunction | None = None,
     codes: Codes = None,
+    share: float | None = None,
+    order: str | None = None,
     penalty: Penalty | float | None = None,
 ) -> AltMin:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
-    return AltMin(model, loss, codes, CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr)), penalty)
+    rule = CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr))
+    return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)

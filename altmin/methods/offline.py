@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.losses import LossFunction
+from altmin.methods.alternating import solver
 from altmin.methods.protocol import register
-from altmin.objective import LossFunction
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Codes, Metrics
 from altmin.weights.local import LocalAdam
@@ -45,10 +46,13 @@ def am_adam_offline(
     l1: float = 0.0,
     loss: LossFunction | None = None,
     codes: Codes = None,
+    share: float | None = None,
+    order: str | None = None,
     penalty: Penalty | float | None = None,
 ) -> Offline:
     """AM-Adam-off: one Adam step per epoch on every block's problem over all the data."""
-    return Offline(AltMin(model, loss, codes, LocalAdam(lr, weight_decay=weight_decay, l1=l1), penalty))
+    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1)
+    return Offline(AltMin(model, loss, solver(model, codes, share, order), rule, penalty))
 
 
 @register("am-mem-offline")
@@ -57,11 +61,13 @@ def am_mem_offline(
     lr: float = 0.01,
     damping: float = 1.0,
     sweeps: int | None = None,
-    rate: float | None = 10.0,
+    rate: float | None = 100.0,
     loss: LossFunction | None = None,
     codes: Codes = None,
+    share: float | None = None,
+    order: str | None = None,
     penalty: Penalty | float | None = None,
 ) -> Offline:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
     rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr))
-    return Offline(AltMin(model, loss, codes, rule, penalty))
+    return Offline(AltMin(model, loss, solver(model, codes, share, order), rule, penalty))

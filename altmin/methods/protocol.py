@@ -1,4 +1,4 @@
-"""What every way to train has in common, and the registry in which each can be found by name."""
+"""The protocol of all methods of training, and the registry in which they are found by name."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -10,17 +10,18 @@ from altmin.errors import unknown
 
 
 class StepMetrics(Protocol):
-    """What one step reports. `loss` is the mini-batch's loss before the update, a tensor without dimensions."""
+    """What one step reports. `loss` is the loss of the mini-batch before the update, a tensor of shape ()."""
 
     @property
     def loss(self) -> Tensor: ...
 
 
 class Method(Protocol):
-    """A way to train `model` in place.
+    """A method of training `model` in place.
 
-    `step` sees one mini-batch, `end_epoch` closes a pass over the data. An online method learns in `step`; an
-    offline one gathers there and learns in `end_epoch`. `optimizer` is what a torch scheduler attaches to.
+    `step` takes one mini-batch, `end_epoch` is called after each pass over the data. An online method updates the
+    weights in `step`; an offline one gathers there and updates them in `end_epoch`. `optimizer` is the one that a torch
+    scheduler attaches to. `state_dict` has what `load_state_dict` needs to go on, apart from the model's own.
     """
 
     @property
@@ -38,7 +39,7 @@ _FACTORIES: dict[str, Factory] = {}
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
-    """Makes a factory `f(model, **options) -> Method` known under `name`."""
+    """A decorator that registers a factory `f(model, **options) -> Method` under `name` and returns it unchanged."""
 
     def keep(factory: Factory) -> Factory:
         _FACTORIES[name] = factory
@@ -48,19 +49,22 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
 
 def names() -> list[str]:
-    """Every registered method."""
+    """The names of all registered methods, sorted."""
     return sorted(_FACTORIES)
 
 
 def factory(name: str) -> Factory:
-    """The factory registered under `name`; its signature tells the options and its docstring what they do."""
+    """The factory registered under `name`; its signature has the options. Raises ValueError for an unknown name."""
     if name not in _FACTORIES:
         raise unknown("method", name, _FACTORIES)
     return _FACTORIES[name]
 
 
 def create(name: str, model: nn.Module, **given: Any) -> Method:
-    """A method by name, e.g. ``create("am-adam", model, lr=1e-3)``."""
+    """A method by name, for example `create("am-adam", model, lr=1e-3)`.
+
+    Raises ValueError for an unknown name or option.
+    """
     make = factory(name)
     accepted = options(name)
     for option in given:
@@ -70,7 +74,7 @@ def create(name: str, model: nn.Module, **given: Any) -> Method:
 
 
 def options(name: str) -> list[str]:
-    """The names of a method's options."""
+    """The names of a method's options, in the order of its signature."""
     import inspect
 
     return [p for p in inspect.signature(factory(name)).parameters if p != "model"]

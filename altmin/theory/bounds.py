@@ -15,12 +15,12 @@ Numbers = float | NDArray[np.float64]
 
 
 def gap(xi: float, gamma: float, blocks: int) -> float:
-    """A = 2 xi - 3 gamma (K - 1), what curvature has left after coupling; the theorem needs A > 0."""
+    """A = 2 xi - 3 gamma (K - 1). The theorem needs A > 0."""
     return 2 * xi - 3 * gamma * (blocks - 1)
 
 
 def step_size(t: Numbers, xi: float, gamma: float, blocks: int) -> Numbers:
-    """eta_t, t = 0, 1, ...
+    """The step size eta_t of round t = 0, 1, ... Raises ValueError unless A > 0.
 
     >>> step_size(0, xi=1.0, gamma=0.0, blocks=2)
     0.375
@@ -29,7 +29,10 @@ def step_size(t: Numbers, xi: float, gamma: float, blocks: int) -> Numbers:
 
 
 def recursion(error: Numbers, eta: Numbers, xi: float, gamma: float, blocks: int, sigma2: Numbers) -> Numbers:
-    """The right side of the one-step inequality; it holds for every eta with (K - 1) eta gamma < 1."""
+    """The right side of the one-step inequality, from the error e_t = `error` and the step size `eta`.
+
+    Raises ValueError unless (K - 1) eta gamma < 1.
+    """
     left = 1 - (blocks - 1) * eta * gamma
     if np.any(left <= 0):
         raise ValueError(f"the recursion needs (K - 1) eta gamma < 1, given {np.max((blocks - 1) * eta * gamma):.3g}")
@@ -37,12 +40,12 @@ def recursion(error: Numbers, eta: Numbers, xi: float, gamma: float, blocks: int
 
 
 def bound(n: Numbers, start: float, xi: float, gamma: float, blocks: int, sigma2: float) -> Numbers:
-    """The final bound on the error after n rounds; start is the error before the first."""
+    """The bound on the error e_n after n rounds. start: e_0. Raises ValueError unless A > 0."""
     return start * (2 / (n + 2)) ** 1.5 + 9 * sigma2 / (_positive(xi, gamma, blocks) ** 2 * (n + 2))
 
 
 def expanded(n: int, start: float, xi: float, gamma: float, blocks: int, sigma2: float) -> NDArray[np.float64]:
-    """The recursion itself, applied round by round from `start`: errors 0..n, never above `bound`."""
+    """e_0..e_n (n + 1,) by the recursion with equality, from e_0 = `start`; none is above `bound`."""
     etas = step_size(np.arange(n, dtype=float), xi, gamma, blocks)
     assert isinstance(etas, np.ndarray)
     errors = np.empty(n + 1)

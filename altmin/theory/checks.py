@@ -1,4 +1,4 @@
-"""The steps of the proof as checks of their own, as printed and as corrected, on quadratic problems without sampling.
+"""The steps of the proof as inequalities to check, as printed and as corrected, on quadratic problems without sampling.
 
 Each compares two numbers, left <= right, that are exact up to rounding.
 """
@@ -19,6 +19,8 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Check:
+    """One inequality, left <= right, of the proof. version: "as-printed", "corrected" or "squared"."""
+
     name: str
     version: str
     left: float
@@ -36,7 +38,9 @@ def contraction(curvatures: Sequence[float], eta: float, version: str = "correct
     For 0 < eta <= 2 / (mu + lambda), with h = 2 mu lambda / (mu + lambda):
     as-printed  |G(theta) - theta*| <= (1 - eta h) |theta - theta*|       false unless mu = lambda
     corrected   |G(theta) - theta*| <= (1 - eta lambda) |theta - theta*|
-    squared     |G(theta) - theta*|^2 <= (1 - eta h) |theta - theta*|^2   where the printed factor belongs
+    squared     |G(theta) - theta*|^2 <= (1 - eta h) |theta - theta*|^2   true: the printed factor is that of squares
+
+    The left side is the largest factor of any theta. Raises ValueError for another eta or version.
     """
     lam, mu = min(curvatures), max(curvatures)
     if not 0 < eta <= 2 / (mu + lam) * (1 + 1e-12):
@@ -50,7 +54,10 @@ def contraction(curvatures: Sequence[float], eta: float, version: str = "correct
 
 
 def operator(problem: Quadratic, theta: Array, d: int, eta: float, version: str = "corrected") -> Check:
-    """The theorem on the population operator: |G_d(theta) - theta_d*| <= (1 - xi eta) |D_d| + eta gamma sum |D_i|."""
+    """The theorem on the population operator: |G_d(theta) - theta_d*| <= (1 - xi eta) |D_d| + eta gamma sum |D_i|.
+
+    theta: all coordinates, (K n,); the sum is over the blocks i other than d.
+    """
     constants = problem.constants()
     D = theta.reshape(problem.blocks, -1)
     distances = np.linalg.norm(D, axis=1)
@@ -63,8 +70,8 @@ def operator(problem: Quadratic, theta: Array, d: int, eta: float, version: str 
 def one_step(problem: Quadratic, M: Array, eta: float, version: str = "corrected", sup: bool = False) -> Check:
     """The recursion for one round without projection from E D D^T = M, both sides by exact expectations.
 
-    In place of sigma^2 stands what it bounds, the sum of E |sample's gradient_d|^2 where they are taken: a sharper
-    inequality, which the proof yields too. sup=True has sigma^2 itself.
+    sup=False: with the sum of E |sample's gradient_d|^2 at the points where they are taken in place of sigma^2, which
+    bounds it. The proof gives this sharper inequality too. sup=True: with sigma^2.
     """
     constants = problem.constants()
     after, seen = problem.moments_after(M, eta)
@@ -85,7 +92,7 @@ def slow_direction(t: float, lam: float, xi: float) -> float:
         raise ValueError(f"lambda / xi must be between 0 and 8/3, given {lam / xi:.4g}")
     if t < 1e6:
         ratio = math.lgamma(t + 2 - a) - math.lgamma(t + 2)
-    else:  # their difference cancels there, and Stirling's series needs but two terms
+    else:  # their difference would cancel; two terms of Stirling's series are exact enough
         ratio = -a * math.log(t + 2) + a * (a + 1) / (2 * (t + 2))
     return math.exp(2 * (ratio - math.lgamma(2 - a)))
 
@@ -93,7 +100,8 @@ def slow_direction(t: float, lam: float, xi: float) -> float:
 def crossing(lam: float = 1.0, mu: float = 10.0) -> float:
     """Rounds until the printed bound is broken: two uncoupled blocks, no noise, starts at r/2 along the slow direction.
 
-    Since sigma contains mu r, the bound is so high that no simulation would get there; the closed form does.
+    From the closed form `slow_direction`, by bisection; infinity if it is not broken within 10^60 rounds. Since sigma
+    contains mu r, the bound is too high for a simulation to reach it.
     """
     xi, r = harmonic(lam, mu), 2.0
     start, sigma2 = 2 * (r / 2) ** 2, 2 * (mu * r) ** 2

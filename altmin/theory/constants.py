@@ -18,7 +18,7 @@ KINDS = ("corrected", "as-printed")
 
 @dataclass(frozen=True)
 class Constants:
-    """Of each block; `exact` tells whether they are known or estimated."""
+    """The constants of each block. exact: whether they are known; otherwise they are estimates."""
 
     strong: tuple[float, ...]
     """lambda_d"""
@@ -36,18 +36,21 @@ class Constants:
 
     @property
     def gamma(self) -> float:
+        """The largest gamma_d."""
         return max(self.stability)
 
     @property
     def sigma2(self) -> float:
+        """sigma^2, the sum of the sigma_d^2."""
         return sum(self.moments)
 
     @property
     def condition(self) -> float:
-        """The worst mu_d / lambda_d."""
+        """The largest mu_d / lambda_d."""
         return max(mu / lam if lam > 0 else float("inf") for mu, lam in zip(self.smooth, self.strong, strict=True))
 
     def xi(self, kind: str = "corrected") -> float:
+        """xi as corrected or "as-printed". Raises ValueError for another kind."""
         if kind == "corrected":
             return min(self.strong)
         if kind == "as-printed":
@@ -55,24 +58,30 @@ class Constants:
         raise unknown("kind of constants", kind, KINDS)
 
     def limit(self, kind: str = "corrected") -> float:
-        """What gamma must stay below."""
+        """2 xi / (3 (K - 1)), which gamma must be below."""
         return 2 * self.xi(kind) / (3 * (self.blocks - 1))
 
     def step_size(self, t: Numbers, kind: str = "corrected") -> Numbers:
+        """`bounds.step_size` with these constants."""
         return bounds.step_size(t, self.xi(kind), self.gamma, self.blocks)
 
     def bound(self, n: Numbers, start: float, kind: str = "corrected") -> Numbers:
+        """`bounds.bound` with these constants."""
         return bounds.bound(n, start, self.xi(kind), self.gamma, self.blocks, self.sigma2)
 
 
 def harmonic(lam: float, mu: float) -> float:
-    """2 mu lambda / (mu + lambda), between lambda and 2 lambda."""
+    """2 mu lambda / (mu + lambda), the harmonic mean; for lambda <= mu it is between lambda and 2 lambda."""
     return 2 * mu * lam / (mu + lam)
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """margin: how far inside, as a part of what is allowed; below 0 it fails, -1 being 100% too far."""
+    """One assumption of the theorem, and whether it holds.
+
+    margin: the distance from the limit as a part of the limit; negative where the assumption fails, -1 at twice the
+    limit. where: the block that is nearest to the limit, with its numbers.
+    """
 
     name: str
     holds: bool
@@ -88,7 +97,10 @@ def assumptions(
     kind: str = "corrected",
     names: Sequence[str] = (),
 ) -> list[Assumption]:
-    """distances: of each block's start from its optimum. slope: |grad f| at the optimum."""
+    """The five assumptions of the theorem, each with its margin.
+
+    distances: of each block's start from its optimum. radii: r_d. slope: |grad f| at the optimum. names: of the blocks.
+    """
     names = names or [f"block {d + 1}" for d in range(constants.blocks)]
     weakest = min(range(constants.blocks), key=lambda d: constants.strong[d])
     tied = max(range(constants.blocks), key=lambda d: constants.stability[d])
@@ -109,7 +121,7 @@ def assumptions(
         Assumption("a stationary optimum", still, 1.0 if still else -slope / steepest, f"|grad f| = {slope:.2g}"),
         Assumption(
             "a start within r/2 of it",
-            inside >= -1e-12,  # on the sphere is inside
+            inside >= -1e-12,  # a start on the sphere counts as inside
             inside,
             f"{names[far]}: distance {distances[far]:.4g}, r/2 = {radii[far] / 2:.4g}",
         ),

@@ -2,14 +2,14 @@
 
     f = 1/n sum_j [ (y_j - W_2 tanh(c_j))^2 + mu |c_j - W_1 x_j|^2 ] + (hold / 2) |W - W0|^2
 
-W0 are weights that the network had before, say from a task learnt earlier; `hold` keeps it near them, and without it no
-network has the curvature that the theorem asks for. The codes of all samples are one block, stored divided by sqrt(n),
-for in these units the block is no flatter than the others. A sample's gradient is that of its own term of the sum,
-without the 1/n, plus the hold; of the codes it moves only its own.
+W0 are earlier weights of the network, say from another task; the term with `hold` keeps the weights near them. Without
+it no network has the curvature that the theorem needs. The codes of all samples are one block, stored divided by
+sqrt(n): in these units its curvature is comparable with that of the other blocks. A sample's gradient is that of its
+own term of the sum, without the 1/n, plus that of the term with `hold`; among the codes only its own have a gradient.
 
 The constants are measured, not proved: the optimum by Newton's method; then the extreme eigenvalues of block Hessians
-over random points of the balls, half of them on the spheres, and the largest norm of the blocks between. Extremes found
-by sampling are too kind, so each is moved by `safety` to the unkind side.
+over random points of the balls, half of them on the spheres, and the largest norm of the blocks between. Sampling does
+not find the true extremes, so each is moved by the fraction `safety` in the unfavourable direction.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ NAMES = ("W1", "codes", "W2")
 
 @dataclass(frozen=True)
 class Network:
-    """inputs-hidden-1 with tanh on `samples` random points; a problem for `scheme.run`, one in a stack of one."""
+    """inputs-hidden-1 with tanh on `samples` random points: a `scheme.Problem` of one problem with three blocks."""
 
     inputs: int = 2
     hidden: int = 2
@@ -38,17 +38,17 @@ class Network:
     penalty: float = 1.0
     hold: float = 0.0
     scale: float = 1.0
-    """of the inputs"""
+    """standard deviation of the inputs"""
     reach: float = 0.1
     """the radius r of every block"""
     seed: int = 0
     safety: float = 0.1
     fresh: bool = True
-    """a sample for each block step, as the theorem needs it; else one for the whole round"""
+    """True: a new sample for each block step, as the theorem needs it. False: one sample for the whole round."""
 
     @cached_property
     def data(self) -> tuple[Array, Array]:
-        """The network of W0 on random inputs, and noise on top, so that no weights fit all samples."""
+        """Random x (samples, inputs), and y (samples,): the output of W0 plus noise, so that no weights fit all."""
         rng = np.random.default_rng(self.seed)
         x = self.scale * rng.standard_normal((self.samples, self.inputs))
         W1, W2 = self.before
@@ -56,12 +56,13 @@ class Network:
 
     @cached_property
     def before(self) -> tuple[Array, Array]:
-        """W0."""
+        """W0: W_1 and W_2, flat."""
         rng = np.random.default_rng(self.seed + 4)
         return rng.standard_normal(self.sizes[0]), rng.standard_normal(self.sizes[2])
 
     @property
     def sizes(self) -> list[int]:
+        """The number of coordinates of each block."""
         return [self.hidden * self.inputs, self.samples * self.hidden, self.hidden]
 
     @property
@@ -70,6 +71,7 @@ class Network:
         return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
     def objective(self, theta: Tensor) -> Tensor:
+        """f of all coordinates: W_1, the codes divided by sqrt(n), W_2."""
         W1, C, W2 = (theta[at] for at in self.rows)
         x, y = (torch.as_tensor(each) for each in self.data)
         c = C.reshape(self.samples, self.hidden) * self.samples**0.5
@@ -119,11 +121,12 @@ class Network:
         return float(np.square(self.start - self.optimum).sum())
 
     def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Any:
+        """Numbers of samples (rounds, blocks of a round, runs)."""
         drawn = rng.integers(0, self.samples, (rounds, len(order) if self.fresh else 1, runs))
         return np.broadcast_to(drawn, (rounds, len(order), runs))
 
     def gradient(self, d: int, theta: Array, sample: Any) -> Array:
-        """Of sample `sample[r]` in run r, by hand: (1, coordinates of block d, runs)."""
+        """The gradient in block d of sample `sample[r]` in run r, in closed form: (1, coordinates of block d, runs)."""
         x, y = (each[sample] for each in self.data)
         every, runs = theta[0], np.arange(theta.shape[2])
         W1, C, W2 = (every[at].T for at in self.rows)
@@ -142,7 +145,7 @@ class Network:
         return np.ascontiguousarray(g.reshape(len(runs), -1).T)[None]
 
     def points(self, count: int) -> Array:
-        """Random points of the product of the balls around the optimum, half of them on the spheres."""
+        """Random points (count, coordinates) of the product of the balls around the optimum, half on the spheres."""
         rng = np.random.default_rng(self.seed + 3)
         found = np.repeat(self.best[None], count, axis=0)
         for at in self.rows:
@@ -153,6 +156,7 @@ class Network:
         return found
 
     def constants(self, count: int = 200) -> Constants:
+        """The constants estimated at `count` random points, each moved by `safety` in the unfavourable direction."""
         everywhere = self.points(count)
         hessian = torch.func.vmap(torch.func.hessian(self.objective), chunk_size=50)
         H = hessian(torch.as_tensor(everywhere))
@@ -173,5 +177,6 @@ class Network:
         return Constants(tuple(lows), tuple(highs), tuple(pulls), tuple(moments), exact=False)
 
     def assumptions(self, constants: Constants, kind: str = "corrected") -> list[Assumption]:
+        """The report on the assumptions for these constants."""
         slope = float(torch.func.grad(self.objective)(torch.as_tensor(self.best)).norm())
         return assumptions(constants, [self.reach / 4] * 3, [self.reach] * 3, slope, kind, NAMES)

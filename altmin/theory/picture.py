@@ -1,4 +1,4 @@
-"""The picture of `altmin theory`, from its result alone: errors and bounds on logarithmic scales."""
+"""The picture of `altmin theory`, drawn from its result: errors and bounds on logarithmic scales."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 def draw(result: Mapping[str, Any], file_format: str = "png") -> bytes:
-    """Three panels: inside the theorem, the rates without noise, and beyond the assumptions."""
+    """A picture as bytes, in three panels: inside the theorem, the rates without noise, and beyond the assumptions."""
     figure = Figure(figsize=(15, 5), layout="constrained")
     inside, rates, beyond = figure.subplots(1, 3)
     rows = result["rows"]
@@ -35,7 +35,7 @@ def draw(result: Mapping[str, Any], file_format: str = "png") -> bytes:
 
 
 def _inside(axes: Axes, rows: Sequence[Row]) -> None:
-    """The fewest blocks, every coupling and the extreme conditions: measured, and dashed the bound."""
+    """The problems with the fewest blocks: the measured error, and its bound dashed."""
     fewest = min((row["K"] for row in rows), default=0)
     axes.set_title(f"inside the theorem, K = {fewest}: error, and dashed its bound", loc="left")
     for i, row in enumerate([row for row in rows if row["K"] == fewest][: len(COLOURS)]):
@@ -46,7 +46,7 @@ def _inside(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _rates(axes: Axes, rows: Sequence[Row]) -> None:
-    """Without noise the error falls by curvature and step size alone, so that xi shows."""
+    """Without noise the error depends on curvature and step size only, so the effect of xi can be seen."""
     axes.set_title("the rates: what the printed $\\xi$ costs", loc="left")
     names = {
         "strong noise": "noise dominates",
@@ -65,7 +65,7 @@ def _beyond(axes: Axes, rows: Sequence[Row]) -> None:
     for i, row in enumerate(row for row in rows if row["case"] != "quadratic" and row["noise"] is not None):
         label = row["case"] + (f", condition {row['condition']:.3g}" if row["case"] == "no projection" else "")
         _curve(axes, row, i, label, "-" if i < len(COLOURS) else ":")
-    axes.set_ylim(1e-6, 1e6)  # without projection a condition of 100 goes far out of any picture and comes back
+    axes.set_ylim(1e-6, 1e6)  # without projection and with a condition of 100 the error passes 1e74
     axes.legend(frameon=True, framealpha=0.95, edgecolor="0.9", fontsize=8, loc="upper right")
 
 

@@ -5,9 +5,9 @@ Block d has n coordinates with chosen curvatures; block i pulls at block d with 
     f(theta) = 1/2 D^T H D,   D = theta - theta*,   H_dd = diag(curvatures_d),   H_di = G_di I
     a sample's gradient in block d:   (H D)_d + z_d,   E z_d = 0,   E |z_d|^2 = noise_d^2
 
-so lambda_d, mu_d are the extreme curvatures, gamma_d = max_i |G_di|, and the sup behind sigma_d^2 is attained where
-every block leans along the steepest axis: sigma_d^2 = (mu_d r_d + sum_i |G_di| r_i)^2 + noise_d^2. Other axes in every
-block would change nothing of this. theta* = 0. Where mu_d is largest along different axes in different blocks, this
+so lambda_d, mu_d are the extreme curvatures, gamma_d = max_i |G_di|, and the supremum of sigma_d^2 is attained where
+every block is displaced along the steepest axis: sigma_d^2 = (mu_d r_d + sum_i |G_di| r_i)^2 + noise_d^2. The same
+rotation of the axes of every block changes none of this. theta* = 0. Where the steepest axes of the blocks differ, this
 sigma_d is an upper bound.
 """
 
@@ -24,7 +24,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Quadratic:
-    """curvatures (K, n), coupling G (K, K), start (K, n); noise and radius r, one for each block."""
+    """curvatures (K, n), coupling G (K, K), start (K, n); noise (K,) and radius r (K,).
+
+    Raises ValueError for other shapes, a curvature that is not positive, and a G that is not symmetric with diagonal 0.
+    """
 
     curvatures: Array
     coupling: Array
@@ -49,10 +52,12 @@ class Quadratic:
 
     @property
     def hessian(self) -> Array:
+        """H (K n, K n)."""
         n = self.curvatures.shape[1]
         return np.diag(self.curvatures.ravel()) + np.kron(self.coupling, np.eye(n))
 
     def constants(self) -> Constants:
+        """The exact constants of the theorem."""
         pull = np.abs(self.coupling)
         steepest = self.curvatures.max(1) * self.radius + pull @ self.radius
         columns = (self.curvatures.min(1), self.curvatures.max(1), pull.max(1), steepest**2 + self.noise**2)
@@ -60,14 +65,17 @@ class Quadratic:
         return Constants(strong, smooth, stability, moments)
 
     def assumptions(self, kind: str = "corrected") -> list[Assumption]:
+        """The report on the assumptions."""
         distances = np.linalg.norm(self.start, axis=1)
         return assumptions(self.constants(), list(map(float, distances)), list(map(float, self.radius)), kind=kind)
 
     @property
     def start_error(self) -> float:
+        """e_0."""
         return float(np.square(self.start).sum())
 
     def rows(self, d: int) -> slice:
+        """The coordinates of block d."""
         n = self.curvatures.shape[1]
         return slice(d * n, (d + 1) * n)
 
@@ -87,7 +95,7 @@ class Quadratic:
         return M, seen
 
     def exact_errors(self, etas: Sequence[float]) -> Array:
-        """E |D|^2 before and after each round with these step sizes, without projection."""
+        """e_0..e_n (n + 1,) for the n step sizes `etas`, without projection, exactly."""
         M = np.outer(self.start.ravel(), self.start.ravel())
         errors = [float(np.trace(M))]
         for eta in etas:
@@ -106,8 +114,9 @@ def family(
 ) -> Quadratic:
     """The problems that `altmin theory` runs: every block has curvatures from 1 to `condition`.
 
-    coupling is a part of the limit: gamma = coupling * 2 / (3 (K - 1)). It has the sign that slows descent down most:
-    all blocks moving together meet the curvature 1 - gamma (K - 1). The start is r/4 away from the optimum.
+    coupling: as a part of the limit, gamma = coupling * 2 / (3 (K - 1)). It has the sign that slows descent down most:
+    in the direction in which all blocks move alike the curvature is 1 - gamma (K - 1). The start is r/4 away from the
+    optimum. Raises ValueError for a value out of range.
     """
     if not 2 <= blocks <= 8:
         raise ValueError(f"the number of blocks must be from 2 to 8, given {blocks}")

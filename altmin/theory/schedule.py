@@ -6,9 +6,10 @@ from altmin.theory.bounds import step_size
 
 
 class TheoremSchedule(torch.optim.lr_scheduler.LRScheduler):
-    """lr = eta_t in every group, t being how often `step` was called; the optimizer's own lr is not used.
+    """Sets lr = eta_t in every group, where t counts the calls of `step`; the optimizer's own lr is not used.
 
-    xi: the least curvature of any block. gamma: the largest coupling. blocks: K, codes counted too.
+    xi: the least curvature of any block. gamma: the largest coupling. blocks: K, codes counted too. Raises ValueError
+    unless xi > 0, gamma >= 0, K >= 2 and gamma is below its limit.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, xi: float, gamma: float, blocks: int, last_epoch: int = -1):
@@ -26,5 +27,5 @@ class TheoremSchedule(torch.optim.lr_scheduler.LRScheduler):
 
 
 def step_size_schedule(optimizer: torch.optim.Optimizer, xi: float, gamma: float, blocks: int) -> TheoremSchedule:
-    """Attach eta_t to an optimizer, such as `am.optimizer` with `LocalSGD`; call its `step` after each batch."""
+    """A `TheoremSchedule` of an optimizer, such as `am.optimizer` with `LocalSGD`. Call its `step` after each batch."""
     return TheoremSchedule(optimizer, xi, gamma, blocks)

@@ -1,4 +1,4 @@
-"""The scheme that the theorem speaks of, many independent runs at once.
+"""The scheme of the theorem, many independent runs at once.
 
     theta_d  <-  Pi_d( theta_d - eta_t grad_d f_sample(newest values) ),      d = 1..K, again and again,
 
@@ -17,7 +17,7 @@ from altmin.theory.quadratic import Array, Quadratic
 
 PIECE = 1_000_000  # numbers drawn at once: few enough to stay in the cache
 MANY_UNTIL = 1_000
-"""Rounds that all runs go; 1 in 2K of them goes on to the end: the more blocks, the fewer runs for one precision."""
+"""Rounds of all runs; after them only 1 in 2K goes on: with more blocks fewer runs give the same precision."""
 
 
 class Problem(Protocol):
@@ -39,13 +39,17 @@ class Problem(Protocol):
         """The coordinates of each block."""
 
     def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Any:
-        """Samples, to be indexed by round and place in the order."""
+        """Samples, to be indexed by the round and by the place in `order`."""
 
-    def gradient(self, d: int, theta: Array, sample: Any) -> Array: ...
+    def gradient(self, d: int, theta: Array, sample: Any) -> Array:
+        """Of the sample in block d at theta: (problems, coordinates of block d, runs), a new array."""
 
 
 class Stack:
-    """Quadratic problems with as many blocks and coordinates each. The noise is +-1 times its size, by coordinate."""
+    """Quadratic problems of one shape as a `Problem`. The noise of each coordinate is + or - noise_d / sqrt(n).
+
+    Raises ValueError if their numbers of blocks or coordinates differ.
+    """
 
     def __init__(self, problems: Sequence[Quadratic]):
         if len({p.curvatures.shape for p in problems}) != 1:
@@ -76,11 +80,11 @@ class Stack:
 
 class Rule(Protocol):
     def __call__(self, d: int, t: int, g: Array) -> Array:
-        """The step of block d in round t, to be subtracted; it may use g up."""
+        """The step of block d in round t, to be subtracted, from the gradient g; it may overwrite g."""
 
 
 class Decay:
-    """eta_t g; of each problem xi, gamma and K. A coupling past the limit is refused at once."""
+    """The theorem's rule, eta_t g. terms: xi, gamma and K of each problem. Raises ValueError if gamma is too large."""
 
     def __init__(self, terms: Sequence[tuple[float, float, int]]):
         self.terms = terms
@@ -101,7 +105,7 @@ class Decay:
 
 
 class Adam:
-    """torch's Adam with its default options, a constant rate, and moments for each block."""
+    """torch's Adam with its default betas and eps and a constant rate; its moments are kept for each block."""
 
     def __init__(self, lr: float = 0.01):
         self.lr, self.state = lr, dict[int, tuple[Array, Array, int]]()
@@ -121,7 +125,10 @@ def rule_of(constants: Sequence[Constants], kind: str = "corrected") -> Decay:
 
 @dataclass(frozen=True)
 class Measured:
-    """mean and its standard error are (problems, times): of the squared distance to the optimum over `runs` runs."""
+    """The squared distance to the optimum after `times` rounds.
+
+    mean, and its standard error, over the runs: (problems, times). runs: the number of runs at each time.
+    """
 
     times: list[int]
     mean: Array
@@ -130,7 +137,7 @@ class Measured:
 
 
 def times_until(steps: int) -> list[int]:
-    """1, 2, 5, 10, ..., up to the last.
+    """1, 2, 5, 10, ... up to `steps`, and `steps` itself.
 
     >>> times_until(100)
     [1, 2, 5, 10, 20, 50, 100]
@@ -150,7 +157,11 @@ def run(
     many_until: int = MANY_UNTIL,
     report: Callable[[int], None] | None = None,
 ) -> Measured:
-    """`steps` rounds of `runs` runs, all from the start. order: the blocks of a round, each once if not given."""
+    """`steps` rounds of `runs` independent runs from the start.
+
+    project: project each block onto its ball. order: the blocks of a round, by default each once. many_until: the round
+    after which only 1 in 2K runs goes on. report: called with the number of rounds done, now and then.
+    """
     rng = np.random.default_rng(seed)
     order = list(order) if order is not None else list(range(len(problem.rows)))
     theta = np.repeat(problem.start[:, :, None], runs, axis=2)
@@ -190,5 +201,8 @@ def run(
 def simulate(
     problem: Quadratic, steps: int = 1_000, runs: int = 2_000, seed: int = 0, constants: str = "corrected"
 ) -> Measured:
-    """One quadratic problem by the theorem's scheme, with the step size of its corrected or printed constants."""
+    """One quadratic problem by the theorem's scheme.
+
+    constants: "corrected" or "as-printed", for the step size.
+    """
     return run(Stack([problem]), rule_of([problem.constants()], constants), steps, runs, seed)

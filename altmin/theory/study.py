@@ -1,4 +1,4 @@
-"""What `altmin theory` runs: problems inside the theorem, the printed constants, and what lies beyond."""
+"""What `altmin theory` runs: problems that fulfil the assumptions, the printed constants, and problems that do not."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -15,32 +15,33 @@ from altmin.theory.scheme import Adam, Decay, Measured, Rule, Stack, run
 
 Report = Callable[[int, str], None]
 Row = dict[str, Any]
-ERRORS = 3  # standard errors that a mean must stay below the bound by
+ERRORS = 3  # a mean counts as below the bound if this many standard errors above it still are
 
 
 @dataclass(frozen=True)
 class Case:
-    """A problem and how it is run. outside: why the theorem does not speak of it; empty where it does."""
+    """A problem and how it is run. outside: which assumption it does not fulfil; empty where it fulfils all."""
 
     name: str
     problem: Quadratic
     kind: str = "corrected"
     outside: str = ""
     noise_part: float = 1.0
-    """of the noise that is left, by a mini-batch"""
+    """the part of the noise that a mini-batch leaves"""
 
     def run_as(self) -> Quadratic:
+        """The problem with the noise that is left."""
         return dataclasses.replace(self.problem, noise=self.problem.noise * self.noise_part)
 
     def terms(self) -> tuple[float, float, int]:
-        """Of the theorem's step size; past the limit of coupling, where there is none, of that for no coupling."""
+        """xi, gamma and K for the step size; past the limit of coupling, where the theorem has none, gamma = 0."""
         c = self.problem.constants()
         return c.xi(self.kind), c.gamma if c.gamma < c.limit(self.kind) else 0.0, c.blocks
 
 
 @dataclass(frozen=True)
 class Group:
-    """Cases that run at once, because they have one shape and one way to run."""
+    """Cases of the same shape that are run together. rule: another than the theorem's; order: see `scheme.run`."""
 
     cases: list[Case]
     rule: Callable[[], Rule] | None = None
@@ -54,7 +55,7 @@ class Group:
 
 
 def grid(blocks: Sequence[int], couplings: Sequence[float], conditions: Sequence[float], noise: float) -> list[Group]:
-    """A group for each number of blocks."""
+    """A group of cases for each number of blocks, with all couplings and conditions."""
 
     def case(K: int, coupling: float, condition: float) -> Case:
         problem = family(K, coupling, condition, noise)
@@ -65,7 +66,7 @@ def grid(blocks: Sequence[int], couplings: Sequence[float], conditions: Sequence
 
 
 def special() -> list[Group]:
-    """Where the rates show best, the printed constants, and the ways to leave the assumptions."""
+    """Cases that show the rates, the printed constants, and what happens where an assumption is not fulfilled."""
     still, noisy = family(2, 0, 1, noise=0), family(2, 0, 1, noise=8)
     uneven = family(2, 0, 10, noise=0)
     usual = family(2, 0.5, 10)
@@ -88,7 +89,7 @@ def special() -> list[Group]:
 
 
 def networks() -> list[tuple[str, Network]]:
-    """One that its old weights hold near them, for which all assumptions hold, and one almost free."""
+    """Three networks: with all assumptions fulfilled; the same with one sample for each round; with a weak hold."""
     held = Network(hold=6.0, scale=0.3, penalty=3.0, reach=0.1, seed=1)
     shared = dataclasses.replace(held, fresh=False)
     free = Network(hold=0.01, scale=1.0, reach=0.1, seed=1)
@@ -105,7 +106,10 @@ def study(
     seed: int,
     report: Report,
 ) -> Row:
-    """All of it, as JSON can hold it."""
+    """Run everything. Returns rows, checks and reports as JSON can hold them; the arguments are the command's options.
+
+    report: called with the rounds done, out of `rounds_in_all`, and the name of what is running.
+    """
     groups = [*grid(blocks, couplings, conditions, noise), *special()]
     rows, reports = [], []
     for i, group in enumerate(groups):
@@ -126,11 +130,15 @@ def study(
 
 
 def rounds_in_all(blocks: Sequence[int], steps: int) -> int:
+    """How far `study` counts in its reports."""
     return (len(blocks) + len(special()) + len(networks())) * steps
 
 
 def slope(times: Sequence[int], mean: Sequence[float] | Array) -> float | None:
-    """Of log error against log t by least squares, from t = 1,000 on, or over the last decade of a shorter run."""
+    """The least-squares slope of log error against log t, from t = 1,000 on, or over the last decade of a shorter run.
+
+    None if fewer than two errors there are positive and finite.
+    """
     first = 1_000 if times[-1] >= 10_000 else times[-1] / 10
     kept = [(t, m) for t, m in zip(times, mean, strict=True) if t >= first and 0 < m < np.inf]
     if len(kept) < 2:
@@ -186,7 +194,7 @@ def _entry(name: str, about: Row, c: Constants, kind: str, outside: str, measure
 
 
 def lemmas() -> Iterator[checks.Check]:
-    """Every step of the proof on curvatures 1 and 10, as printed and as corrected."""
+    """The steps of the proof on curvatures 1 and 10, as printed and as corrected."""
     for version in ("as-printed", "corrected", "squared"):
         yield checks.contraction([1.0, 10.0], 2 / 11, version)
     problem = family(2, 0.5, 10, noise=0)

@@ -1,10 +1,11 @@
 """The local weight rules: every block takes gradient steps on its own small problem (Algorithm 3, without memory).
 
-The gradients are exact and local; what is done with them is left to torch's optimizers. These act on each parameter by
-itself, so one optimizer over all blocks is the same as one for each, and all blocks move at once.
+The gradients are exact, local and in the loss's own scale; what is done with them is left to torch's optimizers, whose
+options mean what they mean there. These act on each parameter by itself, so one optimizer over all blocks is the same
+as one for each, and all blocks move at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,34 +13,28 @@ from torch import Tensor
 
 from altmin.calculus import Params, Saved
 from altmin.chain import Chain, Series
-from altmin.codes.gradient import Local
-from altmin.codes.linesearch import Mu, each, scaled
-from altmin.fusing import fusible
+from altmin.codes.gradient import Residual
+from altmin.step import soft_threshold
 
-Totals = Sequence[float] | Tensor
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
 
 class Gathered(NamedTuple):
-    """Of one block, summed over samples: J^T force for each parameter, and the term's values."""
+    """Of one block: the gradients of parts of a mini-batch, weighted by their samples, and how many these were."""
 
     grads: list[Tensor]
-    value: Any
     samples: int
-    size: int | None
 
     def __add__(self, other: "Gathered") -> "Gathered":  # type: ignore[override]
-        grads = [a + b for a, b in zip(self.grads, other.grads, strict=True)]
-        return Gathered(grads, self.value + other.value, self.samples + other.samples, self.size)
+        return Gathered([a + b for a, b in zip(self.grads, other.grads, strict=True)], self.samples + other.samples)
 
 
 class LocalOptimizer:
     """Any torch optimizer on the local problems.
 
     factory: groups of parameters -> optimizer. lr: one for all blocks, or a sequence with one for each. steps: inner
-    steps per mini-batch. l1: weight of |W|_1, by a proximal step after each. normalise: bring every hidden block's
-    residual to unit size first. Adam, which ignores the scale of gradients, then learns at any depth, where residuals
-    would fall below its epsilon; a rule that heeds the scale is better left with the gradient of f.
+    steps per mini-batch. l1: weight of |W|_1, by a proximal step after each; biases are spared. clip_norm: the largest
+    norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it; None for no limit.
     """
 
     def __init__(
@@ -48,126 +43,89 @@ class LocalOptimizer:
         lr: float | Sequence[float],
         steps: int = 1,
         l1: float = 0.0,
-        normalise: bool = False,
+        clip_norm: float | None = None,
     ):
         for rate in lr if isinstance(lr, Sequence) else [lr]:
             if not rate >= 0:
                 raise ValueError(f"a learning rate must be at least 0, given {rate!r}")
         if steps < 1:
             raise ValueError(f"weights need at least one step per mini-batch, given steps={steps}")
-        self.factory, self.lr, self.steps, self.l1, self.normalise = factory, lr, steps, l1, normalise
+        if clip_norm is not None and not clip_norm > 0:
+            raise ValueError(f"clip_norm must be above 0, or None for no limit, given {clip_norm!r}")
+        self.factory, self.lr, self.steps, self.l1, self.clip_norm = factory, lr, steps, l1, clip_norm
         self.gathered: dict[int, Gathered] = {}
-        self._constants: dict[tuple[int | None, ...], Tensor] = {}
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         """Takes charge of the given blocks of a chain."""
         self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
-        self._sizes = [sum(p.numel() for p in block) for block in self.theta]
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
         if len(rates) != len(blocks):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
-        groups: dict[tuple[tuple[str, float], ...], list[Tensor]] = {}
+        groups: dict[float, list[Tensor]] = {}
         for l, rate in zip(blocks, rates, strict=True):
-            trained = [p for p in self.theta[l] if p.requires_grad]
-            if trained:
-                groups.setdefault((("lr", rate), *self.options(l).items()), []).extend(trained)
-        kept = [{"params": group, **dict(options)} for options, group in groups.items()]
+            groups.setdefault(rate, []).extend(p for p in self.theta[l] if p.requires_grad)
+        kept = [{"params": group, "lr": rate} for rate, group in groups.items() if group]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
 
-    def options(self, l: int) -> dict[str, float]:
-        """What the optimizer is told of block l besides its rate."""
-        return {}
+    def measure(self, l: int, p: Params, residual: Residual) -> Any:
+        """What `update` needs of block l with parameters p: their gradients; with inner steps the residual itself."""
+        return residual if self.steps > 1 else self.grads(l, p, residual)
 
-    def update(self, problems: list[Local], totals: Totals, mu: Mu) -> None:
-        """One mini-batch: `steps` steps on each problem, which it uses up. totals: the sums of their values."""
+    def grads(self, l: int, p: Params, residual: Residual) -> Params:
+        return self.chain.blocks[l].core.grads(p, residual.saved, residual.delta)
+
+    def update(self, found: Sequence[Any]) -> None:
+        """One mini-batch: `steps` steps on each block's problem. found: of each block what `measure` gave."""
+        if self.steps == 1:
+            self.step({l: found[l] for l in self.blocks})
+            return
+        first = {l: [p.clone() for p in self.theta[l]] for l in self.blocks}
+        residuals = {l: found[l] for l in self.blocks}
         for left in reversed(range(self.steps)):
-            old = {l: [p.clone() for p in self.theta[l]] for l in self.blocks} if left else {}
-            for l, grads in self.gradients(problems, totals, mu, use_up=not left):
-                self._set_grads(l, grads)
-            self._step()
+            self.step({l: self.grads(l, self.theta[l], residual) for l, residual in residuals.items()})
             if left:
-                problems, totals = self.after(problems, old)
+                residuals = {l: self.after(l, found[l], p, self.theta[l]) for l, p in first.items()}
 
-    def gradients(
-        self, problems: list[Local], totals: Totals, mu: Mu, use_up: bool = False
-    ) -> Iterator[tuple[int, Sequence[Tensor]]]:
-        """What the optimizer gets for each block, from the last to the first."""
-        scales = self.scales(problems, totals, mu)
-        for l in reversed(self.blocks):
-            problem = problems.pop(l) if use_up else problems[l]  # its last use lets go of it
-            yield l, self.grads(l, problem, scales[l])
+    def after(self, l: int, residual: Residual, old: Params, new: Params) -> Residual:
+        """A block's residual, measured with its old parameters, for new ones."""
+        change, saved = _change(self.chain.blocks[l].core, old, new, residual.saved)
+        return residual._replace(delta=residual.after(change), saved=saved)
 
-    def after(self, problems: Sequence[Local], old: Mapping[int, Params]) -> tuple[list[Local], Tensor]:
-        """The problems once weights are no longer the old ones, and the sums of their values."""
-        problems = [problem.plain() for problem in problems]
-        for l, p in old.items():
-            change, core = _change(self.chain.blocks[l].core, p, self.theta[l], problems[l].core)
-            problems[l] = problems[l].after(change * problems[l].above.scale, core)
-        return problems, torch.stack([p.at.values.sum() for p in problems])
-
-    def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None:
+    def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
         for l in self.blocks:
-            true = 1 / problems[l].above.scale
-            grads = self.grads(l, problems[l], true)
-            part = Gathered(grads, totals[l] * float(true) ** 2, len(problems[l].at.force), problems[l].size)
+            grads = self.grads(l, self.theta[l], found[l]) if isinstance(found[l], Residual) else found[l]
+            part = Gathered([g * samples for g in grads], samples)
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
-    def apply(self, mu: Mu) -> None:
+    def apply(self) -> None:
         if self.blocks and not self.gathered:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
-        for l, (grads, value, samples, size) in self.gathered.items():
-            tiny = torch.finfo(grads[0].dtype).tiny
-            normal = size is not None and self.normalise
-            scale = _inverse(value, samples * (size or 1), tiny, samples) if normal else self._scale(size, samples, mu)
-            self._set_grads(l, [g * scale for g in grads])
-        self._step()
+        self.step({l: [g / each.samples for g in each.grads] for l, each in self.gathered.items()})
         self.gathered = {}
 
-    def grads(self, l: int, problem: Local, scale: Tensor | float) -> list[Tensor]:
-        """scale times J^T force, the factor put where there is less to multiply."""
-        series, p, force, spared = self.chain.blocks[l].core, self.theta[l], problem.at.force, problem.above.spared
-        if spared is not None:
-            return series.grads(p, problem.core, _weighted(force, spared, scale))
-        if 4 * self._sizes[l] < force.numel():
-            grads = series.grads(p, problem.core, force)
-            return [grad.mul_(scale) for grad in grads]
-        return series.grads(p, problem.core, scaled(force, scale))
-
-    def _set_grads(self, l: int, grads: Sequence[Tensor]) -> None:
-        for p, grad in zip(self.theta[l], grads, strict=True):
-            # fused kernels go through memory as it lies, and take a gradient to lie as its weight does
-            if p.requires_grad:
-                p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
-
-    def scales(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> list[Any]:
-        """For each block the factor from the sum over samples of J^T force to the gradient of its term."""
-        samples = problems[0].at.force.shape[0]
-        entries = tuple(p.size and samples * p.size for p in problems)
-        if not self.normalise:
-            return [self._scale(p.size, samples, mu) / p.above.scale for p in problems]
-        tiny = torch.finfo(problems[0].at.force.dtype).tiny
-        if isinstance(totals, Tensor):  # all blocks at once
-            if entries not in self._constants:
-                sizes = [float(n or 1) for n in entries]
-                self._constants[entries] = torch.tensor(sizes, dtype=totals.dtype, device=totals.device)
-            inverse: Any = _inverse(totals, self._constants[entries], tiny, samples).unbind()
-        else:
-            inverse = [n and _inverse(total, n, tiny, samples) for n, total in zip(entries, totals, strict=True)]
-        return [-1 / samples if n is None else each for n, each in zip(entries, inverse, strict=True)]
-
-    def _scale(self, size: int | None, samples: int, mu: Mu) -> Any:
-        """The same for one block with the gradient of f itself. The output block has no size."""
-        return -1 / samples if size is None else -2 * mu / samples
-
-    def _step(self) -> None:
-        advance = self.optimizer.update if isinstance(self.optimizer, FusedAdam) else self.optimizer.step
-        advance()
+    def step(self, grads: dict[int, Params]) -> None:
+        """Sets every parameter's gradient and takes one step of the optimizer."""
+        for l, block in grads.items():
+            for p, grad in zip(self.theta[l], block, strict=True):
+                # fused kernels go through memory as it lies, and take a gradient to lie as its weight does
+                if p.requires_grad:
+                    p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
+        if self.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_([p for l in grads for p in self.theta[l]], self.clip_norm)
+        self.optimizer.step()
         if self.l1:
+            l1 = self.l1 * (1 - getattr(self.optimizer, "found_inf", 0))
             for group in self.optimizer.param_groups:
                 for p in group["params"]:
                     if p.ndim > 1:
-                        p.copy_(p.sign() * (p.abs() - group["lr"] * self.l1).clamp_min(0))
+                        p.copy_(soft_threshold(p, group["lr"] * l1))
+
+    def why_not_captured(self) -> str:
+        """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
+        where a tensor says so, as torch's fused ones do."""
+        fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
+        return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
     def state_dict(self) -> dict[str, Any]:
         gathered = {l: g._asdict() for l, g in self.gathered.items()}
@@ -178,19 +136,17 @@ class LocalOptimizer:
         self.gathered = {int(l): Gathered(**g) for l, g in state["gathered"].items()}
 
 
-class FusedAdam(torch.optim.AdamW):
-    """torch's AdamW and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
+class FusedAdam(torch.optim.Adam):
+    """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
 
-    State, options and schedulers are AdamW's own.
+    State, options, hooks and schedulers are Adam's own, and so is `found_inf`: while this attribute is a tensor without
+    dimensions that is 1, a step changes nothing.
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.update()
-
     def update(self) -> None:
-        """`step` without the hooks that torch wraps around that name; a scheduler is told all the same."""
-        self._opt_called = True
+        """One step."""
+        found_inf = getattr(self, "found_inf", None)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             if not params:  # all is frozen
@@ -198,8 +154,9 @@ class FusedAdam(torch.optim.AdamW):
             states = [self.state[p] or self._begin(p, group) for p in params]
             steps = [s["step"] for s in states]
             for step in {id(step): step for step in steps}.values():  # as a rule one for all
-                step += 1
-            torch._fused_adamw_(
+                step += 1 if found_inf is None else 1 - found_inf
+            kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+            kernel(
                 params,
                 [p.grad for p in params],
                 [s["exp_avg"] for s in states],
@@ -213,7 +170,17 @@ class FusedAdam(torch.optim.AdamW):
                 eps=group["eps"],
                 amsgrad=False,
                 maximize=False,
+                found_inf=found_inf,
             )
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self._opt_called = True  # what a scheduler asks for
+        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
+            _update_with_hooks(self)
+        else:
+            self.update()
+
+    step.hooked = True  # type: ignore[attr-defined]  # or torch wraps it in a profiler, which costs as much as the step
 
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
@@ -226,66 +193,58 @@ class FusedAdam(torch.optim.AdamW):
         return self.state[p]
 
 
-class LocalAdam(LocalOptimizer):
-    """AM-Adam's rule. The weight decay is the decoupled one of AdamW, since the gradients' scale is not the loss's.
+@torch.optim.Optimizer.profile_hook_step
+def _update_with_hooks(optimizer: FusedAdam) -> None:
+    optimizer.update()
 
-    eps: None is 0.01 for blocks with residuals of unit size, where it has a meaning: weights that see almost no signal
-    (pixels at the border) are not blown up to full steps. Elsewhere, at the output too, it is the usual 1e-8.
-    """
+
+class LocalAdam(LocalOptimizer):
+    """AM-Adam's rule: torch's Adam with its fused kernel. decoupled_weight_decay: that of AdamW."""
 
     def __init__(
         self,
         lr: float | Sequence[float] = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float | None = None,
+        eps: float = 1e-8,
         weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
         l1: float = 0.0,
         steps: int = 1,
-        normalise: bool = True,
+        clip_norm: float | None = None,
     ):
-        self.eps = eps
-
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return FusedAdam(groups, betas=betas, weight_decay=weight_decay, fused=True)
+            return FusedAdam(
+                groups,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                fused=True,
+                decoupled_weight_decay=decoupled_weight_decay,
+            )
 
-        super().__init__(factory, lr, steps, l1, normalise)
-
-    def options(self, l: int) -> dict[str, float]:
-        unit_size = self.normalise and l < len(self.chain) - 1
-        return {"eps": self.eps if self.eps is not None else 1e-2 if unit_size else 1e-8}
+        super().__init__(factory, lr, steps, l1, clip_norm)
 
 
 class LocalSGD(LocalOptimizer):
-    """AM-SGD's rule: plain gradient steps on f, with momentum if wanted."""
+    """AM-SGD's rule: torch's SGD with its fused kernel."""
 
     def __init__(
         self,
         lr: float | Sequence[float] = 0.1,
-        momentum: float = 0.0,
+        momentum: float = 0.9,
         weight_decay: float = 0.0,
         l1: float = 0.0,
         steps: int = 1,
-        normalise: bool = False,
+        clip_norm: float | None = None,
     ):
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
             return torch.optim.SGD(groups, momentum=momentum, weight_decay=weight_decay, fused=True)
 
-        super().__init__(factory, lr, steps, l1, normalise)
-
-
-@fusible
-def _inverse(total: Any, entries: Any, tiny: float, samples: int) -> Any:
-    """Minus one over the root of a mean square, per sample; bounded, so that nothing times it is nothing."""
-    return (total / entries + tiny) ** -0.5 / -samples
-
-
-@fusible
-def _weighted(force: Tensor, spared: Tensor, scale: Any) -> Tensor:
-    return each(spared * scale, force)
+        super().__init__(factory, lr, steps, l1, clip_norm)
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
-    """How new parameters change the output, without cancellation where it is linear in them; and the memory then."""
+    """How new parameters change the output, without cancellation where it is linear in them; and what is saved then."""
     if core.affine:
         return core.replay([b - a for a, b in zip(old, new, strict=True)], saved)[0], saved
     output, changed = core.replay(new, saved)

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.calculus import Params
+from altmin.calculus import Number, Params
+from altmin.calculus.numbers import eager
 from altmin.chain import Block, Chain
-from altmin.codes.gradient import Local
-from altmin.codes.linesearch import Doubts, Mu
-from altmin.weights.local import LocalAdam, LocalOptimizer, Totals
+from altmin.codes.gradient import Residual
+from altmin.weights.local import LocalAdam, LocalOptimizer
 
 
 class Memory(NamedTuple):
@@ -48,8 +48,9 @@ def sweep(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
     return W
 
 
-def solve(W: Tensor, A: Tensor, B: Tensor, damping: float, doubts: Doubts | None = None) -> Tensor:
-    """argmin_V Tr(V^T V A) - 2 Tr(V^T B) + lambda |V - W|^2 with lambda = damping times the mean of A's diagonal.
+def solve(W: Tensor, A: Tensor, B: Tensor, damping: float) -> Tensor:
+    """argmin_V Tr(V^T V A) - 2 Tr(V^T B) + lambda |V - W|^2 with lambda = damping times the mean of A's diagonal. Where
+    there are many, the one nearest to W; but in a step whose numbers are not read, which needs lambda > 0.
 
     >>> A, B = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
     >>> solve(torch.zeros(1, 2), A, B, damping=0.0)
@@ -59,7 +60,7 @@ def solve(W: Tensor, A: Tensor, B: Tensor, damping: float, doubts: Doubts | None
     factor, failed = torch.linalg.cholesky_ex(A + ridge * torch.eye(len(A), dtype=A.dtype, device=A.device))
     pivots, eps = factor.diagonal().square(), torch.finfo(A.dtype).eps
     singular = (failed != 0) | (pivots.min() <= len(A) * eps * pivots.max())
-    if (doubts or Doubts()).confirmed(singular):  # the minimiser nearest to W
+    if eager() and bool(singular):  # the minimiser nearest to W
         return W + torch.linalg.lstsq(A, (B - W @ A).mT, driver=None if A.is_cuda else "gelsd").solution.mT
     return W + torch.cholesky_solve((B - W @ A).mT, factor).mT
 
@@ -69,9 +70,11 @@ class CoActivationMemory:
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. sweeps: passes of block-coordinate
     descent per mini-batch (the paper's AM-mem), or None for the exact solve, which `damping` holds near the present
-    weights. rate: a code asks for rate * mu times its residual, which is a learning rate on f, since mu times the
-    residual is its gradient; None for the paper's rule, by which it asks once and the newest codes weigh little against
-    those remembered. prior: memories to start from, by block (continual learning); `memories` holds the present ones.
+    weights. rate: a learning rate on the loss: a sample's code asks for a move of -rate times the gradient of its loss,
+    as far as the codes have left it; None for the paper's rule, by which it asks for the code itself, and the newest
+    codes weigh little against those remembered (where a code has stopped at a kink, it asks for more than it has
+    moved). prior: memories to start from, by block (continual learning);
+    `memories` holds the present ones.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class CoActivationMemory:
         forget: float = 0.9,
         damping: float = 30.0,
         sweeps: int | None = None,
-        rate: float | None = 1000.0,
+        rate: float | None = 300.0,
         rest: LocalOptimizer | None = None,
         prior: Mapping[int, Memory] | None = None,
     ):
@@ -113,29 +116,31 @@ class CoActivationMemory:
     def optimizer(self) -> torch.optim.Optimizer:
         return self.rest.optimizer
 
-    def update(self, problems: list[Local], totals: Totals, mu: Mu) -> None:
-        self._gather(problems, mu)
-        self._fit_all()
-        self.rest.update(problems, totals, mu)
+    def measure(self, l: int, p: Params, residual: Residual) -> Any:
+        """What `update` needs of block l with parameters p: its memory of the mini-batch, or what `rest` measures."""
+        if l not in self.blocks:
+            return self.rest.measure(l, p, residual)
+        # deltas are those of the mean loss
+        times = residual.scale if self.rate is None else self.rate * len(residual.delta)
+        return recall(self.chain.blocks[l], p, residual, times)
 
-    def gather(self, problems: Sequence[Local], totals: Totals, mu: Mu) -> None:
+    def update(self, found: Sequence[Any]) -> None:
+        self._gather(found)
+        self._fit_all()
+        self.rest.update(found)
+
+    def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
-        self._gather(problems, mu)
-        self.rest.gather(problems, totals, mu)
+        self._gather(found)
+        self.rest.gather(found, samples)
 
-    def apply(self, mu: Mu) -> None:
+    def apply(self) -> None:
         self._fit_all()
-        self.rest.apply(mu)
+        self.rest.apply()
 
-    def _gather(self, problems: Sequence[Local], mu: Mu) -> None:
+    def _gather(self, found: Sequence[Any]) -> None:
         for l in self.blocks:
-            new = self.recalled(l, problems, mu)
-            self.gathered[l] = self.gathered[l] + new if l in self.gathered else new
-
-    def recalled(self, l: int, problems: Sequence[Local], mu: Mu) -> Memory:
-        """What block l remembers of one mini-batch."""
-        times = 1.0 if self.rate is None else self.rate * mu
-        return recall(self.chain.blocks[l], self.theta[l], problems[l], times)
+            self.gathered[l] = self.gathered[l] + found[l] if l in self.gathered else found[l]
 
     def _fit_all(self) -> None:
         for l, new in self.gathered.items():
@@ -144,12 +149,12 @@ class CoActivationMemory:
                 q.copy_(part)
         self.gathered = {}
 
-    def fitted(self, p: Params, memory: Memory, doubts: Doubts | None = None) -> list[Tensor]:
+    def fitted(self, p: Params, memory: Memory) -> list[Tensor]:
         """The parameters p of a block, fitted to its memory."""
         W = _join(p)
         A, B = memory.A / memory.samples, memory.B / memory.samples
         if self.sweeps is None:
-            W = solve(W, A, B, self.damping, doubts)
+            W = solve(W, A, B, self.damping)
         for _ in range(self.sweeps or 0):
             W = sweep(W, A, B)
         return [part.reshape(q.shape) for q, part in zip(p, W.split([q[0].numel() for q in p], 1), strict=True)]
@@ -165,15 +170,14 @@ class CoActivationMemory:
         self.rest.load_state_dict(state["rest"])
 
 
-def recall(block: Block, p: Params, problem: Local, times: Mu = 1.0) -> Memory:
-    """A and B of one mini-batch, codes asking for `times` their residual.
+def recall(block: Block, p: Params, residual: Residual, times: Number) -> Memory:
+    """A and B of one mini-batch, codes asking for a move of -times * delta.
 
     As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed.
     """
-    force = problem.plain().at.force
-    a, r = block.core.maps[0].columns(problem.core[0], force / problem.above.scale)
+    a, delta = block.core.maps[0].columns(residual.saved[0], residual.delta)
     A = a.mT @ a
-    return Memory(A, _join(p) @ A + times * (r.mT @ a), len(a))
+    return Memory(A, _join(p) @ A - times * (delta.mT @ a), len(a))
 
 
 def _fits(block: Block) -> bool:

@@ -1,0 +1,140 @@
+"""Numbers of a whole mini-batch: inner products, step lengths, squares.
+
+On a CPU they are Python floats, read at once, since reading costs nothing there and arithmetic on them is cheapest. On
+a GPU, inside `torch.func` and within `tensors()` they stay tensors without dimensions, so that nothing waits for a
+device and a step can be vectorised or captured. The functions here take both.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from altmin.fusing import fusible, vectorised
+
+Number = Tensor | float
+TINY = 1e-30
+"""Squares below this count as nothing: a code whose gradient is that small does not move."""
+
+_as_tensors = False
+
+
+@contextmanager
+def tensors() -> Iterator[None]:
+    """Numbers stay tensors within, on every device."""
+    global _as_tensors
+    before, _as_tensors = _as_tensors, True
+    try:
+        yield
+    finally:
+        _as_tensors = before
+
+
+def eager() -> bool:
+    """Whether a step runs at once and its numbers may be read, on a GPU by waiting for it."""
+    return not _as_tensors and not vectorised()
+
+
+def number(t: Tensor) -> Number:
+    """A tensor without dimensions as a number."""
+    return t if t.is_cuda or not eager() else t.item()
+
+
+def inner(u: Tensor, v: Tensor) -> Number:
+    """<u, v> over the whole mini-batch.
+
+    >>> inner(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
+    11.0
+    """
+    if u.is_cuda or torch.compiler.is_compiling() or not eager():
+        return _inner(u, v)
+    return torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item()
+
+
+@fusible
+def _inner(u: Tensor, v: Tensor) -> Tensor:
+    return (u * v).sum()
+
+
+def over(a: Number, b: Number) -> Number:
+    """a / b for b >= 0, where a b below `TINY` counts as `TINY`."""
+    return a / (b.clamp_min(TINY) if isinstance(b, Tensor) else max(b, TINY))
+
+
+def finite(a: Number) -> Any:
+    return a.isfinite() if isinstance(a, Tensor) else math.isfinite(a)
+
+
+def root(a: Number) -> Number:
+    return a**0.5
+
+
+def least(*numbers: Number) -> Number:
+    """The smallest; what is not a number stays so."""
+    found = numbers[0]
+    for a in numbers[1:]:
+        if isinstance(found, Tensor) or isinstance(a, Tensor):
+            like: Any = found if isinstance(found, Tensor) else a
+            found = torch.minimum(*(torch.as_tensor(n, dtype=like.dtype, device=like.device) for n in (found, a)))
+        else:
+            found = a if a != a or a < found else found
+    return found
+
+
+def not_above(a: Number, b: Number) -> Any:
+    """Whether a <= b, or one of the two is not a number."""
+    above = a > b
+    return ~above if isinstance(above, Tensor) else not above
+
+
+def size(a: Number) -> Number:
+    return a.abs() if isinstance(a, Tensor) else abs(a)
+
+
+def at_least(a: Number, low: float) -> Number:
+    return a.clamp_min(low) if isinstance(a, Tensor) else max(a, low)
+
+
+def select(ok: Any, new: Any, old: Any) -> Any:
+    """new where ok, else old: one decision for whole trees of tensors and numbers of one form."""
+    if not isinstance(ok, Tensor):
+        return new if ok else old
+    pairs = list(_pairs(new, old))
+    chosen = iter(_where(ok, [a for a, _ in pairs], [b for _, b in pairs]))
+    return _filled(new, chosen)
+
+
+def _branches(tree: Any) -> bool:
+    return isinstance(tree, list | tuple) and not isinstance(tree, torch.Size)
+
+
+def _pairs(new: Any, old: Any) -> Iterator[tuple[Tensor, Any]]:
+    """The tensors of a tree, and what stands in their places in another."""
+    if isinstance(new, Tensor):
+        yield new, old
+    elif _branches(new):
+        for a, b in zip(new, old, strict=True):
+            yield from _pairs(a, b)
+
+
+def _filled(tree: Any, tensors: Iterator[Tensor]) -> Any:
+    """The tree with other tensors in the places of its own."""
+    if isinstance(tree, Tensor):
+        return next(tensors)
+    if not _branches(tree):
+        return tree
+    parts = [_filled(branch, tensors) for branch in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+
+
+@fusible
+def _where(ok: Tensor, new: list[Tensor], old: list[Any]) -> tuple[Tensor, ...]:
+    return tuple(torch.where(ok, a, b) for a, b in zip(new, old, strict=True))
+
+
+def along(x: Tensor, a: Number, u: Tensor) -> Tensor:
+    """x + a u."""
+    return torch.addcmul(x, a.to(x.dtype), u) if isinstance(a, Tensor) else torch.add(x, u, alpha=a)

@@ -1,0 +1,348 @@
+"""What a captured step is: a mini-batch as a function of tensors that stay on the device, and its CUDA graph.
+
+Nothing of a captured step is read back. Learning rates, mu and the verdict are tensors; a step that is not finite, and
+every one after it, leaves weights, moments, mu and statistics as they are until somebody asks (`CapturedStep.pull`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import singledispatch
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.calculus import Map
+from altmin.calculus.numbers import tensors
+from altmin.codes.gradient import GradientCodes, Residual
+from altmin.execution.ensemble import Ensemble
+from altmin.execution.stacked import StackedCodes, stack_weights
+from altmin.fusing import can_fuse, fusible_alone, fusing, fusing_now
+from altmin.methods.backprop import Backprop, LossOnly
+from altmin.penalty import grown
+from altmin.step import Moved, move_codes, verdict
+from altmin.trainer import AltMin, Metrics
+from altmin.weights.local import LocalOptimizer
+
+WHOLE = 64
+"""Blocks up to which a step is compiled as a whole; a longer one would take minutes, and is compiled in its pieces."""
+
+
+class CapturedStep:
+    """One method's step on the device alone. Here that of a method which looks at nothing it computes."""
+
+    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        """One mini-batch; what `metrics` needs of it. how: what the method's own step takes besides."""
+        raise NotImplementedError
+
+    def metrics(self, values: Tensor) -> Any:
+        """What the method's own step returns, as far as it is known."""
+        return LossOnly(values)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes."""
+        raise NotImplementedError
+
+    def push(self) -> None:
+        """Brings what has changed on the processor (learning rates, mu) to the device. ValueError if something has that
+        is part of the capture."""
+
+    def pull(self) -> int | None:
+        """Waits for the device and brings back what it has changed. None if all steps since the last time were taken,
+        else how many were before one that was not finite; steps are taken again from then on."""
+        return None
+
+
+def check_capturable(method: Any) -> None:
+    """ValueError, which says why, if a step of the method cannot be captured."""
+    first = method.methods[0] if isinstance(method, Ensemble) else method
+    decides = f"{type(first).__name__} decides on the processor how to go on"
+    reason = first.why_not_captured() if hasattr(first, "why_not_captured") else decides
+    if reason:
+        raise ValueError(f"this step cannot be captured: {reason}")
+
+
+@singledispatch
+def captured(method: Any) -> CapturedStep:
+    """The method's step as it is captured."""
+    raise ValueError(
+        f"this step cannot be captured: nobody has said how one of {type(method).__name__} runs on tensors"
+    )
+
+
+@captured.register(AltMin)
+class AltMinStep(CapturedStep):
+    """`AltMin.step`, with equal layers together."""
+
+    def __init__(self, am: AltMin):
+        assert isinstance(am.weights, LocalOptimizer)
+        self.am, self.optimizer = am, OptimizerOnDevice(am.optimizer)
+        first = am.theta[0][0]
+        self.dtype, self.sizes = first.dtype, list[int]()
+        self.codes: Any = am.codes
+        if type(am.codes) is GradientCodes and am.codes.one_exact_step:
+            self.codes = StackedCodes(am.codes, stack_weights(am.chain), gradients=am.weights.steps == 1)
+        self.compiled: Any = None
+        self.known = am.penalty.value
+        self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
+        """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
+
+    @torch.no_grad()
+    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        am = self.am
+        am.optimizer.zero_grad()  # those of the last step would be held until the new ones are known
+        with tensors():
+            values, state, found_inf, found, statistics = self._computed(x, y)
+            self.state.copy_(state)
+            self.sizes = [size for size, _ in found[:-1]]
+            with self.optimizer.lent(found_inf):
+                am.weights.update([each for _, each in found])
+        for m, kept in statistics:
+            _commit(m, kept, found_inf == 0)
+        return values
+
+    def _compute(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        """The whole step up to the weights; nothing changes."""
+        am, mu = self.am, self.state[2].to(self.dtype)
+        moved = move_codes(am.chain, am.theta, self.codes, am.loss, x, y, mu, self._measure)
+        numbers = moved._replace(found=[], statistics=[])
+        settled = _settle(numbers, self.state, am.penalty.increment, am.penalty.maximum)
+        return *settled, moved.found, moved.statistics
+
+    def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        """`_compute`; within `fusing()` compiled as a whole from the second time on, when losses have what they keep,
+        or, where torch cannot do that, in its pieces."""
+        if not fusing_now() or len(self.am.chain) > WHOLE:
+            return self._compute(x, y)
+        if self.compiled is None:
+            self.compiled = torch.compile(self._compute, fullgraph=True, dynamic=False)
+            with fusing(False):
+                return self._compute(x, y)
+        from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
+
+        try:
+            found: tuple[Any, ...] = self.compiled(x, y)
+        except TorchDynamoException:
+            self.compiled = self._compute
+            found = self._compute(x, y)
+        return found
+
+    def _measure(self, l: int, residual: Residual) -> tuple[int, Any]:
+        """A block's entries of the code, and what the weight rule needs of it."""
+        grads = self.codes.grads.pop(l, None) if isinstance(self.codes, StackedCodes) else None
+        found = self.am.weights.measure(l, self.am.theta[l], residual) if grads is None else grads
+        return residual.delta.numel(), found
+
+    def metrics(self, values: Tensor) -> Any:
+        return LaterMetrics(values, self.sizes, self.dtype)
+
+    def tensors(self) -> list[Tensor]:
+        return [self.state, *self.am.model.buffers(), *self.optimizer.tensors()]
+
+    def push(self) -> None:
+        self.optimizer.push()
+        if self.am.penalty.value != self.known:
+            self.known = self.am.penalty.value
+            self.state[2].fill_(self.known)
+
+    def pull(self) -> int | None:
+        ok, taken, mu = self.state.tolist()
+        self.am.penalty.value = self.known = mu
+        self.state[0].fill_(1.0)
+        self.state[1].zero_()
+        return None if ok else int(taken)
+
+
+class LaterMetrics:
+    """The `Metrics` of a captured step. `loss` stays on the device; all else is read from it when it is asked for."""
+
+    def __init__(self, values: Tensor, sizes: list[int], dtype: torch.dtype):
+        self._values, self._sizes, self._dtype = values, sizes, dtype
+
+    @property
+    def loss(self) -> Tensor:
+        return self._values[0].to(self._dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        _, penalty, objective, *rest = self._values.tolist()
+        hidden = len(self._sizes)
+        return getattr(Metrics(self.loss, penalty, objective, rest[:hidden], rest[hidden:], self._sizes), name)
+
+
+@captured.register(Backprop)
+class BackpropStep(CapturedStep):
+    """`Backprop.step`."""
+
+    def __init__(self, method: Backprop):
+        self.method, self.optimizer = method, OptimizerOnDevice(method.optimizer)
+
+    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        with self.optimizer.lent(None):
+            return self.method.step(x, y).loss
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.method.model.buffers(), *self.optimizer.tensors()]
+
+    def push(self) -> None:
+        self.optimizer.push()
+
+
+@captured.register(Ensemble)
+class EnsembleStep(CapturedStep):
+    """`Ensemble.advance`: mu, rates and who takes part lie on the device already, and a member that diverges takes no
+    further part by itself."""
+
+    def __init__(self, ensemble: Ensemble):
+        self.ensemble = ensemble
+
+    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        return self.ensemble.advance(x, y, **how)
+
+    def tensors(self) -> list[Tensor]:
+        return self.ensemble.tensors()
+
+    def push(self) -> None:
+        self.ensemble.demand_views()
+
+
+class OptimizerOnDevice:
+    """A torch optimizer whose learning rates a captured step reads from the device. Outside of `lent` it is as ever."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self.optimizer: Any = optimizer
+        self.rates: list[Tensor] = []
+        for group in optimizer.param_groups:
+            device = group["params"][0].device
+            rate = group["lr"]
+            own = isinstance(rate, Tensor) and rate.device == device
+            self.rates.append(rate if own else torch.tensor(float(rate), dtype=torch.float32, device=device))
+            if "capturable" in group and device.type == "cuda":
+                group["capturable"] = True
+            for p in group["params"]:
+                if "step" in optimizer.state.get(p, {}):
+                    optimizer.state[p]["step"] = optimizer.state[p]["step"].to(device)
+        self.known = [group["lr"] for group in optimizer.param_groups]
+        self.options = self._options()
+        self.places: list[int] | None = None
+
+    @contextmanager
+    def lent(self, found_inf: Tensor | None) -> Iterator[None]:
+        """Its step reads the rates on the device meanwhile, and changes nothing where found_inf is 1."""
+        groups, before = self.optimizer.param_groups, [group["lr"] for group in self.optimizer.param_groups]
+        for group, rate in zip(groups, self.rates, strict=True):
+            group["lr"] = rate
+        if found_inf is not None:
+            self.optimizer.found_inf = found_inf
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, before, strict=True):
+                group["lr"] = rate
+            self.optimizer.__dict__.pop("found_inf", None)
+            self.places = self._places()
+
+    def tensors(self) -> list[Tensor]:
+        """Parameters and state."""
+        state = [t for p in self.optimizer.state.values() for t in p.values() if isinstance(t, Tensor)]
+        return [*(p for group in self.optimizer.param_groups for p in group["params"]), *state]
+
+    def push(self) -> None:
+        """Brings rates that have changed to the device. ValueError if other options have, or if tensors of the model or
+        of the optimizer are no longer those that were captured."""
+        if self.places is not None and self._places() != self.places:
+            raise ValueError(
+                "weights or moments no longer lie where the captured step writes them: the model was moved or copied, "
+                "or its optimizer loaded another state; make a new Recorded(method)"
+            )
+        if self._options() != self.options:
+            raise ValueError(
+                f"options of the optimizer other than lr are part of the capture: {self.options}, now "
+                f"{self._options()}; make a new Recorded(method)"
+            )
+        for i, group in enumerate(self.optimizer.param_groups):
+            if group["lr"] is not self.rates[i] and group["lr"] != self.known[i]:
+                self.known[i] = group["lr"]
+                self.rates[i].fill_(group["lr"])
+
+    def _options(self) -> list[dict[str, Any]]:
+        return [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in self.optimizer.param_groups]
+
+    def _places(self) -> list[int]:
+        """Where all parameters lie, and the state of the first of each group."""
+        groups = self.optimizer.param_groups
+        state = [t for group in groups for t in self.optimizer.state.get(group["params"][0], {}).values()]
+        return [t.data_ptr() for t in (*(p for g in groups for p in g["params"]), *state) if isinstance(t, Tensor)]
+
+
+@fusible_alone
+def _settle(moved: Moved, state: Tensor, increment: float, maximum: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The verdict on a step, and what follows from it.
+
+    Returns loss, mu, objective, costs and squared movements of the hidden blocks in one vector; the next state (see
+    `AltMinStep.state`), in which mu grows with every step that is taken; and found_inf as torch's optimizers have it, 1
+    if nothing may change, else 0.
+    """
+    before, taken, mu = state.unbind()
+    numbers = (moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1])
+    values = torch.stack([torch.as_tensor(n, dtype=torch.float64, device=mu.device) for n in numbers])
+    ok = (before > 0) & verdict(moved)
+    new = torch.stack([ok.double(), taken + ok.double(), torch.where(ok, grown(mu, increment, 1.0, maximum), mu)])
+    return values, new, 1.0 - ok.float()
+
+
+def _commit(m: Map, kept: Any, ok: Tensor) -> None:
+    """`Map.commit` where ok; else the statistics stay as they are."""
+    before = [b.clone() for b in m.module.buffers()]
+    m.commit(kept)
+    for b, old in zip(m.module.buffers(), before, strict=True):
+        b.copy_(torch.where(ok, b, old))
+
+
+class Program:
+    """An action captured as a CUDA graph. Before, it runs a few times, so that kernels are compiled and libraries are
+    ready; then `state()`, everything that it changes, is put back as it was."""
+
+    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]], fuse: bool | None = None):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with fusing(can_fuse() if fuse is None else fuse), _restored(state):
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    action()
+            torch.cuda.synchronize()
+            self.graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(self.graph, stream=stream):
+                    self.result = action()
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise ValueError(f"this step cannot be captured: {str(error).splitlines()[0]}") from error
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def replay(self) -> Tensor:
+        """Does what was captured; its result, which the next replay overwrites."""
+        self.graph.replay()
+        return self.result
+
+
+@contextmanager
+def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
+    """Puts back what tensors held; those that came up meanwhile (an optimizer's first state) become zeros."""
+    kept = {id(t): t.detach().clone() for t in state()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for t in state():
+                old = kept.get(id(t))
+                t.zero_() if old is None else t.copy_(old)
+
+
+def demand_cuda(model: nn.Module) -> None:
+    """ValueError unless the model is on a CUDA device."""
+    device = next(model.parameters()).device
+    if device.type != "cuda":
+        raise ValueError(f"a step is captured on a CUDA device, the model is on {device}; move it with .to('cuda')")

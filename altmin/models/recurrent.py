@@ -1,0 +1,40 @@
+"""The paper's Elman network, and sequences of several lengths for it."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.layers import Readout, Recurrent
+
+
+def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, padded: bool = False) -> nn.Sequential:
+    """The paper's Elman network for sequences (samples, length, inputs).
+
+    h_t = tanh(U x_t + W h_{t-1} + b) with `hidden` units, z_t = V h_t a scalar, and a linear classifier over the
+    rectified z_1..z_T. padded: sequences of several lengths, brought to a common one by `pad`.
+    """
+    return nn.Sequential(
+        Recurrent(inputs, hidden, padded),
+        *(Readout(hidden, 1, bias=False), nn.Flatten(), nn.ReLU()),
+        nn.Linear(length, outputs),
+    )
+
+
+def pad(sequences: Sequence[Tensor], length: int) -> Tensor:
+    """Sequences (steps, inputs) of any lengths as one tensor (samples, length, inputs + 1) for a padded `elman`.
+
+    Zeros fill the end; the last feature is 1 at every real step. Raises ValueError for a sequence longer than `length`,
+    for none at all, and for different numbers of inputs.
+
+    >>> pad([torch.tensor([[5.0], [6.0]]), torch.tensor([[7.0]])], length=2).tolist()
+    [[[5.0, 1.0], [6.0, 1.0]], [[7.0, 1.0], [0.0, 0.0]]]
+    """
+    longest = max((len(s) for s in sequences), default=0)
+    if longest > length or not longest:
+        raise ValueError(f"sequences of up to {length} steps are wanted, the longest given has {longest}")
+    if any(s.ndim != 2 or s.shape[1] != sequences[0].shape[1] for s in sequences):
+        shapes = ", ".join(sorted({str(tuple(s.shape)) for s in sequences})[:3])
+        raise ValueError(f"each sequence is (steps, inputs) with the same number of inputs, given {shapes}")
+    return torch.stack([F.pad(F.pad(s, (0, 1), value=1.0), (0, 0, 0, length - len(s))) for s in sequences])

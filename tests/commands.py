@@ -1,0 +1,50 @@
+"""What the tests of the commands share: a folder to run them in, few samples, and how to read what they write."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from altmin import data
+from altmin.cli import run
+
+TRAIN = ["train", "--method", "adam", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220"]
+COMPARE = ["compare", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220", "--epochs", "2"]
+real_load = functools.cache(data.load)
+
+
+@pytest.fixture
+def altmin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a command in an empty folder, on the first 300 samples of each part: enough to see a difference."""
+
+    def load(name: str, split: str, data_dir: Any = None) -> tuple[Tensor, Tensor]:
+        x, y = real_load(name, split, data_dir)
+        return x[:300], y[:300]
+
+    monkeypatch.setattr(data, "load", load)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: run([str(each) for each in arguments])
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
+    """An empty folder to run commands in, and samples that need no file."""
+    samples = torch.randn(200, 1, 28, 28), torch.randint(10, (200,))
+    monkeypatch.setattr(data, "load", lambda name, split, data_dir=None: samples)
+    monkeypatch.chdir(tmp_path)
+    return samples
+
+
+def read(path: str) -> Any:
+    return json.loads(Path(path).read_text())
+
+
+def without_seconds(result: dict[str, Any]) -> dict[str, Any]:
+    for row in result["epochs"]:
+        assert row.pop("seconds") > 0
+    return result

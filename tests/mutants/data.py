@@ -1,0 +1,34 @@
+"""Defects of the data sets."""
+
+from . import Mutant
+
+MUTANTS = [
+    Mutant("data/standardise.py", "off_mean**2", "off_mean", "data_standardise numpy"),
+    Mutant("data/standardise.py", "off_mean + shift[:, 0]", "off_mean", "data_standardise numpy"),
+    Mutant("data/standardise.py", "np.where(std > 0, std, 1.0)", "std", "data_standardise constant"),
+    Mutant("data/standardise.py", "if key not in _known:", "if True:", "data_standardise once"),
+    Mutant("data/idx.py", '">u4"', '"<u4"', "data_idx"),
+    Mutant(
+        "data/idx.py", "len(content) - start != prod(shape)", "len(content) - start < prod(shape)", "data_idx unsound"
+    ),
+    Mutant("data/idx_images.py", "else slice(first.stop, None)", "else slice(None)", "data_idx_images splits"),
+    Mutant("data/idx_images.py", "self._images(train_images)[first])", "self._images(test_images))", "data_idx_images"),
+    Mutant("data/idx_images.py", "lambda: every[first])", "lambda: every)", "data_idx_images splits"),
+    Mutant("data/cifar10.py", "slice(first.stop, None)", "slice(None)", "data_cifar10 splits"),
+    Mutant("data/cifar10.py", "labels(records[:, 0])", "labels(records[:, 1])", "data_cifar10 splits"),
+    Mutant("data/cifar10.py", "if member.name in left", "if True", "data_cifar10 unpacks"),
+    Mutant("data/higgs.py", "rows - 2 * tenth", "rows - tenth", "data_higgs tenths"),
+    Mutant("data/higgs.py", "partial[max(partial)]", "partial[min(partial)]", "data_higgs longest"),
+    Mutant("data/higgs.py", "lambda: table[:train, 1:]", "lambda: table[:, 1:]", "data_higgs tenths"),
+    Mutant("data/higgs_cache.py", "np.isin(block[:, 0], (0, 1)).all()", "True", "data_higgs_cache malformed"),
+    Mutant("data/higgs_cache.py", "        if done != rows:\n", "        if False:\n", "data_higgs lie"),
+    Mutant("data/higgs_cache.py", ".{stat.st_size}-{stat.st_mtime_ns}", ".{stat.st_size}", "data_higgs_cache changes"),
+    Mutant("data/pixel_sequences.py", "x.flatten(1)", "x.mT.flatten(1)", "data_pixel_sequences step"),
+    Mutant("data/download.py", '"ab" if done else "wb"', '"wb"', "data_download"),
+    Mutant("data/download.py", "done = 0  # the server", "pass  # the server", "data_download without"),
+    Mutant("data/download.py", "if total is not None and done < total:", "if False:", "data_download breaks"),
+    Mutant("data/download.py", "        if resumed:\n", "        if False:\n", "data_download another"),
+    Mutant("data/atomic.py", "time.time() - left.stat().st_mtime > STALE_AFTER", "True", "data_atomic killed"),
+    Mutant("data/folders.py", "bool(folder.stat().st_mode & 0o222)", "True", "data_folders root"),
+    Mutant("data/base.py", "if len(missing) < len(files) else []", "", "data_base loads"),
+]

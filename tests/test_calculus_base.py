@@ -1,0 +1,77 @@
+"""What holds for all maps: the table of closed forms, selection, and what is refused."""
+
+import pytest
+import torch
+from calculus_cases import CASES, Square, close, names
+from torch import nn
+
+import altmin
+from altmin.calculus import CLOSED_FORMS, AnyModule, Map, map_of
+from altmin.calculus.base import SMALLEST, divisor, shifted
+
+
+def test_every_closed_form_is_held_against_autograd():
+    elsewhere = {altmin.Recurrent, altmin.Readout, altmin.Sign, altmin.Staircase, altmin.StraightThrough}
+    assert set(CLOSED_FORMS) <= {type(make()) for make, _ in CASES} | elsewhere  # in files of their own
+
+
+@pytest.mark.parametrize("make, shape", CASES, ids=names(CASES))
+def test_a_map_that_selects_hands_on_no_input_twice(make, shape):
+    torch.manual_seed(0)
+    m = map_of(make())
+    if m.selects:
+        y, saved = m.forward((), torch.randn(shape))
+        assert m.vjp((), saved, torch.ones_like(y)).unique().tolist() in ([0.0, 1.0], [1.0])
+
+
+@pytest.mark.parametrize("make, shape", CASES, ids=names(CASES))
+def test_a_map_that_is_affine_is_so_in_its_input_and_in_its_parameters(make, shape):
+    torch.manual_seed(0)
+    m = map_of(make().double())
+    if m.affine:
+        p = [torch.randn_like(q) for q in m.module.parameters()]
+        x, u = torch.randn(2, *shape, dtype=torch.float64)
+        zero = m.forward(p, 0 * x)[0]
+        close(m.forward(p, x + u)[0], m.forward(p, x)[0] + m.forward(p, u)[0] - zero)
+        close(m.forward([2 * q for q in p], x)[0], 2 * m.forward(p, x)[0])
+
+
+@pytest.mark.parametrize(
+    "module", [nn.RReLU(), nn.AlphaDropout(), nn.FeatureAlphaDropout()], ids=lambda m: type(m).__name__
+)
+def test_a_module_that_draws_anew_at_each_call_is_refused(module):
+    with pytest.raises(TypeError, match=f"{type(module).__name__} draws new numbers.*nn.Dropout"):
+        map_of(module)
+
+
+def test_users_may_register_a_map_of_their_own(monkeypatch):
+    class Doubled(AnyModule):
+        pass
+
+    monkeypatch.setitem(CLOSED_FORMS, Square, Doubled)
+    assert type(map_of(Square())) is Doubled
+
+
+def test_a_linear_map_that_remembers_nothing_has_its_jvp_as_quotient():
+    class Triple(Map):
+        def jvp(self, p, saved, u):
+            return 3 * u
+
+    u = torch.randn(4)
+    quotient, saved = Triple(nn.Identity()).quotient((), "saved", u, 0.3)
+    close(quotient, 3 * u)
+    assert saved == "saved"
+    assert Triple(nn.Identity()).grads((), None, u) == ()
+    assert Triple(nn.Identity()).kept(None) is None
+
+
+def test_a_point_moves_against_its_direction():
+    x, u = torch.tensor([1.0, 2.0]), torch.tensor([10.0, -10.0])
+    for e in (0.1, torch.tensor(0.1)):
+        close(shifted(x, u, e), torch.tensor([0.0, 3.0]), 1e-6)
+
+
+@pytest.mark.parametrize("e, expected", [(0.5, 0.5), (1e-20, SMALLEST), (0.0, SMALLEST)])
+def test_what_a_change_is_divided_by_is_never_zero(e, expected):
+    assert divisor(e) == expected
+    assert float(divisor(torch.tensor(e, dtype=torch.float64))) == expected

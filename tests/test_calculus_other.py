@@ -1,0 +1,313 @@
+"""Modules of one's own: one graph for each pass, attention, buffers, random numbers, integer inputs."""
+
+import copy
+from unittest.mock import patch
+
+import pytest
+import torch
+from calculus_cases import (
+    OTHER,
+    Bilinear,
+    close,
+    contract,
+    function,
+    gradients,
+    jvp,
+    outcome,
+    parameters,
+    relative_error,
+    stands_at,
+)
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.calculus import AnyModule, map_of
+from altmin.calculus.numbers import tensors
+
+TestMaps = contract(OTHER)
+
+
+class Attention(nn.Module):
+    """x + attention(x), by the function that a user would call."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.qkv, self.dropout = nn.Linear(4, 12), dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (t.unsqueeze(1) for t in self.qkv(x).chunk(3, -1))
+        p = self.dropout if self.training else 0.0
+        return x + F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True).squeeze(1)
+
+
+class MultiHead(nn.Module):
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, dropout=dropout, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.attention(x, x, x, need_weights=False)[0]
+
+
+def encoder_layer(dropout: float = 0.0) -> nn.Module:
+    return nn.TransformerEncoderLayer(4, 2, 8, dropout=dropout, batch_first=True, activation="gelu")
+
+
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0]
+
+
+ATTENTION = pytest.mark.parametrize("make", [Attention, MultiHead, encoder_layer, Memory])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@ATTENTION
+@torch.no_grad()
+def test_attention_and_recurrence_have_all_derivatives(make, training):
+    torch.manual_seed(0)
+    module = make().double().train(training)
+    f, p, m = function(module), parameters(module), map_of(module)
+    x, u = torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    y, saved = m.forward(p, x)
+    with torch.enable_grad():
+        close(y, f(x, *p).detach())
+        stands_at(m, saved, f, x, p)
+        tangent = jvp(f, x, p, u)
+    close(m.quotient(p, saved, u, 1e-2)[0], (f(x, *p) - f(x - 1e-2 * u, *p)).detach() / 1e-2)
+    if make is not Memory:  # torch has no forward derivative of it
+        at_once = outcome(m, p, x, u, y, 1e-2)
+        with tensors():
+            for found, wanted in zip(
+                outcome(m, p, x, u, y, torch.tensor(1e-2, dtype=torch.float64)), at_once, strict=True
+            ):
+                close(found, wanted, 1e-10)
+    single = map_of(copy.deepcopy(module).float())
+    q = [t.float() for t in p]
+    tiny = single.quotient(q, single.forward(q, x.float())[1], u.float(), 1e-12)[0]
+    assert relative_error(tiny, tangent) < 1e-5
+
+
+@ATTENTION
+def test_a_chain_of_attention_or_recurrence_learns(make):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), make(), make(), nn.Flatten(), nn.Linear(20, 2))
+    x = torch.randn(30, 5, 3)
+    y = (x[:, 0, 0] > 0).long()
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(0.01))
+    losses = [float(am.step(x, y).loss) for _ in range(60)]
+    assert losses[-1] < losses[0] / 2
+
+
+def test_one_graph_of_one_module_serves_vjp_and_grads():
+    torch.manual_seed(0)
+    m = map_of(Bilinear())
+    p, x, u, v = parameters(m.module), torch.randn(3, 5), torch.randn(3, 5), torch.randn(3, 4)
+    with patch.object(Bilinear, "forward", autospec=True, side_effect=Bilinear.forward) as call, torch.no_grad():
+        y, saved = m.forward(p, x)
+        m.vjp(p, saved, v), m.grads(p, saved, v), m.vjp(p, saved, v)
+        assert call.call_count == 1
+        quotient, moved = m.quotient(p, saved, u, 0.1)
+        assert call.call_count == 2, "the pass at the moved point"
+        m.grads(p, moved, v)
+        assert call.call_count == 2
+        m.jvp(p, saved, u)
+        assert call.call_count == 2
+    assert not any(t.requires_grad for t in (y, quotient, saved.x, saved.y, moved.x, moved.y))
+    assert not any(q.requires_grad for q in p)
+
+
+def test_the_graph_of_a_point_is_not_that_of_the_one_below():
+    m = map_of(Bilinear())
+    p = parameters(m.module)
+    x = torch.randn(3, 5, requires_grad=True)
+    y, saved = m.forward(p, 2 * x)
+    m.vjp(p, saved, torch.ones_like(y))
+    assert x.grad is None
+    assert saved.by.graph[0].is_leaf
+
+
+class Normed(nn.Module):
+    """Batch norm inside, and a buffer that the module replaces by another tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.inner(x))
+        self.largest = torch.maximum(self.largest, y.abs().max())
+        return x + y
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_buffers_change_by_commit_alone_and_once(as_tensors):
+    torch.manual_seed(0)
+    module = Normed().double()
+    pytorch, m, p = copy.deepcopy(module), map_of(module), parameters(module)
+    before = copy.deepcopy(module.state_dict())
+    x, u = torch.randn(2, 6, 3, dtype=torch.float64)
+
+    def all_operations() -> dict[str, Tensor]:
+        y, saved = m.forward(p, x)
+        m.vjp(p, saved, y), m.jvp(p, saved, u), m.quotient(p, saved, u, 0.5), m.grads(p, saved, y)
+        return m.kept(saved)
+
+    if as_tensors:
+        with tensors():
+            kept = all_operations()
+    else:
+        kept = all_operations()
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    m.commit(kept)
+    pytorch(x)
+    for key, value in pytorch.state_dict().items():
+        close(module.state_dict()[key], value.detach())
+    assert m.couples
+    module.eval()
+    assert m.kept(m.forward(p, x)[1]) is None
+    assert not m.couples
+
+
+def test_a_rejected_step_leaves_the_buffers_of_ones_own_module():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), Normed(), nn.Linear(3, 2))
+    am = altmin.AltMin(model)
+    before = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        model[2].weight.fill_(torch.inf)
+    with pytest.raises(altmin.Diverged):
+        am.step(torch.randn(5, 3), torch.randint(2, (5,)))
+    after = model.state_dict()
+    assert all(torch.equal(after[key], before[key]) for key in before if key != "2.weight")
+
+
+class Dropped(nn.Module):
+    """Dropout as a module, and by a function that no inspection of submodules finds."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.dropout = nn.Linear(6, 6), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.dropout(torch.tanh(self.inner(F.dropout(x, 0.3, self.training))))
+
+
+class Noise(nn.Module):
+    """Random numbers of a size that is learned; the input gives only their shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.size * torch.randn_like(x)
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (Dropped, (4, 6)),
+        (lambda: Attention(0.5), (4, 5, 4)),
+        (lambda: MultiHead(0.5), (4, 5, 4)),
+        (lambda: encoder_layer(0.5), (4, 5, 4)),
+        (lambda: nn.Sequential(nn.Dropout(0.5), nn.Tanh()), (4, 6)),
+        (Noise, (4, 6)),
+    ],
+    ids=["dropped", "attention", "multi-head", "encoder layer", "no parameters", "noise"],
+)
+@torch.no_grad()
+def test_all_operations_of_a_step_see_the_same_random_numbers(make, shape):
+    torch.manual_seed(0)
+    module = make().double()
+    m, p = AnyModule(module), parameters(module)
+    x, u = torch.randn(2, *shape, dtype=torch.float64)
+    state = torch.get_rng_state()
+
+    def f(x: Tensor, *p: Tensor) -> Tensor:
+        """The one function that the numbers of the first pass make."""
+        torch.set_rng_state(state)
+        return function(module)(x, *p)
+
+    y, saved = m.forward(p, x)
+    drawn = torch.get_rng_state()
+    torch.rand(3)  # as another module of the chain would
+    after = torch.get_rng_state()
+    quotient, moved = m.quotient(p, saved, u, 0.25)
+    again = m.replay(p, saved, x)[0]
+    tiny = m.quotient(p, saved, u, 1e-12)[0]
+    found = [m.jvp(p, saved, u), m.vjp(p, saved, y), *m.grads(p, saved, y)]
+    assert torch.equal(torch.get_rng_state(), after), "a repeated pass draws nothing of its own"
+    assert not torch.equal(drawn, state)
+    close(y, f(x, *p))
+    assert torch.equal(torch.get_rng_state(), drawn), "a pass draws as much as the module does"
+    close(again, y)
+    close(quotient, 4 * (y - f(x - 0.25 * u, *p)))
+    with torch.enable_grad():
+        tangent = jvp(f, x, p, u)
+        for ours, wanted in zip(found, [tangent, *gradients(f, x, p, y)], strict=True):
+            close(ours, wanted)
+        close(tiny, tangent)
+        stands_at(m, moved, f, x - 0.25 * u, p)
+
+
+def test_the_derivative_of_what_does_not_depend_on_its_input_is_zero():
+    class Above(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x > 0).double()
+
+    m, x = map_of(Above()), torch.randn(3, 5, dtype=torch.float64)
+    y, saved = m.forward((), x)
+    close(y, x.sign().clamp_min(0))
+    assert not m.vjp((), saved, x).any()
+    assert not m.jvp((), saved, x).any()
+    assert not m.quotient((), saved, x, 0.5)[0].any()
+
+
+def test_each_step_draws_random_numbers_of_its_own():
+    torch.manual_seed(0)
+    m = map_of(Dropped())
+    p, x = parameters(m.module), torch.randn(4, 6)
+    assert not torch.equal(m.forward(p, x)[0], m.forward(p, x)[0])
+    m.module.eval()
+    assert m.forward(p, x)[1].by.rng is None, "where nothing is drawn nothing is kept"
+
+
+TOKENS = {
+    "embedding": lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.ReLU(), nn.Linear(12, 3)),
+    "bag": lambda: nn.Sequential(nn.EmbeddingBag(7, 8), nn.Tanh(), nn.Linear(8, 3)),
+    "flattened first": lambda: nn.Sequential(nn.Flatten(), nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 3)),
+    "transformer": lambda: nn.Sequential(nn.Embedding(7, 4), encoder_layer(), nn.Flatten(), nn.Linear(12, 3)),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_chain_that_begins_with_an_embedding_learns_from_integers(name):
+    torch.manual_seed(0)
+    model = TOKENS[name]()
+    x = torch.randint(7, (40, 3))
+    y = x.amin(1).clamp_max(2)
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(0.02))
+    before = [p.detach().clone() for p in model.parameters()]
+    losses = [float(am.step(x, y).loss) for _ in range(80)]
+    assert losses[-1] < losses[0] / 2
+    assert all(not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_the_gradient_of_an_embedding_is_backprops_where_codes_do_not_move():
+    torch.manual_seed(0)
+    model = TOKENS["embedding"]().double()
+    x, y = torch.randint(6, (10, 3)), torch.randint(3, (10,))
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.LocalSGD(0.0))
+    am.step(x, y)
+    found = [p.grad.clone() for p in model.parameters()]
+    wanted = torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+    for a, b in zip(found, wanted, strict=True):
+        close(a, b)
+    assert not found[0][6].any(), "a token that does not occur asks for nothing"

@@ -1,0 +1,43 @@
+"""Max-pooling: which windows are separate, ties, and how far a winner may fall."""
+
+import pytest
+import torch
+from calculus_cases import POOLING, close, contract, names
+from torch import nn
+
+from altmin.calculus import MaxPool, SeparatePool, map_of
+
+TestMaps = contract(POOLING)
+SEPARATE = [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+"""Of each case, whether its windows neither overlap nor reach beyond the input, and have 2 to 256 places."""
+
+
+@pytest.mark.parametrize("case, separate", [*zip(POOLING, SEPARATE, strict=True)], ids=names(POOLING))
+def test_windows_that_neither_overlap_nor_overhang_are_separate(case, separate):
+    assert type(map_of(case[0]())) is (SeparatePool if separate else MaxPool)
+
+
+def test_a_step_may_change_the_winner():
+    x = torch.tensor([[[3.0, 1.0, 2.0, 2.5]]])
+    u = torch.tensor([[[2.0, -2.0, 0.0, -1.0]]])
+    for pool in (nn.MaxPool1d(2), nn.MaxPool1d(2, padding=0, dilation=1, stride=2, ceil_mode=True)):
+        m = map_of(pool)
+        saved = m.forward((), x)[1]
+        quotient, moved = m.quotient((), saved, u, 1.0)
+        close(quotient, torch.tensor([[[0.0, -1.0]]]))  # 3 -> 3 by the other unit, 2.5 -> 3.5
+        close(m.vjp((), moved, torch.tensor([[[5.0, 7.0]]])), torch.tensor([[[0.0, 5.0, 0.0, 7.0]]]))
+
+
+def test_of_equal_values_the_first_wins_as_in_torch():
+    x = torch.zeros(1, 1, 2, 4, requires_grad=True)
+    nn.MaxPool2d(2)(x).sum().backward()
+    m = map_of(nn.MaxPool2d(2))
+    y, saved = m.forward((), x.detach())
+    close(m.vjp((), saved, torch.ones_like(y)), x.grad)
+
+
+def test_a_winner_may_fall_to_the_second_and_no_further_than_what_lies_below():
+    m = map_of(nn.MaxPool1d(3))
+    saved = m.forward((), torch.tensor([[[1.0, 5.0, 3.0, 9.0, 2.0, 8.5]]]))[1]
+    close(m.room(saved, None), torch.tensor([[[2.0, 0.5]]]))
+    close(m.room(saved, torch.tensor([[[0.0, 1.0, 0.0, 7.0, 0.0, 0.0]]])), torch.tensor([[[1.0, 0.5]]]))

@@ -1,0 +1,345 @@
+"""A model cut into blocks is the same model, and each block's calculus is that of the modules in it."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import altmin
+from altmin.codes.gradient import encode
+
+
+class Residual(nn.Module):
+    """A branching part, which altmin does not know."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.inner(x))
+
+
+class Scale(nn.Module):
+    """An unknown module without parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1.5 * x.abs().sqrt()
+
+
+ACTIVATIONS = [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.SiLU, nn.Softplus, nn.Hardtanh, nn.LeakyReLU]
+
+# A model, the shape of one sample, and the names of the modules that each block should hold.
+CHAINS = {
+    "one linear layer": (lambda: nn.Sequential(nn.Linear(5, 3)), (5,), ["Linear"]),
+    "nested": (
+        lambda: nn.Sequential(
+            nn.Sequential(nn.Linear(5, 4), nn.Sequential(nn.ReLU(), nn.Identity())), nn.Sequential(nn.Linear(4, 3))
+        ),
+        (5,),
+        ["Linear", "ReLU, Linear"],
+    ),
+    "batch norm": (
+        lambda: nn.Sequential(
+            *(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 4)),
+            *(nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 3)),
+        ),
+        (5,),
+        ["Linear, BatchNorm1d", "ReLU, Dropout, Linear, LayerNorm", "Tanh, Linear"],
+    ),
+    "convolutions in one dimension": (
+        lambda: nn.Sequential(
+            *(nn.Conv1d(2, 3, 3, padding=1), nn.BatchNorm1d(3), nn.GELU(), nn.MaxPool1d(2)),
+            *(nn.Conv1d(3, 2, 2), nn.Sigmoid(), nn.Flatten(), nn.Linear(6, 3)),
+        ),
+        (2, 8),
+        ["Conv1d, BatchNorm1d", "GELU, MaxPool1d, Conv1d", "Sigmoid, Flatten, Linear"],
+    ),
+    "convolutions in two dimensions": (
+        lambda: nn.Sequential(
+            *(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Dropout2d(0.2)),
+            *(nn.Conv2d(4, 3, 2), nn.ELU(), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)),
+        ),
+        (1, 8, 8),
+        ["Conv2d, BatchNorm2d", "ReLU, AvgPool2d, Dropout2d, Conv2d", "ELU, AdaptiveMaxPool2d, Flatten, Linear"],
+    ),
+    "modules that altmin does not know": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4), Scale(), Residual(4), nn.PReLU(), nn.Linear(4, 3)),
+        (2, 3),
+        ["Flatten, Linear", "Scale, Residual", "PReLU", "Linear"],
+    ),
+    "a prelude before the first and a module after the last layer": (
+        lambda: nn.Sequential(nn.Tanh(), nn.Linear(5, 4), nn.SiLU(), nn.Linear(4, 3), nn.Softmax(1), nn.Sigmoid()),
+        (5,),
+        ["Tanh, Linear", "SiLU, Linear, Softmax, Sigmoid"],
+    ),
+    "normalisation not right after an affine layer": (
+        lambda: nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 4), nn.ReLU(), nn.LayerNorm(4), nn.Linear(4, 3)),
+        (5,),
+        ["BatchNorm1d, Linear", "ReLU, LayerNorm, Linear"],
+    ),
+    "batch norm without parameters": (
+        lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU(), nn.Linear(4, 3)),
+        (5,),
+        ["Linear, BatchNorm1d", "ReLU, Linear"],
+    ),
+    "many activations": (
+        lambda: nn.Sequential(*(m for a in ACTIVATIONS for m in (nn.Linear(5, 5), a())), nn.Linear(5, 3)),
+        (5,),
+        ["Linear", *(f"{a.__name__}, Linear" for a in ACTIVATIONS)],
+    ),
+}
+EVERY_CHAIN = pytest.mark.parametrize("name", CHAINS)
+
+
+def build(name: str, training: bool = False) -> tuple[nn.Sequential, Tensor]:
+    torch.manual_seed(0)
+    make, shape, _ = CHAINS[name]
+    model = make().double()
+    x = torch.randn(6, *shape, dtype=torch.float64)
+    model(x)  # running statistics other than zero and one
+    return model.train(training), x
+
+
+@EVERY_CHAIN
+def test_split_then_compose_is_exactly_the_model(name):
+    model, x = build(name)
+    assert torch.equal(altmin.split(model)(x), model(x))
+
+
+@EVERY_CHAIN
+def test_every_block_holds_the_modules_it_should(name):
+    model, _ = build(name)
+    chain = altmin.split(model)
+    held = [", ".join(type(m.module).__name__ for m in block.maps) for block in chain]
+    assert held == CHAINS[name][2]
+    assert len(chain) == len(held)
+    ours = [p for block in chain.parameters() for p in block]
+    assert [id(p) for p in ours] == [id(p) for p in model.parameters()], "the model's own, each once, in order"
+
+
+@EVERY_CHAIN
+def test_a_prelude_has_no_parameters_and_a_core_begins_with_one_unless_it_is_a_whole(name):
+    chain = altmin.split(build(name)[0])
+    for block in chain:
+        assert not any(list(m.module.parameters()) for m in block.prelude.maps)
+        assert list(block.core.maps[0].module.parameters())
+
+
+@EVERY_CHAIN
+def test_encoding_gives_every_block_its_linear_value(name):
+    model, x = build(name)
+    chain = altmin.split(model)
+    values, at = [], x
+    for block in chain:
+        for m in block.maps:
+            at = m.module(at)
+        values.append(at)
+    with torch.no_grad():
+        trace = encode(chain, chain.parameters(), x)
+    for ours, wanted in zip(trace.values, values, strict=True):
+        torch.testing.assert_close(ours, wanted.detach(), rtol=1e-12, atol=1e-12)
+
+
+def stands_in(block, training: bool):
+    """The block as one PyTorch module, in a copy."""
+    return copy.deepcopy(nn.Sequential(*(m.module for m in block.maps))).train(training)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@EVERY_CHAIN
+def test_a_blocks_calculus_is_autograds(name, training):
+    model, x = build(name, training)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout | nn.Dropout2d):
+            module.p = 0.0  # masks are held by the tests of the maps
+    chain = altmin.split(model)
+    code = x
+    for block, p in zip(chain, chain.parameters(), strict=True):
+        p = [q.detach() for q in p]
+        f = stands_in(block, training)
+        c = code.clone().requires_grad_()
+        y = f(c)
+        u, v = torch.randn_like(c), torch.randn_like(y)
+        on_c, *grads = torch.autograd.grad(y, [c, *f.parameters()], v)
+        out, state = block.forward(p, code)
+        y = y.detach()
+        torch.testing.assert_close(out, y)
+        torch.testing.assert_close(block.vjp(p, state, v), on_c)
+        torch.testing.assert_close((block.jvp(p, state, u) * v).sum(), (u * on_c).sum())
+        for ours, wanted in zip(block.core.grads(p, state.core, v), grads, strict=True):
+            torch.testing.assert_close(ours, wanted)
+        quotient, moved = block.quotient(p, state, u, 0.1, None)
+        with torch.no_grad():
+            torch.testing.assert_close(quotient, 10 * (y - f(code - 0.1 * u)))
+        c = (code - 0.1 * u).requires_grad_()
+        after = torch.autograd.grad(f(c), [c, *f.parameters()], v)
+        torch.testing.assert_close(block.vjp(p, moved, v), after[0])
+        for ours, wanted in zip(block.core.grads(p, moved.core, v), after[1:], strict=True):
+            torch.testing.assert_close(ours, wanted)
+        tiny = block.quotient(p, state, u, 1e-12, None)[0]
+        torch.testing.assert_close(tiny, block.jvp(p, state, u), rtol=1e-6, atol=1e-6)
+        code = y
+
+
+def test_the_quotient_of_a_lone_module_without_closed_form_takes_a_jvp_that_is_known():
+    block = altmin.split(nn.Sequential(nn.Linear(4, 4), Residual(4))).blocks[1]
+    p, c = [q.detach() for q in block.parameters()], torch.randn(3, 4)
+    state = block.forward(p, c)[1]
+    known = torch.full((3, 4), 7.0)
+    assert torch.equal(block.quotient(p, state, torch.randn(3, 4), 1e-20, known)[0], known)
+
+
+def test_a_replay_keeps_the_mask_of_the_pass_it_repeats():
+    torch.manual_seed(0)
+    core = altmin.split(nn.Sequential(nn.Linear(5, 20), nn.Dropout(0.5)).double()).blocks[0].core
+    p = [torch.randn(20, 5, dtype=torch.float64), torch.randn(20, dtype=torch.float64)]
+    output, saved = core.forward(p, torch.randn(7, 5, dtype=torch.float64))
+    again, kept = core.replay(p, saved)
+    assert torch.equal(again, output)
+    assert torch.equal(core.replay([2 * q for q in p], kept)[0], 2 * output)
+
+
+def test_a_replay_of_several_modules_begins_at_the_input_of_the_first():
+    torch.manual_seed(0)
+    model = nn.Sequential(Residual(4), nn.LayerNorm(4), nn.Tanh()).double()
+    core = altmin.split(model).blocks[0].core
+    x, p = torch.randn(5, 4, dtype=torch.float64), [q.detach() for q in model.parameters()]
+    saved = core.forward([2 * q for q in p], x)[1]
+    torch.testing.assert_close(core.replay(p, saved)[0], model(x).detach())
+
+
+PRELUDES = {
+    "rectifier": [nn.ReLU()],
+    "pool": [nn.MaxPool2d((2, 3), stride=(2, 4))],
+    "rectifier, then pool": [nn.ReLU(), nn.MaxPool2d(2)],
+    "pool, then rectifier": [nn.MaxPool2d(2), nn.ReLU()],
+    "pool of pools": [nn.MaxPool2d(2), nn.MaxPool2d((1, 2))],
+}
+
+
+@pytest.mark.parametrize("name", PRELUDES)
+def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
+    torch.manual_seed(0)
+    prelude = nn.Sequential(*PRELUDES[name], nn.Flatten())
+    c = torch.randn(20, 2, 4, 8, dtype=torch.float64)
+    block = altmin.split(nn.Sequential(prelude, nn.Linear(prelude(c).shape[1], 3)).double()).blocks[0]
+    assert block.straight
+    state = block.forward([q.detach() for q in block.parameters()], c)[1]
+
+    before = prelude(c)  # what the core is given
+
+    def spread(u: Tensor) -> Tensor:
+        return block.spread(copy.deepcopy(state), u)  # which may be overwritten
+
+    def felt(u: Tensor) -> Tensor:
+        """By how much the core's input falls where the code moves by what is meant to make it fall by u."""
+        return before - prelude(c - spread(u))
+
+    u = 3 * torch.rand_like(before) * ((before > 0) if block.rectified else 1)
+    room = block.room(state)
+    assert room is not None
+    assert (room >= 0).all()
+    torch.testing.assert_close(felt(-u), -u)
+    down = u.minimum(room)
+    torch.testing.assert_close(felt(down), down)
+    torch.testing.assert_close(spread(down).square().sum(), down.square().sum())
+    stopped = down < u
+    assert 0 < stopped.sum() < stopped.numel()
+    assert (felt(1.01 * down) < 1.005 * down)[stopped & (down > 0)].all(), "beyond a kink the core feels nothing"
+
+
+def test_a_block_that_bends_or_mixes_is_not_straight():
+    for prelude in ([nn.Tanh()], [nn.AvgPool1d(2)], [nn.MaxPool1d(3, stride=1)], [nn.Dropout(0.5)]):
+        chain = altmin.split(nn.Sequential(nn.Conv1d(1, 1, 1), *prelude, nn.Conv1d(1, 1, 1)))
+        assert not chain.blocks[1].straight
+    for core in ([nn.Linear(3, 3), nn.BatchNorm1d(3)], [nn.Linear(3, 3), nn.Softmax(1)], [Residual(3)]):
+        assert not altmin.split(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), *core)).blocks[1].straight
+    assert altmin.split(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))).blocks[1].straight
+
+
+def test_a_rectifier_before_a_pool_goes_after_it_and_changes_nothing():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(1, 2, 3), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(6, 2))
+    chain = altmin.split(model)
+    assert str(chain.blocks[1]) == "MaxPool1d, ReLU, Flatten, Linear"
+    x = torch.randn(4, 1, 8)
+    assert torch.equal(chain(x), model(x))
+
+
+def test_the_statistics_of_a_block_are_those_of_its_maps_in_training():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
+    block, x = altmin.split(model).blocks[0], torch.randn(5, 3)
+    p = [q.detach() for q in block.parameters()]
+    assert [m.module for m, _ in block.statistics(block.forward(p, x)[1])] == [model[0], model[2]]
+    model[2].eval()
+    assert [m.module for m, _ in block.statistics(block.forward(p, x)[1])] == [model[0]]
+
+
+def test_a_table_shows_blocks_codes_and_parameters():
+    model = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1000), Residual(1000))
+    assert str(altmin.split(model)).splitlines() == [
+        "block  modules                code       parameters",
+        "0      Conv2d                 6 x ? x ?         156",
+        "1      ReLU, Flatten, Linear  1000            7,000",
+        "2      Residual               output      1,001,000",
+        "                                          1,008,156",
+    ]
+
+
+@pytest.mark.parametrize(
+    "model, shape, said",
+    [
+        (nn.Sequential(nn.Linear(6, 2)), (3, 5), r"Linear expects 6 features, given shape \(3, 5\)"),
+        (nn.Sequential(nn.Linear(6, 2)), (3, 2, 3), r"given shape \(3, 2, 3\); put nn.Flatten\(\) first"),
+        (nn.Sequential(nn.Conv2d(3, 2, 1)), (3, 1, 4, 4), r"Conv2d expects 3 channels, given shape \(3, 1, 4, 4\)"),
+        (nn.Sequential(Residual(3)), (3, 5), r"block 0 \(Residual\) cannot take its input: given shape \(3, 5\)"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_answered_by_what_is_expected(model, shape, said):
+    chain = altmin.split(model)
+    with pytest.raises(ValueError, match=said), torch.no_grad():
+        encode(chain, chain.parameters(), torch.randn(shape))
+
+
+@EVERY_CHAIN
+def test_only_batch_norm_in_training_couples_samples(name):
+    for training in (True, False):
+        model, _ = build(name, training)
+        for block in altmin.split(model):
+            norms = any(isinstance(m.module, nn.BatchNorm1d | nn.BatchNorm2d) for m in block.maps)
+            assert block.couples == (training and norms)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), Residual(3), nn.ModuleList([nn.Linear(2, 2)])], ids=type)
+def test_what_is_no_chain_is_refused(model):
+    with pytest.raises(TypeError, match=rf"{type(model).__name__} is not a chain: altmin trains an nn\.Sequential"):
+        altmin.split(model)
+
+
+def test_a_parameter_used_twice_is_refused():
+    layer = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="'weight' of Linear is used twice"):
+        altmin.split(nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 2)))
+    other = nn.Linear(3, 3)
+    other.weight = layer.weight
+    with pytest.raises(ValueError, match="used twice"):
+        altmin.split(nn.Sequential(layer, nn.ReLU(), other))
+
+
+def test_a_module_without_shapes_yet_is_refused():
+    with pytest.raises(ValueError, match="LazyLinear has no shape yet; pass one batch"):
+        altmin.split(nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.Linear(3, 2)))
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(), nn.Sequential(nn.Flatten(), nn.ReLU())], ids=["empty", "no layer"])
+def test_a_model_with_nothing_to_train_is_refused(model):
+    with pytest.raises(ValueError, match="no layer with parameters"):
+        altmin.split(model)
+
+
+@pytest.mark.parametrize("module", [nn.RReLU(), nn.AlphaDropout()], ids=lambda m: type(m).__name__)
+def test_activations_that_draw_new_numbers_at_each_call_are_refused(module):
+    with pytest.raises(TypeError, match=f"{type(module).__name__} draws new numbers"):
+        altmin.split(nn.Sequential(nn.Linear(3, 3), module, nn.Linear(3, 2)))

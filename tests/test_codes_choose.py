@@ -1,0 +1,132 @@
+"""The code solver that a chain gets, the options that reach it, and what is refused before training."""
+
+import pytest
+import torch
+from torch import nn
+
+import altmin
+from altmin.codes.choose import choose
+
+
+def net(*activations: nn.Module) -> nn.Sequential:
+    """4 inputs, hidden layers of 5 with the given activations, 3 outputs."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for m, activation in zip([4, *[5] * len(activations)], activations, strict=False):
+        layers += [nn.Linear(m, 5), activation]
+    return nn.Sequential(*layers, nn.Linear(5, 3))
+
+
+def elman() -> nn.Sequential:
+    return altmin.models.elman(3, 4, 2)
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(6, 4), torch.randint(3, (6,))
+
+
+def test_a_chain_gets_the_solver_that_fits_it():
+    smooth, signs = net(nn.Tanh()), net(altmin.Sign())
+    assert type(altmin.AltMin(smooth).codes) is altmin.GradientCodes
+    assert type(altmin.AltMin(signs).codes) is altmin.DiscreteCodes
+    assert type(altmin.AltMin(net(altmin.StraightThrough(altmin.Sign()))).codes) is altmin.GradientCodes
+    assert type(altmin.AltMin(signs, codes="straight-through").codes) is altmin.StraightThroughCodes
+    assert altmin.AltMin(smooth, codes=0.25).codes.lr == 0.25
+    assert type(choose(None, altmin.split(elman()))) is altmin.RecurrentCodes
+    given = altmin.GradientCodes()
+    assert altmin.AltMin(smooth, codes=given).codes is given
+
+
+@pytest.mark.parametrize("codes", [None, "discrete"])
+def test_beside_a_sign_codes_in_time_keep_their_solver(codes):
+    torch.manual_seed(0)
+    model = nn.Sequential(altmin.Recurrent(2, 3), altmin.Readout(3, 1), nn.Flatten(), altmin.Sign(), nn.Linear(4, 3))
+    am = altmin.AltMin(model, codes=codes)
+    assert type(am.codes) is altmin.DiscreteCodes
+    assert type(am.codes.gradient) is altmin.RecurrentCodes
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    before = [p.detach().clone() for p in weights]
+    am.step(torch.randn(6, 4, 2), torch.randint(3, (6,)))
+    assert all(not torch.equal(a, b) for a, b in zip(before, weights, strict=True))
+
+
+def test_a_sign_below_the_first_layer_needs_no_search():
+    """No code lies below it."""
+    binarised_input = nn.Sequential(altmin.Sign(), nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    am = altmin.AltMin(binarised_input)
+    assert type(am.codes) is altmin.GradientCodes
+    am.step(*batch())
+
+
+OPTIONS = {"share": 0.25, "order": "weights-first"}
+
+
+@pytest.mark.parametrize(
+    "codes, model",
+    [
+        (None, net(nn.Tanh())),
+        (0.5, net(nn.Tanh())),
+        ("gradient", net(nn.Tanh())),
+        ("straight-through", net(altmin.Sign())),
+        ("sequential", elman()),
+        (None, elman()),
+    ],
+)
+def test_options_reach_a_solver_chosen_by_default_by_number_or_by_name(codes, model):
+    found = choose(codes, altmin.split(model), **OPTIONS)
+    assert (found.share, found.order) == (0.25, "weights-first")
+    plain = choose(codes, altmin.split(model))
+    assert (plain.share, plain.order) == (type(plain)().share, type(plain)().order)
+    assert found.lr == plain.lr == ("exact" if codes != 0.5 else 0.5)
+
+
+@pytest.mark.parametrize("codes", [None, "discrete"])
+def test_options_of_discrete_codes_are_those_of_its_gradient_steps(codes):
+    found = choose(codes, altmin.split(net(altmin.Sign())), **OPTIONS)
+    assert type(found) is altmin.DiscreteCodes
+    assert (found.gradient.share, found.order) == (0.25, "weights-first")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_beside_a_solver_with_its_own_are_refused(option):
+    given = {option: OPTIONS[option]}
+    with pytest.raises(ValueError, match=rf"{option}=.* beside codes=GradientCodes\(.*give it to the code solver"):
+        choose(altmin.GradientCodes(), altmin.split(net(nn.Tanh())), **given)
+
+
+@pytest.mark.parametrize("codes", [altmin.GradientCodes(), "gradient", 0.1])
+def test_gradient_codes_on_a_sign_are_refused_and_both_solvers_named(codes):
+    with pytest.raises(TypeError, match=r"Sign has no derivative.*DiscreteCodes\(\).*StraightThroughCodes\(\)"):
+        altmin.AltMin(net(altmin.Sign(), nn.Tanh()), codes=codes)
+
+
+UNFIT = {
+    "an unknown layer": [nn.Linear(4, 5), altmin.Sign(), nn.PReLU(5)],
+    "pooling between": [nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 5, 1), altmin.Sign(), nn.AvgPool1d(4), nn.Flatten()],
+    "two at once": [nn.Linear(4, 5), altmin.Sign(), altmin.Staircase(4)],
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_what_the_search_cannot_go_through_is_refused_before_training(kind):
+    model = nn.Sequential(*UNFIT[kind], nn.Linear(5, 3))
+    with pytest.raises(ValueError, match=r"DiscreteCodes needs a Linear or convolution right after Sign.*given \("):
+        altmin.AltMin(model, codes="discrete")
+    altmin.AltMin(model, codes="straight-through").step(*batch())
+
+
+def test_a_sign_above_the_last_layer_is_refused():
+    with pytest.raises(ValueError, match=r"Sign lies above the last layer.*leave it out"):
+        altmin.AltMin(nn.Sequential(nn.Linear(4, 3), altmin.Sign()))
+
+
+def test_codes_in_time_and_their_solver_belong_together():
+    with pytest.raises(ValueError, match=r"GradientCodes does not move; give RecurrentCodes\("):
+        choose("gradient", altmin.split(elman()))
+    with pytest.raises(ValueError, match="this chain has no Recurrent; give GradientCodes"):
+        choose("parallel", altmin.split(net(nn.Tanh())))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="unknown code solver 'discret'; did you mean 'discrete'"):
+        altmin.AltMin(net(altmin.Sign()), codes="discret")

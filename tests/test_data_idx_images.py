@@ -1,0 +1,60 @@
+"""Images in four idx files: their splits and scale, and files that are damaged, missing or embedded."""
+
+import gzip
+
+import numpy as np
+import pytest
+from tiny_data import eleven_images, idx, tiny_fashion
+
+import altmin.data
+from altmin.data import Damaged
+from altmin.data.mnist import MNIST
+
+
+@pytest.fixture
+def fashion(tmp_path):
+    """A data set in the form of Fashion-MNIST, the data folder with its files, and what is in them."""
+    content = eleven_images()
+    return tiny_fashion(tmp_path, content), tmp_path, content
+
+
+@pytest.mark.parametrize("split, first, last", [("train", 0, 6), ("validation", 6, 8), ("test", 0, 3)])
+def test_splits_are_cut_in_file_order_and_scaled_by_training(fashion, split, first, last, monkeypatch):
+    monkeypatch.setattr("altmin.data.standardise._known", {})  # each split on its own, none helped by another
+    tiny, root, content = fashion
+    training = content["train-images-idx3-ubyte"]
+    mean, std = training[:6].mean(), training[:6].std()
+    images = content["t10k-images-idx3-ubyte"] if split == "test" else training
+    x, y = tiny.load(split, root)
+    assert y.tolist() == list(range(first, last))
+    np.testing.assert_allclose(x[:, 0], (images[first:last] - mean) / std, rtol=1e-5, atol=1e-6)
+
+
+def test_a_changed_byte_is_noticed(fashion):
+    tiny, root, content = fashion
+    path = root / "fashion-mnist" / "train-images-idx3-ubyte.gz"
+    array = content["train-images-idx3-ubyte"].copy()
+    array[3, 4, 5] ^= 1
+    path.write_bytes(gzip.compress(idx(array)))
+    with pytest.raises(Damaged, match=r"md5 .* expected .*`altmin data fetch fashion-mnist` replaces it") as caught:
+        tiny.load("train", root)
+    assert str(path) in str(caught.value)
+
+
+def test_verify_tells_sound_damaged_and_missing_apart(fashion):
+    tiny, root, _ = fashion
+    folder = root / "fashion-mnist"
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"")
+    (folder / "t10k-images-idx3-ubyte.gz").unlink()
+    assert [check.state for check in tiny.verify(root)] == ["sound", "damaged", "missing", "sound"]
+    assert tiny.verify(root / "elsewhere") == []
+
+
+def test_a_damaged_copy_in_the_data_folder_is_not_passed_over(tmp_path):
+    (tmp_path / "mnist").mkdir()
+    copy = tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    copy.write_bytes((MNIST.embedded / copy.name).read_bytes()[:-100])
+    with pytest.raises(altmin.data.Damaged, match="cut short; delete it: altmin embeds a sound copy") as caught:
+        altmin.data.load("mnist", "test", tmp_path)
+    assert caught.value.path == copy
+    assert [check.state for check in altmin.data.verify("mnist", tmp_path)] == ["sound"] * 3 + ["damaged"]

@@ -1,0 +1,58 @@
+"""Standardising: numpy's mean and deviation, whatever the chunks, and features that never vary."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from altmin.data.standardise import Scale, labels
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    arrays.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 40), st.integers(1, 4), st.integers(1, 5)),
+        elements=st.floats(-1000, 1000, width=32).map(lambda value: np.float32(round(value, 2))),
+    ),
+    st.integers(1, 64),
+)
+def test_statistics_agree_with_numpy_however_they_are_chunked(samples, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("altmin.data.standardise.CHUNK", chunk)
+        scale = Scale.of(samples)
+        result = scale.apply(samples)
+    wide = samples.astype(np.float64)
+    mean, std = wide.mean(axis=(0, 2)), wide.std(axis=(0, 2))
+    constant = np.ptp(samples, axis=(0, 2)) == 0
+    assert np.allclose(scale.mean, mean, atol=1e-9)
+    assert np.all(scale.std[constant] == 1)
+    assert np.allclose(scale.std[~constant], std[~constant], rtol=1e-4)
+    expected = (wide - scale.mean[:, None]) / scale.std[:, None]
+    assert np.allclose(result.numpy(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_constant_feature_becomes_zero_and_not_noise():
+    """0.1 has no exact sum: a naive deviation comes out as 1e-17 and blows the feature up."""
+    samples = np.full((1000, 2), 0.1, np.float32)
+    samples[:, 1] = np.arange(1000)
+    result = Scale.of(samples).apply(samples)
+    assert torch.equal(result[:, 0], torch.zeros(1000))
+    assert result[:, 1].std(correction=0) == pytest.approx(1)
+
+
+def test_statistics_are_computed_once_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("altmin.data.standardise._known", {})
+    first = Scale.remembered("a", lambda: np.array([[1.0], [3.0]]))
+    assert (first.mean.tolist(), first.std.tolist()) == ([2.0], [1.0])
+    assert Scale.remembered("a", lambda: pytest.fail("read again")) is first
+    assert Scale.remembered("b", lambda: np.array([[5.0], [9.0]])).mean.tolist() == [7.0]
+
+
+def test_labels_are_what_cross_entropy_takes() -> None:
+    y = labels(np.array([0.0, 2.0, 1.0], np.float32))
+    logits = torch.zeros(3, 3)
+    assert y.tolist() == [0, 2, 1]
+    assert torch.nn.functional.cross_entropy(logits, y).item() == pytest.approx(np.log(3))

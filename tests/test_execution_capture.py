@@ -1,0 +1,344 @@
+"""A step that reads nothing back is the ordinary step: the same numbers, with equal layers together.
+
+All of it runs on a CPU; that a CUDA graph of it gives the same is in test_execution_recorded.py, on a GPU.
+"""
+
+import copy
+import shutil
+
+import pytest
+import torch
+from capture_cases import NETS, RULES, batches, mlp, pair, same
+from torch import nn
+
+import altmin
+from altmin.execution.capture import AltMinStep, Program, captured, check_capturable
+from altmin.fusing import fusing
+from altmin.methods.backprop import Backprop
+
+
+def both(net: nn.Module, rule="adam", data=None, within: float = 1e-9, **options) -> tuple[altmin.AltMin, AltMinStep]:
+    """Takes ordinary steps of one method and captured ones of another like it: they must go the same way."""
+    ordinary, other = pair(net, RULES[rule], **options)
+    step = captured(other)
+    for x, y in data or batches(4):
+        expected = ordinary.step(x, y).loss
+        torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=within, atol=within)
+    assert step.pull() is None
+    same(ordinary.model, other.model, within)
+    return ordinary, step  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("net", NETS)
+def test_a_captured_step_is_the_ordinary_step(net, rule):
+    torch.manual_seed(0)
+    ordinary, step = both(NETS[net](), rule, penalty=altmin.Penalty(0.5, increment=0.3, maximum=1.2))
+    assert step.am.penalty.value == ordinary.penalty.value
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [0.3, *(altmin.GradientCodes(**o) for o in ({"steps": 2}, {"steps": 3, "momentum": 0.5}, {"l1": 0.01}))],
+    ids=str,
+)
+def test_other_code_steps_are_not_stacked_but_the_same(codes):
+    torch.manual_seed(0)
+    both(NETS["a run"](), codes=codes, within=1e-8)
+
+
+def test_weights_first_is_captured_too():
+    torch.manual_seed(0)
+    both(NETS["two runs"](), codes=altmin.GradientCodes(order="weights-first", share=1.0))
+
+
+def test_convolutions():
+    torch.manual_seed(0)
+    both(altmin.models.lenet5(3).double(), data=list(batches(3, (1, 28, 28))))
+
+
+@pytest.mark.parametrize("codes", ["parallel", "sequential"])
+def test_codes_in_time(codes):
+    torch.manual_seed(0)
+    both(altmin.models.elman(4, 6, 2, 3).double(), data=list(batches(3, (6, 2))), codes=codes)
+
+
+def test_straight_through_codes():
+    torch.manual_seed(0)
+    both(altmin.models.binary_mlp(7, (6, 6), 3).double(), codes="straight-through")
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), lambda o, y: (o - y).abs().pow(1.5).mean()], ids=["mse", "own"])
+@pytest.mark.parametrize("shape", [(7,), (5, 7)], ids=["samples", "samples and places"])
+def test_regression_and_losses_of_ones_own(loss, shape):
+    torch.manual_seed(0)
+    data = [(x, x[..., :3].sin()) for x, _ in batches(4, shape)]
+    both(NETS["a run"](), loss=loss, data=data)
+
+
+def test_metrics_are_those_of_the_ordinary_step():
+    torch.manual_seed(0)
+    ordinary, other = pair(unequal_tanh(), RULES["adam"])
+    step = captured(other)
+    for x, y in batches(3):
+        expected, found = ordinary.step(x, y), step.metrics(step.run(x, y))
+        assert found.loss.dtype == expected.loss.dtype
+        assert found.penalty == expected.penalty
+        assert found.objective == pytest.approx(expected.objective, rel=1e-12)
+        assert found.residuals == pytest.approx(expected.residuals, rel=1e-9)
+        assert found.movements == pytest.approx(expected.movements, rel=1e-9)
+    with pytest.raises(AttributeError, match="offset"):
+        _ = found.offset
+
+
+def unequal_tanh() -> nn.Sequential:
+    return nn.Sequential(*NETS["two runs"]()[:-1], nn.Linear(5, 4).double(), nn.Tanh(), nn.Linear(4, 3).double())
+
+
+def normed() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Linear(7, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(5, 3)).double()
+
+
+def test_batch_norm_keeps_the_statistics_of_steps_that_are_taken():
+    ordinary, step = both(normed())
+    x, y = next(batches(1, seed=1))
+    step.run(x / 0, y)
+    same(ordinary.model, step.am.model)
+    step.run(x, y)
+    same(ordinary.model, step.am.model)
+    assert step.pull() == 0
+    step.run(x, y)
+    ordinary.step(x, y)
+    same(ordinary.model, step.am.model)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_single_precision(rule):
+    torch.manual_seed(0)
+    data = [(x.float(), y) for x, y in batches(3)]
+    both(mlp(*[8] * 20).float(), rule, data=data, within=1e-4)
+
+
+@pytest.mark.parametrize("codes", [None, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_below_a_layer_whose_units_are_all_dead_nothing_happens(dtype, codes):
+    torch.manual_seed(0)
+    model = mlp(*[8] * 30).to(dtype)
+    with torch.no_grad():
+        model[2 * 20].bias.fill_(-100.0)
+    step = captured(altmin.AltMin(copy.deepcopy(model), weights=RULES["sgd, plain"](), codes=codes))
+    for x, y in batches(2):
+        metrics = step.metrics(step.run(x.to(dtype), y))
+    assert step.pull() is None
+    assert metrics.residuals[:20] == metrics.movements[:20] == [0.0] * 20
+    trained = step.am.model.parameters()  # type: ignore[attr-defined]
+    moved = [not torch.equal(p, q) for p, q in zip(trained, model.parameters(), strict=True)]
+    assert not any(moved[: 2 * 20])
+    assert moved[-1]
+
+
+def test_frozen_layers_stay_as_they_are():
+    torch.manual_seed(0)
+    model = NETS["a run"]()
+    model[4].requires_grad_(False)  # in the middle of a run
+    before = model[4].weight.clone()
+    _, step = both(model)
+    assert torch.equal(step.am.model[4].weight, before)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_if_all_is_frozen_a_step_changes_nothing_and_tells_the_loss(rule):
+    torch.manual_seed(0)
+    model = NETS["a run"]().requires_grad_(False)
+    step = captured(pair(model, RULES[rule])[0])
+    for x, y in batches(2):
+        loss = step.metrics(step.run(x, y)).loss
+        torch.testing.assert_close(loss, nn.functional.cross_entropy(model(x), y))
+    same(step.am.model, model, 0.0)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_from_a_bad_step_on_none_is_taken_until_somebody_asks(bad, rule):
+    torch.manual_seed(0)
+    ordinary, other = pair(NETS["a run"](), RULES[rule])
+    step, data = captured(other), list(batches(5))
+    for x, y in data[:2]:
+        ordinary.step(x, y)
+        step.run(x, y)
+    before = [t.clone() for t in step.tensors()[1:]]
+    x, y = data[2]
+    step.run(x.clone().fill_(bad), y)
+    step.run(x, y)
+    for old, new in zip(before, step.tensors()[1:], strict=True):
+        assert torch.equal(old, new)
+    assert step.pull() == 2
+    assert other.penalty.value == ordinary.penalty.value
+    for x, y in data[2:]:
+        ordinary.step(x, y)
+        step.run(x, y)
+    assert step.pull() is None
+    same(ordinary.model, other.model)
+
+
+@pytest.mark.parametrize("rule", ["adam", "sgd"])
+def test_it_goes_on_where_the_method_was_and_hands_back_to_it(rule):
+    """Two ordinary steps, two captured, two ordinary: six ordinary steps. The optimizer's state is its own."""
+    torch.manual_seed(0)
+    ordinary, other = pair(NETS["two runs"](), RULES[rule])
+    data = list(batches(6))
+    for x, y in data:
+        ordinary.step(x, y)
+    for x, y in data[:2]:
+        other.step(x, y)
+    step = captured(other)
+    for x, y in data[2:4]:
+        step.run(x, y)
+    step.pull()
+    for x, y in data[4:]:
+        other.step(x, y)
+    same(ordinary.model, other.model)
+    ours, theirs = (am.state_dict()["weights"]["optimizer"] for am in (other, ordinary))
+    assert ours["param_groups"] == theirs["param_groups"]
+    assert all(type(group["lr"]) is float for group in ours["param_groups"])
+    for key, state in theirs["state"].items():
+        for name, value in state.items():
+            torch.testing.assert_close(ours["state"][key][name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_rates_and_mu_that_change_on_the_processor_reach_the_device():
+    torch.manual_seed(0)
+    ordinary, other = pair(NETS["a run"](), lambda: altmin.LocalAdam([2**-7] * 3 + [2**-8] * 3))
+    step = captured(other)
+    for i, (x, y) in enumerate(batches(6)):
+        step.pull()
+        for am in (ordinary, other):
+            am.optimizer.param_groups[i % 2]["lr"] *= 0.5
+            if i % 2:
+                am.end_epoch()
+                am.penalty.value *= 1.5
+        ordinary.step(x, y)
+        step.push()
+        step.run(x, y)
+    step.pull()
+    assert other.penalty.value == ordinary.penalty.value
+    same(ordinary.model, other.model)
+
+
+def test_what_is_part_of_the_capture_may_not_change():
+    torch.manual_seed(0)
+    changes = {
+        "options of the optimizer other than lr": lambda am: am.optimizer.param_groups[0].update(weight_decay=0.3),
+        "no longer lie": lambda am: am.model.float().double(),
+        "or its optimizer loaded another state": lambda am: am.load_state_dict(copy.deepcopy(am.state_dict())),
+    }
+    for words, change in changes.items():
+        am, _ = pair(mlp(5, 5), RULES["adam"])
+        step = captured(am)
+        step.run(*next(batches(1)))
+        step.push()
+        change(am)
+        with pytest.raises(ValueError, match=rf"{words}.*make a new Recorded"):
+            step.push()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_backprop_reads_its_rate_from_the_device(fused):
+    torch.manual_seed(0)
+    models = [mlp(6, 6) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    a, b = (Backprop(m, torch.optim.Adam(m.parameters(), 2**-7, fused=fused)) for m in models)
+    step = captured(b)
+    for x, y in batches(4):
+        for method in (a, b):
+            method.optimizer.param_groups[0]["lr"] *= 0.5
+        expected = a.step(x, y).loss
+        step.push()
+        torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=1e-9, atol=1e-9)
+    assert step.pull() is None
+    same(*models)
+    assert b.optimizer.param_groups[0]["lr"] == a.optimizer.param_groups[0]["lr"]
+
+
+def unfused(groups) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(groups)
+
+
+def averaging() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory()), "CoActivationMemory decides"),
+        (lambda m: altmin.AltMin(m, weights=altmin.LocalOptimizer(unfused, 0.1)), "Adagrad is captured if it is fused"),
+        (lambda m: altmin.AltMin(m, codes=altmin.GradientCodes(steps=5, tolerance=0.1)), "with a tolerance"),
+        (lambda m: altmin.AltMin(averaging()), "averages over all batches"),
+        (lambda m: altmin.AltMin(altmin.models.binary_mlp(7, (5, 5), 3)), "DiscreteCodes decides"),
+        (lambda m: altmin.methods.create("am-adam-offline", m), "Offline decides"),
+        (lambda m: Backprop(m, torch.optim.SGD(m.parameters(), 0.1)), "SGD is captured if it is fused"),
+    ],
+)
+def test_what_cannot_be_captured_says_why(make, words):
+    with pytest.raises(ValueError, match=f"this step cannot be captured: .*{words}"):
+        check_capturable(make(mlp(5, 5)))
+
+
+def test_a_kind_of_method_nobody_has_thought_of_is_refused():
+    with pytest.raises(ValueError, match="nobody has said how one of list"):
+        captured([])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_compiled_chains_of_operations_give_the_same_numbers():
+    torch.manual_seed(0)
+    ordinary, other = pair(mlp(6, 6, 6), RULES["adam"])
+    step = captured(other)
+    for x, y in batches(3):
+        ordinary.step(x, y)
+        with fusing():
+            step.run(x, y)
+    assert step.pull() is None
+    same(ordinary.model, other.model)
+    assert other.penalty.value == ordinary.penalty.value
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
+def test_within_fusing_a_step_is_compiled_once_as_a_whole_or_else_in_pieces(monkeypatch, works):
+    from torch._dynamo.exc import TorchDynamoException
+
+    made, calls = [], []
+
+    def compiler(function, **options):
+        def call(*args):
+            calls.append(args)
+            if not works:
+                raise TorchDynamoException("not this one")
+            return function(*args)
+
+        made.append(options)
+        return call
+
+    monkeypatch.setattr("torch.compile", compiler)
+    monkeypatch.setattr("altmin.execution.capture.fusing_now", lambda: True)
+    both(NETS["a run"](), data=list(batches(4)))
+    assert made == [{"fullgraph": True, "dynamic": False}]
+    assert len(calls) == (3 if works else 1), "the first is as it is"
+    monkeypatch.setattr("altmin.execution.capture.WHOLE", 5)
+    both(NETS["a run"](), data=list(batches(2)))
+    assert len(made) == 1, "six blocks are too many then"
+
+
+@pytest.mark.cuda
+def test_a_step_that_asks_the_device_is_refused_and_leaves_no_trace():
+    torch.manual_seed(0)
+    loss = lambda o, y: o.square().mean() * (2.0 if o.sum().item() > 0 else 1.0)  # noqa: E731
+    am = altmin.AltMin(mlp(6, 6).cuda(), loss=loss)
+    before, step = copy.deepcopy(am.model), captured(am)
+    x, y = (t.cuda() for t in next(batches(1)))
+    with pytest.raises(ValueError, match="this step cannot be captured"):
+        Program(lambda: step.run(x, y), step.tensors, fuse=False)
+    same(am.model, before, 0.0)

@@ -1,0 +1,213 @@
+"""Precision as a whole step sees it: what is rounded, what is kept, and that it can be undone."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import altmin
+from altmin import methods
+from altmin.calculus import products
+from altmin.chain import Theta
+from altmin.codes.choose import choose
+from altmin.codes.gradient import Top, encode
+from altmin.execution.precision import using
+from altmin.layers import Readout, Recurrent
+from altmin.losses import adapt
+from altmin.step import move_codes
+
+ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
+
+
+def fits_bf16(a: Tensor) -> Tensor:
+    """Which of the entries that are not zero are whole in bfloat16."""
+    a = a[a != 0]
+    return a == a.bfloat16().to(a.dtype)
+
+
+def mlp(activation: type[nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), activation(), nn.Linear(8, 7), activation(), nn.Linear(7, 4))
+
+
+def elman() -> nn.Module:
+    return nn.Sequential(Recurrent(2, 4), Readout(4, 3), nn.Flatten(), nn.Linear(18, 4))
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Any]] = {
+    "relu": (lambda: mlp(nn.ReLU), (5, 6), "gradient"),
+    "tanh": (lambda: mlp(nn.Tanh), (5, 6), "gradient"),
+    "conv": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(3, 4, 2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16, 4),
+        ),
+        (5, 1, 8, 8),
+        "gradient",
+    ),
+    "parallel": (elman, (5, 6, 2), "parallel"),
+    "sequential": (elman, (5, 6, 2), "sequential"),
+}
+EVERY_NET = pytest.mark.parametrize("net", NETS)
+
+
+def problem(net: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
+    make, shape, codes = NETS[net]
+    model = make()
+    return model, torch.randn(shape), torch.randint(4, shape[:1]), choose(codes, altmin.split(model))
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    assert not products._rounds
+
+
+@EVERY_NET
+def test_codes_meet_weights_only_in_rounded_products(net: str) -> None:
+    """After the same forward pass, weights that round to the same numbers leave the same residuals, bit by bit; not so
+    in float32."""
+    model, x, y, codes = problem(net)
+    chain = altmin.split(model)
+    theta = chain.parameters()
+    short = [[p.bfloat16().float() if p.ndim > 1 else p for p in block] for block in theta]
+
+    @torch.no_grad()
+    def residuals(theta_of_codes: Theta) -> list[Tensor]:
+        trace = encode(chain, theta, x)
+        top = Top(adapt(nn.CrossEntropyLoss()), trace.values[-1], y, 0.1)
+        return [residual.delta.clone() for _, residual in codes(chain, theta_of_codes, trace, top)]
+
+    with using("bf16"):
+        assert all(torch.equal(a, b) for a, b in zip(residuals(theta), residuals(short), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(residuals(theta), residuals(short), strict=True))
+
+
+@EVERY_NET
+def test_with_rounded_products_no_step_of_the_codes_raises_what_it_measures(net: str) -> None:
+    model, x, y, codes = problem(net)
+    am = altmin.AltMin(model, codes=codes, weights=altmin.LocalAdam(0.02), penalty=0.1)
+    with using("bf16"):
+        seen = [am.step(x, y) for _ in range(20)]
+    assert all(at.objective <= float(at.loss) * (1 + 1e-5) for at in seen)
+    assert float(seen[-1].loss) < 0.9 * float(seen[0].loss)
+
+
+@EVERY_NET
+def test_what_is_kept_is_float32(net: str) -> None:
+    """Residuals, gradients, weights and Adam's state have more digits than bfloat16, and small steps are not
+    lost on the weights."""
+    model, x, y, codes = problem(net)
+    weights = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    before = [p.detach().clone() for p in weights]
+    chain, loss = altmin.split(model), adapt(nn.CrossEntropyLoss())
+    with using("bf16"):
+        with torch.no_grad():
+            deltas = move_codes(chain, chain.parameters(), codes, loss, x, y, 0.1, lambda _, r: r.delta.clone()).found
+        am = altmin.AltMin(model, codes=codes, weights=altmin.LocalAdam(1e-6, eps=1e-12))
+        am.step(x, y)
+    state = [t for s in am.optimizer.state.values() for t in s.values() if t.ndim > 1]
+    kept = [deltas[-1], *weights, *state]  # a hidden block's delta may be a product as it comes out
+    assert {t.dtype for t in kept} == {torch.float32}
+    assert all(fits_bf16(t).float().mean() < 0.5 for t in kept)
+    for p, old in zip(weights, before, strict=True):
+        change = (p.detach() - old).abs()
+        assert (change > 0).float().mean() > 0.5, "a step of 1e-6 is far below the digits of bfloat16"
+        assert change.max() < 2e-6
+
+
+def test_the_forward_pass_of_a_recurrent_layer_is_not_rounded() -> None:
+    model, x = elman(), torch.randn(5, 6, 2)
+    with using("bf16"):
+        h = altmin.split(model).blocks[0].forward(list(model[0].parameters())[:3], x)[0]
+    assert torch.equal(h, model[0](x))
+
+
+@pytest.fixture
+def own_flags() -> Iterator[None]:
+    """Whatever a test sets, the next one finds torch's own choice."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def flags() -> tuple[Any, ...]:
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return matmul, cudnn, torch.get_float32_matmul_precision(), products._rounds
+
+
+@pytest.mark.parametrize("before", [(False, True), (True, False), "high", "medium"])
+@pytest.mark.parametrize("name,inside", [("float32", (False, False)), ("tf32", (True, True)), ("bf16", (False, False))])
+def test_a_precision_sets_the_flags_and_gives_them_back_even_after_an_error(
+    name: str, inside: tuple[bool, bool], before: tuple[bool, bool] | str, own_flags: None
+) -> None:
+    if isinstance(before, str):
+        torch.set_float32_matmul_precision(before)
+    else:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    as_found, seen = flags(), []
+
+    def fail() -> None:
+        with using(name):
+            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, products._rounds))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert seen == [(*inside, name == "bf16")]
+    assert flags() == as_found
+
+
+def test_one_precision_within_another_holds_for_its_part_only() -> None:
+    a, b = torch.tensor([[ABOVE]]), torch.tensor([[1.0]])
+
+    def now() -> float:
+        return products.matmul(a, b).item()
+
+    exact = a.item()
+    with using("bf16"):
+        seen = [now()]
+        with using("float32"):
+            seen.append(now())
+        seen.append(now())
+    assert [*seen, now()] == [1, exact, 1, exact]
+
+
+def backprop_by_hand(precision: str, x: Tensor, y: Tensor) -> list[Tensor]:
+    """Forward pass and loss under torch.autocast, the backward pass outside, as PyTorch's own documents do."""
+    torch.manual_seed(0)
+    model = mlp(nn.ReLU)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return [loss.detach(), *model.parameters()]
+
+
+@pytest.mark.parametrize("name", ["float32", "bf16"])
+def test_backprop_is_rounded_by_autocast_as_people_write_it(name: str) -> None:
+    x, y = torch.randn(5, 6), torch.randint(4, (5,))
+    expected = backprop_by_hand(name, x, y)
+    torch.manual_seed(0)
+    method = methods.create("adam", mlp(nn.ReLU), lr=0.01)
+    with using(name):
+        losses = [method.step(x, y).loss for _ in range(3)]
+    found = [losses[-1], *method.model.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert {p.dtype for p in method.model.parameters()} == {torch.float32}
+
+
+def test_the_two_precisions_of_backprop_differ() -> None:
+    x, y = torch.randn(5, 6), torch.randint(4, (5,))
+    pair = (backprop_by_hand(name, x, y) for name in ("float32", "bf16"))
+    assert not any(torch.equal(a, b) for a, b in zip(*pair, strict=True))

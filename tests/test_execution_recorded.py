@@ -1,0 +1,286 @@
+"""Replaying a captured step gives the numbers of the step: in float64, so that nothing hides in rounding.
+
+On a CPU, which has no CUDA graphs, a stand-in runs the step instead of replaying it: there the tests see what goes on
+around a graph (batches of other shapes, steps that are not finite, states, ensembles), on a GPU the graph too.
+"""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from capture_cases import F64, same, stand_in
+from torch import nn
+
+import altmin
+from altmin.execution import Recorded
+from altmin.execution.recorded import LOOK
+from altmin.fit import fit
+from altmin.methods.backprop import Backprop
+
+place = "cpu"
+
+
+@pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request, monkeypatch):
+    global place
+    place = request.param
+    if place == "cpu":
+        stand_in(monkeypatch)
+    return place
+
+
+NETS = {
+    "mlp": (lambda: altmin.models.mlp(7, (9, 8), 3), (7,)),
+    "deep": (lambda: altmin.models.mlp(7, (8,) * 12, 3), (7,)),
+    "tanh": (lambda: altmin.models.mlp(7, (9, 8), 3, nn.Tanh), (7,)),
+    "normed": (lambda: nn.Sequential(nn.Linear(7, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)), (7,)),
+    "lenet5": (lambda: altmin.models.lenet5(3), (1, 28, 28)),
+    "elman in time": (lambda: altmin.models.elman(4, 6, 2, 3), (6, 2)),
+}
+
+
+def build(net: str, method: str, **options) -> altmin.methods.Method:
+    torch.manual_seed(0)
+    model = NETS[net][0]().to(place, F64)
+    options = {"lr": 2**-4 if "sgd" in method else 2**-10} | options  # rates are float32 on a device
+    return altmin.methods.create(method, model, **options, **({"fused": True} if method in ("adam", "sgd") else {}))
+
+
+def batches(net: str, count: int, size: int = 12, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        x = torch.randn(size, *NETS[net][1], dtype=F64, generator=generator)
+        yield x.to(place), torch.randint(3, (size,), generator=generator).to(place)
+
+
+CASES = [
+    *((net, "am-adam", False) for net in NETS),
+    *(("deep", "am-sgd", False), ("mlp", "adam", False), ("lenet5", "sgd", False), ("mlp", "sgd", False)),
+    *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
+]
+
+
+@pytest.mark.parametrize("net, method, fuse", CASES)
+def test_a_recorded_step_is_the_step(net, method, fuse, device):
+    if fuse and device == "cpu":
+        pytest.skip("only a graph is compiled")
+    ordinary, data = build(net, method), list(batches(net, 10))
+    recorded = Recorded(build(net, method), *data[0], fuse=fuse)
+    same(ordinary.model, recorded.model)  # capturing leaves no trace
+    found = [(recorded.step(x, y), ordinary.step(x, y)) for x, y in data]
+    for ours, theirs in found:  # read late: the next replay overwrites nothing that was handed out
+        torch.testing.assert_close(ours.loss, theirs.loss, rtol=1e-8, atol=1e-10)
+        if method.startswith("am"):
+            assert ours.objective == pytest.approx(theirs.objective, rel=1e-8)
+            assert ours.penalty == theirs.penalty
+    same(ordinary.model, recorded.model, 1e-8)
+
+
+def test_a_method_that_has_begun_goes_on():
+    for name in ("am-adam", "adam"):
+        ordinary, other = build("deep", name), build("deep", name)
+        data = list(batches("deep", 9))
+        for x, y in data:
+            ordinary.step(x, y)
+        for x, y in data[:3]:
+            other.step(x, y)
+        recorded = Recorded(other, *data[0], fuse=False)
+        for x, y in data[3:6]:
+            recorded.step(x, y)
+        recorded.look()
+        for x, y in data[6:]:
+            other.step(x, y)
+        same(ordinary.model, other.model, 1e-8)
+
+
+def test_a_batch_of_another_shape_takes_the_ordinary_step_and_it_is_said_once():
+    ordinary, other = build("mlp", "am-adam"), build("mlp", "am-adam")
+    data = [*batches("mlp", 3), *batches("mlp", 2, size=5, seed=1), *batches("mlp", 2, seed=2)]
+    recorded = Recorded(other, *data[0], fuse=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for x, y in data:
+            ordinary.step(x, y)
+            recorded.step(x, y)
+    same(ordinary.model, recorded.model, 1e-8)
+    assert [str(w.message) for w in said if "captured" in str(w.message)] == [
+        "a batch of (5, 7) takes the ordinary step; captured are those of (12, 7)"
+    ]
+    assert recorded.others == 2
+
+
+@pytest.mark.parametrize("ask", ["look", "model", "penalty", "state_dict", "end_epoch"])
+def test_a_step_that_is_not_finite_is_found_when_somebody_asks(ask):
+    ordinary, recorded = build("mlp", "am-adam"), Recorded(build("mlp", "am-adam"), fuse=False)
+    data = list(batches("mlp", 4))
+    for x, y in data[:2]:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    recorded.step(torch.full_like(x, torch.nan), y)
+    recorded.step(*data[2])
+    with pytest.raises(altmin.Diverged, match=r"the objective of step 3 of the last 4 \(from it on none was taken\)"):
+        getattr(recorded, ask)()
+    same(ordinary.model, recorded.model, 1e-8)
+    for x, y in data[2:]:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same(ordinary.model, recorded.model, 1e-8)
+    assert recorded.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
+
+
+def test_nobody_waits_longer_than_64_steps_to_hear_of_it():
+    recorded = Recorded(build("mlp", "am-adam"), fuse=False)
+    data = list(batches("mlp", LOOK))
+    recorded.step(data[0][0] / 0, data[0][1])
+    with pytest.raises(altmin.Diverged, match=rf"step 1 of the last {LOOK}"):
+        [recorded.step(x, y) for x, y in data[1:]]
+    assert LOOK == 64
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_fit_with_a_schedule_and_a_smaller_last_batch(method):
+    x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
+    runs = []
+    for record in (False, True):
+        made = build("mlp", method)
+        if record:
+            made = Recorded(made, fuse=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            history = fit(made, (x, y), (x, y), epochs=3, batch_size=16, seed=3, schedule="cosine")
+        runs.append((made.model, [row["train_loss"] for row in history.epochs]))
+    same(runs[0][0], runs[1][0], 1e-6)  # rates of a cosine are rounded to float32
+    assert runs[0][1] == pytest.approx(runs[1][1], rel=1e-6)
+
+
+def test_replays_never_wait_for_the_device(device):
+    if device == "cpu":
+        pytest.skip("a CPU does not make itself wait")
+    for name in ("am-adam", "adam"):
+        recorded = Recorded(build("deep", name), *next(batches("deep", 1)), fuse=False)
+        data = list(batches("deep", 20))
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for x, y in data:
+                recorded.step(x, y)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_backprop_is_recorded_whatever_its_adam_was_told():
+    torch.manual_seed(0)
+    model = NETS["mlp"][0]().to(place, F64)
+    plain = Backprop(model, torch.optim.Adam(model.parameters(), 2**-7))
+    own = copy.deepcopy(model)
+    ordinary = Backprop(own, torch.optim.Adam(own.parameters(), 2**-7))
+    data = list(batches("mlp", 6))
+    recorded = Recorded(plain, *data[0], fuse=False)
+    for x, y in data:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same(own, model, 1e-5)  # it counts in float32
+
+
+def test_a_state_is_loaded_at_any_time():
+    ordinary, recorded = build("deep", "am-adam"), Recorded(build("deep", "am-adam"), fuse=False)
+    data = list(batches("deep", 8))
+    for x, y in data[:4]:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    kept, weights = copy.deepcopy(recorded.state_dict()), copy.deepcopy(recorded.model.state_dict())
+    for x, y in data[:4]:
+        recorded.step(x, y)
+    recorded.model.load_state_dict(weights)
+    recorded.load_state_dict(kept)
+    for x, y in data[4:]:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same(ordinary.model, recorded.model, 1e-8)
+    assert recorded.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
+
+
+def test_a_model_that_was_moved_elsewhere_is_noticed():
+    recorded = Recorded(build("deep", "am-adam"), *next(batches("deep", 1)), fuse=False)
+    recorded.method.model.float().double()
+    with pytest.raises(ValueError, match=r"no longer lie.*make a new Recorded"):
+        recorded.step(*next(batches("deep", 1)))
+
+
+def test_two_of_one_method_write_to_the_same_weights():
+    ordinary, method = build("deep", "am-adam"), build("deep", "am-adam")
+    data = list(batches("deep", 6))
+    pair = [Recorded(method, *data[0], fuse=False) for _ in range(2)]
+    for i, (x, y) in enumerate(data):
+        ordinary.step(x, y)
+        pair[i % 2].step(x, y)
+        pair[i % 2].look()
+    same(ordinary.model, method.model, 1e-8)
+    assert method.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
+
+
+def test_recording_wants_a_gpu(monkeypatch):
+    monkeypatch.undo()
+    method = altmin.methods.create("am-adam", altmin.models.mlp(7, (5,), 3))
+    with pytest.raises(ValueError, match=r"on a CUDA device, the model is on cpu; move it with \.to\('cuda'\)"):
+        Recorded(method, torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64))
+
+
+# -- ensembles --------------------------------------------------------------------------------------------------------
+
+
+def ensemble(net: str, method: str, rates=(2**-10, 2**-7, 2**-5), **options) -> altmin.Ensemble:
+    made = []
+    for seed, lr in enumerate(rates):
+        torch.manual_seed(seed)
+        model = NETS[net][0]().to(place, F64)
+        made.append(altmin.methods.create(method, model, lr=lr, **options))
+    return altmin.Ensemble(made)
+
+
+@pytest.mark.parametrize(
+    "net, method", [("mlp", "am-adam"), ("deep", "am-sgd"), ("lenet5", "am-adam"), ("mlp", "adam")]
+)
+def test_a_recorded_ensemble_is_the_ensemble(net, method):
+    ordinary, other = ensemble(net, method), ensemble(net, method)
+    data = list(batches(net, 6))
+    recorded = Recorded(other, *data[0])
+    for x, y in data:
+        expected = ordinary.step(x, y).loss
+        torch.testing.assert_close(recorded.step(x, y).loss, expected, rtol=1e-8, atol=1e-10)
+    same(ordinary.model, recorded.model, 1e-8)
+    assert len(recorded) == 3
+    assert bool(recorded)
+
+
+def test_a_member_of_a_recorded_ensemble_that_diverges_takes_no_further_part():
+    ordinary, recorded = ensemble("mlp", "am-adam"), Recorded(ensemble("mlp", "am-adam"), fuse=False)
+    for each in (ordinary, recorded.method):
+        with torch.no_grad():
+            next(each.member(1).parameters()).fill_(torch.inf)
+    for x, y in batches("mlp", 3):
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    assert recorded.diverged == ordinary.diverged == {1: 1}
+    same(ordinary.member(2), recorded.member(2), 1e-8)
+
+
+def test_a_batch_for_each_member_is_told_from_one_for_all():
+    """Targets that are numbers can be either: what the step was told is captured."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 4, 5, dtype=F64, device=place), torch.randn(2, 4, 3, dtype=F64, device=place)
+
+    def make() -> altmin.Ensemble:
+        members = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            net = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).to(place, F64)
+            members.append(altmin.methods.create("am-adam", net, loss=nn.MSELoss()))
+        return altmin.Ensemble(members)
+
+    ordinary, recorded = make(), Recorded(make(), fuse=False)
+    for _ in range(3):
+        expected = ordinary.step(x, y, each=True).loss
+        torch.testing.assert_close(recorded.step(x, y, each=True).loss, expected, rtol=1e-8, atol=1e-10)
+    same(ordinary.model, recorded.model, 1e-8)

@@ -1,0 +1,107 @@
+"""What is measured on test samples: an accuracy, a mean loss, or what the caller wants; without a trace."""
+
+from typing import Any
+
+import pytest
+import torch
+from test_fit_loop import Recorder, learner, problem
+from torch import Tensor, nn
+
+from altmin import Ensemble
+from altmin.fit import accuracy, epoch_order, fit, fit_ensemble, mean_loss
+
+
+def test_an_evaluation_is_in_evaluation_mode_and_gives_each_layer_its_mode_back() -> None:
+    modes = []
+
+    class Spy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            modes.append(self.training)
+            return x
+
+    model = nn.Sequential(Spy(), nn.BatchNorm1d(3), nn.Dropout())
+    model[1].eval()
+    eye = torch.eye(3)
+    assert accuracy(model, (eye, torch.tensor([0, 1, 0])), chunk=2) == 2 / 3
+    assert modes == [False, False]
+    assert [layer.training for layer in model] == [True, False, True]
+
+
+def test_a_mean_loss_is_that_of_all_samples_at_once() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 2)).double()
+    x, y = torch.randn(10, 3, dtype=torch.float64), torch.randn(10, 2, dtype=torch.float64)
+    model.eval()
+    expected = float((model(x) - y).square().mean().detach())
+    model.train()
+    state = torch.get_rng_state()
+    for chunk in (1, 4, 10, 1000):
+        assert mean_loss(model, (x, y), nn.MSELoss(), chunk) == pytest.approx(expected, rel=1e-12)
+    assert all(module.training for module in model.modules())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_without_test_samples_there_is_no_accuracy_and_the_measure_can_be_named() -> None:
+    row = fit(learner(), problem(), epochs=1, batch_size=20).epochs[0]
+    assert list(row) == ["epoch", "train_loss", "seconds"]
+    named = fit(learner(), problem(), problem(), epochs=1, batch_size=20, measure="validation_accuracy")
+    assert list(named.epochs[0]) == ["epoch", "train_loss", "validation_accuracy", "seconds"]
+
+
+def regression(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
+    return x, x[:, :3].square()
+
+
+def squared_error(model: nn.Module, samples: tuple[Tensor, Tensor]) -> float:
+    return float((model(samples[0]) - samples[1]).square().mean().detach())
+
+
+def test_a_regression_reports_the_mean_of_its_own_loss() -> None:
+    train, test = regression(50, 0), regression(40, 1)
+    by_hand, expected = learner(loss=nn.MSELoss()), []
+    for rows in epoch_order(50, 0, 0).split(20):
+        by_hand.step(train[0][rows], train[1][rows])
+        expected.append(squared_error(by_hand.model, test))
+    method = learner(loss=nn.MSELoss())
+    history = fit(method, train, test, epochs=1, batch_size=20, eval_batches=[2])
+    assert history.batches == [{"batch": 2, "test_loss": pytest.approx(expected[1], rel=1e-6)}]
+    assert list(history.epochs[0]) == ["epoch", "train_loss", "test_loss", "seconds"]
+    assert history.epochs[0]["test_loss"] == pytest.approx(expected[2], rel=1e-6)
+
+
+def test_members_that_do_regression_report_it_as_they_would_alone() -> None:
+    def made() -> list[Any]:
+        return [learner(seed=seed, loss=nn.MSELoss()) for seed in (0, 1)]
+
+    train, test = regression(50, 0), regression(40, 1)
+    together = fit_ensemble(Ensemble(made()), train, test, epochs=2, batch_size=20)
+    for seed, (history, method) in enumerate(zip(together, made(), strict=True)):
+        alone = fit(method, train, test, epochs=2, batch_size=20, seed=seed)
+        for a, b in zip(history.epochs, alone.epochs, strict=True):
+            assert a["test_loss"] == pytest.approx(b["test_loss"], rel=1e-4)
+
+
+def test_what_is_measured_can_be_chosen_and_named() -> None:
+    def error(model: nn.Module, samples: tuple[Tensor, Tensor]) -> float:
+        return 1 - accuracy(model, samples)
+
+    plain = fit(learner(), problem(), problem(40, 1), epochs=1, batch_size=20).epochs[0]
+    for named, key in (({}, "test_score"), ({"measure": "test_error"}, "test_error")):
+        row = fit(learner(), problem(), problem(40, 1), epochs=1, batch_size=20, evaluate=error, **named).epochs[0]
+        assert row[key] == 1 - plain["test_accuracy"]
+        assert "test_accuracy" not in row
+    ensemble = Ensemble([learner(), learner(seed=1)])
+    found = fit_ensemble(ensemble, problem(), problem(40, 1), epochs=1, batch_size=20, evaluate=error)
+    for i, history in enumerate(found):
+        assert history.epochs[0]["test_score"] == error(ensemble.member(i), problem(40, 1))
+
+
+def test_numbers_as_targets_have_no_accuracy_where_the_loss_is_unknown() -> None:
+    train = torch.arange(4.0)[:, None], torch.arange(4)
+    test = torch.ones(4, 1), torch.ones(4, 2)
+    recorder = Recorder()
+    with pytest.raises(ValueError, match=r"test targets of type float32 have no accuracy.*give evaluate="):
+        fit(recorder, train, test, epochs=1, batch_size=2)
+    assert recorder.seen == []
+    assert fit(recorder, train, test, epochs=1, batch_size=2, evaluate=lambda *_: 3.0).epochs[0]["test_score"] == 3

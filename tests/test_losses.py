@@ -1,0 +1,196 @@
+"""Every loss comes with the value, gradient and Hessian of the mean over the batch, held against autograd."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.nn import functional as F
+
+from altmin.calculus.numbers import tensors
+from altmin.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
+
+F64 = torch.float64
+close = torch.testing.assert_close
+
+
+def evaluate(loss, o: Tensor, y: Tensor) -> Evaluation:
+    """The loss at one output, as the code update sees it."""
+    adapted = adapt(loss)
+    return adapted.at(o, adapted.prepare(o, y))
+
+
+def custom(output: Tensor, y: Tensor) -> Tensor:
+    return F.softplus(-output.gather(1, y.unsqueeze(1))).mean()
+
+
+LABELS = {
+    "cross-entropy": nn.CrossEntropyLoss(),
+    "smoothed": nn.CrossEntropyLoss(label_smoothing=0.3),
+    "weighted": nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5, 1.0], dtype=F64)),
+    "ignoring a class": nn.CrossEntropyLoss(ignore_index=2),
+    "summed": nn.CrossEntropyLoss(reduction="sum"),
+    "custom": custom,
+}
+TARGETS = {
+    "squared": nn.MSELoss(),
+    "summed squares": nn.MSELoss(reduction="sum"),
+    "L1": nn.L1Loss(),
+    "Huber": nn.HuberLoss(),
+    "soft labels": nn.CrossEntropyLoss(),
+    "smoothed soft labels": nn.CrossEntropyLoss(label_smoothing=0.1),
+}
+KINDS = {
+    **dict.fromkeys(("cross-entropy", "smoothed", "soft labels", "smoothed soft labels"), CrossEntropy),
+    "squared": SquaredError,
+}
+EVERY_LOSS = pytest.mark.parametrize("name", [*LABELS, *TARGETS])
+
+
+def problem(name: str, seed: int = 0, n: int = 6) -> tuple[nn.Module, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    o = 2 * torch.randn(n, 4, generator=generator, dtype=F64)
+    if name in LABELS:
+        return LABELS[name], o, torch.randint(4, (n,), generator=generator)
+    y = torch.randn(n, 4, generator=generator, dtype=F64)
+    return TARGETS[name], o, y.softmax(1) if "soft" in name else y
+
+
+@EVERY_LOSS
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=5)
+def test_value_gradient_and_hessian_are_those_of_autograd(name, seed):
+    loss, o, y = problem(name, seed)
+    at = evaluate(loss, o, y)
+    leaf = o.clone().requires_grad_()
+    value = loss(leaf, y)
+    close(at.value, value.detach())
+    close(at.delta, torch.autograd.grad(value, leaf)[0])
+    q = torch.randn_like(o)
+    H = torch.autograd.functional.hessian(lambda o: loss(o, y), o).reshape(o.numel(), o.numel())
+    close(at.hessian(q), (H @ q.flatten()).view_as(q))
+    close(at.hessian(2 * q), 2 * at.hessian(q))
+    assert not any(t.requires_grad for t in (at.value, at.delta, at.hessian(q)))
+
+
+@EVERY_LOSS
+def test_a_loss_has_the_closed_form_that_it_has(name):
+    assert type(adapt(problem(name)[0])) is KINDS.get(name, AnyLoss)
+
+
+@EVERY_LOSS
+def test_an_adapted_loss_is_called_as_the_users_own(name):
+    loss, o, y = problem(name)
+    close(adapt(loss)(o, y), loss(o, y))
+
+
+@EVERY_LOSS
+def test_inside_vmap_and_with_numbers_kept_as_tensors_a_loss_is_the_same(name):
+    loss, o, y = problem(name)
+    other, targets = problem(name, seed=1)[1:]
+    adapted = adapt(loss)
+
+    def all_of(o: Tensor, y: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        value, delta, hessian = adapted.at(o, adapted.prepare(o, y))
+        return value, delta, hessian(q)
+
+    outputs, labels, q = torch.stack([o, other]), torch.stack([y, targets]), torch.randn(2, *o.shape, dtype=F64)
+    together = vmap(all_of)(outputs, labels, q)
+    for i in range(2):
+        alone = all_of(outputs[i], labels[i], q[i])
+        with tensors():
+            as_tensors = all_of(outputs[i], labels[i], q[i])
+        for found, same, wanted in zip(together, as_tensors, alone, strict=True):
+            close(found[i], wanted)
+            close(same, wanted)
+
+
+@pytest.mark.parametrize("name, samples", [("cross-entropy", 6), ("squared", 6), ("L1", 6), ("summed", 1)])
+def test_the_mean_times_its_samples_is_a_sum_and_a_sum_is_one_already(name, samples):
+    loss, o, _ = problem(name)
+    assert adapt(loss).samples(o) == samples
+
+
+def test_images_of_squared_errors_are_averaged_over_all_outputs():
+    torch.manual_seed(0)
+    o, y = torch.randn(2, 3, 2, 5, dtype=F64)
+    at = evaluate(nn.MSELoss(), o, y)
+    close(at.value, F.mse_loss(o, y))
+    close(at.delta, 2 * (o - y) / 30)
+    close(at.hessian(y), 2 * y / 30)
+
+
+def test_a_loss_of_straight_pieces_has_no_curvature():
+    for loss in (nn.L1Loss(), lambda o, y: (o * y).mean()):
+        o, y = torch.randn(2, 3, 4)
+        assert not evaluate(loss, o, y).hessian(torch.ones(3, 4)).any()
+
+
+def test_subclasses_are_differentiated_rather_than_guessed():
+    class Mine(nn.MSELoss):
+        def forward(self, o: Tensor, y: Tensor) -> Tensor:
+            return 3 * super().forward(o, y)
+
+    o, y = torch.randn(2, 3, 4)
+    assert type(adapt(Mine())) is AnyLoss
+    close(evaluate(Mine(), o, y).value, 3 * F.mse_loss(o, y))
+
+
+def test_cross_entropy_of_huge_outputs_stays_exact():
+    o = torch.tensor([[1000.0, 0.0, -1000.0]])
+    at = evaluate(nn.CrossEntropyLoss(), o, torch.tensor([2]))
+    close(at.value, torch.tensor(2000.0))
+    close(at.delta, torch.tensor([[1.0, 0.0, -1.0]]))
+
+
+@pytest.mark.parametrize(
+    "o, y, said",
+    [
+        (torch.zeros(3, 4, 5), torch.zeros(3, 5).long(), r"outputs of shape \(samples, classes\), given \(3, 4, 5\)"),
+        (torch.zeros(3, 4), torch.zeros(3), r"one int64 label per sample, shape \(3,\), given float32 of shape \(3,\)"),
+        (torch.zeros(3, 4), torch.zeros(2).long(), r"shape \(3,\), given int64 of shape \(2,\)"),
+        (torch.zeros(3, 4), torch.tensor([0, 4, 1]), "label 4 is out of range: the model has 4 outputs, .* 0 to 3"),
+        (torch.zeros(3, 4), torch.tensor([0, 1, -1]), "label -1 is out of range"),
+    ],
+)
+def test_targets_that_do_not_fit_a_cross_entropy_are_refused_in_words(o, y, said):
+    with pytest.raises(ValueError, match=said):
+        adapt(nn.CrossEntropyLoss())(o, y)
+
+
+def test_a_label_out_of_range_that_nobody_may_read_becomes_nan():
+    o, y = torch.zeros(3, 4), torch.tensor([0, 4, -1])
+    with tensors():
+        prepared = CrossEntropy().prepare(o, y)
+    close(prepared[0], torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    assert prepared[1:].isnan().all()
+
+
+@pytest.mark.parametrize("y", [torch.zeros(3, 1), torch.zeros(3, 2, dtype=torch.float64)])
+def test_squared_errors_compare_like_with_like(y):
+    with pytest.raises(ValueError, match=r"compares like with like: the model's output is float32 of shape \(3, 2\)"):
+        adapt(nn.MSELoss())(torch.zeros(3, 2), y)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(3), 1.0, None], ids=["vector", "float", "none"])
+def test_a_loss_that_gives_no_scalar_tensor_is_refused(value):
+    with pytest.raises(ValueError, match="the loss must return a scalar tensor"):
+        evaluate(lambda o, y: value, torch.randn(3, 2), torch.zeros(3, dtype=torch.int64))
+
+
+def test_labels_follow_a_model_that_moves_to_another_device_or_type():
+    loss, y = CrossEntropy(0.2), torch.tensor([0, 2])
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        prepared = loss.prepare(torch.zeros(2, 3, dtype=dtype), y)
+        rows = [[0.8 + 0.2 / 3, 0.2 / 3, 0.2 / 3], [0.2 / 3, 0.2 / 3, 0.8 + 0.2 / 3]]
+        close(prepared, torch.tensor(rows, dtype=dtype))
+    assert loss.prepare(torch.zeros(2, 3, device="meta"), y.to("meta")).device.type == "meta"
+    close(loss.prepare(torch.zeros(2, 4), y).sum(1), torch.ones(2))
+
+
+def test_what_is_kept_of_labels_inside_vmap_serves_outside_it():
+    loss, o = CrossEntropy(), torch.randn(2, 3, 4)
+    y = torch.randint(4, (2, 3))
+    vmap(loss.prepare)(o, y)
+    close(loss.prepare(o[0], y[0]), F.one_hot(y[0], 4).float())

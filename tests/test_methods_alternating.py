@@ -1,0 +1,49 @@
+"""The online methods are the compositions that their names stand for."""
+
+import pytest
+import torch
+from torch import nn
+
+import altmin
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return altmin.models.mlp(4, (5, 6), 3, nn.Tanh).double()
+
+
+COMPOSITIONS = {
+    "am-adam": (
+        {"lr": 0.02, "weight_decay": 0.1, "l1": 0.01, "penalty": 2.0},
+        lambda: {"weights": altmin.LocalAdam(0.02, weight_decay=0.1, l1=0.01), "penalty": 2.0},
+    ),
+    "am-sgd": (
+        {"lr": 0.05, "momentum": 0.7, "weight_decay": 0.1, "l1": 0.01},
+        lambda: {"weights": altmin.LocalSGD(0.05, momentum=0.7, weight_decay=0.1, l1=0.01)},
+    ),
+    "am-mem": (
+        {"lr": 0.01, "forget": 0.8, "damping": 3.0, "rate": 50.0},
+        lambda: {"weights": altmin.CoActivationMemory(0.8, 3.0, None, 50.0, altmin.LocalAdam(0.01))},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_a_method_is_the_composition_of_its_parts(name: str) -> None:
+    options, parts = COMPOSITIONS[name]
+    named, composed = altmin.methods.create(name, net(), **options), altmin.AltMin(net(), **parts())
+    for _ in range(3):
+        x, y = torch.randn(7, 4, dtype=torch.float64), torch.randint(3, (7,))
+        assert torch.equal(named.step(x, y).loss, composed.step(x, y).loss)
+    named.end_epoch()
+    composed.end_epoch()
+    for a, b in zip(named.model.parameters(), composed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_loss_and_codes_reach_the_trainer(name: str) -> None:
+    x, y = torch.randn(7, 4, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64)
+    squared = altmin.methods.create(name, net(), loss=nn.MSELoss(), codes=altmin.GradientCodes(steps=2))
+    assert squared.step(x, y).loss.item() == pytest.approx((net()(x) - y).square().mean().item())
+    assert squared.codes.steps == 2

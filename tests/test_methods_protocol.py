@@ -1,0 +1,63 @@
+"""The registry of methods: found by name, with their options, and mistakes answered with the nearest name."""
+
+import pytest
+import torch
+from torch import nn
+
+from altmin import methods
+from altmin.methods import protocol
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_FACTORIES", dict(protocol._FACTORIES))
+
+
+def test_a_registered_factory_is_found_by_name_with_its_options(own_registry: None) -> None:
+    @methods.register("double-sgd")
+    def double(model: nn.Module, lr: float = 0.1, loss: nn.Module | None = None) -> methods.Method:
+        return methods.create("sgd", model, lr=2 * lr, loss=loss)
+
+    assert "double-sgd" in methods.names()
+    assert methods.names() == sorted(methods.names())
+    assert methods.factory("double-sgd") is double, "the decorator returns the function itself"
+    assert methods.options("double-sgd") == ["lr", "loss"]
+    model = nn.Sequential(nn.Linear(2, 2))
+    method = methods.create("double-sgd", model, lr=0.3)
+    assert method.model is model
+    assert method.optimizer.param_groups[0]["lr"] == 0.6
+
+
+def test_the_methods_of_the_paper_and_backprop_are_registered() -> None:
+    expected = {"am-adam", "am-sgd", "am-mem", "am-adam-offline", "am-mem-offline", "adam", "sgd"}
+    assert expected <= set(methods.names())
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_follows_the_protocol(name: str) -> None:
+    """It trains the model it was given, reports the loss before the update, and gives a scheduler an optimizer."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
+    expected = nn.functional.cross_entropy(model(x), y).item()
+    before = [p.detach().clone() for p in model.parameters()]
+    method = methods.create(name, model)
+    assert method.model is model
+    assert isinstance(method.optimizer, torch.optim.Optimizer)
+    loss = method.step(x, y).loss
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    method.end_epoch()
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_mistyped_name_or_option_is_answered_with_the_nearest() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="unknown method 'am-adm'; did you mean 'am-adam'"):
+        methods.create("am-adm", model)
+    with pytest.raises(
+        ValueError, match="unknown option of method 'adam', 'weight-decay'; did you mean 'weight_decay'"
+    ):
+        methods.create("adam", model, **{"weight-decay": 0.1})
+    with pytest.raises(ValueError, match="unknown method 'sdg'; did you mean 'sgd'"):
+        methods.options("sdg")

@@ -1,0 +1,97 @@
+"""Weights that follow codes in time: what they are given, and that they learn."""
+
+import copy
+
+import pytest
+import torch
+from conftest import elman_problem as problem
+from test_codes_recurrent import MU, SWEEPS, close, expected
+from torch import Tensor, nn
+
+import altmin
+
+
+def chosen_codes(model, x, y):
+    """Inputs a_t = (x_t, h_{t-1}, 1) and deltas of the recurrent block, from the naive loop, and its scale."""
+    _, xs, home, _, m, moved = expected(model, x, y, "parallel", 1, False)
+    rows = []
+    for s, c, v in zip(xs, home, moved.v, strict=True):
+        h = torch.tanh(c - m * v)
+        before = torch.cat([torch.zeros_like(h[:1]), h[:-1]])
+        rows.append(torch.cat([s, before, torch.ones_like(s[:, :1])], 1))
+    return torch.cat(rows), torch.cat(moved.left) / moved.a, m * moved.a
+
+
+def joined(cell: nn.RNN) -> Tensor:
+    return torch.cat([cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0[:, None]], 1).detach().clone()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_recurrent_weights_take_gradient_steps_over_batch_and_time(steps):
+    model, x, y = problem(seed=7)
+    a, delta, scale = chosen_codes(model, x, y)
+    before = joined(model[0])
+    rule = altmin.LocalSGD(lr=0.05, steps=steps, momentum=0.0)
+    altmin.AltMin(model, codes=altmin.RecurrentCodes(order="codes-first"), weights=rule, penalty=MU).step(x, y)
+    W = torch.zeros_like(before)
+    for _ in range(steps):
+        W -= 0.05 * (delta + a @ W.T / scale).T @ a
+    close(joined(model[0]) - before, W)
+
+
+def test_the_memory_holds_the_co_activations_of_all_steps():
+    model, x, y = problem(seed=8)
+    a, delta, scale = chosen_codes(model, x, y)
+    before = joined(model[0])
+    rule = altmin.CoActivationMemory(forget=1.0, damping=0.1, rate=None, rest=altmin.LocalSGD(lr=0.1))
+    altmin.AltMin(model, codes=altmin.RecurrentCodes(order="codes-first"), weights=rule, penalty=MU).step(x, y)
+    close(rule.memories[0].A, a.T @ a)
+    close(rule.memories[0].B, (a @ before.T - scale * delta).T @ a)
+    assert rule.memories[0].samples == len(a)
+    assert set(rule.memories) == {0, 1}
+
+
+@pytest.mark.parametrize("sweep", ["parallel", "sequential"])
+@pytest.mark.parametrize("rule", [lambda: altmin.LocalAdam(lr=0.01), lambda: altmin.LocalSGD(lr=0.02, momentum=0.9)])
+def test_it_learns_what_must_be_carried_through_time(rule, sweep):
+    """The label is the sign of the sum of all inputs, of which the classifier sees only what the units have kept."""
+    torch.manual_seed(2)
+    x = torch.randn(1024, 6, 1)
+    y = (x.sum((1, 2)) > 0).long()
+    model = altmin.models.elman(8, 6, 1, 2)
+    am = altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep), weights=rule())
+    for _ in range(10):
+        for i in torch.randperm(1024).split(64):
+            am.step(x[i], y[i])
+    assert (model(x).argmax(1) == y).float().mean() > 0.9
+
+
+def test_a_discrete_activation_may_lie_above_codes_in_time():
+    torch.manual_seed(0)
+    layers = altmin.Recurrent(1, 8), altmin.Readout(8, 1), nn.Flatten(), nn.ReLU(), nn.Linear(6, 16), altmin.Sign()
+    model = nn.Sequential(*layers, nn.Linear(16, 2))
+    x = torch.randn(256, 6, 1)
+    y = (x.sum((1, 2)) > 0).long()
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.004))
+    assert isinstance(am.codes, altmin.DiscreteCodes)
+    before = [p.clone() for p in model[0].parameters()]
+    losses = [float(am.step(x, y).loss) for _ in range(120)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert not torch.equal(before[1], model[0].weight_hh_l0)
+    with pytest.raises(TypeError, match="Sign has no derivative"):
+        altmin.AltMin(model, codes=altmin.RecurrentCodes())
+    assert isinstance(altmin.AltMin(model, codes="discrete").codes.gradient, altmin.RecurrentCodes)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_a_step_on_cuda_is_the_one_on_the_cpu(sweep, rounds, padded):
+    model, x, y = problem(seed=9, padded=padded)
+    other = copy.deepcopy(model).cuda()
+    for net, device in ((model, "cpu"), (other, "cuda")):
+        am = altmin.AltMin(net, codes=altmin.RecurrentCodes(sweep, rounds), weights=altmin.LocalSGD(lr=0.1))
+        for _ in range(3):
+            am.step(x.to(device), y.to(device))
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        close(a, b.cpu())

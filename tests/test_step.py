@@ -1,0 +1,184 @@
+"""One mini-batch as functions: what the moved codes cost, when a step is refused, and that it changes nothing."""
+
+import weakref
+from contextlib import nullcontext
+
+import pytest
+import torch
+from codes_cases import NETS, batch, mlp, net
+from conftest import update_codes
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import altmin
+from altmin import GradientCodes
+from altmin.calculus.numbers import tensors
+from altmin.losses import adapt
+from altmin.step import Moved, move_codes, soft_threshold, verdict
+
+ORDERS = pytest.mark.parametrize("order", ["codes-first", "weights-first"])
+
+
+def moved_by(model, x, y, mu=0.5, codes=None, loss=None, measure=lambda l, residual: residual) -> Moved:
+    chain = altmin.split(model)
+    loss = adapt(loss or nn.CrossEntropyLoss())
+    with torch.no_grad():
+        return move_codes(chain, chain.parameters(), codes or GradientCodes(), loss, x, y, mu, measure)
+
+
+def rectified(weight: float) -> nn.Sequential:
+    """A net whose first layer has this one weight everywhere, followed by a rectifier."""
+    model = mlp(nn.ReLU)
+    nn.init.constant_(model[0].weight, weight)
+    return model
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_moving_the_codes_changes_neither_the_model_nor_the_batch(name):
+    model, (x, y) = net(name), batch()
+    model.train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    first_x, first_y = x.clone(), y.clone()
+    moved_by(model, x, y)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]), key
+    assert all(p.grad is None for p in model.parameters())
+    assert torch.equal(x, first_x)
+    assert torch.equal(y, first_y)
+
+
+@pytest.mark.parametrize("name", NETS)
+@ORDERS
+def test_the_objective_of_a_step_is_f_from_its_definition_at_the_moved_codes(name, order):
+    model, (x, y) = net(name).requires_grad_(False), batch()
+    model.train(name != "dropout")  # its masks would be drawn anew for f
+    codes, mu = GradientCodes(share=0.4, order=order), 0.3
+    _, c, _ = update_codes(model, codes, x, y, mu)
+    wanted = altmin.objective(altmin.split(model), c, x, y, mu, nn.CrossEntropyLoss())
+    assert moved_by(model, x, y, mu, codes).objective == pytest.approx(float(wanted), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum")], ids=["mean", "sum"])
+def test_the_objective_weighs_loss_and_distances_alike_for_every_reduction_of_the_loss(loss):
+    model, (x, y) = mlp(nn.Tanh), batch()
+    mu = 0.7
+    encoded, c, _ = update_codes(model, GradientCodes(share=1.0), x, y, mu, loss)
+    step = moved_by(model, x, y, mu, GradientCodes(share=1.0), loss)
+    hidden = [layer for layer in model if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        misfit = (c[0] - hidden[0](x)).square().sum() + (c[1] - hidden[1](c[0].tanh())).square().sum()
+        value = loss(hidden[2](c[1].tanh()), y)
+    per = 1 if loss.reduction == "sum" else len(x)
+    assert step.objective == pytest.approx(float(value + mu * misfit / per), rel=1e-6)
+    assert float(step.loss) == pytest.approx(float(loss(encoded[-1], y)))
+
+
+@ORDERS
+def test_costs_and_movements_are_squared_distances_of_the_codes_first_to_last(order):
+    model, (x, y) = mlp(nn.Tanh), batch()
+    codes = GradientCodes(share=0.5, order=order)
+    encoded, c, _ = update_codes(model, codes, x, y, 0.5)
+    step = moved_by(model, x, y, 0.5, codes)
+    layers = [layer for layer in model if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        computed = [layers[0](x), layers[1](c[0].tanh())]
+        output = layers[2](c[1].tanh())
+    assert step.costs[:-1] == pytest.approx([float((a - b).square().sum()) for a, b in zip(c, computed, strict=True)])
+    assert step.costs[-1] == pytest.approx(float(nn.functional.cross_entropy(output, y)))
+    offsets = [float((a - b).square().sum()) for a, b in zip(c, encoded, strict=False)]
+    assert step.moved[:-1] == pytest.approx(offsets)
+    assert step.moved[-1] is None
+
+
+def test_blocks_are_measured_from_the_last_to_the_first_and_reported_from_the_first_to_the_last():
+    model, (x, y) = mlp(nn.ReLU, depth=4), batch()
+    seen = []
+    step = moved_by(model, x, y, measure=lambda l, residual: seen.append(l) or f"block {l}")
+    assert seen == [4, 3, 2, 1, 0]
+    assert step.found == [f"block {l}" for l in range(5)]
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+@ORDERS
+def test_a_residual_is_released_before_the_next_code_moves(activation, order):
+    model, (x, y) = mlp(activation, depth=5), batch()
+    seen: list[weakref.ref] = []
+    held = []
+
+    class Watched(GradientCodes):
+        def move(self, *where):
+            held.append(sum(earlier() is not None for earlier in seen))
+            return super().move(*where)
+
+    def measure(l, residual):
+        # with "weights-first" delta is what the code above asks for, which is needed a little longer
+        seen.append(weakref.ref(residual.delta if order == "codes-first" else residual.after))
+
+    moved_by(model, x, y, codes=Watched(order=order), measure=measure)
+    assert held == [0] * 5
+
+
+@pytest.mark.parametrize("numbers", [nullcontext, tensors], ids=["floats", "tensors"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_an_input_that_is_not_finite_is_refused(numbers, bad):
+    x, y = batch()
+    with numbers():
+        assert bool(verdict(moved_by(mlp(nn.ReLU), x, y)))
+        x[2, 1] = bad
+        assert not bool(verdict(moved_by(mlp(nn.ReLU), x, y)))
+
+
+@pytest.mark.parametrize("weight, bad", [(1.0, float("-inf")), (-1.0, float("inf"))])
+def test_an_infinite_input_is_refused_though_a_rectifier_hides_it_from_the_loss(weight, bad):
+    model, (x, y) = rectified(weight), batch()
+    x[2, 1] = bad
+    step = moved_by(model, x, y, codes=GradientCodes(share=0.0))
+    assert step.loss.isfinite()  # W x is minus infinity in every unit, so that the rectifier gives 0
+    assert not bool(verdict(step))
+
+
+@pytest.mark.parametrize("where", ["costs", "checked"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_one_number_that_is_not_finite_is_enough_to_refuse_a_step(where, bad):
+    good = Moved(torch.tensor(1.0), [0.5, 0.9], [0.5, None], [], 0.1, 2.0, [])
+    assert bool(verdict(good))
+    assert not bool(verdict(good._replace(**{where: [bad, 0.9] if where == "costs" else bad})))
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_a_loss_that_overflows_is_refused_even_where_the_codes_would_bring_it_back(share):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 30), nn.Linear(30, 3)), torch.rand(100, 4)
+    nn.init.constant_(model[1].weight, 0.1)
+    far = torch.full((100, 3), 1e19)  # in float32 its square is finite, the sum of 300 of them is not
+    step = moved_by(model, x, far, mu=1e-9, codes=GradientCodes(share=share), loss=nn.MSELoss())
+    assert step.loss.isinf()
+    assert not bool(verdict(step))
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "lenet"])
+def test_numbers_kept_as_tensors_lead_to_the_same_step(name):
+    model, (x, y) = net(name), batch()
+    plain = moved_by(model, x, y)
+    with tensors():
+        kept = moved_by(model, x, y)
+    assert isinstance(kept.objective, torch.Tensor)
+    assert float(kept.objective) == pytest.approx(float(plain.objective))
+    for a, b in zip(plain.found, kept.found, strict=True):
+        torch.testing.assert_close(a.delta, b.delta)
+
+
+@given(p=st.floats(-5, 5), threshold=st.floats(0, 3))
+def test_soft_threshold_minimises_half_the_squared_distance_plus_the_l1_term(p, threshold):
+    z = soft_threshold(torch.tensor(p, dtype=torch.float64), threshold).item()
+    # the subdifferential of |z - p|^2 / 2 + threshold |z| at its minimum holds 0
+    if z:
+        assert z - p + threshold * (1 if z > 0 else -1) == pytest.approx(0, abs=1e-12)
+    else:
+        assert abs(p) <= threshold + 1e-12
+
+
+def test_soft_threshold_takes_a_tensor_of_thresholds():
+    p, threshold = torch.tensor([[-3.0, 0.5], [2.0, -2.0]]), torch.tensor([[1.0], [2.0]])
+    assert soft_threshold(p, threshold).tolist() == [[-2.0, 0.0], [0.0, 0.0]]

@@ -1,0 +1,34 @@
+"""The table of `altmin theory` shows errors and bounds of the result, the remarks its verdicts."""
+
+import json
+from typing import Any
+
+import pytest
+
+from altmin.cli import run
+from altmin.theory.table import remarks, table
+
+SMALL = ["theory", "--steps", "200", "--runs", "64", "--blocks", "2,3", "--coupling", "0,0.5", "--condition", "4"]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("theory") / "t.json"
+    assert run([*SMALL, "--seed", "5", "--json", str(path)]) == 0
+    return json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_the_table_shows_mean_error_and_bound_and_the_remarks_the_verdict(result: dict[str, Any]) -> None:
+    drawn = table(result)
+    head = [str(column.header) for column in drawn.columns]
+    assert head[4:6] == ["t = 10", "t = 100"]
+    row = result["rows"][1]
+    i = row["times"].index(100)
+    shown = list(drawn.columns[5].cells)[1]
+    assert shown.startswith(f"{row['mean'][i]:.2e} ± ")
+    assert shown.endswith(f"{row['bound'][i]:.2e}")
+    said = "\n".join(remarks(result))
+    inside = [row for row in result["rows"] if not row["outside"]]
+    assert f"in {len(inside)} of {len(inside)} problems" in said
+    assert "as-printed: 0.8182 <= 0.6694 FAILS" in said
+    assert "network, free: gradient stability fails at" in said

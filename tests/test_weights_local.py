@@ -1,0 +1,351 @@
+"""The local weight rules: gradients of f block by block, and optimizers by hand."""
+
+import copy
+
+import pytest
+import reference
+import torch
+from conftest import update_codes
+from torch import Tensor, nn
+
+import altmin
+
+F64 = torch.float64
+MU = 0.3
+
+
+def setting(activation=nn.Tanh, seed: int = 0) -> tuple[nn.Sequential, Tensor, Tensor]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 5), activation(), nn.Linear(5, 6), activation(), nn.Linear(6, 3)).double()
+    return model, torch.randn(8, 4, dtype=F64), torch.randint(3, (8,))
+
+
+def constant(mu: float = MU) -> altmin.Penalty:
+    return altmin.Penalty(mu, increment=0.0, maximum=None)
+
+
+def trainer(model, weights, **options) -> altmin.AltMin:
+    return altmin.AltMin(model, codes=altmin.GradientCodes(lr=0.4), weights=weights, penalty=constant(), **options)
+
+
+def naive_codes(model, x, y, mu: float = MU) -> tuple[reference.Net, reference.Result]:
+    """The reference's codes for the same fixed code step."""
+    layers = reference.of(model)
+    return layers, reference.Codes(1, 0.4).update(layers, x, y, mu, reference.cross_entropy)
+
+
+def naive_gradients(model, x, y) -> list[Tensor]:
+    layers, found = naive_codes(model, x, y)
+    return [g for pair in reference.weight_gradients(layers, x, found) for g in pair]
+
+
+def gradients_of_f(parts, moved, scales, x, y) -> list[Tensor]:
+    """By autograd on f at given codes, each block's terms alone depending on its weights; a hidden block's gradient is
+    brought to the loss's own scale, over 2 mu scale / n."""
+    below, found = [x, *moved], []
+    for l, part in enumerate(parts):
+        last = l == len(parts) - 1
+        out = part(below[l])
+        term = nn.CrossEntropyLoss()(out, y) if last else (moved[l] - out).square().sum() / 2 / scales[l]
+        found += torch.autograd.grad(term, list(part.parameters()))
+    return found
+
+
+def close(ours, theirs, tolerance: float = 1e-10) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.detach(), b.detach(), rtol=tolerance, atol=tolerance)
+
+
+def values(model) -> list[Tensor]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.GELU])
+def test_every_blocks_gradient_is_that_of_the_reference(activation):
+    model, x, y = setting(activation)
+    before = values(model)
+    trainer(model, altmin.LocalSGD(lr=0.1)).step(x, y)
+    twin = copy.deepcopy(model)
+    for p, b in zip(twin.parameters(), before, strict=True):
+        p.data.copy_(b)
+    gradients = naive_gradients(twin, x, y)
+    close([p.grad for p in model.parameters()], gradients)
+    close(model.parameters(), [b - 0.1 * g for b, g in zip(before, gradients, strict=True)])
+
+
+def test_gradients_through_convolution_and_batch_norm_are_those_of_f():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(12, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)),
+    ).double()
+    x, y = torch.randn(6, 1, 6, 6, dtype=F64), torch.randint(3, (6,))
+    twin = copy.deepcopy(model)
+    _, moved, residuals = update_codes(twin, altmin.GradientCodes(lr=0.4), x, y, MU)
+    gradients = gradients_of_f([twin[:2], twin[2:7], twin[7:]], moved, [r.scale for r in residuals], x, y)
+    trainer(model, altmin.LocalSGD(lr=0.0)).step(x, y)
+    close([p.grad for p in model.parameters()], gradients)
+
+
+def test_where_codes_stop_at_kinks_what_is_left_is_what_was_asked_less_the_blocks_own_move():
+    """A block is left with delta - (F(c) - F(c moved)) / scale, and its weights with the gradient of <that, F>."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 3)),
+    ).double()
+    x, y = torch.randn(6, 1, 6, 6, dtype=F64), torch.randint(3, (6,))
+    codes = altmin.GradientCodes(share=1.0)
+    encoded, moved, residuals = update_codes(model, codes, x, y, 1e-3)
+    asked = update_codes(model, altmin.GradientCodes(share=1.0, order="weights-first"), x, y, 1e-3)[2][1]
+    left = asked.delta - (model[1:5](encoded[0]) - model[1:5](moved[0])) / asked.scale
+    torch.testing.assert_close(residuals[1].delta, left.detach())
+    gradients = torch.autograd.grad((model[1:5](moved[0]) * left.detach()).sum(), list(model[4].parameters()))
+    altmin.AltMin(model, codes=codes, weights=altmin.LocalSGD(lr=0.0), penalty=constant(1e-3)).step(x, y)
+    close([p.grad for p in model[4].parameters()], gradients)
+
+
+def test_a_hidden_block_whose_code_does_not_move_gets_no_gradient_and_no_nan():
+    """All units of the second layer silent: nothing passes below."""
+    model, x, y = setting(nn.ReLU)
+    with torch.no_grad():
+        model[2].weight.zero_()
+        model[2].bias.fill_(-1.0)
+    before = values(model)
+    altmin.AltMin(model, weights=altmin.LocalAdam()).step(x, y)
+    for l in (0, 1, 2, 3):
+        assert torch.equal(values(model)[l], before[l])
+    assert not torch.equal(values(model)[5], before[5]), "the output bias still learns"
+
+
+# -- optimizers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decay, decoupled", [(0.0, False), (0.1, False), (0.1, True)])
+def test_local_adam_is_adam_by_hand(decay, decoupled):
+    model, x, y = setting()
+    ours = trainer(
+        model,
+        altmin.LocalAdam(lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=decay, decoupled_weight_decay=decoupled),
+    )
+    twin = copy.deepcopy(model)
+    rules = [reference.Adam(0.02, 0.8, 0.95, 1e-6, decay, decoupled) for _ in twin.parameters()]
+    for _ in range(4):
+        ours.step(x, y)
+        gradients = naive_gradients(twin, x, y)
+        for rule, p, g in zip(rules, twin.parameters(), gradients, strict=True):
+            p.data.copy_(rule.step(p.data, g))
+        close(model.parameters(), twin.parameters(), 1e-9)
+
+
+def test_local_sgd_with_momentum_and_decay_is_sgd_by_hand():
+    model, x, y = setting()
+    ours = trainer(model, altmin.LocalSGD(lr=0.05, momentum=0.9, weight_decay=0.2))
+    twin = copy.deepcopy(model)
+    speed = [torch.zeros_like(p) for p in twin.parameters()]
+    for _ in range(4):
+        ours.step(x, y)
+        gradients = naive_gradients(twin, x, y)
+        for v, p, g in zip(speed, twin.parameters(), gradients, strict=True):
+            v.mul_(0.9).add_(g + 0.2 * p.data)
+            p.data.sub_(0.05 * v)
+        close(model.parameters(), twin.parameters())
+
+
+def test_each_block_may_have_its_own_learning_rate():
+    model, x, y = setting()
+    before, gradients = values(model), naive_gradients(model, x, y)
+    trainer(model, altmin.LocalSGD(lr=[0.1, 0.0, 0.7])).step(x, y)
+    rates = [0.1, 0.1, 0.0, 0.0, 0.7, 0.7]
+    close(model.parameters(), [b - r * g for b, r, g in zip(before, rates, gradients, strict=True)])
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_several_inner_steps_are_a_loop_over_the_same_codes(steps):
+    """A hidden layer's delta is (W a - c) / scale, and follows the weights."""
+    model, x, y = setting()
+    layers, found = naive_codes(model, x, y)
+    trainer(model, altmin.LocalSGD(lr=0.2, momentum=0.0, steps=steps)).step(x, y)
+    below = [x, *found.codes]
+    for _ in range(steps):
+        pairs = reference.weight_gradients(layers, x, found)
+        layers.weights = [W - 0.2 * g[0] for W, g in zip(layers.weights, pairs, strict=True)]
+        layers.biases = [b - 0.2 * g[1] for b, g in zip(layers.biases, pairs, strict=True)]
+        outputs = [layers.layer(l, below[l]) for l in range(3)]
+        hidden = [(o - c) / m for o, c, m in zip(outputs, found.codes, found.scales, strict=False)]
+        found.deltas = [*hidden, reference.gradient(lambda o: reference.cross_entropy(o, y), outputs[2])]
+    wanted = [p for pair in zip(layers.weights, layers.biases, strict=True) for p in pair]
+    close(model.parameters(), wanted)
+
+
+def test_several_inner_steps_hold_for_cores_that_are_not_linear_in_their_parameters():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double()
+    x, y = torch.randn(8, 4, dtype=F64), torch.randint(3, (8,))
+    twin = copy.deepcopy(model)
+    _, (code,), residuals = update_codes(copy.deepcopy(model), altmin.GradientCodes(lr=0.4), x, y, MU)
+    trainer(model, altmin.LocalSGD(lr=0.3, momentum=0.0, steps=3)).step(x, y)
+    for _ in range(3):
+        gradients = gradients_of_f([twin[:2], twin[2:]], [code], [residuals[0].scale], x, y)
+        for p, g in zip(twin.parameters(), gradients, strict=True):
+            p.data.sub_(0.3 * g)
+    close(model.parameters(), twin.parameters())
+
+
+def test_l1_on_weights_is_soft_thresholding_after_the_step_and_spares_biases():
+    model, x, y = setting()
+    before, gradients = values(model), naive_gradients(model, x, y)
+    trainer(model, altmin.LocalSGD(lr=0.1, l1=1.5)).step(x, y)
+    stepped = [b - 0.1 * g for b, g in zip(before, gradients, strict=True)]
+    wanted = [reference.soft_threshold(p, 0.15) if p.ndim > 1 else p for p in stepped]
+    close(model.parameters(), wanted)
+    assert sum(int((p == 0).sum()) for p in model.parameters()) > 5
+
+
+def test_frozen_parameters_stay_and_the_others_learn_as_ever():
+    model, x, y = setting()
+    before, gradients = values(model), naive_gradients(model, x, y)
+    model[0].bias.requires_grad_(False)
+    model[2].weight.requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    trainer(model, altmin.LocalSGD(lr=[0.1, 0.1, 0.1])).step(x, y)
+    for i, (p, b, g) in enumerate(zip(model.parameters(), before, gradients, strict=True)):
+        if i in (1, 2, 3):
+            assert torch.equal(p, b)
+            assert p.grad is None
+        else:
+            close([p], [b - 0.1 * g])
+
+
+def test_any_torch_optimizer_serves():
+    model, x, y = setting()
+    twin = copy.deepcopy(model)
+    rule = altmin.LocalOptimizer(lambda groups: torch.optim.RMSprop(groups, alpha=0.5), lr=0.01)
+    trainer(model, rule).step(x, y)
+    optimizer = torch.optim.RMSprop(twin.parameters(), lr=0.01, alpha=0.5)
+    for p, g in zip(twin.parameters(), naive_gradients(twin, x, y), strict=True):
+        p.grad = g
+    optimizer.step()
+    close(model.parameters(), twin.parameters())
+
+
+def test_a_torch_scheduler_changes_the_step():
+    model, x, y = setting()
+    am = trainer(model, altmin.LocalSGD(lr=0.1, momentum=0.0))
+    scheduler = torch.optim.lr_scheduler.StepLR(am.optimizer, step_size=1, gamma=0.5)
+    for rate in (0.1, 0.05, 0.025):
+        before, gradients = values(model), naive_gradients(model, x, y)
+        am.step(x, y)
+        scheduler.step()
+        close(model.parameters(), [b - rate * g for b, g in zip(before, gradients, strict=True)])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_torch_scheduler_changes_adams_step_too():
+    model, x, y = setting()
+    am = trainer(model, altmin.LocalAdam(lr=0.1, eps=1e-8))
+    scheduler = torch.optim.lr_scheduler.StepLR(am.optimizer, step_size=1, gamma=0.5)
+    rules = [reference.Adam(0.1) for _ in model.parameters()]
+    for _ in range(3):
+        before, gradients = values(model), naive_gradients(model, x, y)
+        am.step(x, y)
+        scheduler.step()
+        close(model.parameters(), [r.step(b, g) for r, b, g in zip(rules, before, gradients, strict=True)], 1e-9)
+        for rule in rules:
+            rule.lr /= 2
+
+
+# -- a mini-batch in parts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda: altmin.LocalAdam(lr=0.01, eps=1e-8),
+        lambda: altmin.LocalSGD(lr=0.1, momentum=0.5),
+        lambda: altmin.LocalSGD(lr=0.1, l1=0.1),
+        lambda: altmin.CoActivationMemory(),
+        lambda: altmin.CoActivationMemory(forget=1.0, sweeps=2, rest=altmin.LocalSGD(lr=0.1)),
+    ],
+    ids=["adam", "sgd", "sgd with l1", "memory", "plain memory"],
+)
+def test_parts_gathered_and_applied_are_one_step_on_the_whole(rule):
+    model, x, y = setting()
+    twin = copy.deepcopy(model)
+    codes = altmin.GradientCodes(lr=0.3)  # an exact length is that of the part
+    whole = altmin.AltMin(model, codes=codes, weights=rule(), penalty=altmin.Penalty(0.5, increment=0.1))
+    parts = altmin.AltMin(twin, codes=codes, weights=rule(), penalty=altmin.Penalty(0.5, increment=0.1))
+    for _ in range(3):
+        whole.step(x, y)
+        before = values(twin)
+        for a, b in ((0, 3), (3, 4), (4, 8)):
+            parts.gather(x[a:b], y[a:b])
+            close(twin.parameters(), before, 0.0)
+        parts.apply()
+        close(model.parameters(), twin.parameters(), 1e-10)
+        assert parts.penalty.value == whole.penalty.value
+
+
+def test_applying_without_having_gathered_says_so_and_changes_nothing():
+    model, x, y = setting()
+    am = trainer(model, altmin.LocalAdam())
+    am.step(x, y)
+    before = values(model)
+    with pytest.raises((RuntimeError, ValueError), match="gather"):
+        am.apply()
+    close(model.parameters(), before, 0.0)
+
+
+@pytest.mark.parametrize("rule", [altmin.LocalAdam, altmin.LocalSGD])
+@pytest.mark.parametrize("of", ["weights", "inputs", "both"])
+def test_how_weights_and_inputs_lie_in_memory_changes_nothing(rule, of):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(80, 5), nn.ReLU()
+    model, x, y = nn.Sequential(*layers, nn.Linear(5, 3)).double(), torch.randn(4, 2, 8, 8, dtype=F64), torch.arange(3)
+    plain, other, y = model, copy.deepcopy(model), y.repeat(2)[:4]
+    given = x.to(memory_format=torch.channels_last) if of != "weights" else x
+    if of != "inputs":
+        other = other.to(memory_format=torch.channels_last)
+        other[5].weight = nn.Parameter(other[5].weight.detach().t().contiguous().t())
+    for net, inputs in ((plain, x), (other, given)):
+        am = altmin.AltMin(net, weights=rule(0.01))
+        for _ in range(3):
+            am.step(inputs, y)
+    for p, q in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12)
+
+
+def test_a_run_saved_between_two_parts_is_resumed():
+    def make(model) -> altmin.AltMin:
+        return altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.1, momentum=0.9), penalty=constant())
+
+    model, x, y = setting()
+    am = make(model)
+    am.step(x, y)
+    am.gather(x[:5], y[:5])
+    twin = copy.deepcopy(model)
+    other = make(twin)
+    other.load_state_dict(copy.deepcopy(am.state_dict()))
+    for trainer in (am, other):
+        trainer.gather(x[5:], y[5:])
+        trainer.apply()
+    close(model.parameters(), twin.parameters(), 0.0)
+
+
+# -- wrong settings ---------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="learning rate must be at least 0, given -1"):
+        altmin.LocalAdam(lr=-1)
+    with pytest.raises(ValueError, match=r"learning rate must be at least 0, given -0\.5"):
+        altmin.LocalSGD(lr=[0.1, -0.5])
+    with pytest.raises(ValueError, match="at least one step per mini-batch, given steps=0"):
+        altmin.LocalSGD(steps=0)
+    with pytest.raises(ValueError, match="lr has 2 entries for 3 blocks"):
+        altmin.AltMin(setting()[0], weights=altmin.LocalSGD(lr=[0.1, 0.1]))
+    with pytest.raises(ValueError, match="clip_norm must be above 0"):
+        altmin.LocalAdam(clip_norm=0.0)

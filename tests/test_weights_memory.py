@@ -1,0 +1,386 @@
+"""The co-activation memory: sums over all samples, and the weights that fit them best."""
+
+import copy
+
+import pytest
+import reference
+import torch
+from conftest import update_codes
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.weights.memory import recall, solve, sweep
+
+F64 = torch.float64
+MU = 0.5
+
+
+def close(a: Tensor, b: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(a.detach(), b.detach(), rtol=tolerance, atol=tolerance)
+
+
+def constant(mu: float = MU) -> altmin.Penalty:
+    return altmin.Penalty(mu, increment=0.0, maximum=None)
+
+
+def mlp(bias: bool = True, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(4, 5, bias), nn.Tanh(), nn.Linear(5, 6, bias), nn.Tanh(), nn.Linear(6, 3, bias)
+    ).double()
+
+
+def batch(seed: int, n: int = 12) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 4, generator=generator, dtype=F64), torch.randint(3, (n,), generator=generator)
+
+
+def trainer(model, **options) -> altmin.AltMin:
+    """The paper's memory where nothing else is said: codes ask once (rate=None)."""
+    rule = altmin.CoActivationMemory(
+        **{"rate": None, "damping": 0.1, "rest": altmin.LocalSGD(lr=0.1, momentum=0.0), **options}
+    )
+    return altmin.AltMin(model, weights=rule, penalty=constant())
+
+
+def moved_codes(model, x, y) -> list[Tensor]:
+    """x and the codes that the package moves to, for the model's present weights."""
+    return [x, *update_codes(model, altmin.GradientCodes(), x, y, MU)[1]]
+
+
+def pairs(model, codes: list[Tensor], l: int) -> list[tuple[Tensor, Tensor]]:
+    """What hidden layer l is asked to map: its input with a 1 for the bias, and its code."""
+    layers = reference.of(model)
+    one = torch.ones(1, dtype=F64) if model[2 * l].bias is not None else torch.ones(0, dtype=F64)
+    return [(torch.cat([layers.activations[l](a), one]), c) for a, c in zip(codes[l], codes[l + 1], strict=True)]
+
+
+def joined(layer: nn.Module) -> Tensor:
+    W = layer.weight.detach().flatten(1)
+    return W if layer.bias is None else torch.cat([W, layer.bias.detach().unsqueeze(1)], 1)
+
+
+def problem(seed: int, columns: int = 5, rows: int = 3, n: int = 20) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    a, c = (torch.randn(n, m, generator=generator, dtype=F64) for m in (columns, rows))
+    return a, c, a.T @ a, c.T @ a, torch.randn(rows, columns, generator=generator, dtype=F64)
+
+
+# -- A and B ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_plain_memory_is_the_sum_over_all_samples_of_all_batches(bias):
+    model = mlp(bias)
+    am = trainer(model, forget=1.0, damping=0.1)
+    seen: dict[int, list] = {0: [], 1: []}
+    for i in range(3):
+        x, y = batch(i)
+        codes = moved_codes(model, x, y)
+        for l in seen:
+            seen[l] += pairs(model, codes, l)
+        am.step(x, y)
+    for l, all_pairs in seen.items():
+        A, B = reference.memory(all_pairs)
+        memory = am.weights.memories[l]
+        close(memory.A, A)
+        close(memory.B, B)
+        assert memory.samples == len(all_pairs) == 36
+
+
+def test_forgetting_weighs_a_batch_by_its_age():
+    model = mlp()
+    am = trainer(model, forget=0.7)
+    parts = []
+    for i in range(3):
+        x, y = batch(i)
+        parts.append(reference.memory(pairs(model, moved_codes(model, x, y), 1)))
+        am.step(x, y)
+    close(am.weights.memories[1].A, 0.49 * parts[0][0] + 0.7 * parts[1][0] + parts[2][0])
+    close(am.weights.memories[1].B, 0.49 * parts[0][1] + 0.7 * parts[1][1] + parts[2][1])
+    assert am.weights.memories[1].samples == pytest.approx(12 * (0.49 + 0.7 + 1))
+
+
+@given(
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 1)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    bias=st.booleans(),
+    one_dimension=st.booleans(),
+)
+def test_a_convolutions_memory_is_the_sum_over_its_patches(kernel, stride, padding, dilation, bias, one_dimension):
+    torch.manual_seed(0)
+    settings = {"stride": stride, "padding": padding, "dilation": dilation}
+    if one_dimension:
+        conv = nn.Conv1d(2, 3, kernel[1], bias=bias, **{k: v[1] for k, v in settings.items()}).double()
+        x = torch.randn(2, 2, 6, dtype=F64)
+        kernel, flat = (1, kernel[1]), x.unsqueeze(2)
+        settings = {"stride": (1, stride[1]), "padding": (0, padding[1]), "dilation": (1, dilation[1])}
+    else:
+        conv = nn.Conv2d(2, 3, kernel, bias=bias, **settings).double()
+        flat = x = torch.randn(2, 2, 5, 6, dtype=F64)
+    head = nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(conv(x)[0].numel(), 3).double())
+    model, y = nn.Sequential(conv, *head), torch.tensor([0, 2])
+    codes = moved_codes(model, x, y)
+    am = trainer(model, forget=1.0)
+    am.step(x, y)
+    seen = []
+    for t in range(2):
+        places = reference.patches(flat[t], kernel, **settings)
+        targets = codes[1][t].flatten(1).T
+        assert len(places) == len(targets)
+        for a, c in zip(places, targets, strict=True):
+            seen.append((torch.cat([a, torch.ones(1 if bias else 0, dtype=F64)]), c))
+    A, B = reference.memory(seen)
+    close(am.weights.memories[0].A, A)
+    close(am.weights.memories[0].B, B)
+
+
+def test_memory_holds_codes_and_not_residuals():
+    """With codes that do not move, B is W A."""
+    model = mlp()
+    x, y = batch(0)
+    encoded, _, problems = update_codes(model, altmin.GradientCodes(), x, y, 1e12)  # so dear that no code moves
+    block = altmin.split(model).blocks[1]
+    with torch.no_grad():
+        memory = recall(block, block.parameters(), problems[1], problems[1].scale)
+    a = F.pad(torch.tanh(encoded[0]), (0, 1), value=1.0)
+    close(memory.A, a.T @ a, 1e-9)
+    close(memory.B, encoded[1].T @ a, 1e-9)
+
+
+@pytest.mark.parametrize("rate", [0.5, 30.0])
+def test_with_a_rate_a_code_asks_for_a_gradient_step_of_that_length_on_its_own_samples_loss(rate):
+    model = mlp()
+    x, y = batch(0)
+    codes, W = moved_codes(model, x, y), joined(model[2])
+    delta = update_codes(model, altmin.GradientCodes(), x, y, MU)[2][1].delta * len(x)  # of a sum over samples
+    asked = [(a, W @ a - rate * d) for (a, _), d in zip(pairs(model, codes, 1), delta, strict=True)]
+    am = trainer(model, rate=rate)
+    am.step(x, y)
+    A, B = reference.memory(asked)
+    close(am.weights.memories[1].A, A)
+    close(am.weights.memories[1].B, B)
+
+
+# -- fitting ----------------------------------------------------------------------------------------------------------
+
+
+def test_plain_memory_fits_least_squares_on_all_codes_seen():
+    model = mlp()
+    am = trainer(model, forget=1.0, damping=0.0, sweeps=None)
+    seen: dict[int, list] = {0: [], 1: []}
+    for i in range(4):
+        x, y = batch(i, n=20)
+        codes = moved_codes(model, x, y)
+        for l in seen:
+            seen[l] += pairs(model, codes, l)
+        am.step(x, y)
+        for l, all_pairs in seen.items():
+            a, c = (torch.stack(part) for part in zip(*all_pairs, strict=True))
+            wanted = torch.linalg.lstsq(a, c).solution.T
+            residuals = [(c - a @ W.T).norm() for W in (joined(model[2 * l]), wanted)]
+            assert residuals[0] <= residuals[1] * (1 + 1e-9)
+            if torch.linalg.matrix_rank(a) == a.shape[1]:
+                close(joined(model[2 * l]), wanted, 1e-7)
+
+
+@given(seed=st.integers(0, 10**6), columns=st.integers(1, 7), rows=st.integers(1, 4))
+def test_a_sweep_is_the_papers_loop_over_columns_and_never_raises_the_surrogate(seed, columns, rows):
+    _, _, A, B, W = problem(seed, columns, rows)
+    new = sweep(W, A, B)
+    close(new, reference.coordinate_descent(W, A, B))
+    assert reference.surrogate(new, A, B) <= reference.surrogate(W, A, B) + 1e-9
+
+
+def test_many_sweeps_end_where_the_solve_does():
+    a, c, A, B, W = problem(0)
+    swept = W
+    for _ in range(300):
+        swept = sweep(swept, A, B)
+    exact = solve(W, A, B, damping=0.0)
+    close(swept, exact, 1e-9)
+    close(exact, torch.linalg.lstsq(a, c).solution.T, 1e-9)
+
+
+@pytest.mark.parametrize("sweeps", [1, 3])
+def test_training_with_sweeps_is_that_many_passes_over_the_columns(sweeps):
+    model = mlp()
+    x, y = batch(0)
+    before, codes = [joined(model[0]), joined(model[2])], moved_codes(model, x, y)
+    wanted = []
+    for l in range(2):
+        W, (A, B) = before[l], reference.memory(pairs(model, codes, l))
+        for _ in range(sweeps):
+            W = reference.coordinate_descent(W, A, B)
+        wanted.append(W)
+    trainer(model, sweeps=sweeps).step(x, y)
+    close(joined(model[0]), wanted[0], 1e-9)
+    close(joined(model[2]), wanted[1], 1e-9)
+
+
+@pytest.mark.parametrize("damping", [0.01, 0.5, 10.0])
+def test_damping_solves_the_problem_it_states(damping):
+    """The gradient of Tr(V^T V A) - 2 Tr(V^T B) + lambda |V - W|^2 vanishes at V, by autograd."""
+    _, _, A, B, W = problem(1)
+    V = solve(W, A, B, damping).requires_grad_()
+    weight = damping * A.diagonal().mean()
+    value = reference.surrogate(V, A, B) + weight * (V - W).square().sum()
+    (gradient,) = torch.autograd.grad(value, V)
+    assert gradient.abs().max() < 1e-9
+    assert (V - W).norm() < (solve(W, A, B, 0.0) - W).norm()
+
+
+def test_memory_does_not_care_for_how_many_samples_it_holds():
+    """Twice the same samples must give the same weights, damped or not."""
+    for damping in (0.0, 0.3):
+        first, second = mlp(), mlp()
+        x, y = batch(0)
+        trainer(first, damping=damping).step(x, y)
+        trainer(second, damping=damping).step(torch.cat([x, x]), torch.cat([y, y]))
+        close(joined(first[0]), joined(second[0]), 1e-9)
+
+
+@pytest.mark.parametrize("sweeps", [None, 2])
+@pytest.mark.parametrize("damping", [0.0, 0.1])
+def test_inputs_that_are_always_zero_do_no_harm(sweeps, damping):
+    model = mlp()
+    x, y = batch(0)
+    x[:, 1] = 0.0
+    before, codes = joined(model[0]), moved_codes(model, x, y)
+    am = trainer(model, forget=1.0, damping=damping, sweeps=sweeps)
+    am.step(x, y)
+    after = joined(model[0])
+    close(after[:, 1], before[:, 1], 1e-12)
+    a, c = (torch.stack(part) for part in zip(*pairs(model, codes, 0), strict=True))
+    assert (c - a @ after.T).norm() < (c - a @ before.T).norm()
+    if sweeps is None and not damping:
+        best = torch.linalg.lstsq(a, c, driver="gelsd").solution.T
+        assert (c - a @ after.T).norm() <= (c - a @ best.T).norm() * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("samples", [2, 5, 8])
+def test_of_all_solutions_of_a_singular_problem_the_nearest_is_taken(samples, dtype):
+    """Fewer samples than inputs: the fit is perfect, and what no sample has seen stays as it was."""
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        a, c, W = (torch.randn(*s, generator=generator, dtype=F64) for s in ((samples, 10), (samples, 3), (3, 10)))
+        A, B = a.T @ a / samples, c.T @ a / samples
+        V = solve(W.to(dtype), A.to(dtype), B.to(dtype), 0.0).double()
+        wanted = W + (c - a @ W.T).T @ torch.linalg.pinv(a).T
+        close(V, wanted, 1e-5 if dtype is torch.float64 else 2e-2)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize(
+    "options",
+    [{"forget": 0.0, "damping": 0.0}, {"forget": 0.0}, {"forget": 0.0, "sweeps": 1}],
+    ids=["solve", "damped", "sweep"],
+)
+def test_fitting_the_hidden_weights_never_raises_f(options, n):
+    for seed in range(6):
+        model = mlp(seed=seed)
+        am = trainer(model, rest=altmin.LocalSGD(lr=0.0), **options)
+        x, y = batch(seed, n)
+        codes = moved_codes(model, x, y)[1:]
+        with torch.no_grad():
+            before = altmin.objective(am.chain, codes, x, y, MU, nn.CrossEntropyLoss())
+            am.step(x, y)
+            after = altmin.objective(am.chain, codes, x, y, MU, nn.CrossEntropyLoss())
+        assert after < before
+
+
+# -- prior memories, merging, saving ----------------------------------------------------------------------------------
+
+
+def test_memories_of_two_streams_merge_by_addition():
+    first, second, both = (altmin.Memory(*problem(i)[2:4], samples=20) for i in (0, 1, 2))
+    both = first + second
+    a = [problem(i)[0] for i in (0, 1)]
+    c = [problem(i)[1] for i in (0, 1)]
+    A, B = reference.memory(list(zip(torch.cat(a), torch.cat(c), strict=True)))
+    close(both.A, A)
+    close(both.B, B)
+    assert both.samples == 40
+
+
+def test_a_prior_memory_counts_as_if_its_samples_had_been_seen():
+    seen, fresh = mlp(), mlp()
+    first = trainer(seen, forget=1.0, damping=0.0)
+    first.step(*batch(0))
+    fresh.load_state_dict(copy.deepcopy(seen.state_dict()))
+    second = trainer(fresh, forget=1.0, damping=0.0, prior=dict(first.weights.memories))
+    x, y = batch(1)
+    first.step(x, y)
+    second.step(x, y)
+    for p, q in zip(seen.parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(p, q)
+    assert torch.equal(first.weights.memories[0].A, second.weights.memories[0].A)
+
+
+def test_a_prior_memory_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"memory was given for block 2, but memory serves the blocks \[0, 1\]"):
+        trainer(mlp(), prior={2: altmin.Memory(torch.eye(7), torch.zeros(3, 7), 1)})
+    with pytest.raises(ValueError, match=r"memory for block 0 is for weights \(5, 9\), not \(5, 5\)"):
+        trainer(mlp(), prior={0: altmin.Memory(torch.eye(9), torch.zeros(5, 9), 1)})
+
+
+def test_a_saved_memory_is_resumed():
+    model = mlp()
+    am = trainer(model, forget=0.9)
+    am.step(*batch(0))
+    state, weights = copy.deepcopy(am.state_dict()), copy.deepcopy(model.state_dict())
+    twin = mlp(seed=5)
+    twin.load_state_dict(weights)
+    other = trainer(twin, forget=0.9)
+    other.load_state_dict(state)
+    for i in (1, 2):
+        am.step(*batch(i))
+        other.step(*batch(i))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    assert torch.equal(am.weights.memories[1].B, other.weights.memories[1].B)
+
+
+# -- what memory cannot serve -----------------------------------------------------------------------------------------
+
+
+def test_blocks_that_memory_cannot_serve_are_left_to_the_rest():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 2, 3), nn.ReLU()),
+        *(nn.Conv2d(2, 2, 3, groups=2), nn.ReLU()),
+        *(nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), nn.ReLU()),
+        *(nn.ConvTranspose2d(2, 2, 1), nn.ReLU(), nn.Flatten()),
+        *(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU()),
+        *(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 5), nn.PReLU(), nn.Linear(5, 3)),
+    ).double()
+    x, y = torch.randn(9, 1, 6, 6, dtype=F64), torch.randint(3, (9,))
+    twin = copy.deepcopy(model)
+    model[14].bias.requires_grad_(False)  # a frozen parameter: not for a solve of all
+    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(rest=altmin.LocalSGD(lr=0.05)), penalty=constant())
+    am.step(x, y)
+    assert sorted(am.weights.memories) == [0, 5]
+    frozen = model[14].bias
+    assert torch.equal(frozen, twin[14].bias)
+    altmin.AltMin(twin, weights=altmin.LocalSGD(lr=0.05), penalty=constant()).step(x, y)
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        served = name.split(".")[0] in ("0", "12")
+        if p is frozen:
+            continue
+        assert torch.equal(p, q) != served, f"{name} should {'not ' * served}be left to the rest"
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(ValueError, match=r"forget must lie between 0 and 1, given 1\.5"):
+        altmin.CoActivationMemory(forget=1.5)
+    with pytest.raises(ValueError, match="damping must be at least 0, given -1"):
+        altmin.CoActivationMemory(damping=-1)
+    with pytest.raises(ValueError, match="sweeps must be at least 1, or None for the exact solve, given 0"):
+        altmin.CoActivationMemory(sweeps=0)
+    with pytest.raises(ValueError, match="rate must be above 0"):
+        altmin.CoActivationMemory(rate=0)

@@ -1,0 +1,36 @@
+"""Problems at random within the theorem's limit, and what the tests of the theorem measure on them."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from altmin.theory.quadratic import Quadratic
+from altmin.theory.scheme import Measured, Stack, rule_of, run
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def random_problem(rng: np.random.Generator, share: float | None = None) -> Quadratic:
+    """Curvatures, coupling of any sign, noise and radii at random, within the theorem's limit."""
+    K, n = int(rng.integers(2, 9)), int(rng.integers(1, 4))
+    curvatures = np.exp(rng.uniform(-2, 3, (K, n)))
+    limit = 2 * curvatures.min() / (3 * (K - 1))
+    G = np.triu(rng.uniform(-1, 1, (K, K)), 1)
+    G *= (rng.uniform(0, 0.999) if share is None else share) * limit / np.abs(G).max()
+    radius = rng.uniform(0.5, 3, K)
+    way = rng.standard_normal((K, n))
+    start = way / np.linalg.norm(way, axis=1, keepdims=True) * (radius * rng.uniform(0, 0.5, K))[:, None]
+    return Quadratic(curvatures, G + G.T, rng.uniform(0, 3, K), radius, start)
+
+
+def random_moments(rng: np.random.Generator, size: int) -> np.ndarray:
+    root = rng.standard_normal((size, int(rng.integers(1, size + 1))))
+    return root @ root.T
+
+
+def measure(p: Quadratic, steps: int, runs: int, **options: object) -> Measured:
+    return run(Stack([p]), rule_of([p.constants()]), steps, runs, **options)  # type: ignore[arg-type]
+
+
+def below(p: Quadratic, m: Measured) -> bool:
+    limit = p.constants().bound(np.array(m.times, float), p.start_error)
+    return bool((m.mean[0] + 3 * m.error[0] <= limit).all())
