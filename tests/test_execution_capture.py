@@ -306,6 +306,17 @@ def test_compiled_chains_of_operations_give_the_same_numbers():
     assert other.penalty.value == ordinary.penalty.value
 
 
+@pytest.mark.parametrize("net", [n for n in NETS if "elman" not in n and "time" not in n])
+def test_torch_can_trace_a_step_as_a_whole(net, monkeypatch):
+    """Or a capture would quietly be compiled in its pieces. Traced, but not compiled, which takes long."""
+    torch._dynamo.reset()  # what was traced for other nets counts towards a limit
+    compiler = torch.compile
+    monkeypatch.setattr("torch.compile", lambda function, **options: compiler(function, backend="eager", **options))
+    monkeypatch.setattr("altmin.execution.capture.fusing_now", lambda: True)
+    _, step = both(NETS[net](), data=list(batches(3)))
+    assert step.compiled != step._compute
+
+
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
 def test_within_fusing_a_step_is_compiled_once_as_a_whole_or_else_in_pieces(monkeypatch, works):
     from torch._dynamo.exc import TorchDynamoException

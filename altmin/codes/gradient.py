@@ -22,7 +22,7 @@ that of <r, F> at the moved code: as share goes to 0, backprop's. A step that wo
 """
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -135,11 +135,14 @@ class Ask:
         offset_square: Number | None = None,
     ):
         self.delta, self.square, self.scale, self.longest = delta, square, scale, longest
-        self._offset, self.offset_square = offset, square if offset_square is None else offset_square
+        self._offset: Any = offset
+        self.offset_square = square if offset_square is None else offset_square
 
-    @cached_property
+    @property
     def offset(self) -> Tensor | None:
-        return None if self._offset is None else self._offset()
+        if callable(self._offset):  # computed once, where it is asked for
+            self._offset = self._offset()
+        return self._offset
 
     @property
     def position(self) -> Tensor:
