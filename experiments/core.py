@@ -3,8 +3,7 @@
 `accuracy` tunes the learning rate of backprop-Adam on validation data and reports every case on test data, seeds 0 to
 2, in benchmarks/core-accuracy.jsonl, with --jobs N in so many processes at once; the HIGGS cases need `altmin data
 fetch higgs`, or a part of that file. `speed`
-calls `altmin bench` for each data set and keeps its JSON beside. `table` writes all into README.md, with the recorded
-steps of experiments/speed.py, and trains nothing.
+calls `altmin bench` for each data set and keeps its JSON beside. `table` writes all into README.md and trains nothing.
 """
 
 import json
@@ -20,7 +19,6 @@ from altmin.fit import fit
 
 ACCURACY, README = HERE / "benchmarks/core-accuracy.jsonl", HERE / "README.md"
 SPEED = {"mnist": HERE / "benchmarks/core-speed-mnist.json", "higgs": HERE / "benchmarks/core-speed-higgs.json"}
-RECORDED = [HERE / f"benchmarks/speed-cuda-{part}.json" for part in ("nets", "large", "recurrent")]
 CASES: list[Row] = [
     {"model": "mlp-2x100", "method": "am-adam", "options": {"lr": 0.004}, "epochs": 1, "early": 50},
     {"model": "mlp-2x100", "method": "adam", "options": {"lr": "tuned"}, "epochs": 1, "early": 50},
@@ -117,14 +115,7 @@ def fill_table() -> None:
         if row["method"] != "adam"
     ]
     head = ["net", "method", "step time / backprop-Adam, median (quartiles)", "peak memory / its"]
-    recorded = [
-        [row["net"], str(row["batch_size"]), ratio(row["time_ratio"]), f"{row['samples_per_second']:,.0f}"]
-        for path in RECORDED
-        for row in json.loads(path.read_text())["results"]
-        if (row["method"], row["mode"]) == ("am-adam", "graph")
-    ]
-    head_recorded = ["recorded, on an H200", "batch", "step time / recorded backprop-Adam", "samples / s"]
-    fill(README, accuracies + "\n" + table(head, times) + "\n" + table(head_recorded, recorded))
+    fill(README, accuracies + "\n" + table(head, times))
 
 
 def _same(row: Row, case: Row, tuned: bool) -> bool:

@@ -27,7 +27,12 @@ from default_tasks import TASKS
 
 CHOICE, REPORT, SHARE = (HERE / f"benchmarks/{name}.jsonl" for name in ("defaults-choice", "defaults", "share"))
 ORDERS = ("codes-first", "weights-first")
-GRID = settings((0.03, 0.1, 0.3), ORDERS, ((1.0, 0.0, None), (1.0, 0.2, 100.0), (10.0, 0.2, 100.0)))
+GROWING = (10.0, 0.2, 100.0)
+GRID = [
+    *settings((0.1,), ("codes-first",), ((1.0, 0.2, 100.0), GROWING, (100.0, 0.0, 100.0))),
+    *settings((0.03, 0.3), ("codes-first",), (GROWING,)),
+    *settings((0.1,), ("weights-first",), (GROWING,)),
+]
 ALONG = settings((0.0, 0.01, 0.03, 0.1, 0.3, 1.0), ORDERS, (None,))
 CHOICE_TASKS = [name for name in TASKS if name != "residual-128"]  # hours by itself, and residual-32 is its like
 SHARE_TASKS = ("mlp-2x100", "mlp-20x100", "lenet5", "higgs", "sine", "transformer")

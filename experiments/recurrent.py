@@ -113,6 +113,8 @@ def fill_table() -> None:
     rows, lines = read(ACCURACY), []
     for case in cases():
         mine = runs_of(case, rows)
+        if not mine:  # it was stopped before
+            continue
         after = [spread([r["epoch_accuracy"][n - 1] for r in mine]) if n <= case["epochs"] else "" for n in (1, 2, 10)]
         lines.append([case["model"], case["method"], _options(mine[0]), *after])
     accuracies = table(["net", "method", "options", "1 epoch", "2 epochs", "10 epochs"], lines)

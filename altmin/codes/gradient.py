@@ -303,11 +303,12 @@ class GradientCodes:
             g = g if v is None else along(g, -kappa, v)
             first = g if first is None else first
             w = g if w is None or not _given(self.momentum) else g + self.momentum * w
-            a, square, Jw = self.lr * above.unit, None, None
             if self.lr == "exact":
                 Jw = block.jvp(p, here, w)
                 HJw = at.hessian(Jw)
                 a, square = best_length(None if g is w else g, w, Jw, HJw, above.square, kappa, self.share)
+            else:
+                a, square, Jw = self.lr * above.unit, None, None
             if self.one_step:  # v = a w: its direction has its jvp already
                 square = inner(w, w) if square is None else square
                 new_v, vv = None, a * a * square
