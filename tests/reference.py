@@ -130,8 +130,9 @@ class Codes:
                 u, a, asked, bound = self._straight(net, l, home, delta, offset, longest)
                 v, longest = a * u, longest * bound
             else:
-                v = self._descend(net, l, home, above, phi, kappa, m, delta, len(x) if last else 1)
+                v = self._descend(net, l, home, above, phi, kappa, m, delta, offset, len(x) if last else 1)
                 first = gradient(lambda v: -phi(v), torch.zeros_like(home))
+                first = first + adjoint(lambda c, l=l: net.layer(l + 1, c), home, delta - offset)
                 a = float(v.norm() / first.norm())
                 asked = u = v / a if a > 0 else first
                 longest = m * a
@@ -143,14 +144,15 @@ class Codes:
             delta, offset, m = asked, u, m * a
         return Result(codes, [delta, *deltas[::-1]], [m, *scales[::-1]])
 
-    def _descend(self, net, l, home, above, phi, kappa, m, delta, unit) -> Tensor:
+    def _descend(self, net, l, home, above, phi, kappa, m, delta, offset, unit) -> Tensor:
         v, w = torch.zeros_like(home), torch.zeros_like(home)
         for _ in range(self.steps):
 
             def smooth(v: Tensor) -> Tensor:
                 return above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
 
-            g = -gradient(smooth, v)
+            beyond = delta - offset  # what is asked, but not of this code's own move: it stopped at a kink
+            g = -gradient(smooth, v) + adjoint(lambda c: net.layer(l + 1, c), home - m * v, beyond)
             w = g + self.momentum * w
             if self.lr is not None:
                 v = self._proximal(home, v + self.lr * unit * w, m, self.lr * unit)

@@ -53,6 +53,18 @@ def test_one_exact_step_is_that_of_the_reference(activation, mu, share):
         agree(mlp(activation, 3), GradientCodes(share=share, order=order), x, y, mu)
 
 
+def test_below_kinks_at_which_a_code_has_stopped_a_smooth_block_is_left_with_its_part_of_all_that_is_asked():
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)
+    model, (x, y) = nn.Sequential(*layers).double(), batch()
+    with torch.no_grad():
+        model[6].weight.mul_(8)
+    codes = GradientCodes(share=1.0)
+    encoded, moved, _ = update_codes(model, codes, x, y, 1e-3)
+    assert ((encoded[1] > 0) & (moved[1] < encoded[1]) & (moved[1] < 0.7 * encoded[1])).any(), "some come near a kink"
+    agree(model, codes, x, y, 1e-3)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("steps, momentum", [(2, 0.0), (3, 0.6)])
 def test_several_exact_steps_are_those_of_the_reference(activation, steps, momentum):

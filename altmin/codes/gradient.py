@@ -94,9 +94,8 @@ class Top:
 
     def reach(self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, Ju: Any) -> Any:
         """The output, and the block's state, once the code has moved by -a u."""
-        if block.estimated:
-            Q, moved = block.quotient(p, state, u, a, Ju)
-            return along(self.position, -a, Q), moved
+        if block.estimated:  # a discrete activation stays as it is
+            return self.position, state
         return block.replay(p, state, shifted(code, u, a))
 
     @property

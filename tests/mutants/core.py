@@ -13,12 +13,6 @@ MUTANTS = [
     Mutant("codes/gradient.py", "self.price = 2 * mu / self.unit", "self.price = 2 * mu", "codes_gradient reference"),
     Mutant(
         "codes/gradient.py",
-        "return along(self.position, -a, Q), moved\n        return block.replay",
-        "return along(self.position, a, Q), moved\n        return block.replay",
-        "codes_discrete",
-    ),
-    Mutant(
-        "codes/gradient.py",
         "return block.replay(p, state, shifted(code, u, a))",
         "return block.replay(p, state, shifted(code, u, -a))",
         "codes_gradient reference",
@@ -33,7 +27,7 @@ MUTANTS = [
         "codes/gradient.py",
         "r if self.offset is None else r + (self.delta - self.offset)",
         "r",
-        "codes_gradient mixed never_rises reference",
+        "codes_gradient below_kinks",
     ),
     Mutant(
         "codes/gradient.py",
