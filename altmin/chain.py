@@ -176,9 +176,7 @@ class Block:
         return room
 
     def spread(self, state: State, u: Tensor) -> Tensor:
-        """Of a straight block: P^T u, the code's part of a move u of the core's input that no rectifier holds back.
-
-        What the state remembers may be overwritten."""
+        """Of a straight block: P^T u, the code's part of a move u of the core's input that no rectifier holds back."""
         for m, saved in zip(reversed(self.prelude.maps), reversed(state.prelude), strict=True):
             u = m.spread(saved, u)
         return u

@@ -83,7 +83,7 @@ LINEAR = [
 ]
 POOLING = [
     (lambda: nn.MaxPool1d(2), (2, 3, 7)),
-    (lambda: nn.MaxPool2d((2, 3), stride=(2, 4)), (2, 3, 6, 8)),
+    (lambda: nn.MaxPool2d((2, 3), stride=(2, 4)), (2, 3, 6, 7)),
     (lambda: nn.MaxPool2d((2, 3), stride=(3, 2)), (2, 3, 6, 7)),
     (lambda: nn.MaxPool2d(17), (2, 1, 17, 18)),
     (lambda: nn.MaxPool2d(1, stride=2), (2, 3, 5, 5)),

@@ -92,8 +92,7 @@ class Map:
         raise NotImplementedError
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
-        """Of a map that selects: the vjp of a u that is zero where its outputs do not depend on the input. It may
-        overwrite what is saved."""
+        """Of a map that selects: the vjp of a u that is zero where its outputs do not depend on the input."""
         return self.vjp((), saved, u)
 
     def kept(self, saved: Saved) -> Any:

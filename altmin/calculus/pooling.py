@@ -1,6 +1,7 @@
 """Max-pooling: windows that overlap, and windows that do not."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
 from altmin.calculus.numbers import Number, vectorised
-from altmin.fusing import fusible, fusible_alone
+from altmin.fusing import fusible
 
 
 class MaxPool(Map):
@@ -46,55 +47,44 @@ class MaxPool(Map):
         return x.flatten(2).gather(2, places.flatten(2)).view(places.shape)
 
 
-class SeparatePool(Map):
+class SeparatePool(MaxPool):
     """Max-pooling whose windows do not overlap, so that no input wins twice: it selects.
 
-    A tournament over the places of a window finds the winner and its lead over the second in one go. `saved` holds the
-    input, the winner's number in its window, and the lead.
+    A tournament over the places of a window finds the winner and its lead over the second in one go; `saved` holds the
+    lead too.
     """
 
     selects = True
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        best, winner, lead = _tournament([x[place] for place in self._places(x)])
-        return best, (x, winner, lead)
-
-    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return self.spread((torch.empty_like(saved[0]), *saved[1:]), v)
-
-    def spread(self, saved: Saved, u: Tensor) -> Tensor:
-        x, winner = saved[:2]
-        _hand_back(x, u, winner, self._places(x))
-        return x
-
-    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return self._at(u, saved[1])
-
-    quotient = MaxPool.quotient
+        m, dims = self.module, x.ndim - 2
+        kernel, stride = ((n,) * dims if isinstance(n, int) else tuple(n) for n in (m.kernel_size, m.stride))
+        counts = [(n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
+        best, number, lead = _tournament(
+            [
+                x[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(start, counts, stride, strict=True)))]
+                for start in itertools.product(*map(range, kernel))
+            ]
+        )
+        first = _positions(counts, stride, x)
+        return best, (x, first + _positions(kernel, (1,) * dims, x).flatten().take(number.long()), lead)
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        _, winner, lead = saved
-        return lead if below is None else lead.minimum(self._at(below, winner))
+        _, winners, lead = saved
+        return lead if below is None else lead.minimum(self._at(below, winners))
 
-    def _at(self, x: Tensor, winner: Tensor) -> Tensor:
-        return sum(torch.where(winner == i, x[place], 0) for i, place in enumerate(self._places(x)))  # type: ignore[return-value]
 
-    def _places(self, x: Tensor) -> list[Any]:
-        """For each place in a window, where all windows have it."""
-        dims = x.ndim - 2
-        kernel, stride = (
-            ((n,) * dims if isinstance(n, int) else n) for n in (self.module.kernel_size, self.module.stride)
-        )
-        ends = [(n - k) // s * s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
-        return [
-            (..., *(slice(a, a + end, s) for a, end, s in zip(start, ends, stride, strict=True)))
-            for start in itertools.product(*map(range, kernel))
-        ]
+def _positions(counts: Sequence[int], steps: Sequence[int], x: Tensor) -> Tensor:
+    """Where the points of a grid, so many and so far apart in each direction, lie in one flattened channel of x."""
+    position = torch.zeros((), dtype=torch.int64, device=x.device)
+    for n, step, size in zip(counts, steps, x.shape[2:], strict=True):
+        position = position.unsqueeze(-1) * size + torch.arange(n, device=x.device) * step
+    return position
 
 
 @fusible
 def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each window the largest value, its place, and its lead over the second."""
+    """Of each window the largest value, the number of its place, and its lead over the second."""
     best, *rivals = (place.contiguous() for place in places)  # each is read several times
     second = torch.full_like(best, -torch.inf)
     winner = torch.zeros_like(best, dtype=torch.uint8)
@@ -109,14 +99,6 @@ def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 def _byte(mask: Tensor) -> Tensor:
     """True as 1; a view where there can be one."""
     return mask.to(torch.uint8) if mask.is_cuda or vectorised() else mask.view(torch.uint8)
-
-
-@fusible_alone
-def _hand_back(x: Tensor, u: Tensor, winner: Tensor, places: list[Any]) -> None:
-    """Overwrites x with zeros and, at the winners' places, u."""
-    x.zero_()
-    for number, place in enumerate(places):
-        x[place].copy_(u).mul_(winner == number)
 
 
 def windows_are_separate(m: Any) -> bool:

@@ -4,7 +4,7 @@ Nothing of a captured step is read back. Learning rates, mu and the verdict are 
 every one after it, leaves weights, moments, mu and statistics as they are until somebody asks (`CapturedStep.pull`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
 from typing import Any
@@ -16,13 +16,14 @@ from altmin.calculus import Map
 from altmin.calculus.numbers import tensors
 from altmin.codes.gradient import GradientCodes, Residual
 from altmin.execution.ensemble import Ensemble
+from altmin.execution.optimizers import adam, coefficients
 from altmin.execution.stacked import StackedCodes, stack_weights
 from altmin.fusing import can_fuse, fusible_alone, fusing, fusing_now
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.penalty import grown
 from altmin.step import Moved, move_codes, verdict
 from altmin.trainer import AltMin, Metrics
-from altmin.weights.local import LocalOptimizer
+from altmin.weights.local import FusedAdam, LocalOptimizer
 
 WHOLE = 64
 """Blocks up to which a step is compiled as a whole; a longer one would take minutes, and is compiled in its pieces."""
@@ -94,9 +95,10 @@ class AltMinStep(CapturedStep):
         with tensors():
             values, state, found_inf, found, statistics = self._computed(x, y)
             self.state.copy_(state)
-            self.sizes = [size for size, _ in found[:-1]]
-            with self.optimizer.lent(found_inf):
-                am.weights.update([each for _, each in found])
+            if found:
+                self.sizes = [size for size, _ in found[:-1]]
+                with self.optimizer.lent(found_inf):
+                    am.weights.update([each for _, each in found])
         for m, kept in statistics:
             _commit(m, kept, found_inf == 0)
         return values
@@ -109,13 +111,32 @@ class AltMinStep(CapturedStep):
         settled = _settle(numbers, self.state, am.penalty.increment, am.penalty.maximum)
         return *settled, moved.found, moved.statistics
 
+    def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        """`_compute` and, if the weights are Adam's, their update with it; then nothing is left to be done with what
+        was found."""
+        values, state, found_inf, found, statistics = self._compute(x, y)
+        if self.plain_adam:
+            grads = {p: g for own, (_, each) in zip(self.am.theta, found, strict=True) for p, g in zip(own, each)}
+            self.optimizer.step_adam(grads, found_inf)
+            found = []
+        return values, state, found_inf, found, statistics
+
+    @property
+    def plain_adam(self) -> bool:
+        """Whether the weight step is one of Adam and nothing else."""
+        weights, adam = self.am.weights, self.am.optimizer
+        assert isinstance(weights, LocalOptimizer)
+        hooked = adam._optimizer_step_pre_hooks or adam._optimizer_step_post_hooks
+        more = weights.steps > 1 or weights.l1 or weights.clip_norm is not None or hooked
+        return type(adam) is FusedAdam and not more
+
     def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute`; within `fusing()` compiled as a whole from the second time on, when losses have what they keep,
-        or, where torch cannot do that, in its pieces."""
+        """`_compute`; within `fusing()` compiled as a whole from the second time on, when losses and optimizers have
+        what they keep, or, where torch cannot do that, in its pieces."""
         if not fusing_now() or len(self.am.chain) > WHOLE:
             return self._compute(x, y)
         if self.compiled is None:
-            self.compiled = torch.compile(self._compute, fullgraph=True, dynamic=False)
+            self.compiled = torch.compile(self._compute_all, fullgraph=True, dynamic=False)
             with fusing(False):
                 return self._compute(x, y)
         from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
@@ -242,6 +263,27 @@ class OptimizerOnDevice:
                 group["lr"] = rate
             self.optimizer.__dict__.pop("found_inf", None)
             self.places = self._places()
+
+    def step_adam(self, grads: Mapping[Tensor, Tensor], found_inf: Tensor) -> None:
+        """A step of Adam, by its formula instead of its kernel: compiled, it is one pass over memory on the whole
+        device, where the kernel of a small net occupies a few of its processors. Nothing changes where found_inf is 1.
+        """
+        ok = found_inf == 0
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            numbers = {"beta1": group["betas"][0], "beta2": group["betas"][1], "eps": group["eps"]}
+            numbers |= {"weight_decay": group["weight_decay"]} if group["weight_decay"] else {}
+            options = {name: torch.full_like(rate, value, dtype=torch.float64) for name, value in numbers.items()}
+            params = [p for p in group["params"] if p in grads]
+            steps = {id(step): step for step in (self.optimizer.state[p]["step"] for p in params)}
+            for step in steps.values():
+                step += ok
+            for p in params:
+                state = self.optimizer.state[p]
+                row = {"weights": p, "exp_avg": state["exp_avg"], "exp_avg_sq": state["exp_avg_sq"]}
+                c = coefficients(options | {"lr": rate.double()}, state["step"].double().clamp_min(1), p.dtype)
+                new = adam(row, grads[p], c, group["decoupled_weight_decay"])
+                for name, old in row.items():
+                    old.copy_(torch.where(ok, new[name], old))
 
     def tensors(self) -> list[Tensor]:
         """Parameters and state."""
