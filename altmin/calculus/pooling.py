@@ -60,12 +60,11 @@ class SeparatePool(MaxPool):
         m, dims = self.module, x.ndim - 2
         kernel, stride = ((n,) * dims if isinstance(n, int) else tuple(n) for n in (m.kernel_size, m.stride))
         counts = [(n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
-        best, number, lead = _tournament(
-            [
-                x[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(start, counts, stride, strict=True)))]
-                for start in itertools.product(*map(range, kernel))
-            ]
-        )
+        places: list[Any] = [
+            (..., *(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(start, counts, stride, strict=True)))
+            for start in itertools.product(*map(range, kernel))
+        ]
+        best, number, lead = _tournament([x[place] for place in places])
         first = _positions(counts, stride, x)
         return best, (x, first + _positions(kernel, (1,) * dims, x).flatten().take(number.long()), lead)
 

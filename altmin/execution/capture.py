@@ -4,6 +4,7 @@ Nothing of a captured step is read back. Learning rates, mu and the verdict are 
 every one after it, leaves weights, moments, mu and statistics as they are until somebody asks (`CapturedStep.pull`).
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
@@ -116,8 +117,8 @@ class AltMinStep(CapturedStep):
         was found."""
         values, state, found_inf, found, statistics = self._compute(x, y)
         if self.plain_adam:
-            grads = {p: g for own, (_, each) in zip(self.am.theta, found, strict=True) for p, g in zip(own, each)}
-            self.optimizer.step_adam(grads, found_inf)
+            pairs = (zip(own, each, strict=True) for own, (_, each) in zip(self.am.theta, found, strict=True))
+            self.optimizer.step_adam(dict(itertools.chain(*pairs)), found_inf)
             found = []
         return values, state, found_inf, found, statistics
 
@@ -264,7 +265,7 @@ class OptimizerOnDevice:
             self.optimizer.__dict__.pop("found_inf", None)
             self.places = self._places()
 
-    def step_adam(self, grads: Mapping[Tensor, Tensor], found_inf: Tensor) -> None:
+    def step_adam(self, grads: Mapping[nn.Parameter, Tensor], found_inf: Tensor) -> None:
         """A step of Adam, by its formula instead of its kernel: compiled, it is one pass over memory on the whole
         device, where the kernel of a small net occupies a few of its processors. Nothing changes where found_inf is 1.
         """
