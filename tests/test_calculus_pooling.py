@@ -41,3 +41,17 @@ def test_a_winner_may_fall_to_the_second_and_no_further_than_what_lies_below():
     saved = m.forward((), torch.tensor([[[1.0, 5.0, 3.0, 9.0, 2.0, 8.5]]]))[1]
     close(m.room(saved, None), torch.tensor([[[2.0, 0.5]]]))
     close(m.room(saved, torch.tensor([[[0.0, 1.0, 0.0, 7.0, 0.0, 0.0]]])), torch.tensor([[[1.0, 0.5]]]))
+
+
+@pytest.mark.filterwarnings("error")  # torch warns where it has to take the members one after the other
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d((1, 3), stride=(2, 3))], ids=str)
+def test_many_members_are_pooled_at_once(pool):
+    torch.manual_seed(0)
+    m, members = map_of(pool), torch.randn(3, 4, 2, 6, 7)
+
+    def everything(x):
+        y, saved = m.forward((), x)
+        return y, m.vjp((), saved, y), m.jvp((), saved, x), m.room(saved, None), m.quotient((), saved, x, 0.1)[0]
+
+    expected = [torch.stack(own) for own in zip(*(everything(x) for x in members), strict=True)]
+    torch.testing.assert_close(list(torch.func.vmap(everything)(members)), expected)

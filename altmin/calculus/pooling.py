@@ -65,19 +65,25 @@ class SeparatePool(MaxPool):
             for start in itertools.product(*map(range, kernel))
         ]
         best, number, lead = _tournament([x[place] for place in places])
-        first = _positions(counts, stride, x)
-        return best, (x, first + _positions(kernel, (1,) * dims, x).flatten().take(number.long()), lead)
+        return best, (x, _winners(number, kernel, stride, tuple(x.shape[2:])), lead)
 
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         _, winners, lead = saved
         return lead if below is None else lead.minimum(self._at(below, winners))
 
 
-def _positions(counts: Sequence[int], steps: Sequence[int], x: Tensor) -> Tensor:
-    """Where the points of a grid, so many and so far apart in each direction, lie in one flattened channel of x."""
-    position = torch.zeros((), dtype=torch.int64, device=x.device)
-    for n, step, size in zip(counts, steps, x.shape[2:], strict=True):
-        position = position.unsqueeze(-1) * size + torch.arange(n, device=x.device) * step
+@fusible
+def _winners(number: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
+    """Where the winners lie in their flattened channel, from the numbers of their places in their windows."""
+    windows = _positions(number.shape[-len(sizes) :], stride, sizes, number)
+    return windows + _positions(kernel, (1,) * len(sizes), sizes, number).flatten()[number.long()]
+
+
+def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int], like: Tensor) -> Tensor:
+    """Where the points of a grid, so many and so far apart in each direction, lie in a flattened channel."""
+    position = torch.zeros((), dtype=torch.int64, device=like.device)
+    for n, step, size in zip(counts, steps, sizes, strict=True):
+        position = position.unsqueeze(-1) * size + torch.arange(n, device=like.device) * step
     return position
 
 

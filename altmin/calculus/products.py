@@ -63,7 +63,8 @@ def batched(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b."""
     if not _rounds and b is not None and x.is_cuda and x.shape[0] * W.numel() < SMALL:
-        return x @ W.mT + b
+        # a sum would be compiled into one product with its bias again, a difference is not
+        return x @ W.mT - (-b) if torch.compiler.is_compiling() else x @ W.mT + b
     if not _rounds:
         return F.linear(x, W, b)
     y = _rounded(x, W.mT)
@@ -82,7 +83,7 @@ def convolution_backward(v: Tensor, x: Tensor, W: Tensor, geometry: Geometry, we
     """The gradient of <v, x * W> with respect to W if `weight`, else to x."""
     operands = [t.bfloat16() for t in (v, x, W)] if _rounds else (v, x, W)
     found = torch.ops.aten.convolution_backward(*operands, None, *geometry, [not weight, weight, False])
-    return found[weight].to(v.dtype)
+    return found[1 if weight else 0].to(v.dtype)
 
 
 def autocast(x: Tensor) -> AbstractContextManager[Any]:

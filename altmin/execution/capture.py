@@ -28,6 +28,8 @@ from altmin.weights.local import FusedAdam, LocalOptimizer
 
 WHOLE = 64
 """Blocks up to which a step is compiled as a whole; a longer one would take minutes, and is compiled in its pieces."""
+WITH_ADAM = 32
+"""Blocks up to which Adam's step is part of that."""
 
 
 class CapturedStep:
@@ -124,12 +126,12 @@ class AltMinStep(CapturedStep):
 
     @property
     def plain_adam(self) -> bool:
-        """Whether the weight step is one of Adam and nothing else."""
+        """Whether the weight step is one of Adam and nothing else, on few enough blocks to be compiled with them."""
         weights, adam = self.am.weights, self.am.optimizer
         assert isinstance(weights, LocalOptimizer)
         hooked = adam._optimizer_step_pre_hooks or adam._optimizer_step_post_hooks
         more = weights.steps > 1 or weights.l1 or weights.clip_norm is not None or hooked
-        return type(adam) is FusedAdam and not more
+        return type(adam) is FusedAdam and not more and len(self.am.chain) <= WITH_ADAM
 
     def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """`_compute`; within `fusing()` compiled as a whole from the second time on, when losses and optimizers have
