@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.calculus import Number, map_of
+from altmin.calculus import Number, map_of, own_call
 from altmin.calculus.affine import Affine, Convolution
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Estimated
 from altmin.calculus.elementwise import ReLU
+from altmin.calculus.linear import Reshape
 from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
@@ -193,6 +194,11 @@ class Chain:
     def __init__(self, model: nn.Module, blocks: Sequence[Block]):
         self.model, self.blocks = model, tuple(blocks)
         self.recurrent = any(isinstance(block.core.maps[0], Recurrence) for block in blocks)
+        first = self.blocks[0]
+        self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
+        """Whether an input that is not finite makes the first code so too."""
+        self._containers = [(c, list(c)) for c in model.modules() if isinstance(c, nn.Sequential) and _plain(c)]
+        self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -209,6 +215,23 @@ class Chain:
 
     def parameters(self) -> list[list[nn.Parameter]]:
         return [block.parameters() for block in self]
+
+    def demand_unchanged(self) -> None:
+        """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
+        or modules have got hooks."""
+        changed = (
+            any(
+                len(c) != len(inside) or any(a is not b for a, b in zip(c, inside, strict=True))
+                for c, inside in self._containers
+            )
+            or any(owner._parameters.get(name) is not p for owner, name, p in self._parameters)
+            or any(own_call(m.module) and not isinstance(m, AnyModule) for block in self for m in block.maps)
+        )
+        if changed:
+            raise ValueError(
+                "the model has changed since it was cut into blocks: a module or parameter was replaced, added or "
+                "removed, or got a hook; build a new trainer from it (nothing was changed)"
+            )
 
     def __str__(self) -> str:
         """A table: block, modules, shape of its code, parameters. Sizes that depend on the input are question marks."""
@@ -266,15 +289,31 @@ def _ends_a_block(m: Map) -> bool:
 
 def _modules(model: nn.Module) -> list[nn.Module]:
     if not isinstance(model, nn.Sequential):
+        given = f"a module is expected, given {model!r}: " if not isinstance(model, nn.Module) else ""
         raise TypeError(
-            f"{type(model).__name__} is not a chain: altmin trains an nn.Sequential (nested ones too), in which each "
-            "module feeds the next; put the layers of your forward() into one, and branching parts into modules of "
-            "their own inside it"
+            f"{given}{type(model).__name__} is not a chain: altmin trains an nn.Sequential (nested ones too), in which "
+            "each module feeds the next; put the layers of your forward() into one, and branching parts into modules "
+            "of their own inside it"
+        )
+    if not _plain(model):
+        raise TypeError(
+            f"{type(model).__name__} does more than feed each module into the next (a forward of its own, or hooks): "
+            "put it inside another nn.Sequential, where it is trained as one module, or leave that out"
         )
     flat: list[nn.Module] = []
     for module in model:
-        flat += _modules(module) if isinstance(module, nn.Sequential) else [module]
-    return [module for module in flat if not isinstance(module, nn.Identity)]
+        flat += _modules(module) if _plain(module) else [module]
+    return [module for module in flat if type(module) is not nn.Identity or own_call(module)]
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module does nothing but feed each of its modules into the next."""
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own_call(module)
+
+
+def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
+    """Where a module's parameters lie: the module that has one, and its name there."""
+    return [(m, name, p) for m in module.modules() for name, p in m._parameters.items() if p is not None]
 
 
 def _refuse_shared(maps: Sequence[Map]) -> None:
@@ -283,6 +322,8 @@ def _refuse_shared(maps: Sequence[Map]) -> None:
         for name, parameter in m.module.named_parameters():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 raise ValueError(f"{type(m.module).__name__} has no shape yet; pass one batch through the model first")
+            if not parameter.numel():
+                raise ValueError(f"the parameter {name!r} of {type(m.module).__name__} has no entries: a width is 0")
             if id(parameter) in seen:
                 raise ValueError(
                     f"the parameter {name!r} of {type(m.module).__name__} is used twice in the chain; "

@@ -1,7 +1,10 @@
 """Errors that several modules raise. A message names what was given, what was expected, and the remedy."""
 
 import difflib
+import math
 from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 
 class Diverged(RuntimeError):
@@ -10,6 +13,37 @@ class Diverged(RuntimeError):
     def __init__(self, where: str, remedy: str = "lower the learning rate or raise the penalty"):
         super().__init__(f"training diverged: {where} is not finite; {remedy}")
         self.where = where
+
+
+def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False, whole: bool = False) -> None:
+    """TypeError unless an option is a number, ValueError unless it is finite and at least `low`, or `above` it.
+
+    whole: whether it must be a whole number.
+
+    >>> demand("LocalAdam", "lr", float("inf"))
+    Traceback (most recent call last):
+    ValueError: lr of LocalAdam must be a finite number of at least 0, given inf
+    """
+    kind = "whole number" if whole else "finite number"
+    wanted = f"{name} of {of} must be a {kind} {'above' if above else 'of at least'} {low:g}, given {value!r}"
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(wanted)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < low or (above and number == low) or (whole and number % 1):
+        raise ValueError(wanted)
+
+
+def demand_unclaimed(part: Any, kind: str) -> None:
+    """ValueError for a part that keeps state and that a trainer has `claimed` already."""
+    if getattr(part, "claimed", False):
+        name = type(part).__name__
+        raise ValueError(
+            f"this {name} belongs to another trainer already, whose state it keeps; give each trainer a {kind} of its "
+            f"own, such as a new {name}(...)"
+        )
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:

@@ -4,6 +4,7 @@ All are those of the mean over the mini-batch, as PyTorch's losses return it, so
 the size of backprop's gradients. The Hessian H is that of the same mean.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +17,10 @@ from altmin.fusing import fusible
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """What users give: (output, y) -> scalar, the mean over the batch."""
+
+
+IGNORED = -100
+"""The label of a sample that counts for nothing, torch's default `ignore_index`."""
 
 
 class Evaluation(NamedTuple):
@@ -50,8 +55,16 @@ class Loss:
         raise NotImplementedError
 
 
+class Targets(NamedTuple):
+    """Of every sample a row of weights for the classes, and their sum, its mass; None where all are 1."""
+
+    rows: Tensor
+    mass: Tensor | None
+
+
 class CrossEntropy(Loss):
-    """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or a distribution for each sample."""
+    """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes for each
+    sample, whose sum multiplies p. A sample with the label -100 counts for nothing, and not in n, as in torch."""
 
     rounding = 32.0  # that of outputs of some ten units
 
@@ -59,9 +72,9 @@ class CrossEntropy(Loss):
         self.smoothing = label_smoothing
         self.rows: Tensor | None = None
 
-    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
-        """The targets as distributions. ValueError if they do not fit the output; a label that is out of range and
-        cannot be read without waiting for a device becomes NaN, and with it the loss."""
+    def prepare(self, output: Tensor, y: Tensor) -> Targets:  # type: ignore[override]
+        """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
+        waiting for a device becomes NaN, and with it the loss."""
         if output.ndim != 2:
             raise ValueError(
                 f"cross-entropy takes outputs of shape (samples, classes), given {tuple(output.shape)}; for others "
@@ -69,7 +82,8 @@ class CrossEntropy(Loss):
             )
         classes = output.shape[1]
         if y.shape == output.shape and y.dtype == output.dtype:
-            return y * (1 - self.smoothing) + self.smoothing / classes if self.smoothing else y
+            rows = y * (1 - self.smoothing) + self.smoothing / classes if self.smoothing else y
+            return Targets(rows, rows.sum(1, keepdim=True))
         if y.dtype != torch.int64 or y.shape != output.shape[:1]:
             raise ValueError(
                 f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {describe(y)}"
@@ -79,52 +93,62 @@ class CrossEntropy(Loss):
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes  # the same as columns
         if y.is_cuda or not eager():
-            return _row_or_nan(self.rows, y)
+            return Targets(*_row_or_nan(self.rows, y))
         try:
-            return self.rows.index_select(1, y).mT
+            return Targets(self.rows.index_select(1, y).mT, None)
         except (IndexError, RuntimeError):
             self.check(output, y)
-            raise
+            return Targets(*_row_or_nan(self.rows, y))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """ValueError if a label is out of range."""
+        """ValueError if a label is out of range, or if all samples are to be ignored."""
         if y.dtype != torch.int64:
             return
-        classes, (low, high) = output.shape[1], torch.stack(torch.aminmax(y)).tolist()
+        counted = y[y != IGNORED]
+        if not len(counted):
+            raise ValueError(
+                f"all {len(y)} labels are {IGNORED}, which marks samples that do not count; nothing is left"
+            )
+        classes, (low, high) = output.shape[1], torch.stack(torch.aminmax(counted)).tolist()
         if low < 0 or high >= classes:
             raise ValueError(
                 f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
                 f"so labels go from 0 to {classes - 1}"
             )
 
-    def at(self, output: Tensor, y: Tensor) -> Evaluation:
-        value, delta, p = _cross_entropy(output, y)
-        return Evaluation(value, delta, lambda q: _softmax_hessian(p, q))
+    def at(self, output: Tensor, y: Targets) -> Evaluation:  # type: ignore[override]
+        value, delta, p = _cross_entropy(output, *y)
+        return Evaluation(value, delta, lambda q: _softmax_hessian(p, y.mass, q))
 
 
 @fusible
-def _cross_entropy(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss, its gradient, and the probabilities."""
     n = output.shape[0]
     if output.is_cuda:
         log_p = F.log_softmax(output, 1)
         p = log_p.exp()
-        return (y * log_p).sum() / -n, (p - y) / n, p
+        return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y) / n, p
     log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes
     p = log_p.exp()
-    return (y * log_p).sum() / -n, (p - y).mul_(1 / n), p
+    return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
 
 
 @fusible
-def _softmax_hessian(p: Tensor, q: Tensor) -> Tensor:
+def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
     pq = p * q
-    return torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1) / p.shape[0]
+    Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1) / p.shape[0]
+    return Hq if mass is None else mass * Hq
 
 
 @fusible
-def _row_or_nan(rows: Tensor, y: Tensor) -> Tensor:
-    label = y.clamp(0, len(rows) - 1)
-    return torch.where((y == label).unsqueeze(1), rows[label], torch.nan)
+def _row_or_nan(rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and masses for labels: NaN for one that is out of range, zero for one that is to be ignored. The others have
+    more mass for it, so that the mean over all samples is that over those that count."""
+    label, counts = y.clamp(0, len(rows) - 1), (y != IGNORED).to(rows.dtype)
+    mass = (counts * (len(y) / counts.sum())).unsqueeze(1)
+    known = (y == label) | (y == IGNORED)
+    return torch.where(known.unsqueeze(1), mass * rows[label], torch.nan), mass
 
 
 class SquaredError(Loss):
@@ -151,6 +175,17 @@ class AnyLoss(Loss):
     def __init__(self, function: LossFunction):
         self.function = function
 
+    def _value(self, output: Tensor, y: Tensor) -> Tensor:
+        try:
+            return self.function(output, y)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError) as error:
+            words = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
+            ) from None
+
     def samples(self, output: Tensor) -> int:
         return 1 if getattr(self.function, "reduction", "mean") == "sum" else output.shape[0]
 
@@ -161,10 +196,13 @@ class AnyLoss(Loss):
             return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
         with torch.enable_grad():
             o = output.detach().requires_grad_()
-            value = self.function(o, y)
+            value = self._value(o, y)
             if not isinstance(value, Tensor) or value.ndim != 0:
-                raise ValueError("the loss must return a scalar tensor, the mean over the batch")
-            (delta,) = torch.autograd.grad(value, o, create_graph=True)
+                given = describe(value) if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(f"the loss must return a scalar tensor, the mean over the batch, given {given}")
+            if not value.requires_grad:
+                raise ValueError("the loss does not depend on the model's output in a way that can be differentiated")
+            (delta,) = torch.autograd.grad(value, o, create_graph=True, materialize_grads=True)
 
         def hessian(q: Tensor) -> Tensor:
             if not delta.requires_grad:  # a loss of straight pieces
@@ -175,7 +213,19 @@ class AnyLoss(Loss):
 
 
 def adapt(loss: LossFunction) -> Loss:
-    """The loss with its closed forms where it has them."""
+    """The loss with its closed forms where it has them. TypeError if it is none."""
+    if isinstance(loss, type) or not callable(loss):
+        name = getattr(loss, "__name__", None)
+        remedy = f"give {name}()" if isinstance(loss, type) else "such as nn.CrossEntropyLoss() or nn.MSELoss()"
+        raise TypeError(f"a loss is a function of (output, y), given {loss!r}; {remedy}")
+    if isinstance(loss, Loss):
+        return loss
+    try:
+        inspect.signature(loss).bind(None, None)
+    except TypeError:
+        raise TypeError(f"a loss is a function of (output, y), and {loss!r} cannot be called so") from None
+    except ValueError:  # one of C's functions, which does not tell
+        pass
     mean = getattr(loss, "reduction", None) == "mean"
     if mean and type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.ignore_index == -100:
         return CrossEntropy(loss.label_smoothing)

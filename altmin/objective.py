@@ -11,19 +11,28 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from altmin.chain import Chain
+from altmin.errors import demand
 from altmin.losses import LossFunction, adapt
 
 
 def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
     """f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights.
 
-    ValueError for a chain with codes in time, whose blocks depend on their own codes; a step's metrics have their f.
+    ValueError for a chain with codes in time, whose blocks depend on their own codes (a step's metrics have their f),
+    and for codes that are not those of its hidden blocks.
     """
     if chain.recurrent:
         raise ValueError("f of codes in time is not computed from given codes; a step's metrics.objective has it")
+    demand("objective", "mu", mu)
+    if len(codes) != len(chain) - 1:
+        raise ValueError(f"the chain has {len(chain) - 1} hidden codes, given {len(codes)}")
     below, misfit = [x, *codes], x.new_zeros(())
-    for block, p, c, c_next in zip(chain, chain.parameters(), below, codes, strict=False):
-        misfit = misfit + (c_next - block.forward(p, c)[0]).square().sum()
+    for l, (block, p, c, c_next) in enumerate(zip(chain, chain.parameters(), below, codes, strict=False)):
+        value = block.forward(p, c)[0]
+        if not isinstance(c_next, Tensor) or c_next.shape != value.shape:
+            given = tuple(c_next.shape) if isinstance(c_next, Tensor) else type(c_next).__name__
+            raise ValueError(f"code {l} has the shape {tuple(value.shape)}, given {given}")
+        misfit = misfit + (c_next - value).square().sum()
     output = chain.blocks[-1].forward(chain.parameters()[-1], below[-1])[0]
     term = adapt(loss)
     return term.at(output, term.prepare(output, y)).value + mu / term.samples(output) * misfit

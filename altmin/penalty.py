@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
+from altmin.errors import demand
+
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
     """growth mu + increment, at most maximum (None: no limit): of numbers, or of tensors with one for each member."""
@@ -30,15 +32,15 @@ class Penalty:
     """
 
     def __init__(self, start: float = 10.0, increment: float = 0.2, growth: float = 1.0, maximum: float | None = 100.0):
-        for name, value, low in (("start", start, 0.0), ("growth", growth, 0.0)):
-            if not value > low:
-                raise ValueError(f"{name} of the penalty must be above {low}, given {value!r}")
-        if not increment >= 0:
-            raise ValueError(f"increment of the penalty must be at least 0, given {increment!r}")
-        if maximum is not None and not maximum >= start:
-            raise ValueError(f"maximum of the penalty must be at least its start {start}, given {maximum!r}")
+        demand("Penalty", "start", start, above=True)
+        demand("Penalty", "increment", increment)
+        demand("Penalty", "growth", growth, above=True)
+        if maximum is not None:
+            demand("Penalty", "maximum", maximum, low=start)
         self.start, self.increment, self.growth, self.maximum = start, increment, growth, maximum
         self.value = start
+        self.claimed = False
+        """Whether a trainer has it already."""
 
     def __repr__(self) -> str:
         return f"Penalty({self.start}, increment={self.increment}, growth={self.growth}, maximum={self.maximum})"

@@ -27,7 +27,7 @@ class Moved(NamedTuple):
     loss: the mean loss of the encoded batch, without dimensions. costs, moved: of every block as in `Residual`, first
     to last. found: of every block what `measure` made of its residual. price: mu over the number of samples. checked:
     not finite where the loss of the encoded batch or the input is not, the latter seen in its sum or, if that is
-    smaller, in that of the first code. statistics: what batch norm is to keep.
+    smaller and shows it, in that of the first code. statistics: what batch norm is to keep.
     """
 
     loss: Tensor
@@ -57,7 +57,7 @@ def move_codes(
     """Encodes a mini-batch and moves its codes. Every block's residual is measured as soon as it is known and then
     released; nothing of the model changes."""
     trace = encode(chain, theta, x)
-    first = (x if x.numel() < trace.values[0].numel() else trace.values[0]).sum()
+    first = (trace.values[0] if chain.shows_input and x.numel() >= trace.values[0].numel() else x).sum()
     statistics = [t for block, state in zip(chain, trace.states, strict=True) for t in block.statistics(state)]
     top = Top(loss, trace.values[-1], y, mu)
     costs, moved, found = [], [], []

@@ -11,7 +11,7 @@ from altmin.calculus import Number, Params
 from altmin.chain import Chain, split
 from altmin.codes.choose import choose
 from altmin.codes.gradient import Residual, encode
-from altmin.errors import Diverged
+from altmin.errors import Diverged, demand_unclaimed
 from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
 from altmin.step import CodeSolver, Moved, move_codes, verdict
@@ -98,14 +98,21 @@ class AltMin:
     ):
         self.model = model
         self.chain = split(model)
-        self.loss = adapt(loss or nn.CrossEntropyLoss())
+        check_model(model)
+        self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
         self.codes: CodeSolver = choose(codes, self.chain)
-        self.weights: WeightRule = weights or LocalAdam()
+        self.weights: WeightRule = LocalAdam() if weights is None else weights
+        if not hasattr(self.weights, "bind") or isinstance(weights, type):
+            raise TypeError(f"weights is a weight rule, such as altmin.LocalAdam(lr=0.001), given {weights!r}")
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
-        self.penalty = penalty or Penalty()
+        self.penalty = Penalty() if penalty is None else penalty
+        if not isinstance(self.penalty, Penalty):
+            raise TypeError(f"penalty is a number or an altmin.Penalty(...), given {penalty!r}")
+        demand_unclaimed(self.penalty, "penalty")
         self.theta = self.chain.parameters()
         self.weights.bind(self.chain, range(len(self.chain)))
+        self.penalty.claimed = True
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -121,6 +128,7 @@ class AltMin:
         """
         moved, metrics = self._move_codes(x, y)
         self.weights.update(moved.found)
+        self._commit(moved)
         self.penalty.step()
         return metrics
 
@@ -129,6 +137,7 @@ class AltMin:
         """A part of a mini-batch too large to hold: as `step`, but weights and mu wait for `apply`."""
         moved, metrics = self._move_codes(x, y)
         self.weights.gather(moved.found, len(x))
+        self._commit(moved)
         return metrics
 
     @torch.no_grad()
@@ -164,7 +173,9 @@ class AltMin:
         self.penalty.load_state_dict(state["penalty"])
 
     def _move_codes(self, x: Tensor, y: Tensor) -> tuple[Moved, Metrics]:
-        """Encodes a batch and moves its codes; nothing of the model changes unless all is finite."""
+        """Encodes a batch and moves its codes; nothing of the model changes. `Diverged` or ValueError unless all is
+        finite."""
+        self.chain.demand_unchanged()
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].opaque)
         sizes: list[int] = []
 
@@ -176,14 +187,21 @@ class AltMin:
         moved = move_codes(self.chain, self.theta, self.codes, self.loss, x, y, mu, measure)
         if not bool(verdict(moved)):
             raise self._not_finite(x, y)
+        return moved, Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.moved[:-1], sizes[:0:-1])
+
+    @staticmethod
+    def _commit(moved: Moved) -> None:
+        """What batch norm keeps of a mini-batch, once its step is known to be good."""
         for m, saved in moved.statistics:
             m.commit(saved)
-        return moved, Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.moved[:-1], sizes[:0:-1])
 
     def _not_finite(self, x: Tensor, y: Tensor) -> Exception:
         """The error for a step that left the finite numbers, with the place where it did."""
-        if not bool(x.isfinite().all()):
-            return ValueError("the input holds NaN or infinite values; clean it before training (nothing was changed)")
+        for name, given in (("input holds", x), ("targets hold", y)):
+            if not bool(given.isfinite().all()):
+                return ValueError(
+                    f"the {name} NaN or infinite values; clean them before training (nothing was changed)"
+                )
         values = encode(self.chain, self.theta, x).values
         if isinstance(self.loss, CrossEntropy):
             self.loss.check(values[-1], y)
@@ -191,6 +209,18 @@ class AltMin:
             if not bool(value.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
+
+
+def check_model(model: nn.Module) -> None:
+    """TypeError or ValueError for parameters that cannot be trained."""
+    for name, p in model.named_parameters():
+        if p.is_meta:
+            raise ValueError(f"{name} is on the meta device and holds no numbers; fill it first (model.to_empty(...))")
+        if p.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"{name} is {p.dtype}; altmin trains float32 and float64 and rounds products by itself: use "
+                'model.float(), and altmin.execution.precision.using("bf16") for shorter numbers'
+            )
 
 
 def _decides(part: Any) -> str:
@@ -202,6 +232,11 @@ def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
     whether its first block may take them, as an embedding does."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+    if torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            "a step inside torch.autocast: altmin rounds products by itself, so call it outside, within "
+            'altmin.execution.precision.using("bf16") for shorter numbers'
+        )
     integers = integers and not x.is_floating_point()
     if (x.dtype != first.dtype and not integers) or x.device != first.device:
         raise ValueError(

@@ -91,3 +91,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Steps are traced as a whole, but not compiled, which takes long."""
+    torch._dynamo.reset()  # what was traced for other nets counts towards a limit
+    compiler = torch.compile
+    monkeypatch.setattr("torch.compile", lambda function, **options: compiler(function, backend="eager", **options))
+    monkeypatch.setattr("altmin.execution.capture.fusing_now", lambda: True)

@@ -83,7 +83,7 @@ def compare(make: Build, data: Sequence[Any], atol: float = 1e-8) -> Ensemble:
 
 
 def sick(kind: str, name: str, net: str = "mlp") -> tuple[list[Any], list[Any]]:
-    """Members and data of which the second diverges: by its rate, or by its data in the third step."""
+    """Members and data: the second diverges by its rate, or is given data that are not finite in the third step."""
     options: list[Any] = [dict(each) for each in OPTIONS[name]]
     data = batches(net, 6)
     if kind == "rate":
@@ -91,6 +91,13 @@ def sick(kind: str, name: str, net: str = "mlp") -> tuple[list[Any], list[Any]]:
     else:
         data[2][0][1, 0, 0] = float("nan")
     return options, data
+
+
+def spoil(model: nn.Module) -> None:
+    """Weights that are finite, and with which no step is."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(1e200)
 
 
 def first_frozen() -> nn.Module:

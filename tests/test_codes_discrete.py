@@ -383,8 +383,8 @@ def test_the_other_methods_train_discrete_layers_too():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"amplify": 0}, "amplify of DiscreteCodes must be above 0, given 0"),
-        ({"sweeps": 0}, "sweeps of DiscreteCodes must be at least 1, given 0"),
+        ({"amplify": 0}, "amplify of DiscreteCodes must be a finite number above 0, given 0"),
+        ({"sweeps": 0}, "sweeps of DiscreteCodes must be a whole number of at least 1, given 0"),
         ({"residual": "hing"}, "unknown residual of DiscreteCodes, 'hing'; did you mean 'hinge'?"),
     ],
 )

@@ -306,50 +306,11 @@ def test_compiled_chains_of_operations_give_the_same_numbers():
     assert other.penalty.value == ordinary.penalty.value
 
 
-@pytest.fixture
-def traced(monkeypatch):
-    """Steps are traced as a whole, but not compiled, which takes long."""
-    torch._dynamo.reset()  # what was traced for other nets counts towards a limit
-    compiler = torch.compile
-    monkeypatch.setattr("torch.compile", lambda function, **options: compiler(function, backend="eager", **options))
-    monkeypatch.setattr("altmin.execution.capture.fusing_now", lambda: True)
-
-
 @pytest.mark.parametrize("net", [n for n in NETS if "elman" not in n and "time" not in n])
 def test_torch_can_trace_a_step_as_a_whole(net, traced):
     """Or a capture would quietly be compiled in its pieces."""
     _, step = both(NETS[net](), data=list(batches(3)))
     assert step.compiled != step._compute
-
-
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True}])
-def test_adam_within_a_whole_step_is_adam_and_a_step_that_is_not_finite_changes_nothing(options, traced):
-    torch.manual_seed(0)
-    ordinary, other = pair(mlp(6, 5), lambda: altmin.LocalAdam(lr=[2**-7, 2**-6, 2**-5], **options))
-    step, data = captured(other), list(batches(6))
-    for x, y in data:
-        ordinary.step(x, y)
-        step.run(x, y)
-    assert step.pull() is None
-    same(ordinary.model, other.model)
-    assert other.optimizer.param_groups[0]["params"][0].grad is None, "the weights' step was part of the whole"
-    states = [m.optimizer.state_dict()["state"] for m in (ordinary, other)]
-    torch.testing.assert_close(*states, check_device=False)
-    step.run(data[0][0] * torch.nan, data[0][1])
-    same(ordinary.model, other.model)
-    torch.testing.assert_close(ordinary.optimizer.state_dict()["state"], other.optimizer.state_dict()["state"])
-    assert step.pull() == 0
-
-
-@pytest.mark.parametrize("options", [{"l1": 0.1}, {"clip_norm": 0.01}, {"steps": 2}], ids=str)
-def test_what_comes_on_top_of_adam_is_not_lost_in_a_whole_step(options, traced):
-    torch.manual_seed(0)
-    ordinary, other = pair(mlp(6, 5), lambda: altmin.LocalAdam(lr=2**-7, **options))
-    step = captured(other)
-    for x, y in batches(4):
-        ordinary.step(x, y)
-        step.run(x, y)
-    same(ordinary.model, other.model)
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])

@@ -1,5 +1,7 @@
 """Every loss comes with the value, gradient and Hessian of the mean over the batch, held against autograd."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -162,9 +164,40 @@ def test_targets_that_do_not_fit_a_cross_entropy_are_refused_in_words(o, y, said
 def test_a_label_out_of_range_that_nobody_may_read_becomes_nan():
     o, y = torch.zeros(3, 4), torch.tensor([0, 4, -1])
     with tensors():
-        prepared = CrossEntropy().prepare(o, y)
-    close(prepared[0], torch.tensor([1.0, 0.0, 0.0, 0.0]))
-    assert prepared[1:].isnan().all()
+        rows = CrossEntropy().prepare(o, y).rows
+    close(rows[0], torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    assert rows[1:].isnan().all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("unread", [False, True])
+def test_labels_of_minus_100_count_for_nothing_as_in_torch(smoothing, unread):
+    torch.manual_seed(0)
+    o, y, q = torch.randn(6, 4, dtype=F64), torch.tensor([0, -100, 3, 1, -100, 2]), torch.randn(6, 4, dtype=F64)
+    theirs = nn.CrossEntropyLoss(label_smoothing=smoothing)
+    with tensors() if unread else nullcontext():
+        value, delta, hessian = evaluate(theirs, o, y)
+        ours = value, delta, hessian(q)
+    close(ours, autograd_of(theirs, o, y, q))
+
+
+def test_if_no_label_counts_a_step_is_refused():
+    with pytest.raises(ValueError, match="all 3 labels are -100"):
+        adapt(nn.CrossEntropyLoss())(torch.zeros(3, 2), torch.full((3,), -100))
+
+
+def test_weights_of_classes_need_not_sum_to_one():
+    torch.manual_seed(0)
+    o, y, q = (torch.rand(5, 3, dtype=F64) for _ in range(3))
+    for theirs in (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.3)):
+        value, delta, hessian = evaluate(theirs, o, y)
+        close((value, delta, hessian(q)), autograd_of(theirs, o, y, q))
+
+
+def autograd_of(loss, o, y, q):
+    """A loss, its gradient and the product of its Hessian with q."""
+    gradient = torch.func.grad(lambda o: loss(o, y))
+    return loss(o, y), gradient(o), torch.func.jvp(gradient, (o,), (q,))[1]
 
 
 @pytest.mark.parametrize("y", [torch.zeros(3, 1), torch.zeros(3, 2, dtype=torch.float64)])
@@ -184,13 +217,13 @@ def test_labels_follow_a_model_that_moves_to_another_device_or_type():
     for dtype in (torch.float32, torch.float64, torch.float32):
         prepared = loss.prepare(torch.zeros(2, 3, dtype=dtype), y)
         rows = [[0.8 + 0.2 / 3, 0.2 / 3, 0.2 / 3], [0.2 / 3, 0.2 / 3, 0.8 + 0.2 / 3]]
-        close(prepared, torch.tensor(rows, dtype=dtype))
-    assert loss.prepare(torch.zeros(2, 3, device="meta"), y.to("meta")).device.type == "meta"
-    close(loss.prepare(torch.zeros(2, 4), y).sum(1), torch.ones(2))
+        close(prepared.rows, torch.tensor(rows, dtype=dtype))
+    assert loss.prepare(torch.zeros(2, 3, device="meta"), y.to("meta")).rows.device.type == "meta"
+    close(loss.prepare(torch.zeros(2, 4), y).rows.sum(1), torch.ones(2))
 
 
 def test_what_is_kept_of_labels_inside_vmap_serves_outside_it():
     loss, o = CrossEntropy(), torch.randn(2, 3, 4)
     y = torch.randint(4, (2, 3))
     vmap(loss.prepare)(o, y)
-    close(loss.prepare(o[0], y[0]), F.one_hot(y[0], 4).float())
+    close(loss.prepare(o[0], y[0]).rows, F.one_hot(y[0], 4).float())

@@ -82,11 +82,11 @@ def test_growing_leaves_the_old_mu_as_it_was():
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"start": 0.0}, "start of the penalty must be above 0.0, given 0.0"),
-        ({"start": float("nan")}, "start of the penalty must be above"),
-        ({"growth": -1.0}, "growth of the penalty must be above"),
-        ({"increment": -0.1}, "increment of the penalty must be at least 0, given -0.1"),
-        ({"start": 2.0, "maximum": 1.0}, "maximum of the penalty must be at least its start 2.0, given 1.0"),
+        ({"start": 0.0}, "start of Penalty must be a finite number above 0, given 0.0"),
+        ({"start": float("nan")}, "start of Penalty must be a finite number above 0, given nan"),
+        ({"growth": -1.0}, "growth of Penalty must be a finite number above 0"),
+        ({"increment": -0.1}, "increment of Penalty must be a finite number of at least 0, given -0.1"),
+        ({"start": 2.0, "maximum": 1.0}, "maximum of Penalty must be a finite number of at least 2, given 1.0"),
     ],
     ids=str,
 )

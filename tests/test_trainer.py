@@ -309,3 +309,88 @@ def test_a_regression_is_learned():
         for xs, ys in zip(x.split(25), y.split(25), strict=True):
             am.step(xs, ys)
     assert F.mse_loss(model(x), y) < 0.005 * y.var()
+
+
+# -- nothing silently wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda: {"weights": altmin.LocalAdam()},
+        lambda: {"weights": altmin.CoActivationMemory()},
+        lambda: {"penalty": altmin.Penalty()},
+    ],
+    ids=["rule", "memory", "penalty"],
+)
+def test_one_part_for_two_trainers_is_refused_and_the_first_goes_on(part):
+    options = part()
+    first, second = mlp(), mlp()
+    trainer = altmin.AltMin(first, **options)
+    with pytest.raises(ValueError, match=r"belongs to another trainer already.* give each trainer a .* of its own"):
+        altmin.AltMin(second, **options)
+    before = clone(second.state_dict())
+    trainer.step(*batch(0))
+    assert equal(before, second.state_dict())
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_an_input_that_is_not_finite_is_refused_where_an_activation_would_hide_it(value):
+    torch.manual_seed(0)
+    nets = [
+        nn.Sequential(nn.Tanh(), nn.Linear(4, 3)).double(),
+        nn.Sequential(nn.ReLU(), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double(),
+        altmin.models.create("elman-5", (4, 1), 3).double(),
+    ]
+    for net in nets:
+        before = clone(net.state_dict())
+        x = torch.randn(6, 4, dtype=F64).unsqueeze(-1) if net is nets[2] else torch.randn(6, 4, dtype=F64)
+        x[3, 1] = value
+        with pytest.raises(ValueError, match="the input holds NaN or infinite values"):
+            altmin.AltMin(net).step(x, torch.randint(3, (6,)))
+        assert equal(before, net.state_dict())
+
+
+def test_targets_that_are_not_finite_are_named():
+    net = nn.Sequential(nn.Linear(4, 2)).double()
+    x, y = torch.randn(6, 4, dtype=F64), torch.full((6, 2), math.nan, dtype=F64)
+    with pytest.raises(ValueError, match="the targets hold NaN or infinite values"):
+        altmin.AltMin(net, loss=nn.MSELoss()).step(x, y)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"weights": "adam"}, "weights is a weight rule, such as .* given 'adam'"),
+        ({"weights": altmin.LocalAdam}, "weights is a weight rule"),
+        ({"loss": "mse"}, "a loss is a function of .* given 'mse'"),
+        ({"loss": nn.MSELoss}, r"a loss is a function of .*; give MSELoss\(\)"),
+        ({"loss": lambda o: o.sum()}, "a loss is a function of .* cannot be called so"),
+        ({"penalty": "1"}, r"penalty is a number or an altmin.Penalty\(...\), given '1'"),
+        ({"penalty": []}, "penalty is a number"),
+        ({"penalty": True}, "start of Penalty must be a finite number"),
+        ({"codes": {}}, "codes is a code solver, such as .* given {}"),
+        ({"codes": nn.Tanh()}, "codes is a code solver"),
+    ],
+    ids=str,
+)
+def test_what_is_no_part_of_a_trainer_is_named(options, words):
+    with pytest.raises(TypeError, match=words):
+        altmin.AltMin(mlp(), **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64])
+def test_models_of_other_numbers_are_refused(dtype):
+    with pytest.raises(TypeError, match=r"altmin trains float32 and float64 .* use model.float\(\)"):
+        altmin.AltMin(nn.Sequential(nn.Linear(2, 2)).to(dtype))
+
+
+def test_a_model_without_numbers_is_refused():
+    with pytest.raises(ValueError, match="meta device and holds no numbers"):
+        altmin.AltMin(nn.Sequential(nn.Linear(2, 2, device="meta")))
+
+
+def test_a_step_inside_autocast_says_how_precision_is_chosen():
+    trainer = altmin.AltMin(mlp())
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=r'precision.using\("bf16"\)'):
+        trainer.step(*batch(0))

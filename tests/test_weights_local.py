@@ -339,13 +339,13 @@ def test_a_run_saved_between_two_parts_is_resumed():
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match="learning rate must be at least 0, given -1"):
+    with pytest.raises(ValueError, match="lr of LocalAdam must be a finite number of at least 0, given -1"):
         altmin.LocalAdam(lr=-1)
-    with pytest.raises(ValueError, match=r"learning rate must be at least 0, given -0\.5"):
+    with pytest.raises(ValueError, match=r"lr of LocalSGD must be a finite number of at least 0, given -0\.5"):
         altmin.LocalSGD(lr=[0.1, -0.5])
-    with pytest.raises(ValueError, match="at least one step per mini-batch, given steps=0"):
+    with pytest.raises(ValueError, match="steps of LocalSGD must be a whole number of at least 1, given 0"):
         altmin.LocalSGD(steps=0)
     with pytest.raises(ValueError, match="lr has 2 entries for 3 blocks"):
         altmin.AltMin(setting()[0], weights=altmin.LocalSGD(lr=[0.1, 0.1]))
-    with pytest.raises(ValueError, match="clip_norm must be above 0"):
+    with pytest.raises(ValueError, match="clip_norm of LocalAdam must be a finite number above 0"):
         altmin.LocalAdam(clip_norm=0.0)

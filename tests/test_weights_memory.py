@@ -376,11 +376,13 @@ def test_blocks_that_memory_cannot_serve_are_left_to_the_rest():
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r"forget must lie between 0 and 1, given 1\.5"):
+    with pytest.raises(ValueError, match=r"forget of CoActivationMemory lies between 0 and 1, given 1\.5"):
         altmin.CoActivationMemory(forget=1.5)
-    with pytest.raises(ValueError, match="damping must be at least 0, given -1"):
+    with pytest.raises(
+        ValueError, match="damping of CoActivationMemory must be a finite number of at least 0, given -1"
+    ):
         altmin.CoActivationMemory(damping=-1)
-    with pytest.raises(ValueError, match="sweeps must be at least 1, or None for the exact solve, given 0"):
+    with pytest.raises(ValueError, match="sweeps of CoActivationMemory must be a whole number of at least 1, given 0"):
         altmin.CoActivationMemory(sweeps=0)
-    with pytest.raises(ValueError, match="rate must be above 0"):
+    with pytest.raises(ValueError, match="rate of CoActivationMemory must be a finite number above 0"):
         altmin.CoActivationMemory(rate=0)

@@ -2,6 +2,9 @@
 module gets which."""
 
 from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from altmin.calculus.affine import Affine, Convolution, Linear
 from altmin.calculus.base import Map, Params, Saved
@@ -41,7 +44,28 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
 }
 """Which map a module gets; anything not listed goes through `AnyModule`. Users may add their own."""
 
+REWRITING: dict[type, str] = {
+    prune.BasePruningMethod: "make it permanent with torch.nn.utils.prune.remove(module, name) before training",
+    SpectralNorm: "use torch.nn.utils.parametrizations.spectral_norm instead",
+    WeightNorm: "use torch.nn.utils.parametrizations.weight_norm instead",
+}
+"""Hooks that write to the module they serve, and what to do instead."""
+
 RANDOM = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
+
+
+def own_call(module: nn.Module) -> bool:
+    """Whether calling a module does more than the forward of its class: hooks, or a forward of its own."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
+def _refuse_rewritten(module: nn.Module) -> None:
+    """TypeError for a module whose weight is rewritten by a hook of the older kind."""
+    for m in module.modules():
+        for hook in m._forward_pre_hooks.values():
+            for kind, remedy in REWRITING.items():
+                if isinstance(hook, kind):
+                    raise TypeError(f"a hook of {kind.__module__} rewrites a weight of {type(m).__name__}; {remedy}")
 
 
 def map_of(module: nn.Module) -> Map:
@@ -55,7 +79,8 @@ def map_of(module: nn.Module) -> Map:
             f"{type(module).__name__} draws new numbers at each call, so its changes cannot be followed; "
             "use nn.Dropout, whose mask is kept for the whole step"
         )
-    kind = CLOSED_FORMS.get(type(module), AnyModule)
+    _refuse_rewritten(module)
+    kind = AnyModule if own_call(module) else CLOSED_FORMS.get(type(module), AnyModule)
     if kind is Convolution and (module.padding_mode != "zeros" or module.padding == "same"):
         kind = AnyModule
     if kind is MaxPool and windows_are_separate(module):

@@ -126,6 +126,11 @@ class AnyModule(Map):
                 y = torch.func.functional_call(self.module, given, (x,))
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)
+        if not isinstance(y, Tensor):
+            raise TypeError(
+                f"{type(self.module).__name__} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
+                "in a module whose forward returns the tensor to go on with"
+            )
         return y, {name: given[name].detach() for name in names}
 
 

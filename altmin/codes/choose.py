@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from altmin.calculus import Discrete
 from altmin.chain import Chain
 from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
@@ -43,6 +45,8 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
         codes = SOLVERS[codes](**options)
     elif isinstance(codes, int | float):
         codes = smooth(lr=codes, **options)
+    elif not callable(codes) or isinstance(codes, type | nn.Module):
+        raise TypeError(f"codes is a code solver, such as {smooth()}, its name or a number, given {codes!r}")
     elif options:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")

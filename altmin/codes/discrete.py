@@ -9,7 +9,7 @@ from altmin.calculus.numbers import inner, over, root
 from altmin.chain import Block, Chain, State, Theta
 from altmin.codes.gradient import Above, Ask, GradientCodes, Residual, Top, Trace, top_down
 from altmin.codes.search import Search, lacks_derivative
-from altmin.errors import unknown
+from altmin.errors import demand, unknown
 
 RESIDUALS = ("hinge", "squared")
 
@@ -38,10 +38,8 @@ class DiscreteCodes:
         residual: str = "hinge",
         gradient: GradientCodes | None = None,
     ):
-        if not amplify > 0:
-            raise ValueError(f"amplify of DiscreteCodes must be above 0, given {amplify!r}")
-        if not sweeps >= 1:
-            raise ValueError(f"sweeps of DiscreteCodes must be at least 1, given {sweeps!r}")
+        demand("DiscreteCodes", "amplify", amplify, above=True)
+        demand("DiscreteCodes", "sweeps", sweeps, low=1, whole=True)
         if residual not in RESIDUALS:
             raise unknown("residual of DiscreteCodes,", residual, RESIDUALS)
         self.amplify, self.sweeps, self.residual = amplify, sweeps, residual

@@ -29,10 +29,11 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Number, Params, Saved
-from altmin.calculus.base import shifted
+from altmin.calculus.base import SMALLEST, shifted
 from altmin.calculus.numbers import TINY, along, at_least, eager, inner, number, over, root, select, size
 from altmin.chain import Block, Chain, State, Theta
 from altmin.codes.linesearch import best_length, clipped, judged, straight_move
+from altmin.errors import demand
 from altmin.losses import Loss
 
 ORDERS = ("codes-first", "weights-first")
@@ -53,9 +54,10 @@ def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
             value, state = block.forward(p, values[-1])
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
+        except (RuntimeError, IndexError, NotImplementedError) as error:
+            words = str(error).partition("\n")[0]
             raise ValueError(
-                f"block {l} ({block}) cannot take its input: {block.misfit(values[-1])} ({error})"
+                f"block {l} ({block}) cannot take its input: {block.misfit(values[-1])} ({words})"
             ) from None
         values.append(value)
         states.append(state)
@@ -195,7 +197,8 @@ def fitted(saved: list[Saved], delta: Tensor, scale: Number, cost: Number, moved
     """The residual of a hidden block, whose code asks for a move by -scale times its delta."""
 
     def after(change: Tensor) -> Tensor:
-        return delta + change / at_least(scale, TINY)
+        # of a code that has not moved nothing is known but delta
+        return delta + select(scale > SMALLEST, change / at_least(scale, SMALLEST), torch.zeros_like(change))
 
     return Residual(saved, delta, after, cost, moved, scale)
 
@@ -247,14 +250,14 @@ class GradientCodes:
         share: float = 0.1,
         order: str = "codes-first",
     ):
-        if lr != "exact" and (isinstance(lr, str) or not lr > 0):
+        if isinstance(lr, str) and lr != "exact":
             raise ValueError(f'the code step lr is "exact" or a number above zero, given {lr!r}')
-        for name, value, low in (("steps", steps, 1), ("momentum", momentum, 0), ("tolerance", tolerance, 0)):
-            if not value >= low:
-                raise ValueError(f"{name} of GradientCodes must be at least {low}, given {value!r}")
-        if not l1 >= 0:
-            raise ValueError(f"l1 of GradientCodes must be at least 0, given {l1!r}")
-        if not 0 <= share <= 1:
+        if lr != "exact":
+            demand("GradientCodes", "lr", lr, above=True)
+        demand("GradientCodes", "steps", steps, low=1, whole=True)
+        for name, value in (("momentum", momentum), ("tolerance", tolerance), ("l1", l1), ("share", share)):
+            demand("GradientCodes", name, value)
+        if share > 1:
             raise ValueError(f"share of GradientCodes lies between 0 and 1, given {share!r}")
         if order not in ORDERS:
             raise ValueError(f"order of GradientCodes is {' or '.join(map(repr, ORDERS))}, given {order!r}")

@@ -11,7 +11,9 @@ from altmin.codes.discrete import StraightThroughCodes
 from altmin.codes.gradient import GradientCodes
 from altmin.codes.recurrent import RecurrentCodes
 from altmin.execution.members import TEMPLATES
+from altmin.layers import Stepwise, StraightThrough
 from altmin.losses import Loss
+from altmin.methods.backprop import Backprop
 from altmin.methods.protocol import Method
 from altmin.trainer import AltMin
 
@@ -43,11 +45,21 @@ def check(methods: Sequence[Method]) -> None:
                 )
 
 
+def _unwrapped(module: nn.Module) -> Iterator[nn.Module]:
+    """All modules inside, but for what a `StraightThrough` gives a derivative."""
+    yield module
+    if not isinstance(module, StraightThrough):
+        for child in module.children():
+            yield from _unwrapped(child)
+
+
 def refusal(method: Any) -> str | None:
     """Why a method cannot be a member, and what to do; None if it can."""
     alone = "train such methods one by one"
     if type(method) not in TEMPLATES:
         return f"{type(method).__name__} is neither AltMin nor Backprop, which learn in each step; {alone}"
+    if isinstance(method, Backprop) and any(isinstance(m, Stepwise) for m in _unwrapped(method.model)):
+        return "an activation of its model has no derivative; wrap it in altmin.StraightThrough"
     if isinstance(method, AltMin):
         codes, rule = method.codes, method.weights
         if type(codes) not in SOLVERS:

@@ -61,6 +61,7 @@ class Ensemble:
         self.model = nn.ModuleList([method.model for method in self._methods])
         """All members' models, whose `state_dict` holds every parameter."""
         self._parameters = [list(method.model.parameters()) for method in self._methods]
+        self._trained = [p.requires_grad for own in self._parameters for p in own]
         self._template: Template = TEMPLATES[type(methods[0])](self._methods)
         self.groups: list[FlatGroup] = self._template.groups
         self._state = self._stacked()
@@ -118,29 +119,36 @@ class Ensemble:
         """One mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one dimension
         more in front. each: which of the two; None is for labels, of which y tells by its dimensions.
 
-        Waits for the device once. ValueError if the batch does not fit the models; then nothing has changed. `Diverged`
-        if no member is left."""
+        Waits for the device once. ValueError if the batch does not fit the models or is not finite; then nothing has
+        changed. A member whose own batch is not finite passes it over; its loss is NaN. `Diverged` if no member is
+        left."""
         each = self._each(x, y, each)
         found = self._compute(x, y, each)
-        alive, finite = torch.stack([self.alive, found.finite]).tolist()
+        sound = _sound(x, y, each, self.alive)
+        alive, finite, clean = torch.stack([self.alive, found.finite, sound]).tolist()
+        if not any(clean):
+            raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
         for i in range(len(self)):
-            if alive[i] and not finite[i]:
+            if alive[i] and clean[i] and not finite[i]:
                 self._check_labels(i, *((x[i], y[i]) if each else (x, y)))
         mu = self._state.own.get("mu")
-        loss, objective = (value.masked_fill(~self.alive, torch.nan) for value in (found.loss, found.objective))
+        part = self.alive & sound
+        loss, objective = (value.masked_fill(~part, torch.nan) for value in (found.loss, found.objective))
         metrics = EnsembleMetrics(loss, None if mu is None else mu.clone(), objective)
-        self._write(found)
-        if not any(a and b for a, b in zip(alive, finite, strict=True)):
+        self._write(found, sound)
+        if not any(a and (b or not c) for a, b, c in zip(alive, finite, clean, strict=True)):
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
         return metrics
 
     @torch.no_grad()
     def advance(self, x: Tensor, y: Tensor, each: bool | None = None) -> Tensor:
         """`step` without a look at what came of it: the device is not waited for, so that a CUDA graph can capture it.
-        Returns the members' losses, NaN for those that have diverged."""
-        found = self._compute(x, y, self._each(x, y, each))
-        loss = found.loss.masked_fill(~self.alive, torch.nan)
-        self._write(found)
+        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is passed over."""
+        each = self._each(x, y, each)
+        found = self._compute(x, y, each)
+        sound = _sound(x, y, each, self.alive)
+        loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)
+        self._write(found, sound)
         return loss
 
     @torch.no_grad()
@@ -196,8 +204,15 @@ class Ensemble:
     def _each(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Whether every member has a mini-batch of its own. ValueError for one that does not fit."""
         self.demand_views()
-        shapes = f"inputs {tuple(x.shape)} and targets {tuple(y.shape)}" if hasattr(x, "shape") else ""
-        if each is None and isinstance(x, Tensor) and isinstance(y, Tensor):
+        for method in self._methods:
+            if hasattr(method, "chain"):
+                method.chain.demand_unchanged()
+        if [p.requires_grad for own in self._parameters for p in own] != self._trained:
+            raise ValueError("parameters were frozen or freed after this Ensemble was built; build a new one")
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+        shapes = f"inputs {tuple(x.shape)} and targets {tuple(y.shape)}"
+        if each is None:
             labels = not y.is_floating_point()
             each = labels and y.ndim == 2
             if not labels and x.ndim > 2 and y.ndim > 1 and x.shape[:2] == y.shape[:2] and len(x) == len(self):
@@ -215,13 +230,22 @@ class Ensemble:
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
         dims = (0, 0, 0) if each else (0, None, None)
-        return torch.func.vmap(self._template.step, in_dims=dims, randomness="different")(self._state, x, y)
+        try:
+            return torch.func.vmap(self._template.step, in_dims=dims, randomness="different")(self._state, x, y)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            words = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the members cannot take a step on inputs {tuple(x.shape)}, targets {y.dtype}: {words}"
+            ) from error
 
-    def _write(self, found: Outcome) -> None:
-        """The last step of the optimizer; then the next state is written for those members with which all is well."""
+    def _write(self, found: Outcome, sound: Tensor) -> None:
+        """The last step of the optimizer; then the next state is written for those members with which all is well.
+        sound: of which members the batch is finite."""
         dtype = self._template.dtype
         rates = [coefficients(group.options, found.counts, dtype) if group.optimized else {} for group in self.groups]
-        _update(self.groups, rates, self._state, found, self.alive)
+        _update(self.groups, rates, self._state, found, self.alive, sound)
 
     def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:
         """A label out of range is a mistake in the data, not divergence."""
@@ -232,9 +256,15 @@ class Ensemble:
 
 @fusible_alone
 def _update(
-    groups: list[FlatGroup], rates: list[dict[str, Tensor]], state: State, found: Outcome, alive: Tensor
+    groups: list[FlatGroup],
+    rates: list[dict[str, Tensor]],
+    state: State,
+    found: Outcome,
+    alive: Tensor,
+    sound: Tensor,
 ) -> None:
-    """Takes the optimizer's last step, and writes what is new of the members that take part where all is finite."""
+    """Takes the optimizer's last step, and writes what is new of the members that take part where all is finite. A
+    member whose batch is not sound stays as it is."""
     total, new, old = 0 * found.loss, [], []
     for n, group in enumerate(groups):
         row = found.rows.get(n, group.rows)
@@ -244,9 +274,18 @@ def _update(
             total = total + row["weights"].sum(1)  # a sum of finite numbers overflows only where all is lost
             new.append(row)
             old.append(group.rows)
-    alive &= found.finite & total.isfinite()
-    _keep(alive, (new, found.buffers, found.counts, found.own), (old, state.buffers, state.counts, state.own))
-    state.taken.add_(alive)
+    good = alive & sound & found.finite & total.isfinite()
+    _keep(good, (new, found.buffers, found.counts, found.own), (old, state.buffers, state.counts, state.own))
+    state.taken.add_(good)
+    alive &= good | ~sound
+
+
+@fusible_alone
+def _sound(x: Tensor, y: Tensor, each: bool, alive: Tensor) -> Tensor:
+    """Of every member whether its batch is finite."""
+    if each:
+        return x.isfinite().flatten(1).all(1) & y.isfinite().flatten(1).all(1)
+    return (x.isfinite().all() & y.isfinite().all()).expand_as(alive)
 
 
 def _keep(ok: Tensor, new: Any, old: Any) -> None:

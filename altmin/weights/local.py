@@ -5,6 +5,7 @@ options mean what they mean there. These act on each parameter by itself, so one
 as one for each, and all blocks move at once.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +13,15 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Params, Saved
+from altmin.calculus.numbers import eager
 from altmin.chain import Chain, Series
 from altmin.codes.gradient import Residual
+from altmin.errors import Diverged, demand, demand_unclaimed
 from altmin.step import soft_threshold
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
+LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
+"""Of a gradient: beyond, its square or a step along it may not be finite."""
 
 
 class Gathered(NamedTuple):
@@ -45,27 +50,34 @@ class LocalOptimizer:
         l1: float = 0.0,
         clip_norm: float | None = None,
     ):
-        for rate in lr if isinstance(lr, Sequence) else [lr]:
-            if not rate >= 0:
-                raise ValueError(f"a learning rate must be at least 0, given {rate!r}")
-        if steps < 1:
-            raise ValueError(f"weights need at least one step per mini-batch, given steps={steps}")
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(f"clip_norm must be above 0, or None for no limit, given {clip_norm!r}")
+        of = type(self).__name__
+        for rate in [lr] if isinstance(lr, str) or not isinstance(lr, Sequence) else lr:
+            demand(of, "lr", rate)
+        demand(of, "steps", steps, low=1, whole=True)
+        demand(of, "l1", l1)
+        if clip_norm is not None:
+            demand(of, "clip_norm", clip_norm, above=True)
         self.factory, self.lr, self.steps, self.l1, self.clip_norm = factory, lr, steps, l1, clip_norm
         self.gathered: dict[int, Gathered] = {}
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
-        """Takes charge of the given blocks of a chain."""
+        """Takes charge of the given blocks of a chain, once."""
+        demand_unclaimed(self, "weight rule")
         self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
         if len(rates) != len(blocks):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
         groups: dict[float, list[Tensor]] = {}
         for l, rate in zip(blocks, rates, strict=True):
-            groups.setdefault(rate, []).extend(p for p in self.theta[l] if p.requires_grad)
+            groups.setdefault(rate, []).extend(self.theta[l])
         kept = [{"params": group, "lr": rate} for rate, group in groups.items() if group]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
+        if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
+            raise TypeError(
+                f"the factory of {type(self).__name__} makes a torch optimizer that steps along gradients, such as "
+                f"torch.optim.AdamW, given {self.optimizer!r:.60}"
+            )
+        self.claimed = True
 
     def measure(self, l: int, p: Params, residual: Residual) -> Any:
         """What `update` needs of block l with parameters p: their gradients; with inner steps the residual itself."""
@@ -75,16 +87,27 @@ class LocalOptimizer:
         return self.chain.blocks[l].core.grads(p, residual.saved, residual.delta)
 
     def update(self, found: Sequence[Any]) -> None:
-        """One mini-batch: `steps` steps on each block's problem. found: of each block what `measure` gave."""
+        """One mini-batch: `steps` steps on each block's problem. found: of each block what `measure` gave.
+
+        `Diverged`, and nothing changes, if the weights would not be finite."""
         if self.steps == 1:
             self.step({l: found[l] for l in self.blocks})
             return
         first = {l: [p.clone() for p in self.theta[l]] for l in self.blocks}
+        state = copy.deepcopy(self.optimizer.state_dict()) if eager() else None
         residuals = {l: found[l] for l in self.blocks}
-        for left in reversed(range(self.steps)):
-            self.step({l: self.grads(l, self.theta[l], residual) for l, residual in residuals.items()})
-            if left:
-                residuals = {l: self.after(l, found[l], p, self.theta[l]) for l, p in first.items()}
+        try:
+            for left in reversed(range(self.steps)):
+                self.step({l: self.grads(l, self.theta[l], residual) for l, residual in residuals.items()})
+                if left:
+                    residuals = {l: self.after(l, found[l], p, self.theta[l]) for l, p in first.items()}
+        except Diverged:
+            for l, kept in first.items():
+                for p, before in zip(self.theta[l], kept, strict=True):
+                    p.copy_(before)
+            if state is not None:
+                self.optimizer.load_state_dict(state)
+            raise
 
     def after(self, l: int, residual: Residual, old: Params, new: Params) -> Residual:
         """A block's residual, measured with its old parameters, for new ones."""
@@ -101,16 +124,19 @@ class LocalOptimizer:
     def apply(self) -> None:
         if self.blocks and not self.gathered:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
-        self.step({l: [g / each.samples for g in each.grads] for l, each in self.gathered.items()})
-        self.gathered = {}
+        gathered, self.gathered = self.gathered, {}
+        self.step({l: [g / each.samples for g in each.grads] for l, each in gathered.items()})
 
     def step(self, grads: dict[int, Params]) -> None:
-        """Sets every parameter's gradient and takes one step of the optimizer."""
+        """Sets the gradient of every parameter that requires one, and takes one step of the optimizer. `Diverged`, and
+        nothing changes, if a gradient is too large to be followed."""
         for l, block in grads.items():
             for p, grad in zip(self.theta[l], block, strict=True):
                 # fused kernels go through memory as it lies, and take a gradient to lie as its weight does
-                if p.requires_grad:
-                    p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
+                fits = grad.stride() == p.stride()
+                p.grad = None if not p.requires_grad else grad if fits else torch.empty_like(p).copy_(grad)
+        if eager() and not self._can_follow():
+            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
         if self.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_([p for l in grads for p in self.theta[l]], self.clip_norm)
         self.optimizer.step()
@@ -118,8 +144,18 @@ class LocalOptimizer:
             l1 = self.l1 * (1 - getattr(self.optimizer, "found_inf", 0))
             for group in self.optimizer.param_groups:
                 for p in group["params"]:
-                    if p.ndim > 1:
+                    if p.ndim > 1 and p.requires_grad:
                         p.copy_(soft_threshold(p, group["lr"] * l1))
+
+    def _can_follow(self) -> bool:
+        """Whether a step along the gradients leaves weights and squares of gradients finite."""
+        for group in self.optimizer.param_groups:
+            grads = [p.grad for p in group["params"] if p.grad is not None]
+            if grads:
+                norm = torch.stack(torch._foreach_norm(grads)).max().item()
+                if not norm * max(1.0, group["lr"]) < LARGEST[grads[0].dtype]:
+                    return False
+        return True
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
@@ -212,6 +248,13 @@ class LocalAdam(LocalOptimizer):
         steps: int = 1,
         clip_norm: float | None = None,
     ):
+        if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
+            raise TypeError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
+        for name, value in (("betas", betas[0]), ("betas", betas[1]), ("eps", eps), ("weight_decay", weight_decay)):
+            demand("LocalAdam", name, value)
+        if max(betas) >= 1:
+            raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
+
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
             return FusedAdam(
                 groups,
@@ -237,6 +280,9 @@ class LocalSGD(LocalOptimizer):
         steps: int = 1,
         clip_norm: float | None = None,
     ):
+        demand("LocalSGD", "momentum", momentum)
+        demand("LocalSGD", "weight_decay", weight_decay)
+
         def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
             return torch.optim.SGD(groups, momentum=momentum, weight_decay=weight_decay, fused=True)
 

@@ -18,6 +18,7 @@ from altmin.calculus import Number, Params
 from altmin.calculus.numbers import eager
 from altmin.chain import Block, Chain
 from altmin.codes.gradient import Residual
+from altmin.errors import Diverged, demand, demand_unclaimed
 from altmin.weights.local import LocalAdam, LocalOptimizer
 
 
@@ -73,8 +74,8 @@ class CoActivationMemory:
     weights. rate: a learning rate on the loss: a sample's code asks for a move of -rate times the gradient of its loss,
     as far as the codes have left it; None for the paper's rule, by which it asks for the code itself, and the newest
     codes weigh little against those remembered (where a code has stopped at a kink, it asks for more than it has
-    moved). prior: memories to start from, by block (continual learning);
-    `memories` holds the present ones.
+    moved). prior: memories to start from, by block (continual learning); `memories` holds the present ones. A block
+    whose parameters do not require a gradient keeps weights and memory as they are.
     """
 
     def __init__(
@@ -86,23 +87,23 @@ class CoActivationMemory:
         rest: LocalOptimizer | None = None,
         prior: Mapping[int, Memory] | None = None,
     ):
-        if not 0 <= forget <= 1:
-            raise ValueError(f"forget must lie between 0 and 1, given {forget!r}")
-        if not damping >= 0:
-            raise ValueError(f"damping must be at least 0, given {damping!r}")
-        if sweeps is not None and sweeps < 1:
-            raise ValueError(f"sweeps must be at least 1, or None for the exact solve, given {sweeps!r}")
-        if rate is not None and not rate > 0:
-            raise ValueError(f"rate must be above 0, or None for the paper's rule, given {rate!r}")
+        demand("CoActivationMemory", "forget", forget)
+        demand("CoActivationMemory", "damping", damping)
+        if forget > 1:
+            raise ValueError(f"forget of CoActivationMemory lies between 0 and 1, given {forget!r}")
+        if sweeps is not None:
+            demand("CoActivationMemory", "sweeps", sweeps, low=1, whole=True)
+        if rate is not None:
+            demand("CoActivationMemory", "rate", rate, above=True)
         self.forget, self.damping, self.sweeps, self.rate = forget, damping, sweeps, rate
         self.rest = rest or LocalAdam(2e-3)
         self.memories: dict[int, Memory] = dict(prior or {})
         self.gathered: dict[int, Memory] = {}
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
+        demand_unclaimed(self, "weight rule")
         self.chain, self.theta = chain, chain.parameters()
         self.blocks = tuple(l for l in blocks if l != len(chain) - 1 and _fits(chain.blocks[l]))
-        self.rest.bind(chain, [l for l in blocks if l not in self.blocks])
         for l, memory in self.memories.items():
             if l not in self.blocks:
                 raise ValueError(f"a memory was given for block {l}, but memory serves the blocks {list(self.blocks)}")
@@ -111,6 +112,8 @@ class CoActivationMemory:
                 raise ValueError(
                     f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
                 )
+        self.rest.bind(chain, [l for l in blocks if l not in self.blocks])
+        self.claimed = True
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -125,29 +128,50 @@ class CoActivationMemory:
         return recall(self.chain.blocks[l], p, residual, times)
 
     def update(self, found: Sequence[Any]) -> None:
-        self._gather(found)
-        self._fit_all()
+        """Fits every block to its memory and this mini-batch. `Diverged`, and nothing changes, if weights would not be
+        finite."""
+        new = self._fit({l: found[l] for l in self.blocks})
         self.rest.update(found)
+        self._write(*new)
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
-        self._gather(found)
         self.rest.gather(found, samples)
-
-    def apply(self) -> None:
-        self._fit_all()
-        self.rest.apply()
-
-    def _gather(self, found: Sequence[Any]) -> None:
         for l in self.blocks:
             self.gathered[l] = self.gathered[l] + found[l] if l in self.gathered else found[l]
 
-    def _fit_all(self) -> None:
-        for l, new in self.gathered.items():
-            self.memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
-            for q, part in zip(self.theta[l], self.fitted(self.theta[l], self.memories[l]), strict=True):
-                q.copy_(part)
-        self.gathered = {}
+    def apply(self) -> None:
+        gathered, self.gathered = self.gathered, {}
+        try:
+            new = self._fit(gathered)
+        except Diverged:
+            self.rest.gathered = {}
+            raise
+        self.rest.apply()
+        self._write(*new)
+
+    def _fit(self, gathered: Mapping[int, Memory]) -> tuple[dict[int, Memory], dict[int, list[Tensor]]]:
+        """The next memories and the weights fitted to them, of the blocks that are not frozen."""
+        memories, weights = {}, {}
+        for l, new in gathered.items():
+            if any(q.requires_grad for q in self.theta[l]):
+                memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
+                weights[l] = self._fitted_or_diverged(l, memories[l])
+        return memories, weights
+
+    def _fitted_or_diverged(self, l: int, memory: Memory) -> list[Tensor]:
+        finite = bool(memory.A.isfinite().all() & memory.B.isfinite().all())
+        weights = self.fitted(self.theta[l], memory) if finite else []
+        if not finite or not all(bool(w.isfinite().all()) for w in weights):
+            raise Diverged(f"the memory of block {l} ({self.chain.blocks[l]})", "give inputs of a smaller size")
+        return weights
+
+    def _write(self, memories: dict[int, Memory], weights: dict[int, list[Tensor]]) -> None:
+        self.memories |= memories
+        for l, parts in weights.items():
+            for q, part in zip(self.theta[l], parts, strict=True):
+                if q.requires_grad:
+                    q.copy_(part)
 
     def fitted(self, p: Params, memory: Memory) -> list[Tensor]:
         """The parameters p of a block, fitted to its memory."""
@@ -181,10 +205,9 @@ def recall(block: Block, p: Params, residual: Residual, times: Number) -> Memory
 
 
 def _fits(block: Block) -> bool:
-    """Whether the block's core is one map whose trained parameters are a matrix."""
-    return (
-        len(block.core.maps) == 1 and block.core.maps[0].regresses and all(p.requires_grad for p in block.parameters())
-    )
+    """Whether the block's core is one map whose parameters are a matrix, all of it trained or all of it frozen."""
+    alike = len({p.requires_grad for p in block.parameters()}) == 1
+    return len(block.core.maps) == 1 and block.core.maps[0].regresses and alike
 
 
 def _join(p: Params) -> Tensor:

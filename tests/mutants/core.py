@@ -55,9 +55,37 @@ MUTANTS = [
     ),
     Mutant(
         "codes/gradient.py",
-        "return delta + change / at_least(scale, TINY)",
-        "return delta + change",
+        "select(scale > SMALLEST, change / at_least(scale, SMALLEST), torch.zeros_like(change))",
+        "change",
         "weights_local inner",
+    ),
+    Mutant(
+        "codes/gradient.py",
+        "select(scale > SMALLEST, change /",
+        "select(True, change /",
+        "weights_trust moved",
+    ),
+    Mutant("weights/local.py", "if eager() and not self._can_follow():", "if False:", "weights_trust finite"),
+    Mutant("weights/local.py", 'norm * max(1.0, group["lr"])', "norm", "weights_trust finite"),
+    Mutant("weights/local.py", "                self.optimizer.load_state_dict(state)\n", "", "weights_trust finite"),
+    Mutant("trainer.py", "        self.penalty.claimed = True\n", "", "trainer two"),
+    Mutant("weights/local.py", "        self.claimed = True\n", "", "trainer two"),
+    Mutant("chain.py", "a is not b for a, b in zip(c, inside, strict=True)", "False", "chain_calls changed"),
+    Mutant("chain.py", "owner._parameters.get(name) is not p", "False", "chain_calls changed"),
+    Mutant("chain.py", "own_call(m.module) and not isinstance(m, AnyModule)", "False", "chain_calls changed"),
+    Mutant(
+        "chain.py",
+        "type(module).forward is nn.Sequential.forward and not own_call(module)",
+        "True",
+        "chain_calls forward",
+    ),
+    Mutant("calculus/__init__.py", "AnyModule if own_call(module) else", "", "chain_calls hook"),
+    Mutant("step.py", "chain.shows_input and x.numel()", "x.numel()", "trainer hide"),
+    Mutant(
+        "weights/memory.py",
+        "            if any(q.requires_grad for q in self.theta[l]):\n",
+        "            if True:\n",
+        "weights_trust layer",
     ),
     Mutant(
         "codes/gradient.py",
@@ -161,13 +189,13 @@ MUTANTS = [
     Mutant("trainer.py", "return [(float(cost) / size) ** 0.5", "return [(float(cost) / size)", "trainer metrics"),
     Mutant(
         "weights/local.py",
-        "if p.requires_grad:\n                    p.grad",
-        "if True:\n                    p.grad",
+        "None if not p.requires_grad else",
+        "",
         "weights_local frozen",
     ),
     Mutant(
         "weights/local.py",
-        "grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)",
+        "grad if fits else torch.empty_like(p).copy_(grad)",
         "grad",
         "weights_local memory",
     ),
@@ -188,9 +216,7 @@ MUTANTS = [
         "torch._fused_adam_",
         "weights_local adam_by_hand",
     ),
-    Mutant(
-        "weights/local.py", "                    if p.ndim > 1:\n", "                    if True:\n", "weights_local l1"
-    ),
+    Mutant("weights/local.py", "if p.ndim > 1 and p.requires_grad:", "if p.requires_grad:", "weights_local l1"),
     Mutant(
         "weights/local.py", "groups.setdefault(rate, [])", "groups.setdefault(0.1, [])", "weights_local own_learning"
     ),

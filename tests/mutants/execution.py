@@ -1,4 +1,4 @@
-"""Defects of ensembles, captured steps and equal layers together."""
+"""Defects of ensembles and equal layers together."""
 
 from . import Mutant
 
@@ -131,20 +131,21 @@ MUTANTS = [
     ),
     Mutant(
         "execution/ensemble.py",
-        "alive &= found.finite & total.isfinite()",
-        "alive &= found.finite",
+        "sound & found.finite & total.isfinite()",
+        "sound & found.finite",
         "execution_ensemble weights",
     ),
     Mutant(
         "execution/ensemble.py",
-        "alive &= found.finite & total.isfinite()",
-        "alive &= total.isfinite()",
-        "execution_ensemble code",
+        "alive & sound & found.finite",
+        "alive & found.finite",
+        "execution_ensemble rectifier",
     ),
+    Mutant("execution/ensemble.py", "alive &= good | ~sound", "alive &= good", "execution_ensemble passes"),
     Mutant(
         "execution/ensemble.py",
-        "    _keep(alive, (new,",
-        "    _keep(alive | True, (new,",
+        "    _keep(good, (new,",
+        "    _keep(good | True, (new,",
         "execution_ensemble diverges",
     ),
     Mutant(
@@ -153,7 +154,7 @@ MUTANTS = [
         "_keep(self.alive | True, torch.func",
         "execution_ensemble remembered",
     ),
-    Mutant("execution/ensemble.py", "state.taken.add_(alive)", "state.taken.add_(1)", "execution_ensemble diverges"),
+    Mutant("execution/ensemble.py", "state.taken.add_(good)", "state.taken.add_(1)", "execution_ensemble diverges"),
     Mutant("execution/ensemble.py", "taken[i] + 1 for i", "taken[i] for i", "execution_ensemble diverges"),
     Mutant(
         "execution/ensemble.py",
@@ -176,13 +177,13 @@ MUTANTS = [
     ),
     Mutant(
         "execution/ensemble.py",
-        "value.masked_fill(~self.alive, torch.nan) for",
+        "value.masked_fill(~part, torch.nan) for",
         "value for",
         "execution_ensemble diverges",
     ),
     Mutant(
         "execution/ensemble.py",
-        "loss = found.loss.masked_fill(~self.alive, torch.nan)",
+        "loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)",
         "loss = found.loss",
         "execution_ensemble advance",
     ),
@@ -206,77 +207,6 @@ MUTANTS = [
         '    yield "decoupled weight decay"',
         '    _ = "decoupled weight decay"',
         "execution_compatible decay",
-    ),
-    Mutant(
-        "execution/capture.py",
-        "ok = (before > 0) & verdict(moved)",
-        "ok = verdict(moved)",
-        "execution_capture bad_step",
-    ),
-    Mutant(
-        "execution/capture.py", "ok = (before > 0) & verdict(moved)", "ok = before > 0", "execution_capture bad_step"
-    ),
-    Mutant("execution/capture.py", "taken + ok.double()", "taken + 1", "execution_capture bad_step"),
-    Mutant(
-        "execution/capture.py",
-        "torch.where(ok, grown(mu, increment, 1.0, maximum), mu)",
-        "grown(mu, increment, 1.0, maximum)",
-        "execution_capture bad_step",
-    ),
-    Mutant("execution/capture.py", "self.optimizer.found_inf = found_inf", "pass", "execution_capture bad_step"),
-    Mutant("execution/capture.py", "b.copy_(torch.where(ok, b, old))", "pass", "execution_capture batch_norm"),
-    Mutant(
-        "execution/capture.py",
-        '            self.rates[i].fill_(group["lr"])\n',
-        "            pass\n",
-        "execution_capture rates",
-    ),
-    Mutant("execution/capture.py", "self.state[2].fill_(self.known)", "pass", "execution_capture rates"),
-    Mutant(
-        "execution/capture.py",
-        "self.am.penalty.value = self.known = mu",
-        "self.known = mu",
-        "execution_capture ordinary",
-    ),
-    Mutant(
-        "execution/capture.py", "if self._options() != self.options:", "if False:", "execution_capture may_not_change"
-    ),
-    Mutant(
-        "execution/capture.py",
-        "if self.places is not None and self._places() != self.places:",
-        "if False:",
-        "execution_capture may_not_change",
-    ),
-    Mutant(
-        "execution/capture.py",
-        '            for group, rate in zip(groups, before, strict=True):\n                group["lr"] = rate\n',
-        "",
-        "execution_capture hands_back",
-    ),
-    Mutant(
-        "execution/capture.py",
-        "t.zero_() if old is None else t.copy_(old)",
-        "pass",
-        "execution_recorded recorded_step_is",
-    ),
-    Mutant(
-        "execution/capture.py",
-        "t.zero_() if old is None else t.copy_(old)",
-        "None if old is None else t.copy_(old)",
-        "execution_recorded recorded_step_is",
-    ),
-    Mutant(
-        "execution/capture.py",
-        "rest[:hidden], rest[hidden:]",
-        "rest[hidden:], rest[:hidden]",
-        "execution_capture metrics",
-    ),
-    Mutant("execution/capture.py", "gradients=am.weights.steps == 1", "gradients=True", "execution_capture ordinary"),
-    Mutant(
-        "execution/capture.py",
-        "            self.compiled = self._compute\n",
-        "            pass\n",
-        "execution_capture within_fusing",
     ),
     Mutant("execution/stacked.py", "scales[1:] * scales[1:]", "scales[:-1] * scales[:-1]", "execution_stacked"),
     Mutant("execution/stacked.py", "return deltas.sum(1)", "return deltas.mean(1)", "execution_stacked"),

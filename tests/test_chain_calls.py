@@ -1,0 +1,100 @@
+"""Modules that do more than their class says, models that change after they were cut, and what is refused."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+import altmin
+from altmin.codes.gradient import encode
+
+F64 = torch.float64
+
+
+class Skip(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(x)
+
+
+def test_a_sequential_with_a_forward_of_its_own_is_one_module():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), Skip(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 2)).double()
+    chain, x = altmin.split(model), torch.randn(5, 3, dtype=F64)
+    assert len(chain) == 3
+    torch.testing.assert_close(encode(chain, chain.parameters(), x).values[-1], model(x))
+    with pytest.raises(TypeError, match=r"Skip does more than feed each module into the next .* inside another"):
+        altmin.split(Skip(nn.Linear(4, 4)))
+
+
+def hooked() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    layer.register_forward_hook(lambda module, given, out: 2 * out)
+    return layer
+
+
+def prepared() -> nn.Module:
+    layer = nn.ReLU()
+    layer.register_forward_pre_hook(lambda module, given: (given[0] - 1,))
+    return layer
+
+
+def patched() -> nn.Module:
+    layer = nn.Tanh()
+    layer.forward = lambda x: x.sin()  # type: ignore[method-assign]
+    return layer
+
+
+def patched_identity() -> nn.Module:
+    layer = nn.Identity()
+    layer.register_forward_hook(lambda module, given, out: out + 1)
+    return layer
+
+
+@pytest.mark.parametrize("make", [hooked, prepared, patched, patched_identity])
+def test_a_hook_or_a_patched_forward_is_honoured(make):
+    torch.manual_seed(0)
+    for inner in (make(), nn.Sequential(nn.Linear(4, 4), make())):
+        model = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
+        chain, x = altmin.split(model), torch.randn(5, 3, dtype=F64)
+        torch.testing.assert_close(encode(chain, chain.parameters(), x).values[-1], model(x))
+
+
+CHANGES = {
+    "a layer replaced": lambda m: m.__setitem__(2, nn.Linear(4, 2)),
+    "a layer added": lambda m: m.append(nn.Linear(2, 2)),
+    "a layer removed": lambda m: m.__delitem__(1),
+    "an inner layer replaced": lambda m: m[0].__setitem__(0, nn.Linear(3, 4)),
+    "a parameter replaced": lambda m: setattr(m[2], "weight", nn.Parameter(torch.zeros(2, 4))),
+    "a hook": lambda m: m[1].register_forward_hook(lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_has_changed_since_it_was_cut_is_refused(name):
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))
+    trainer, x, y = altmin.AltMin(model), torch.randn(5, 3), torch.randint(2, (5,))
+    trainer.step(x, y)
+    CHANGES[name](model)
+    with pytest.raises(ValueError, match=r"the model has changed since it was cut .* build a new trainer"):
+        trainer.step(x, y)
+
+
+@pytest.mark.parametrize("wrap", [nn.utils.spectral_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_hooks_that_rewrite_weights_are_refused_with_what_to_use_instead(wrap):
+    with pytest.raises(TypeError, match=f"rewrites a weight of Linear; use .*parametrizations.{wrap.__name__}"):
+        altmin.split(nn.Sequential(wrap(nn.Linear(3, 3))))
+
+
+def test_pruned_layers_are_refused_until_the_pruning_is_permanent():
+    layer = nn.Linear(3, 3)
+    prune.l1_unstructured(layer, "weight", 0.5)
+    with pytest.raises(TypeError, match=r"prune.remove\(module, name\)"):
+        altmin.split(nn.Sequential(layer))
+    prune.remove(layer, "weight")
+    assert len(altmin.split(nn.Sequential(layer))) == 1
+
+
+def test_layers_without_units_are_refused():
+    with pytest.raises(ValueError, match="has no entries: a width is 0"):
+        altmin.split(nn.Sequential(nn.Linear(3, 0), nn.ReLU(), nn.Linear(0, 2)))
