@@ -68,3 +68,4 @@ def test_a_frozen_layer_stays_in_a_whole_step(traced):
         step.run(x, y)
     same(ordinary.model, other.model)
     assert torch.equal(other.model[2].weight, model[2].weight)
+    assert step.compiled != step._compute, "it was traced"
