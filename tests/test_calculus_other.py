@@ -311,3 +311,18 @@ def test_the_gradient_of_an_embedding_is_backprops_where_codes_do_not_move():
     for a, b in zip(found, wanted, strict=True):
         close(a, b)
     assert not found[0][6].any(), "a token that does not occur asks for nothing"
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x.sin(), 0.5, training=self.training)
+
+
+@pytest.mark.parametrize("inner", [Noisy(), nn.TransformerEncoderLayer(4, 2, 8)], ids=lambda m: type(m).__name__)
+def test_random_numbers_of_ones_own_module_are_refused_where_each_pass_would_draw_others(inner):
+    model = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.randint(2, (5,))
+    ensemble = altmin.Ensemble([altmin.AltMin(copy.deepcopy(model)) for _ in range(2)])
+    with pytest.raises(ValueError, match=r"draws random numbers, and an ensemble's or a captured step would"):
+        ensemble.step(x, y)
+    altmin.Ensemble([altmin.AltMin(copy.deepcopy(model).eval()) for _ in range(2)]).step(x, y)

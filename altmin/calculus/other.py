@@ -35,7 +35,7 @@ class Point(NamedTuple):
 class AnyModule(Map):
     """Everything else, through autograd on this one module. Its quotient is that of two outputs where they differ by
     clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those it moves
-    to, see the random numbers of its first pass; elsewhere each draws its own."""
+    to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a ValueError."""
 
     only_once = False
     """Whether a kernel of the module has turned out to have no second derivative."""
@@ -101,10 +101,16 @@ class AnyModule(Map):
             buffer.copy_(kept[name])
 
     def _pass(self, p: Params, x: Tensor, rng: Tensor | None) -> tuple[Tensor, Point]:
-        if not eager():
-            y, buffers = self._call(p, x)
-            return y, Point(x, y, Pass(buffers))
         generator = _generator(x)
+        if not eager():
+            before = None if _recording(x) else generator.get_state()
+            y, buffers = self._call(p, x)
+            if before is not None and not torch.equal(before, generator.get_state()):
+                raise ValueError(
+                    f"{type(self.module).__name__} draws random numbers, and an ensemble's or a captured step would draw "
+                    "others in every pass; train it with a trainer of its own, or without dropout inside"
+                )
+            return y, Point(x, y, Pass(buffers))
         before = generator.get_state()
         with torch.enable_grad():
             leaves = [q.detach().requires_grad_() for q in p]
@@ -146,6 +152,11 @@ def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = 
     if not y.requires_grad:
         return [torch.zeros_like(t) for t in of]
     return torch.autograd.grad(y, of, v, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+
+
+def _recording(x: Tensor) -> bool:
+    """Whether operations are being compiled or captured, when random numbers cannot be looked at."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _generator(x: Tensor) -> torch.Generator:
