@@ -107,8 +107,8 @@ class AnyModule(Map):
             y, buffers = self._call(p, x)
             if before is not None and not torch.equal(before, generator.get_state()):
                 raise ValueError(
-                    f"{type(self.module).__name__} draws random numbers, and an ensemble's or a captured step would draw "
-                    "others in every pass; train it with a trainer of its own, or without dropout inside"
+                    f"{type(self.module).__name__} draws random numbers, and an ensemble's or a captured step would "
+                    "draw others in every pass; train it with a trainer of its own, or without dropout inside"
                 )
             return y, Point(x, y, Pass(buffers))
         before = generator.get_state()
