@@ -22,7 +22,9 @@ def server() -> Iterator[Server]:
 
 def fetch(server, target, content=CONTENT):
     sha256 = hashlib.sha256(content).hexdigest()
-    download(server.url("/file"), target, lambda p: expect(p, "sha256", digest(p, "sha256"), sha256), len(CONTENT), pause=0)
+    download(
+        server.url("/file"), target, lambda p: expect(p, "sha256", digest(p, "sha256"), sha256), len(CONTENT), pause=0
+    )
 
 
 @pytest.fixture
@@ -237,7 +239,10 @@ GARBAGE = "its answer is not HTTP: "
         (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), GARBAGE + "BadStatusLine SSH-2.0"),
         (raw(bytes(range(256)) * 300), GARBAGE),
         (raw(b"x" * 100_000), GARBAGE + "LineTooLong"),
-        (raw(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n"), GARBAGE + "HTTPException got more than 100 headers"),
+        (
+            raw(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n"),
+            GARBAGE + "HTTPException got more than 100 headers",
+        ),
         (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), GARBAGE + "IncompleteRead"),
         (status(302, "Location: http://[broken/"), "Invalid IPv6 URL"),
         (status(302, f"Location: http://{'a' * 70}.example/"), "label"),

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from altmin.data.damage import Damaged
 
@@ -22,3 +23,17 @@ def unpacking(path: Path) -> Iterator[gzip.GzipFile]:
         raise Damaged(path, "the gzip stream is cut short") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise Damaged(path, f"it is not a sound gzip file ({error})") from None
+
+
+class Limited:
+    """The first `limit` bytes of `file`, the unpacked content of `path`; reading on raises Damaged."""
+
+    def __init__(self, file: BinaryIO | gzip.GzipFile, path: Path, limit: int):
+        self.file, self.path, self.limit, self.done = file, path, limit, 0
+
+    def read(self, size: int) -> bytes:
+        block = self.file.read(size)
+        self.done += len(block)
+        if self.done > self.limit:
+            raise Damaged(self.path, f"it unpacks to more than {self.limit:,} bytes")
+        return block
