@@ -67,5 +67,5 @@ def test_every_failure_of_the_disc_names_the_file(tmp_path, monkeypatch, call):
 def test_an_error_of_what_is_read_is_not_taken_for_one_of_what_is_written(tmp_path):
     with pytest.raises(FileNotFoundError, match="elsewhere"), replacing(tmp_path / "file") as file:
         file.write((tmp_path / "elsewhere").read_bytes())
-    with pytest.raises(OSError, match="^no number$"), naming(tmp_path / "file"):
+    with pytest.raises(OSError, match=r"^no number$"), naming(tmp_path / "file"):
         raise OSError("no number")

@@ -1,12 +1,13 @@
 """gzip files: as much of them in memory as was asked for, and unsound ones named."""
 
 import gzip
+import io
 
 import pytest
 from tiny_data import MEGABYTE, bomb, memory_below
 
 from altmin.data import Damaged
-from altmin.data.gunzip import unpacking
+from altmin.data.gunzip import Limited, unpacking
 
 
 def test_only_what_is_asked_for_is_unpacked(tmp_path):
@@ -36,3 +37,10 @@ def test_an_unsound_stream_is_named(spoilt, what, tmp_path):
 def test_a_missing_file_says_so_itself(tmp_path):
     with pytest.raises(FileNotFoundError, match="none"), unpacking(tmp_path / "none"):
         pass
+
+
+def test_what_is_limited_is_read_to_its_limit_and_no_further(tmp_path):
+    content = Limited(io.BytesIO(b"abcdef"), tmp_path / "file.gz", 4)
+    assert (content.read(3), content.read(1)) == (b"abc", b"d")
+    with pytest.raises(Damaged, match=r"file\.gz is damaged: it unpacks to more than 4 bytes"):
+        content.read(1)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 from torch import Tensor
@@ -74,10 +75,12 @@ class Cifar10(Dataset):
         left = dict(wanted)
         limit = len(self.md5) * self.batch_size + BESIDE
         try:
-            with unpacking(archive) as file, tarfile.open(fileobj=Limited(file, archive, limit), mode="r|") as tar:
-                for member in tar:
-                    if member.name in left:
-                        self._copy(tar, member, archive, left.pop(member.name))
+            with unpacking(archive) as file:
+                content = cast(BinaryIO, Limited(file, archive, limit))  # which is only read
+                with tarfile.open(fileobj=content, mode="r|") as tar:
+                    for member in tar:
+                        if member.name in left:
+                            self._copy(tar, member, archive, left.pop(member.name))
         except Damaged:
             raise
         except (tarfile.TarError, EOFError, ValueError) as error:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from altmin.data.damage import Damaged
 
@@ -28,7 +28,7 @@ def unpacking(path: Path) -> Iterator[gzip.GzipFile]:
 class Limited:
     """The first `limit` bytes of `file`, the unpacked content of `path`; reading on raises Damaged."""
 
-    def __init__(self, file: BinaryIO | gzip.GzipFile, path: Path, limit: int):
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, path: Path, limit: int):
         self.file, self.path, self.limit, self.done = file, path, limit, 0
 
     def read(self, size: int) -> bytes:

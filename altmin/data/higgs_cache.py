@@ -14,7 +14,7 @@ import zlib
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -68,10 +68,10 @@ def _map(target: Path, rows: int) -> np.memmap:
     if whole[: len(header)].tobytes() != header:
         raise Damaged(target, f"it does not start as an array of {rows:,} rows does")
     digest = _digest(target)
-    digest.update(whole[:end])
+    digest.update(whole[:end].data)
     if digest.digest() != whole[end:].tobytes():
         raise Damaged(target, "its content is not what was written")
-    return whole[len(header) : end].view(TYPE).reshape(rows, COLUMNS)
+    return cast(np.memmap, whole[len(header) : end].view(TYPE).reshape(rows, COLUMNS))
 
 
 def _header(rows: int) -> bytes:
