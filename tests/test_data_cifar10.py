@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from file_server import Server, running
-from tiny_data import MEGABYTE, md5, memory_below
+from memory import MEGABYTE, memory_below
+from tiny_data import md5
 
 from altmin.data import Damaged
 from altmin.data.cifar10 import CIFAR10

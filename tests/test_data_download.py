@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from file_server import CONTENT, Server, always, endless, raw, reset, running, status
-from tiny_data import MEGABYTE, memory_below
+from memory import MEGABYTE, memory_below
 
 from altmin.data.damage import digest, expect
 from altmin.data.download import LONGEST_PAUSE, Refused, download

@@ -4,7 +4,8 @@ import gzip
 import io
 
 import pytest
-from tiny_data import MEGABYTE, bomb, memory_below
+from memory import MEGABYTE, memory_below
+from tiny_data import bomb
 
 from altmin.data import Damaged
 from altmin.data.gunzip import Limited, unpacking

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from file_server import Server, running
 from higgs_text import caches, hundred_rows, load, text, write
-from tiny_data import MEGABYTE
+from memory import MEGABYTE
 
 from altmin.data import Damaged, PartialData
 from altmin.data.higgs import HIGGS

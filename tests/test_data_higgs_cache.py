@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from higgs_text import caches, hundred_rows, load, text, write
-from tiny_data import MEGABYTE, memory_below
+from memory import MEGABYTE, memory_below
 
 from altmin.data import Damaged, higgs_cache
 from altmin.data.higgs import HIGGS
@@ -92,10 +92,10 @@ def test_a_cache_of_another_text_is_not_used(table, tmp_path):
 
 @pytest.mark.parametrize("line", [b"0", b"0,", b"\n", b"0," * 28 + b"0\n"], ids=["digits", "fields", "blank", "rows"])
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused_early(tmp_path, line):
-    path = write(tmp_path, line * (32 * MEGABYTE // len(line)))
-    with memory_below(16 * MEGABYTE), pytest.raises(Damaged, match=r"line 1 has|or more rows, expected 100|0 rows"):
+    path = write(tmp_path, line * (128 * MEGABYTE // len(line)))
+    with memory_below(64 * MEGABYTE), pytest.raises(Damaged, match=r"line 1 has|or more rows, expected 100|0 rows"):
         load("train", tmp_path)
-    with memory_below(16 * MEGABYTE), pytest.raises(Damaged, match=r"a line of more than|or more rows|unpacks to more"):
+    with memory_below(64 * MEGABYTE), pytest.raises(Damaged, match=r"a line of more than|or more rows|unpacks to more"):
         HIGGS.check(path)
     assert caches(tmp_path) == []
 

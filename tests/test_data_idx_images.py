@@ -4,7 +4,8 @@ import gzip
 
 import numpy as np
 import pytest
-from tiny_data import MEGABYTE, bomb, eleven_images, idx, memory_below, tiny_fashion
+from memory import MEGABYTE, memory_below
+from tiny_data import bomb, eleven_images, idx, tiny_fashion
 
 import altmin.data
 from altmin.data import Damaged

@@ -5,17 +5,14 @@ import gzip
 import hashlib
 import io
 import struct
-import tracemalloc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from memory import MEGABYTE
 
 from altmin.data.fashion_mnist import FASHION_MNIST
 from altmin.data.idx_images import IdxImages
-
-MEGABYTE = 1 << 20
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -39,18 +36,6 @@ def bomb(start: bytes, size: int) -> bytes:
         for _ in range(size // MEGABYTE):
             file.write(bytes(MEGABYTE))
     return stream.getvalue()
-
-
-@contextmanager
-def memory_below(most: int) -> Iterator[None]:
-    """Fail if Python's objects ever take more than `most` bytes in the block."""
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < most, f"{peak:,} bytes were held, expected fewer than {most:,}"
 
 
 def eleven_images() -> dict[str, np.ndarray]:

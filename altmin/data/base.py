@@ -138,7 +138,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def check(self, path: Path) -> str:
-        """Read all of one file and return what it was checked by, such as its sha256; raise Damaged if it is unsound."""
+        """Read all of one file and return what it was checked by, such as its sha256; Damaged if it is unsound."""
 
     @abstractmethod
     def fetch(self, data_dir: Folder = None) -> list[Path]:
