@@ -17,7 +17,7 @@ CONTENT = bytes(range(256)) * 2000
 class Server(ThreadingHTTPServer):
     """Serves `files`; each entry of `cuts` makes one answer break off after so many bytes.
 
-    Each entry of `answers` is called in place of one answer; one that returns True is called for all that follow.
+    Each entry of `answers` is called in place of one answer.
     """
 
     daemon_threads = True
@@ -43,9 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         self.server.asked.append((self.path, asked))
         if self.server.answers:
-            if not self.server.answers[0](self):
-                self.server.answers.pop(0)
-            return None
+            return self.server.answers.pop(0)(self)
         content = self.server.files.get(self.path)
         if content is None:
             return self.send_error(404)
@@ -103,7 +101,12 @@ def endless(*headers: str, block: bytes = bytes(1 << 16)) -> Answer:
 
 def always(answer: Answer) -> Answer:
     """The same answer to every request from now on."""
-    return lambda handler: answer(handler) or True
+
+    def again(handler: Handler) -> None:
+        handler.server.answers.insert(0, again)
+        answer(handler)
+
+    return again
 
 
 def reset(after: bytes) -> Answer:

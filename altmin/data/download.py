@@ -85,7 +85,7 @@ def _complete(url: str, part: Path, target: Path, limit: int, report: Report, pa
             reason = str(error)
         if _size(part) <= before:
             break
-        time.sleep(pause)
+        time.sleep(min(pause, LONGEST_PAUSE))
     kept = f", which goes on from the {_size(part):,} bytes that are there," if _size(part) else ""
     raise ConnectionError(f"cannot download {url} ({reason}); try again{kept} or put the file at {target} by hand")
 
