@@ -120,9 +120,9 @@ def test_a_cifar10_archive_with_wrong_or_missing_batches_is_refused(server, tmp_
     assert not list((tmp_path / "b").rglob("data_batch_2*"))
 
 
-def special(kind, target=""):
+def special(kind, target="", size=0):
     member = tarfile.TarInfo()
-    member.type, member.linkname = kind, target
+    member.type, member.linkname, member.size = kind, target, size
     return member
 
 
@@ -135,12 +135,13 @@ FIRST, SECOND = (f"cifar-10-batches-bin/data_batch_{batch}.bin" for batch in (1,
         special(tarfile.SYMTYPE, "/etc/passwd"),
         special(tarfile.SYMTYPE, "data_batch_1.bin"),
         special(tarfile.LNKTYPE, FIRST),
+        special(tarfile.LNKTYPE, FIRST, len(RECORD)),
         special(tarfile.DIRTYPE),
         special(tarfile.FIFOTYPE),
         RECORD + b"more",
         RECORD[1:],
     ],
-    ids=["link out", "link", "hard link", "folder", "pipe", "longer", "shorter"],
+    ids=["link out", "link", "hard link", "hard link with a size", "folder", "pipe", "longer", "shorter"],
 )
 def test_a_batch_in_the_archive_must_be_a_plain_file_of_its_size(server, tmp_path, member):
     tiny = from_archive(server, {FIRST: RECORD, SECOND: member})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from file_server import Server, running
 from higgs_text import caches, hundred_rows, load, text, write
-from memory import MEGABYTE
+from memory import MEGABYTE, memory_below
 
 from altmin.data import Damaged, PartialData
 from altmin.data.higgs import HIGGS
@@ -85,6 +85,12 @@ def test_the_name_of_a_partial_file_must_not_lie(table, tmp_path, rows):
     assert caches(tmp_path) == []
     (check,) = HIGGS.verify(tmp_path)
     assert (check.path, check.state) == (path, "damaged")
+
+
+def test_an_endless_line_is_not_gathered_to_be_counted(tmp_path):
+    path = write(tmp_path, b"0" * (64 * MEGABYTE), "HIGGS-1000000.csv.gz")
+    with memory_below(32 * MEGABYTE), pytest.raises(Damaged, match="a line of more than 4,096 bytes after 0 rows"):
+        HIGGS.check(path)
 
 
 def test_too_few_rows_to_split(table, tmp_path):

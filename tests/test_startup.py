@@ -46,6 +46,27 @@ def test_ctrl_c_ends_the_command_with_one_line_whatever_it_is_doing(delay: float
     assert interrupted(script, delay) == (130, "altmin: stopped\n")
 
 
+def test_a_running_command_is_not_cut_off_but_says_how_to_go_on(tmp_path: Path) -> None:
+    program = """
+import signal
+from altmin import methods, startup
+from altmin.cli import main
+startup.guard()
+methods.backprop.Backprop.step = lambda *_: signal.raise_signal(signal.SIGINT)
+main("train --method adam --model mlp-1x16 --limit 100 --checkpoint run".split())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 130
+    assert done.stderr.startswith("altmin: stopped in epoch 1, batch 1 of ")
+
+
 @pytest.mark.parametrize(
     "argv, original, expected",
     [

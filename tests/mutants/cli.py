@@ -9,7 +9,7 @@ MUTANTS = [
     Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "cli_theory"),
     Mutant("startup.py", "os._exit(130)", "os._exit(1)", "startup ends"),
     Mutant("startup.py", 'in ("altmin", ', "in (", "startup ends only"),
-    Mutant("cli/__init__.py", "with startup.lifted():", "if True:", "cli_train"),
+    Mutant("cli/__init__.py", "with startup.lifted():", "if True:", "startup cut"),
     Mutant("bench/run.py", "spread(times[entry])", "spread(times[yardstick])", "cli_bench"),
     Mutant(
         "bench/run.py",

@@ -28,7 +28,7 @@ MUTANTS = [
     Mutant("data/download.py", "done = 0  # the server", "pass  # the server", "data_download without"),
     Mutant("data/download.py", "if total is not None and done < total:", "if False:", "data_download breaks"),
     Mutant("data/download.py", "        if resumed:\n", "        if False:\n", "data_download another"),
-    Mutant("data/download.py", "if done + len(block) > limit:", "if False:", "data_download grows"),
+    Mutant("data/download.py", "if done + len(block) > limit:", "if False:", "data_download little"),
     Mutant("data/download.py", "if total is not None and total > limit:", "if False:", "data_download early"),
     Mutant("data/download.py", "error.code < 500) or", "error.code < 600) or", "data_download busy"),
     Mutant("data/download.py", "or busy == BUSY:", "or busy == ATTEMPTS:", "data_download busy"),
@@ -49,7 +49,7 @@ MUTANTS = [
     Mutant("data/cifar10.py", "member.isreg() and ", "", "data_cifar10 plain"),
     Mutant("data/cifar10.py", " and member.size == self.batch_size", "", "data_cifar10 plain early"),
     Mutant("data/gunzip.py", "if self.done > self.limit:", "if False:", "data_gunzip limited"),
-    Mutant("data/higgs.py", "if len(rest) > LONGEST_LINE:", "if False:", "data_higgs_cache early"),
+    Mutant("data/higgs.py", "if len(rest) > LONGEST_LINE:", "if False:", "data_higgs endless"),
     Mutant(
         "data/higgs_cache.py", "if digest.digest() != whole[end:].tobytes():", "if False:", "data_higgs_cache spoilt"
     ),
