@@ -1,5 +1,8 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
+from altmin import startup  # noqa: F401  (before torch is imported, which takes a second)
+
+# isort: split
 from altmin import data, fit, methods, models, theory
 from altmin.audit import Audit, audit
 from altmin.chain import Chain, split

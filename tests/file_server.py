@@ -1,8 +1,11 @@
-"""A server of files on this machine that can break off, ignore ranges and lie about them."""
+"""A server of files on this machine that can break off, ignore ranges, lie about them, and answer anything at all."""
 
+import os
+import socket
+import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import patch
 
@@ -12,7 +15,10 @@ CONTENT = bytes(range(256)) * 2000
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; each entry of `cuts` makes one answer break off after so many bytes."""
+    """Serves `files`; each entry of `cuts` makes one answer break off after so many bytes.
+
+    Each entry of `answers` is called in place of one answer.
+    """
 
     daemon_threads = True
 
@@ -22,6 +28,7 @@ class Server(ThreadingHTTPServer):
         self.ranges, self.lengths = True, True
         self.shift = 0  # how far a range starts from where it was asked to
         self.cuts = []
+        self.answers: list[Answer] = []
         self.asked = []
 
     def url(self, path):
@@ -35,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         asked = self.headers.get("Range")
         self.server.asked.append((self.path, asked))
+        if self.server.answers:
+            return self.server.answers.pop(0)(self)
         content = self.server.files.get(self.path)
         if content is None:
             return self.send_error(404)
@@ -53,6 +62,62 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         cut = self.server.cuts.pop(0) if self.server.cuts else len(content)
         self.wfile.write(content[start : start + cut])
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the other side may leave in the middle of an answer
+            super().handle()
+
+
+Answer = Callable[[Handler], object]
+
+
+def raw(content: bytes, then: Callable[[], object] = lambda: None) -> Answer:
+    """An answer of these bytes, headers and all; `then` is called before the connection is closed."""
+
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(content)
+        handler.wfile.flush()
+        then()
+
+    return answer
+
+
+def status(code: int, *headers: str, body: bytes = b"") -> Answer:
+    """An answer with this status, these headers and this body, and no Content-Length but where it is given."""
+    head = "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {code} Reason", *headers, "Connection: close", ""))
+    return raw(head.encode("latin-1") + body)
+
+
+def endless(*headers: str, block: bytes = bytes(1 << 16)) -> Answer:
+    """An answer whose body never ends."""
+
+    def answer(handler: Handler) -> None:
+        handler.wfile.write("".join(f"{line}\r\n" for line in ("HTTP/1.1 200 OK", *headers, "")).encode())
+        while True:
+            handler.wfile.write(block)
+
+    return answer
+
+
+def always(answer: Answer) -> Answer:
+    """The same answer to every request from now on."""
+
+    def again(handler: Handler) -> None:
+        handler.server.answers.insert(0, again)
+        answer(handler)
+
+    return again
+
+
+def reset(after: bytes) -> Answer:
+    """An answer that ends in a reset of the connection after these bytes, not in its end."""
+
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(after)
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        os.close(handler.connection.detach())
+
+    return answer
 
 
 @contextmanager

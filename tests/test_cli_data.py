@@ -63,7 +63,7 @@ def test_verify_without_a_name_checks_what_is_there(tmp_path):
         *[("mnist", "sound")] * 4,
         *[("mnist-sequential", "sound")] * 4,
     ]
-    assert checks[0]["detail"] == "md5 6bbc9ace898e44ae57da46a324031adb"
+    assert checks[0]["detail"] == "sha256 ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
 
 
 def test_verify_names_a_damaged_file_and_exits_with_one(tmp_path):

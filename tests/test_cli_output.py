@@ -63,3 +63,9 @@ def test_the_environment_names_versions_and_the_machine() -> None:
     assert list(found) == ["python", "torch", "altmin", "platform", "cpu", "gpu", "threads", "deterministic"]
     assert (found["torch"], found["altmin"], found["gpu"]) == (torch.__version__, __version__, None)
     assert found["threads"] == torch.get_num_threads()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is of Linux")
+def test_a_stream_that_takes_nothing_is_named() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        output.write(Path("/dev/full"), b"result")

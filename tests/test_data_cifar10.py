@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from file_server import Server, running
+from memory import MEGABYTE, memory_below
 from tiny_data import md5
 
 from altmin.data import Damaged
@@ -56,6 +57,9 @@ def test_cifar_batches_must_have_their_size_and_checksum(cifar):
     path.write_bytes(content[:-1])
     with pytest.raises(Damaged, match=r"data_batch_2\.bin is damaged: it has 12,291 bytes, expected 12,292"):
         tiny.load("validation", root)
+    path.write_bytes(content + b"more")
+    with pytest.raises(Damaged, match=r"data_batch_2\.bin is damaged: it has 12,293 or more bytes, expected 12,292"):
+        tiny.load("validation", root)
     path.write_bytes(b"\7" + content[1:])
     with pytest.raises(Damaged, match=r"data_batch_2\.bin is damaged: its content has md5"):
         tiny.load("validation", root)
@@ -68,6 +72,10 @@ def tar(members):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                content.name = name
+                archive.addfile(content)
+                continue
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -77,8 +85,8 @@ def tar(members):
 def from_archive(server, members):
     content = server.files["/cifar.tar.gz"] = tar(members)
     sums = {f"data_batch_{batch}": hashlib.md5(RECORD).hexdigest() for batch in (1, 2)}
-    url, archive_md5 = server.url("/cifar.tar.gz"), hashlib.md5(content).hexdigest()
-    return dataclasses.replace(CIFAR10, url=url, md5=sums, archive_md5=archive_md5, batch=1)
+    url, archive_sha256 = server.url("/cifar.tar.gz"), hashlib.sha256(content).hexdigest()
+    return dataclasses.replace(CIFAR10, url=url, md5=sums, archive_sha256=archive_sha256, batch=1)
 
 
 def test_fetching_cifar10_unpacks_the_batches_and_nothing_else(server, tmp_path):
@@ -110,3 +118,60 @@ def test_a_cifar10_archive_with_wrong_or_missing_batches_is_refused(server, tmp_
     with pytest.raises(Damaged, match=r"data_batch_2\.bin is damaged: its content has md5"):
         from_archive(server, {first: RECORD, second: b"\1" + RECORD[1:]}).fetch(tmp_path / "b")
     assert not list((tmp_path / "b").rglob("data_batch_2*"))
+
+
+def special(kind, target="", size=0):
+    member = tarfile.TarInfo()
+    member.type, member.linkname, member.size = kind, target, size
+    return member
+
+
+FIRST, SECOND = (f"cifar-10-batches-bin/data_batch_{batch}.bin" for batch in (1, 2))
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        special(tarfile.SYMTYPE, "/etc/passwd"),
+        special(tarfile.SYMTYPE, "data_batch_1.bin"),
+        special(tarfile.LNKTYPE, FIRST),
+        special(tarfile.LNKTYPE, FIRST, len(RECORD)),
+        special(tarfile.DIRTYPE),
+        special(tarfile.FIFOTYPE),
+        RECORD + b"more",
+        RECORD[1:],
+    ],
+    ids=["link out", "link", "hard link", "hard link with a size", "folder", "pipe", "longer", "shorter"],
+)
+def test_a_batch_in_the_archive_must_be_a_plain_file_of_its_size(server, tmp_path, member):
+    tiny = from_archive(server, {FIRST: RECORD, SECOND: member})
+    with pytest.raises(Damaged, match=r"its member cifar-10-batches-bin/data_batch_2.bin is not a file of 3,073 bytes"):
+        tiny.fetch(tmp_path)
+    assert not list(tmp_path.rglob("data_batch_2*"))
+
+
+@pytest.mark.parametrize("name", [FIRST, "readme", "@PaxHeader"])
+def test_an_archive_that_unpacks_to_a_large_one_is_refused_early(server, tmp_path, name):
+    content = {name: bytes(64 * MEGABYTE), SECOND: RECORD}
+    if name == "@PaxHeader":
+        long = tarfile.TarInfo("readme")
+        long.pax_headers = {"comment": "x" * 64 * MEGABYTE}
+        content = {"readme": long}
+    tiny = from_archive(server, content)
+    with (
+        memory_below(8 * MEGABYTE),
+        pytest.raises(Damaged, match=r"is not a file of|unpacks to more than 1,054,722 bytes"),
+    ):
+        tiny.fetch(tmp_path)
+    assert not list(tmp_path.rglob("*.bin"))
+
+
+@pytest.mark.parametrize("cut", [20, 60, 100])
+def test_an_archive_cut_short_is_refused(server, tmp_path, cut):
+    tiny = from_archive(server, {FIRST: RECORD, SECOND: RECORD})
+    content = server.files["/cifar.tar.gz"] = server.files["/cifar.tar.gz"][:cut]
+    tiny = dataclasses.replace(tiny, archive_sha256=hashlib.sha256(content).hexdigest())
+    with pytest.raises(
+        Damaged, match=r"binary\.tar\.gz is damaged: (it cannot be unpacked|the gzip stream is cut short)"
+    ):
+        tiny.fetch(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from altmin.data.damage import Damaged, digest, expect, md5
+from altmin.data.damage import Damaged, digest, expect, md5, sha256
 
 ABC = "900150983cd24fb0d6963f7d28e17f72"  # the md5 of "abc", from RFC 1321
 
@@ -13,6 +13,10 @@ ABC = "900150983cd24fb0d6963f7d28e17f72"  # the md5 of "abc", from RFC 1321
 def test_the_md5_is_that_of_the_standard() -> None:
     assert md5(b"abc") == ABC
     assert md5(b"") == "d41d8cd98f00b204e9800998ecf8427e"
+
+
+def test_the_sha256_is_that_of_the_standard() -> None:
+    assert sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180
 
 
 def test_the_digest_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from file_server import Server, running
 from higgs_text import caches, hundred_rows, load, text, write
+from memory import MEGABYTE, memory_below
 
 from altmin.data import Damaged, PartialData
 from altmin.data.higgs import HIGGS
@@ -79,11 +80,17 @@ def test_of_several_partial_files_the_longest_is_read(table, tmp_path):
 @pytest.mark.parametrize("rows", [99, 101])
 def test_the_name_of_a_partial_file_must_not_lie(table, tmp_path, rows):
     path = write(tmp_path, text(np.concatenate([table, table])[:rows]))
-    with pytest.raises(Damaged, match=f"it has {rows} rows, expected 100"):
+    with pytest.raises(Damaged, match=f"it has {rows}( or more)? rows, expected 100"):
         load("train", tmp_path)
     assert caches(tmp_path) == []
     (check,) = HIGGS.verify(tmp_path)
     assert (check.path, check.state) == (path, "damaged")
+
+
+def test_an_endless_line_is_not_gathered_to_be_counted(tmp_path):
+    path = write(tmp_path, b"0" * (64 * MEGABYTE), "HIGGS-1000000.csv.gz")
+    with memory_below(32 * MEGABYTE), pytest.raises(Damaged, match="a line of more than 4,096 bytes after 0 rows"):
+        HIGGS.check(path)
 
 
 def test_too_few_rows_to_split(table, tmp_path):
@@ -100,13 +107,14 @@ def server() -> Iterator[Server]:
 
 def from_server(server, content):
     url, zip_url = server.url("/HIGGS.csv.gz"), server.url("/higgs.zip")
-    return dataclasses.replace(HIGGS, url=url, zip_url=zip_url, sha256=hashlib.sha256(content).hexdigest())
+    sha256 = hashlib.sha256(content).hexdigest()
+    return dataclasses.replace(HIGGS, url=url, zip_url=zip_url, sha256=sha256, download_size=1_000_000)
 
 
 def zipped(name, content):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(name, content)
+        archive.writestr(name, content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
 
@@ -133,6 +141,7 @@ def test_higgs_comes_from_the_zip_archive_where_the_plain_file_is_gone(server, t
         (b"<html>", "gave a wrong file: it is not the archive expected"),
         (zipped("other", b""), "gave a wrong file: it is not the archive expected"),
         (zipped("HIGGS.csv.gz", b"other"), "higgs.zip is damaged: its content has sha256"),
+        (zipped("HIGGS.csv.gz", bytes(5 * MEGABYTE)), "higgs.zip is damaged: it unpacks to more than 1,000,000 bytes"),
     ],
 )
 def test_a_wrong_higgs_archive_is_refused(server, tmp_path, archive, what):
@@ -140,3 +149,14 @@ def test_a_wrong_higgs_archive_is_refused(server, tmp_path, archive, what):
     with pytest.raises(ValueError, match=what):
         from_server(server, b"right").fetch(tmp_path)
     assert not (tmp_path / "higgs" / "HIGGS.csv.gz").exists()
+
+
+def test_a_download_of_higgs_has_a_limit(server, tmp_path):
+    server.files["/HIGGS.csv.gz"] = bytes(1_000_001)
+    with pytest.raises(ValueError, match="it has 1,000,001 bytes, expected at most 1,000,000"):
+        from_server(server, b"right").fetch(tmp_path)
+    del server.files["/HIGGS.csv.gz"]
+    server.files["/higgs.zip"] = bytes(3_000_000)
+    with pytest.raises(ValueError, match=r"it has 3,000,000 bytes, expected at most 2,058,576"):
+        from_server(server, b"right").fetch(tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

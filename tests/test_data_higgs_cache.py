@@ -1,13 +1,17 @@
 """HIGGS: a table of text streamed into a cache, of which no half is ever used."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from higgs_text import caches, hundred_rows, load, text, write
+from memory import MEGABYTE, memory_below
 
 from altmin.data import Damaged, higgs_cache
 from altmin.data.higgs import HIGGS
@@ -32,16 +36,68 @@ def test_streaming_gives_the_numbers_that_were_written(table, tmp_path, block, m
     assert np.array_equal(table, np.loadtxt(path, np.float32, delimiter=","))
 
 
-def test_a_spoilt_cache_is_made_again(table, tmp_path):
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "spoil, what",
+    [
+        (lambda cache, table: cache.write_bytes(cache.read_bytes()[:-4]), "it has 11,756 bytes, expected 11,760"),
+        (lambda cache, table: cache.write_bytes(b""), "it has 0 bytes, expected 11,760"),
+        (lambda cache, table: np.save(cache, table[:50]), "bytes, expected 11,760"),
+        (lambda cache, table: np.save(cache, table), "it has 11,728 bytes, expected 11,760"),
+        (lambda cache, table: np.save(cache, table.astype(object), allow_pickle=True), "bytes, expected 11,760"),
+        (lambda cache, table: flip(cache, 5000), "its content is not what was written"),
+        (lambda cache, table: flip(cache, -40), "its content is not what was written"),
+        (lambda cache, table: flip(cache, -1), "its content is not what was written"),
+        (lambda cache, table: flip(cache, 30), "it does not start as an array of 100 rows does"),
+    ],
+    ids=[
+        "cut",
+        "empty",
+        "other rows",
+        "no digest",
+        "pickled",
+        "flipped",
+        "flipped late",
+        "other digest",
+        "other header",
+    ],
+)
+def test_a_spoilt_cache_is_made_again_with_a_sentence(table, tmp_path, spoil, what):
     path = write(tmp_path, text(table))
+    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+    (cache,) = caches(tmp_path)
+    spoil(cache, table)
+    with pytest.warns(RuntimeWarning, match=f"the cache {cache} is made again from {path}: .*{what}"):
+        assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+
+
+def test_a_cache_of_another_text_is_not_used(table, tmp_path):
+    path, other = write(tmp_path, text(table)), write(tmp_path, text(table[::-1]), "HIGGS-0100.csv.gz")
     higgs_cache.cached_rows(path, 100)
     (cache,) = caches(tmp_path)
-    cache.write_bytes(cache.read_bytes()[:-4])
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    np.save(cache, table[:50])
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
-    np.save(cache, table.astype(object), allow_pickle=True)
-    assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+    higgs_cache.cached_rows(other, 100)
+    (foreign,) = set(caches(tmp_path)) - {cache}
+    shutil.copy(foreign, cache)
+    with pytest.warns(RuntimeWarning, match="its content is not what was written"):
+        assert np.array_equal(higgs_cache.cached_rows(path, 100), table)
+
+
+@pytest.mark.parametrize("line", [b"0", b"0,", b"\n", b"0," * 28 + b"0\n"], ids=["digits", "fields", "blank", "rows"])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused_early(tmp_path, line):
+    path = write(tmp_path, line * (128 * MEGABYTE // len(line)))
+    with memory_below(64 * MEGABYTE), pytest.raises(Damaged, match=r"line 1 has|or more rows, expected 100|0 rows"):
+        load("train", tmp_path)
+    with memory_below(64 * MEGABYTE), pytest.raises(Damaged, match=r"a line of more than|or more rows|unpacks to more"):
+        HIGGS.check(path)
+    assert caches(tmp_path) == []
 
 
 def test_a_failure_in_the_middle_leaves_no_cache(table, tmp_path, monkeypatch):

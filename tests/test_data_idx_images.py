@@ -4,7 +4,8 @@ import gzip
 
 import numpy as np
 import pytest
-from tiny_data import eleven_images, idx, tiny_fashion
+from memory import MEGABYTE, memory_below
+from tiny_data import bomb, eleven_images, idx, tiny_fashion
 
 import altmin.data
 from altmin.data import Damaged
@@ -36,7 +37,7 @@ def test_a_changed_byte_is_noticed(fashion):
     array = content["train-images-idx3-ubyte"].copy()
     array[3, 4, 5] ^= 1
     path.write_bytes(gzip.compress(idx(array)))
-    with pytest.raises(Damaged, match=r"md5 .* expected .*`altmin data fetch fashion-mnist` replaces it") as caught:
+    with pytest.raises(Damaged, match=r"sha256 .* expected .*`altmin data fetch fashion-mnist` replaces it") as caught:
         tiny.load("train", root)
     assert str(path) in str(caught.value)
 
@@ -58,3 +59,27 @@ def test_a_damaged_copy_in_the_data_folder_is_not_passed_over(tmp_path):
         altmin.data.load("mnist", "test", tmp_path)
     assert caught.value.path == copy
     assert [check.state for check in altmin.data.verify("mnist", tmp_path)] == ["sound"] * 3 + ["damaged"]
+
+
+@pytest.mark.parametrize(
+    "start, what",
+    [
+        (bytes([0, 0, 8, 3, 0, 0, 0, 8, 0, 0, 0, 28, 0, 0, 0, 28]), "announces 8 x 28 x 28 bytes and holds more"),
+        (bytes([0, 0, 8, 3, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0]), "announces 256 x 65536 x 65536 .* at most 6,272"),
+        (b"", "it starts with 00000000"),
+    ],
+)
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused_early(fashion, start, what):
+    tiny, root, _ = fashion
+    path = root / "fashion-mnist" / "train-images-idx3-ubyte.gz"
+    path.write_bytes(bomb(start, 64 * MEGABYTE))
+    with memory_below(2 * MEGABYTE), pytest.raises(Damaged, match=what):
+        tiny.load("train", root)
+    assert not tiny.sound(path)
+
+
+def test_labels_have_a_limit_of_their_own(fashion):
+    tiny, root, _ = fashion
+    (root / "fashion-mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.zeros(4, np.uint8))))
+    with pytest.raises(Damaged, match="announces 4 bytes, expected at most 3"):
+        tiny.load("test", root)

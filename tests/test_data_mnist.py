@@ -1,9 +1,13 @@
 """MNIST, which comes with the package: its published facts."""
 
+import gzip
+import hashlib
+
 import pytest
 import torch
 
 import altmin.data
+from altmin.data.mnist import MNIST
 
 MNIST_TRAINING = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
@@ -43,3 +47,18 @@ def test_mnist_is_standardised_by_the_training_split_alone(mnist):
     for split in ("validation", "test"):
         assert mnist[split][0].min().item() == pytest.approx(black, abs=1e-6)
         assert abs(mnist[split][0].double().mean()) > 1e-3
+
+
+PUBLISHED = {  # of the unpacked files
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+
+
+def test_the_files_with_these_sha256_are_those_with_the_published_md5(tmp_path):
+    for path in MNIST.files(tmp_path):
+        content = gzip.decompress(path.read_bytes())
+        assert hashlib.md5(content).hexdigest() == PUBLISHED[path.stem]
+        assert hashlib.sha256(content).hexdigest() == MNIST.sha256[path.stem]

@@ -16,7 +16,7 @@ from altmin.data.pixel_sequences import MNIST_SEQUENTIAL
 @pytest.mark.parametrize("split", altmin.data.SPLITS)
 def test_step_t_is_pixel_t_in_the_order_of_reading(split: str, tmp_path: Path) -> None:
     images = tiny_fashion(tmp_path, eleven_images())
-    sequences = dataclasses.replace(MNIST_SEQUENTIAL, images=images, md5=images.md5, splits=images.splits)
+    sequences = dataclasses.replace(MNIST_SEQUENTIAL, images=images, sha256=images.sha256, splits=images.splits)
     x, y = images.load(split, tmp_path)
     steps, labels = sequences.load(split, tmp_path)
     assert torch.equal(labels, y)

@@ -9,7 +9,7 @@ import torch
 import typer
 from typer.core import TyperGroup
 
-from altmin import __version__
+from altmin import __version__, startup
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
@@ -23,7 +23,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with startup.lifted():
+                return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             _say(str(stop) or "stopped")
             raise typer.Exit(130) from None

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from altmin import __version__
-from altmin.data.atomic import replacing
+from altmin.data.atomic import naming, replacing
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -41,7 +41,8 @@ def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
 def write(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, and says so; a stream such as /dev/stdout just gets the bytes."""
     if _is_stream(path):
-        path.write_bytes(content)
+        with naming(path):
+            path.write_bytes(content)
         return
     with replacing(path) as file:
         file.write(content)

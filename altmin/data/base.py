@@ -57,6 +57,7 @@ class Dataset(ABC):
     licence: str
     url: str
     download_size: int
+    """In bytes; no download of it may have more."""
 
     @property
     def size(self) -> str:
@@ -137,7 +138,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def check(self, path: Path) -> str:
-        """Read all of one file and return what it was checked by, such as its md5. Raises Damaged if it is unsound."""
+        """Read all of one file and return what it was checked by, such as its sha256; Damaged if it is unsound."""
 
     @abstractmethod
     def fetch(self, data_dir: Folder = None) -> list[Path]:

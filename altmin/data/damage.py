@@ -26,6 +26,11 @@ def expect(path: Path, algorithm: str, found: str, expected: str) -> None:
         raise Damaged(path, f"its content has {algorithm} {found}, expected {expected}")
 
 
+def sha256(content: bytes) -> str:
+    """The sha256 of `content`, as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def md5(content: bytes) -> str:
-    """The md5 of `content`. The data sets were published with md5 sums; they detect accidental damage only."""
+    """The md5 of `content`, for files published with no other checksum. It detects accidental damage only."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -8,12 +8,12 @@ FASHION_MNIST = IdxImages(
     classes=10,
     splits={"train": 50_000, "validation": 10_000, "test": 10_000},
     licence="MIT, Zalando SE",
-    url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    url="https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
     download_size=30_878_645,
-    md5={
-        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
-        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
-        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    sha256={
+        "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     },
 )

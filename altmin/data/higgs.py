@@ -4,7 +4,6 @@ The complete file has 11,000,000 rows. A part of it, in a file named by its numb
 of it gives a `PartialData` warning, so that its figures are not taken for those of the whole.
 """
 
-import gzip
 import hashlib
 import re
 import warnings
@@ -21,7 +20,8 @@ from altmin.data.base import Dataset, Description, Folder
 from altmin.data.damage import BLOCK, Damaged, digest, expect
 from altmin.data.download import Refused, download
 from altmin.data.folders import data_folder
-from altmin.data.higgs_cache import cached_rows
+from altmin.data.gunzip import Limited, unpacking
+from altmin.data.higgs_cache import LONGEST_LINE, cached_rows
 from altmin.data.standardise import Scale, labels
 
 COMPLETE = "HIGGS.csv.gz"
@@ -64,9 +64,9 @@ class Higgs(Dataset):
         if rows is None:
             expect(path, "sha256", digest(path, "sha256"), self.sha256)
             return f"sha256 {self.sha256}"
-        found = _count_rows(path)
+        found = _count_rows(path, rows)
         if found != rows:
-            raise Damaged(path, f"it has {found:,} rows, and {rows:,} by its name")
+            raise Damaged(path, f"it has {found:,}{' or more' if found > rows else ''} rows, and {rows:,} by its name")
         return f"{rows:,} rows as its name says; partial files have no published checksum"
 
     def describe(self, data_dir: Folder = None) -> Description:
@@ -91,10 +91,10 @@ class Higgs(Dataset):
         archive = target.with_name("higgs.zip")
         if not archive.is_file():
             try:
-                download(self.url, target, self._check_complete)
+                download(self.url, target, self._check_complete, self.download_size)
                 return [target]
             except Refused:
-                download(self.zip_url, archive, _check_zip)
+                download(self.zip_url, archive, _check_zip, self.download_size + self.download_size // 100 + BLOCK)
         self._unzip(archive, target)
         archive.unlink()
         return [target]
@@ -111,7 +111,8 @@ class Higgs(Dataset):
                 zipped.open(COMPLETE) as member,
                 replacing(target) as file,
             ):
-                while block := member.read(BLOCK):
+                content = Limited(member, archive, self.download_size)
+                while block := content.read(BLOCK):
                     sha256.update(block)
                     file.write(block)
                 expect(archive, "sha256", sha256.hexdigest(), self.sha256)
@@ -161,13 +162,20 @@ def _check_zip(path: Path) -> None:
         raise Damaged(path, f"it is not the archive expected ({error})") from None
 
 
-def _count_rows(path: Path) -> int:
-    """The lines of a gzip file that are not blank."""
-    try:
-        with gzip.open(path) as file:
-            return sum(1 for line in file if line.strip())
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Damaged(path, f"it is not a sound gzip file ({error})") from None
+def _count_rows(path: Path, most: int) -> int:
+    """The lines of a gzip file that are not blank; after more than `most` of them it is not read on.
+
+    Raises Damaged if it is unsound, or if it has lines that cannot be rows.
+    """
+    rows, rest = 0, b""
+    with unpacking(path) as file:
+        content = Limited(file, path, (most + 1) * LONGEST_LINE)
+        while rows <= most and (block := content.read(BLOCK)):
+            *lines, rest = (rest + block).split(b"\n")
+            rows += sum(1 for line in lines if line.strip())
+            if len(rest) > LONGEST_LINE:
+                raise Damaged(path, f"it has a line of more than {LONGEST_LINE:,} bytes after {rows:,} rows")
+    return rows + bool(rest.strip())
 
 
 HIGGS = Higgs(

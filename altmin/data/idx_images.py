@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,17 @@ from altmin.data.standardise import Scale, labels
 class IdxImages(Dataset):
     """Training and validation are cut from the training file by `splits`, in file order."""
 
-    md5: Mapping[str, str]
+    sha256: Mapping[str, str]
     """Of the unpacked content of each file, by its name without `.gz`."""
     embedded: Path | None = None
     """A folder within the package, used for files which the data folder does not have."""
 
     def files(self, root: Path) -> list[Path]:
-        return [self._find(root, name) for name in self.md5]
+        return [self._find(root, name) for name in self.sha256]
 
     def check(self, path: Path) -> str:
         self._read(path)
-        return f"md5 {self.md5[path.stem]}"
+        return f"sha256 {self.sha256[path.stem]}"
 
     def describe(self, data_dir: Folder = None) -> Description:
         described = super().describe(data_dir)
@@ -48,14 +49,14 @@ class IdxImages(Dataset):
         fetched = []
         for path in self.files(data_folder(data_dir)):
             if not self.sound(path):
-                download(self.url + path.name, path, partial(self._read, name=path.stem))
+                download(self.url + path.name, path, partial(self._read, name=path.stem), self.download_size)
                 fetched.append(path)
         return fetched
 
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
         train_images, train_labels, test_images, test_labels = self.files(root)
         first = slice(self.splits["train"])
-        key = (self.md5[train_images.stem], first.stop)
+        key = (self.sha256[train_images.stem], first.stop)
         if split == "test":
             images, classes = self._images(test_images), self._read(test_labels)
             scale = Scale.remembered(key, lambda: self._images(train_images)[first])
@@ -74,7 +75,10 @@ class IdxImages(Dataset):
     def _read(self, path: Path, name: str | None = None) -> np.ndarray:
         """The verified content of `path`. name: the file that it should be, where `path` has another name."""
         name = name or path.stem
-        return read_idx(path, 3 if "idx3" in name else 1, self.md5[name])
+        images = self.splits["test"] if name.startswith("t10k") else self.splits["train"] + self.splits["validation"]
+        if "idx3" in name:
+            return read_idx(path, 3, images * prod(self.sample_shape), self.sha256[name])
+        return read_idx(path, 1, images, self.sha256[name])
 
     def _images(self, path: Path) -> np.ndarray:
         return self._read(path)[:, None]

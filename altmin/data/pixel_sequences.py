@@ -29,5 +29,5 @@ MNIST_SEQUENTIAL = PixelSequences(
     images=MNIST,
     **{field: getattr(MNIST, field) for field in ("classes", "splits", "licence", "url", "download_size")},
     embedded=MNIST.embedded,
-    md5=MNIST.md5,
+    sha256=MNIST.sha256,
 )

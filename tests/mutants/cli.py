@@ -7,6 +7,9 @@ MUTANTS = [
     Mutant("cli/compare.py", "products.using(precision)", 'products.using("float32")', "cli_training record"),
     Mutant("cli/training.py", '("data", "model", "freeze_first", "precision")', '("data", "model")', "cli_training go"),
     Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "cli_theory"),
+    Mutant("startup.py", "os._exit(130)", "os._exit(1)", "startup ends"),
+    Mutant("startup.py", 'in ("altmin", ', "in (", "startup ends only"),
+    Mutant("cli/__init__.py", "with startup.lifted():", "if True:", "startup cut"),
     Mutant("bench/run.py", "spread(times[entry])", "spread(times[yardstick])", "cli_bench"),
     Mutant(
         "bench/run.py",

@@ -8,9 +8,9 @@ MUTANTS = [
     Mutant("data/standardise.py", "np.where(std > 0, std, 1.0)", "std", "data_standardise constant"),
     Mutant("data/standardise.py", "if key not in _known:", "if True:", "data_standardise once"),
     Mutant("data/idx.py", '">u4"', '"<u4"', "data_idx"),
-    Mutant(
-        "data/idx.py", "len(content) - start != prod(shape)", "len(content) - start < prod(shape)", "data_idx unsound"
-    ),
+    Mutant("data/idx.py", "size != prod(shape)", "size < prod(shape)", "data_idx unsound"),
+    Mutant("data/idx.py", "file.read(prod(shape) + 1)", "file.read()", "data_idx_images early"),
+    Mutant("data/idx.py", "if prod(shape) > largest:", "if False:", "data_idx_images early limit"),
     Mutant("data/idx_images.py", "else slice(first.stop, None)", "else slice(None)", "data_idx_images splits"),
     Mutant("data/idx_images.py", "self._images(train_images)[first])", "self._images(test_images))", "data_idx_images"),
     Mutant("data/idx_images.py", "lambda: every[first])", "lambda: every)", "data_idx_images splits"),
@@ -28,6 +28,36 @@ MUTANTS = [
     Mutant("data/download.py", "done = 0  # the server", "pass  # the server", "data_download without"),
     Mutant("data/download.py", "if total is not None and done < total:", "if False:", "data_download breaks"),
     Mutant("data/download.py", "        if resumed:\n", "        if False:\n", "data_download another"),
+    Mutant("data/download.py", "if done + len(block) > limit:", "if False:", "data_download little"),
+    Mutant("data/download.py", "if total is not None and total > limit:", "if False:", "data_download early"),
+    Mutant("data/download.py", "error.code < 500) or", "error.code < 600) or", "data_download busy"),
+    Mutant("data/download.py", "or busy == BUSY:", "or busy == ATTEMPTS:", "data_download busy"),
+    Mutant(
+        "data/download.py",
+        "if asked is None else asked, LONGEST_PAUSE)",
+        "if asked is None else asked, 1e9)",
+        "data_download within",
+    ),
+    Mutant(
+        "data/download.py",
+        "HTTPException, ValueError) as error:  # ValueError",
+        "HTTPException) as error:  # ValueError",
+        "data_download http",
+    ),
+    Mutant("data/download.py", "if c.isprintable() else", "if True else", "data_download http"),
+    Mutant("data/download.py", "with naming(part), part", "with part", "data_download full"),
+    Mutant("data/cifar10.py", "member.isreg() and ", "", "data_cifar10 plain"),
+    Mutant("data/cifar10.py", " and member.size == self.batch_size", "", "data_cifar10 plain early"),
+    Mutant("data/gunzip.py", "if self.done > self.limit:", "if False:", "data_gunzip limited"),
+    Mutant("data/higgs.py", "if len(rest) > LONGEST_LINE:", "if False:", "data_higgs endless"),
+    Mutant(
+        "data/higgs_cache.py", "if digest.digest() != whole[end:].tobytes():", "if False:", "data_higgs_cache spoilt"
+    ),
+    Mutant(
+        "data/higgs_cache.py", "hashlib.sha256(target.name.encode())", "hashlib.sha256()", "data_higgs_cache another"
+    ),
+    Mutant("data/higgs_cache.py", "file.readline(LONGEST_LINE)", "file.readline()", "data_higgs_cache early"),
+    Mutant("data/atomic.py", "        with naming(self.path):\n", "        if True:\n", "data_atomic full"),
     Mutant("data/atomic.py", "time.time() - left.stat().st_mtime > STALE_AFTER", "True", "data_atomic killed"),
     Mutant("data/folders.py", "bool(folder.stat().st_mode & 0o222)", "True", "data_folders root"),
     Mutant("data/base.py", "if len(missing) < len(files) else []", "", "data_base loads"),

@@ -1,0 +1,46 @@
+"""Ctrl-C while the `altmin` command starts: importing torch takes a second, in which nothing can handle it yet.
+
+This is the first module that the package imports, and it imports next to nothing.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def is_command() -> bool:
+    """Whether this process is the `altmin` command, or `python -m altmin.cli`."""
+    if sys.argv[:1] == ["-m"]:  # the module is still being looked for
+        return "altmin.cli" in sys.orig_argv
+    return bool(sys.argv) and os.path.basename(sys.argv[0]) in ("altmin", "altmin.exe", "altmin-script.py")
+
+
+def guard() -> None:
+    """From now on Ctrl-C ends the process with a line and exit code 130, unless something else is set to happen."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+
+
+@contextmanager
+def lifted() -> Iterator[None]:
+    """In the block, Ctrl-C raises KeyboardInterrupt even if `guard` was called; after it, things are as before."""
+    guarded = signal.getsignal(signal.SIGINT) is _stop
+    if guarded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if guarded:
+            signal.signal(signal.SIGINT, _stop)
+
+
+def _stop(*_: object) -> None:
+    """An exception could be lost in the middle of an import; and nothing has begun that would have to be ended."""
+    os.write(2, b"altmin: stopped\n")
+    os._exit(130)
+
+
+if is_command():
+    guard()
