@@ -5,9 +5,10 @@ Case number i of a run with seed s is case 0 of a run with seed s + i: `python -
 repeats it.
 """
 
+import contextlib
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -20,7 +21,7 @@ import altmin
 from .drawn_models import Drawn, draw_model
 from .drawn_options import ADAM, METHOD, draw_batch, draw_options, good_batch, words
 from .drawn_parts import Parts, draw_parts
-from .judge import REFUSED, Judge, all_finite
+from .judge import REFUSED, Broken, Judge, all_finite, short
 
 
 def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
@@ -39,7 +40,7 @@ def case(seed: int, failures: list[str]) -> "CaseJudge":
     """One model, and several calls that train it in one of the ways that the library has."""
     r = Random(seed)
     judge = CaseJudge(f"api --seed {seed}", failures)
-    with torch.random.fork_rng(devices=()):
+    with torch.random.fork_rng(devices=()), _ended(judge):
         torch.manual_seed(seed)
         drawn = draw_model(r)
         judge.drawn.append(drawn.words)
@@ -49,6 +50,17 @@ def case(seed: int, failures: list[str]) -> "CaseJudge":
         if drawn.exact and r.random() < 0.3:
             _compare(r, judge, drawn)
     return judge
+
+
+@contextlib.contextmanager
+def _ended(judge: Judge) -> Iterator[None]:
+    """A case that breaks off outside of a judged call has failed too."""
+    try:
+        yield
+    except Broken:
+        pass
+    except Exception as error:
+        judge.fail("the case", f"broke off by {short(error)}")
 
 
 class CaseJudge(Judge):
@@ -93,8 +105,8 @@ def _step(r: Random, judge: CaseJudge, drawn: Drawn, am: Any, parts: Parts, wron
         if drawn.exact and parts.good and fits and len(x) > 1 and not _small(am):
             judge.fail(name, "was refused though nothing is wrong with it")
         return
-    numbers = [float(metrics.loss), *_numbers(metrics)]
-    if not all(math.isfinite(n) for n in numbers):
+    numbers = judge.call("the metrics", lambda: _numbers(metrics))
+    if numbers is not REFUSED and not all(math.isfinite(n) for n in numbers):
         judge.fail(name, f"returned metrics that are not finite: {numbers}")
 
 
@@ -104,9 +116,10 @@ def _small(am: Any) -> bool:
 
 
 def _numbers(metrics: Any) -> list[float]:
+    """The loss and what else a step's metrics have."""
     names = [name for name in ("objective", "penalty") if isinstance(getattr(metrics, name, None), float)]
     rows = [row for name in ("residuals", "movements") for row in getattr(metrics, name, [])]
-    return [*(getattr(metrics, name) for name in names), *rows]
+    return [float(metrics.loss), *(getattr(metrics, name) for name in names), *rows]
 
 
 def _gather(r: Random, judge: CaseJudge, drawn: Drawn, am: Any, parts: Parts, wrong: float) -> None:
@@ -152,7 +165,10 @@ def _load_wrong(r: Random, judge: CaseJudge, drawn: Drawn, am: Any, parts: Parts
     how = _spoil(r, state)
     given = r.choice((None, [], {}, "state", 3)) if r.random() < 0.2 else state
     judge.drawn.append(f"load_state_dict of {'a state without or with other ' + how if given is state else repr(given)}")
-    judge.call("load_state_dict", lambda: am.load_state_dict(given), _held(am))
+    good, batch = copy.deepcopy(am.state_dict()), good_batch(r, drawn, parts.labels, 4)
+    if judge.call("load_state_dict", lambda: am.load_state_dict(given), _held(am)) is not REFUSED and drawn.good:
+        judge.call("a step after load_state_dict of a wrong state", lambda: am.step(*batch), _held(am))
+        am.load_state_dict(good)
 
 
 def _spoil(r: Random, tree: Any) -> str:

@@ -148,7 +148,7 @@ def draw_batch(r: Random, drawn: Drawn, labels: bool, wrong: float) -> tuple[Any
         form = r.choice(sorted(FITTING))
         x, said = FITTING[form](x), f"{said}, x {form}"
     if r.random() >= wrong:
-        return x, y, said, True
+        return x, y, said, not x.is_inference()  # which autograd cannot keep
     which, how = r.choice("xxy"), r.choice(sorted(ANY))
     if which == "x":
         return ANY[how](x.detach()), y, f"{said}, x spoilt: {how}", False

@@ -1,6 +1,5 @@
 """What a call of the library may do: succeed with finite numbers, or refuse in one clear sentence and change nothing."""
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,10 @@ UNCLEAR = (
 """Words of Python's and torch's own errors, which say nothing to the user of this library."""
 OPENINGS = ("mat1 and mat2", "shape '", "size mismatch", "The size of tensor", "expected scalar type", "self and mat2")
 """How torch's own errors begin; inside a sentence that says what is wrong they may stand."""
+
+
+class Broken(Exception):
+    """The state of an object can no longer be read, so that its case ends."""
 
 
 class Refused:
@@ -51,7 +54,7 @@ class Judge:
     ) -> Any:
         """The result of a call, or REFUSED. held: what must be as before if it is refused. given: arguments, which
         must always be. loose: a run of many steps, of which some may have been taken when one is refused."""
-        before, arguments = picture(held()), picture(given)
+        before, arguments = picture(self._read(name, held)), picture(given)
         finite = all_finite(held())
         self.calls += 1
         result: Any = REFUSED
@@ -62,16 +65,23 @@ class Judge:
         except ALLOWED as error:
             self.refused += 1
             self._judge_message(name, error)
-            if not loose and picture(held()) != before:
-                self.fail(name, f"was refused ({_short(error)}) but has changed the state")
+            if not loose and picture(self._read(name, held)) != before:
+                self.fail(name, f"was refused ({short(error)}) but has changed the state")
         except Exception as error:
-            self.fail(name, f"raised {_short(error)}")
+            self.fail(name, f"raised {short(error)}")
         else:
-            if finite and not all_finite(held()):
+            if finite and not all_finite(self._read(name, held)):
                 self.fail(name, "left parameters, buffers or state that are not finite, without a word")
         if picture(given) != arguments:
             self.fail(name, "changed its arguments")
         return result
+
+    def _read(self, name: str, held: Callable[[], Any]) -> Any:
+        try:
+            return held()
+        except Exception as error:
+            self.fail(name, f"finds or leaves an object whose state cannot be read: {short(error)}")
+            raise Broken from error
 
     def fail(self, name: str, what: str) -> None:
         self.failures.append(f"{self.case}: {name} {what}; drawn: {'; '.join(self.drawn)}")
@@ -79,12 +89,12 @@ class Judge:
     def _judge_message(self, name: str, error: Exception) -> None:
         text = str(error)
         if "\n" in text.strip() or len(text) <= 10:
-            self.fail(name, f"was refused in other than one line: {_short(error)}")
+            self.fail(name, f"was refused in other than one line: {short(error)}")
         elif any(word in text for word in UNCLEAR) or text.startswith(OPENINGS):
-            self.fail(name, f"was refused in words that are not the library's: {_short(error)}")
+            self.fail(name, f"was refused in words that are not the library's: {short(error)}")
 
 
-def _short(error: BaseException) -> str:
+def short(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}"
 
@@ -100,20 +110,22 @@ def picture(value: Any) -> Any:
         return {str(key): picture(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [picture(each) for each in value]
-    return copy.deepcopy(repr(value))
+    whole = isinstance(value, int) and abs(value) < 2**53
+    return repr(float(value) if whole else value)
 
 
 def _picture_of(t: Tensor) -> Any:
+    if isinstance(t, nn.parameter.UninitializedTensorMixin):
+        return "no shape yet"
     form = str(t.dtype), tuple(t.shape), str(t.device), str(t.layout)
-    if isinstance(t, nn.parameter.UninitializedParameter) or t.device.type == "meta" or t.layout != torch.strided:
+    if t.device.type == "meta" or t.layout != torch.strided:
         return form
-    t = t.detach().contiguous()
-    return *form, t.clone().view(torch.uint8).numpy().tobytes() if t.ndim else repr(t.item())
+    return *form, repr(t.detach().flatten().tolist())
 
 
 def all_finite(value: Any) -> bool:
     if isinstance(value, Tensor):
-        if isinstance(value, nn.parameter.UninitializedParameter) or value.device.type == "meta":
+        if isinstance(value, nn.parameter.UninitializedTensorMixin) or value.device.type == "meta":
             return True
         return bool(value.isfinite().all())
     if isinstance(value, nn.Module):
