@@ -260,6 +260,12 @@ MUTANTS = [
         "if False else nullcontext()",
         "execution_precision backprop",
     ),
+    Mutant(
+        "calculus/other.py",
+        "nullcontext() if torch.compiler.is_compiling() else _passes",
+        "nullcontext()",
+        "trial_threads",
+    ),
     Mutant("calculus/__init__.py", 'module.padding_mode != "zeros" or ', "", "calculus_affine product"),
     Mutant("recurrences.py", "F.linear(x, U, b + b2)", "F.linear(x, U, b)", "recurrences"),
     Mutant("recurrences.py", "_blocks(W), b.flatten()", "_blocks(W.mT), b.flatten()", "recurrences"),
