@@ -13,7 +13,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.numbers import Number, eager, inner, select
 
-
 _passes = threading.RLock()
 
 

@@ -164,7 +164,9 @@ def _load_wrong(r: Random, judge: CaseJudge, drawn: Drawn, am: Any, parts: Parts
     state = copy.deepcopy(am.state_dict())
     how = _spoil(r, state)
     given = r.choice((None, [], {}, "state", 3)) if r.random() < 0.2 else state
-    judge.drawn.append(f"load_state_dict of {'a state without or with other ' + how if given is state else repr(given)}")
+    judge.drawn.append(
+        f"load_state_dict of {'a state without or with other ' + how if given is state else repr(given)}"
+    )
     good, batch = copy.deepcopy(am.state_dict()), good_batch(r, drawn, parts.labels, 4)
     if judge.call("load_state_dict", lambda: am.load_state_dict(given), _held(am)) is not REFUSED and drawn.good:
         judge.call("a step after load_state_dict of a wrong state", lambda: am.step(*batch), _held(am))

@@ -1,4 +1,4 @@
-"""Command lines with drawn options, many of them wrong: the outputs promised, or one clear line and nothing left behind.
+"""Command lines with drawn options, many wrong: the outputs promised, or one clear line and nothing left behind.
 
 Case number i of a run with seed s is case 0 of a run with seed s + i. Every 25th runs in a process of its own.
 """
@@ -120,7 +120,7 @@ def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
     threads = torch.get_num_threads()
     for number in range(seed, seed + count):
         with tempfile.TemporaryDirectory() as name:
-            ended, line = case(number, Path(name), failures)
+            ended = case(number, Path(name), failures)
         torch.set_num_threads(threads)
         counters["command lines"] += 1
         counters["in a process"] += own_process(number)
@@ -133,14 +133,14 @@ def own_process(number: int) -> bool:
     return number % 25 == 12
 
 
-def case(number: int, folder: Path, failures: list[str]) -> tuple[Ended, list[str]]:
+def case(number: int, folder: Path, failures: list[str]) -> Ended:
     line = draw(Random(number))
     prepare(folder)
     before = contents(folder)
     ended = (in_a_process if own_process(number) else in_this_process)(line, folder)
     for what in faults(line, ended, before, folder):
         failures.append(f"commands --seed {number}: altmin {' '.join(map(repr, line))} {what}")
-    return ended, line
+    return ended
 
 
 def draw(r: Random) -> list[str]:
@@ -252,7 +252,7 @@ def broken(name: str, content: bytes) -> list[str]:
     """Whether an output is whole."""
     if name.endswith(".json"):
         try:
-            json.loads(content, parse_constant=lambda word: _refuse(word))
+            json.loads(content, parse_constant=_refuse)
         except ValueError as error:
             return [f"wrote {name}, which is no JSON: {error}"]
     starts = {".png": b"\x89PNG", ".svg": b"<?xml"}

@@ -163,7 +163,12 @@ def _image(r: Random) -> Drawn:
         modules.append(nn.BatchNorm2d(after))
     exact = _activation(r, modules)
     if r.random() < 0.6:
-        pools = (nn.MaxPool2d(2), nn.AvgPool2d(2), nn.MaxPool2d(3, stride=2, padding=1), nn.AdaptiveAvgPool2d(side // 2))
+        pools = (
+            nn.MaxPool2d(2),
+            nn.AvgPool2d(2),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            nn.AdaptiveAvgPool2d(side // 2),
+        )
         modules.append(r.choice(pools))
         left = side // 2
     else:

@@ -66,7 +66,10 @@ def draw_options(r: Random, values: Values, wrong: float) -> tuple[dict[str, Any
 
 
 def words(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={'10**400' if isinstance(value, int) and value > 10**300 else repr(value)}" for name, value in options.items())
+    return ", ".join(
+        f"{name}={'10**400' if isinstance(value, int) and value > 10**300 else repr(value)}"
+        for name, value in options.items()
+    )
 
 
 def good_batch(r: Random, drawn: Drawn, labels: bool, n: int | None = None) -> tuple[Tensor, Tensor]:

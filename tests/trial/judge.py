@@ -1,4 +1,4 @@
-"""What a call of the library may do: succeed with finite numbers, or refuse in one clear sentence and change nothing."""
+"""What a call may do: succeed with finite numbers, or be refused in one clear sentence and change nothing."""
 
 import warnings
 from collections.abc import Callable, Mapping
