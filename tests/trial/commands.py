@@ -22,6 +22,8 @@ from torch import Tensor
 
 from altmin import cli, data
 
+from .judge import UNCLEAR
+
 SAMPLES = 60
 ROOT = Path(__file__).resolve().parent.parent.parent
 OLD = b'{"what was here": "before"}\n'
@@ -34,12 +36,15 @@ WRONG_NUMBERS = ("0", "-1", "many", "1.5", "", "nan", "1e30")
 RUN: Table = {
     "--data": (("mnist", "mnist"), ("mnits", "", "../mnist", "cifar10", "higgs", "fashion-mnist", "MNIST")),
     "--model": (
-        ("mlp-1x4", "mlp-2x3", "lenet5", "binary-4"),
+        ("mlp-1x4", "mlp-2x3", "binary-4"),
         ("mlp", "mlp-0x4", "mlp-1x0", "mlp--1x3", "elman-3", "lenet6", "", "mlp-1x1000000000", "binary-0", "4"),
     ),
     "--epochs": (("1", "2"), WRONG_NUMBERS),
     "--batch-size": (("20", "7", "100000"), WRONG_NUMBERS),
-    "--set": (("lr=0.01", "penalty=3"), ("lr", "lr=", "=3", "lr=fast", "lr=-1", "lr=nan", "lr=[1]", "lrr=1", "x.lr=1")),
+    "--set": (
+        ("weight_decay=0.01", "lr=0.02"),
+        ("lr", "lr=", "=3", "lr=fast", "lr=-1", "lr=nan", "lr=[1]", "lrr=1", "x.lr=1"),
+    ),
     "--codes": (("gradient", "straight-through"), ("gradent", "", "parallel", "discret", "0.1")),
     "--schedule": (("constant", "cosine", "linear/epoch"), ("cosin", "", "cosine/batch", "/epoch")),
     "--seed": (("0", "5"), ("-1", "9223372036854775808", "1" + "0" * 30, "x", "1.5")),
@@ -58,14 +63,15 @@ TABLES: dict[str, Table] = {
     "train": {
         **RUN,
         "--method": (METHODS, ("adm", "", "AM-ADAM", "am_adam")),
-        "--lr": (("0.01", "0", "1e30"), ("-1", "fast", "nan", "inf", "")),
+        "--lr": (("0.01", "1e30", "1e30"), ("-1", "fast", "nan", "inf", "")),
         "--checkpoint": (("new",), ("torn", "folder", "nowhere/new", "old.json")),
         "--checkpoint-every": (("1",), ("0", "x")),
     },
     "compare": {**RUN, **PICTURE, "--methods": (("am-adam,adam", "sgd"), ("adam,sgdd", ",", "", "adam;sgd"))},
     "bench": {
-        **{name: RUN[name] for name in ("--data", "--batch-size", "--seed", "--device", "--precision", "--json")},
+        **{name: RUN[name] for name in ("--data", "--seed", "--device", "--precision", "--json")},
         **PICTURE,
+        "--batch-size": (("20", "7"), WRONG_NUMBERS),
         "--model": (("mlp-1x4", "mlp-1x4:8", "mlp-1x4@higgs"), ("mlp", "mlp-1x4@", "mlp-1x4:0", ",", "lenet5@higgs")),
         "--methods": (("am-adam", "adam", "adam:fused=true"), ("adm", "adam:fused=maybe", "adam:", "")),
         "--modes": (("eager",), ("graph", "eagre", "")),
@@ -94,7 +100,7 @@ SMALL = {
     "theory": ["--steps", "20", "--runs", "16", "--blocks", "2", "--coupling", "0.5", "--condition", "4"],
 }
 FLAGS = {
-    "train": ("--resume", "--record", "--freeze-first", "--validation"),
+    "train": ("--resume", "--freeze-first", "--validation", "--record"),
     "compare": ("--freeze-first", "--validation"),
     "theory": ("--quick",),
 }
@@ -148,15 +154,18 @@ def draw(r: Random) -> list[str]:
     if r.random() < 0.05:
         return r.choice(NONSENSE)
     commands = ("train",) * 10 + ("compare",) * 3 + ("theory", "theory", "bench", "data list", "data verify")
-    command, wrong = r.choice((*commands, "data fetch")), r.choice((0.0, 0.1, 0.3))
+    command, table = (each := r.choice((*commands, "data fetch"))), TABLES.get(each, {})
     line = [*command.split(), *SMALL.get(command, [])]
-    for option, (good, bad) in TABLES.get(command, {}).items():
-        if r.random() < 0.25:
-            line += [option, r.choice(bad if r.random() < wrong else good)]
-    line += [flag for flag in FLAGS.get(command, ()) if r.random() < 0.1]
+    mistakes = r.sample(sorted(table), min(len(table), r.choice((0, 0, 1, 1, 1, 1, 3))))  # several hide each other
+    for option, (good, bad) in table.items():
+        if option in mistakes or r.random() < 0.15:
+            line += [option, r.choice(bad if option in mistakes else good)]
+    if "--checkpoint-every" in line and "--checkpoint" not in line and "--checkpoint-every" not in mistakes:
+        line += ["--checkpoint", "new"]
+    line += [flag for flag in FLAGS.get(command, ()) if r.random() < 0.05]
     if command in WORDS and (command == "data fetch" or r.random() < 0.5):
         line.append(r.choice(WORDS[command]))
-    if r.random() < wrong / 2:
+    if not mistakes and r.random() < 0.2:
         line.insert(r.randint(1, len(line)), r.choice(STRAY))
     return line
 
@@ -231,6 +240,8 @@ def faults(line: list[str], ended: Ended, before: dict[str, bytes], folder: Path
         found.append(f"ended well but complained: {said[0]}")
     elif status == 2 and (len(said) != 1 or not said[0].startswith("altmin: ") or len(said[0]) < 20):
         found.append(f"was refused in other than one clear line: {error!r}")
+    elif status == 2 and any(word in said[0] for word in (*UNCLEAR, "Overflow when unpacking", ".tmp")):
+        found.append(f"was refused in words that are not the library's: {said[0]}")
     elif status == 1 and not (said or ended.out):
         found.append("ended with 1 and did not say why")
     after = contents(folder)
