@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check unit mutants clean
+.PHONY: setup demo test check unit mutants trial clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
@@ -28,6 +28,9 @@ unit: setup
 
 mutants: setup
 	$(BIN)/python -m tests.mutants
+
+trial: setup
+	$(BIN)/python -m tests.trial --json benchmarks/trial.json
 
 clean:
 	rm -rf .venv build *.egg-info

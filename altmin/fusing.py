@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from altmin.flags import Flag
+
 F = TypeVar("F", bound=Callable[..., Any])
-_active = False
+_active = Flag()
 
 
 def vectorised() -> bool:
@@ -32,7 +34,7 @@ def fusible(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        if not _active or torch.compiler.is_compiling():
+        if not _active.on or torch.compiler.is_compiling():
             return function(*args)
         if not vectorised():
             return _compiled(function)(*args)
@@ -50,7 +52,7 @@ def fusible_alone(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        alone = _active and not torch.compiler.is_compiling() and not vectorised()
+        alone = _active.on and not torch.compiler.is_compiling() and not vectorised()
         return _compiled(function)(*args) if alone else function(*args)
 
     return call  # type: ignore[return-value]
@@ -58,23 +60,19 @@ def fusible_alone(function: F) -> F:
 
 @contextmanager
 def fusing(wanted: bool = True) -> Iterator[None]:
-    """Compile the marked functions that are called within this block, once for each shape of their arguments.
+    """Compile the marked functions that are called within this block, in this thread, once for each shape of their
+    arguments.
 
     wanted=False: call them as they are within this block.
     """
-    global _active
-    before, _active = _active, wanted
     limits = {"recompile_limit": 256, "accumulated_recompile_limit": 4096}
-    try:
-        with torch._dynamo.config.patch(limits) if wanted else nullcontext():
-            yield
-    finally:
-        _active = before
+    with _active.set(wanted), torch._dynamo.config.patch(limits) if wanted else nullcontext():
+        yield
 
 
 def fusing_now() -> bool:
     """Whether this runs within `fusing()`."""
-    return _active
+    return _active.on
 
 
 def can_fuse() -> bool:

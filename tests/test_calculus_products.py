@@ -30,7 +30,7 @@ def rounded(a: Tensor) -> Tensor:
 def seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
-    assert not products._rounds
+    assert not products._rounds.on
 
 
 @pytest.mark.parametrize("make,shape", AFFINE, ids=names(AFFINE))

@@ -62,7 +62,7 @@ def test_several_seeds_have_the_precision_of_one(
     """One after the other, as on a CPU, or together, as on a GPU."""
     seen = []
     monkeypatch.setattr(Trial, "together", together)
-    monkeypatch.setattr("altmin.fit.evaluate.accuracy", lambda *_: seen.append(products._rounds) or 0.0)
+    monkeypatch.setattr("altmin.fit.evaluate.accuracy", lambda *_: seen.append(products._rounds.on) or 0.0)
     line = ["train", "--method", method, "--model", "mlp-1x16", "--batch-size", "50", "--seeds", "2"]
     for name in ("float32", "bf16"):
         assert run([*line, "--precision", name]) == 0

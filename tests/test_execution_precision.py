@@ -67,7 +67,7 @@ def problem(net: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
 def seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
-    assert not products._rounds
+    assert not products._rounds.on
 
 
 @EVERY_NET
@@ -140,7 +140,7 @@ def own_flags() -> Iterator[None]:
 
 def flags() -> tuple[Any, ...]:
     matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return matmul, cudnn, torch.get_float32_matmul_precision(), products._rounds
+    return matmul, cudnn, torch.get_float32_matmul_precision(), products._rounds.on
 
 
 @pytest.mark.parametrize("before", [(False, True), (True, False), "high", "medium"])
@@ -156,7 +156,7 @@ def test_a_precision_sets_the_flags_and_gives_them_back_even_after_an_error(
 
     def fail() -> None:
         with using(name):
-            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, products._rounds))
+            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, products._rounds.on))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

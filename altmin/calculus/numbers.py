@@ -13,29 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from altmin.flags import Flag
 from altmin.fusing import fusible, vectorised
 
 Number = Tensor | float
 TINY = 1e-30
 """Squares below this count as nothing: a code whose gradient is that small does not move."""
 
-_as_tensors = False
+_as_tensors = Flag()
 
 
 @contextmanager
 def tensors() -> Iterator[None]:
-    """Numbers stay tensors within, on every device."""
-    global _as_tensors
-    before, _as_tensors = _as_tensors, True
-    try:
+    """Numbers stay tensors within, on every device, in this thread."""
+    with _as_tensors.set(True):
         yield
-    finally:
-        _as_tensors = before
 
 
 def eager() -> bool:
     """Whether a step runs at once and its numbers may be read, on a GPU by waiting for it."""
-    return not _as_tensors and not vectorised()
+    return not _as_tensors.on and not vectorised()
 
 
 def number(t: Tensor) -> Number:

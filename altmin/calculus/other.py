@@ -1,9 +1,10 @@
 """Modules without a closed form here."""
 
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.numbers import Number, eager, inner, select
+
+_passes = threading.RLock()
+
+
+def _alone() -> AbstractContextManager[Any]:
+    """One thread at a time, since a pass changes settings of torch that all threads see: which kernels of attention it
+    may choose, and the state of the random numbers."""
+    return nullcontext() if torch.compiler.is_compiling() else _passes
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class AnyModule(Map):
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
         if saved.by.graph is None:
             p = [q.detach() for q in p]
-            with sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
+            with _alone(), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
                 return torch.func.jvp(lambda x: self._call(p, x)[0], (saved.x,), (u,))[1].detach()
         if not self.only_once:
             try:
@@ -65,7 +74,7 @@ class AnyModule(Map):
             except RuntimeError:
                 self.only_once = True
         # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+        with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
             graph = self.replay(p, saved, saved.x)[1].by.graph
         assert graph is not None
         return _jvp(*graph, u)
@@ -103,20 +112,23 @@ class AnyModule(Map):
     def _pass(self, p: Params, x: Tensor, rng: Tensor | None) -> tuple[Tensor, Point]:
         generator = _generator(x)
         if not eager():
-            before = None if _recording(x) else generator.get_state()
-            y, buffers = self._call(p, x)
-            if before is not None and not torch.equal(before, generator.get_state()):
+            with _alone():
+                before = None if _recording(x) else generator.get_state()
+                y, buffers = self._call(p, x)
+                drew = before is not None and not torch.equal(before, generator.get_state())
+            if drew:
                 raise ValueError(
                     f"{type(self.module).__name__} draws random numbers, and an ensemble's or a captured step would "
                     "draw others in every pass; train it with a trainer of its own, or without dropout inside"
                 )
             return y, Point(x, y, Pass(buffers))
-        before = generator.get_state()
-        with torch.enable_grad():
+        with _alone(), torch.enable_grad():
+            before = generator.get_state()
             leaves = [q.detach().requires_grad_() for q in p]
             at = x.detach().requires_grad_(x.is_floating_point())
             y, buffers = self._call(leaves, at, rng)
-        if rng is None and not torch.equal(before, generator.get_state()):
+            drew = rng is None and not torch.equal(before, generator.get_state())
+        if drew:
             return self._pass(p, x, before)  # as all later ones
         return y.detach(), Point(at.detach(), y.detach(), Pass(buffers, (at, leaves, y), rng))
 
@@ -125,13 +137,14 @@ class AnyModule(Map):
         given = {name: b.clone() for name, b in self.module.named_buffers()}
         names = tuple(given)
         given.update(zip(self.names, p, strict=True))
-        fused = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # a layer of a transformer as one kernel without derivatives
-        try:
-            with _drawing(x, rng):
-                y = torch.func.functional_call(self.module, given, (x,))
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
+        with _alone():
+            fused = torch.backends.mha.get_fastpath_enabled()
+            torch.backends.mha.set_fastpath_enabled(False)  # a layer of a transformer as one kernel without derivatives
+            try:
+                with _drawing(x, rng):
+                    y = torch.func.functional_call(self.module, given, (x,))
+            finally:
+                torch.backends.mha.set_fastpath_enabled(fused)
         if not isinstance(y, Tensor):
             raise TypeError(
                 f"{type(self.module).__name__} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "

@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from altmin.flags import Flag
+
 Geometry = Sequence[Any]
 """Stride, padding, dilation, transposed, output padding and groups, as torch.convolution takes them."""
 
@@ -28,33 +30,29 @@ SUMS_COME_OUT = hasattr(torch.ops.aten.mm, "dtype")
 SMALL = 2**30
 """Multiplications below which a GPU is faster if a bias is added by a kernel of its own."""
 
-_rounds = False
+_rounds = Flag()
 
 
 @contextmanager
 def rounding(on: bool) -> Iterator[None]:
-    """Whether operands are rounded to bfloat16 meanwhile.
+    """Whether operands are rounded to bfloat16 meanwhile, in this thread.
 
     >>> with rounding(True):
     ...     matmul(torch.tensor([[1.001]]), torch.tensor([[3.0]]))
     tensor([[3.]])
     """
-    global _rounds
-    before, _rounds = _rounds, on
-    try:
+    with _rounds.set(on):
         yield
-    finally:
-        _rounds = before
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """a b, for a matrix b."""
-    return _rounded(a, b) if _rounds else a @ b
+    return _rounded(a, b) if _rounds.on else a @ b
 
 
 def batched(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """a_i b_i for every i of the first dimension; written to `out` if that is given."""
-    if not _rounds:
+    if not _rounds.on:
         return torch.bmm(a, b, out=out)
     product = torch.bmm(a.bfloat16(), b.bfloat16()).to(a.dtype)
     return product if out is None else out.copy_(product)
@@ -62,10 +60,10 @@ def batched(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b."""
-    if not _rounds and b is not None and x.is_cuda and x.shape[0] * W.numel() < SMALL:
+    if not _rounds.on and b is not None and x.is_cuda and x.shape[0] * W.numel() < SMALL:
         # a sum would be compiled into one product with its bias again, a difference is not
         return x @ W.mT - (-b) if torch.compiler.is_compiling() else x @ W.mT + b
-    if not _rounds:
+    if not _rounds.on:
         return F.linear(x, W, b)
     y = _rounded(x, W.mT)
     return y if b is None else y + b
@@ -73,7 +71,7 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
 
 def convolution(x: Tensor, W: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
     """x * W + b."""
-    if not _rounds:
+    if not _rounds.on:
         return torch.convolution(x, W, b, *geometry)
     y = torch.convolution(x.bfloat16(), W.bfloat16(), None, *geometry).to(x.dtype)
     return y if b is None else y + b.view(-1, *[1] * (x.ndim - 2))
@@ -81,14 +79,14 @@ def convolution(x: Tensor, W: Tensor, b: Tensor | None, geometry: Geometry) -> T
 
 def convolution_backward(v: Tensor, x: Tensor, W: Tensor, geometry: Geometry, weight: bool) -> Tensor:
     """The gradient of <v, x * W> with respect to W if `weight`, else to x."""
-    operands = [t.bfloat16() for t in (v, x, W)] if _rounds else (v, x, W)
+    operands = [t.bfloat16() for t in (v, x, W)] if _rounds.on else (v, x, W)
     found = torch.ops.aten.convolution_backward(*operands, None, *geometry, [not weight, weight, False])
     return found[1 if weight else 0].to(v.dtype)
 
 
 def autocast(x: Tensor) -> AbstractContextManager[Any]:
     """For a forward pass and its loss by autograd: torch's own rounding, if products are rounded."""
-    return torch.autocast(x.device.type, torch.bfloat16) if _rounds else nullcontext()
+    return torch.autocast(x.device.type, torch.bfloat16) if _rounds.on else nullcontext()
 
 
 def _rounded(a: Tensor, b: Tensor) -> Tensor:

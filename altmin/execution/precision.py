@@ -27,7 +27,8 @@ NAMES = tuple(PRECISIONS)
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Products of this precision meanwhile, in the whole process; then as before.
+    """Products of this precision meanwhile, then as before: "bf16" in this thread, tf32 in the whole process, as torch
+    has it.
 
     "float32" forms every product in float32, convolutions too, where torch's own choice on a GPU is tf32. "tf32" lets a
     GPU read float32 operands with 11 significant bits and changes nothing on a CPU. "bf16" rounds the

@@ -11,22 +11,17 @@ MUTANTS = [
         "calculus_base direction",
     ),
     Mutant("calculus/base.py", "torch.sub(x, u, alpha=e)", "torch.sub(x, u)", "calculus_base direction"),
+    Mutant("calculus/numbers.py", "with _as_tensors.set(True):", "with _as_tensors.set(False):", "calculus_numbers"),
     Mutant(
         "calculus/numbers.py",
-        "before, _as_tensors = _as_tensors, True",
-        "before, _as_tensors = False, True",
-        "calculus_numbers forbids",
-    ),
-    Mutant(
-        "calculus/numbers.py",
-        "return not _as_tensors and not vectorised()",
+        "return not _as_tensors.on and not vectorised()",
         "return not vectorised()",
         "calculus_numbers",
     ),
     Mutant(
         "calculus/numbers.py",
-        "return not _as_tensors and not vectorised()",
-        "return not _as_tensors",
+        "return not _as_tensors.on and not vectorised()",
+        "return not _as_tensors.on",
         "calculus_numbers",
     ),
     Mutant(
@@ -248,7 +243,7 @@ MUTANTS = [
         "calculus_products",
     ),
     Mutant("calculus/products.py", "return (p @ q).to(a.dtype)", "return p @ q", "calculus_products"),
-    Mutant("calculus/products.py", "[t.bfloat16() for t in (v, x, W)] if _rounds else", "", "calculus_products map"),
+    Mutant("calculus/products.py", "[t.bfloat16() for t in (v, x, W)] if _rounds.on else", "", "calculus_products map"),
     Mutant(
         "calculus/products.py",
         "torch.convolution(x.bfloat16(), W.bfloat16()",
@@ -258,12 +253,18 @@ MUTANTS = [
     Mutant(
         "calculus/products.py", "torch.bmm(a.bfloat16(), b.bfloat16())", "torch.bmm(a, b)", "calculus_products batched"
     ),
-    Mutant("calculus/products.py", "_rounds = before", "_rounds = False", "execution_precision another"),
+    Mutant("calculus/products.py", "with _rounds.set(on):", "with _rounds.set(True):", "execution_precision another"),
     Mutant(
         "calculus/products.py",
-        "if _rounds else nullcontext()",
+        "if _rounds.on else nullcontext()",
         "if False else nullcontext()",
         "execution_precision backprop",
+    ),
+    Mutant(
+        "calculus/other.py",
+        "nullcontext() if torch.compiler.is_compiling() else _passes",
+        "nullcontext()",
+        "trial_threads",
     ),
     Mutant("calculus/__init__.py", 'module.padding_mode != "zeros" or ', "", "calculus_affine product"),
     Mutant("recurrences.py", "F.linear(x, U, b + b2)", "F.linear(x, U, b)", "recurrences"),

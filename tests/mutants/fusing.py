@@ -1,16 +1,17 @@
-"""Defects of the compiling of short chains of operations."""
+"""Defects of flags, and of the compiling of short chains of operations."""
 
 from . import Mutant
 
 MUTANTS = [
-    Mutant("fusing.py", "if not _active or torch.compiler.is_compiling():", "if False:", "fusing nowhere"),
-    Mutant("fusing.py", "if not _active or torch.compiler.is_compiling():", "if True:", "fusing nowhere"),
-    Mutant("fusing.py", "alone = _active and not", "alone = not", "fusing members"),
+    Mutant("fusing.py", "if not _active.on or torch.compiler.is_compiling():", "if False:", "fusing nowhere"),
+    Mutant("fusing.py", "if not _active.on or torch.compiler.is_compiling():", "if True:", "fusing nowhere"),
+    Mutant("fusing.py", "alone = _active.on and not", "alone = not", "fusing members"),
     Mutant("fusing.py", "is_compiling() and not vectorised()", "is_compiling()", "fusing members"),
-    Mutant("fusing.py", "before, _active = _active, wanted", "before, _active = _active, True", "fusing nowhere"),
-    Mutant("fusing.py", "        _active = before\n", "        _active = False\n", "fusing nowhere"),
-    Mutant("fusing.py", "        _active = before\n", "        pass\n", "fusing error"),
-    Mutant("fusing.py", "_active = before", "_active = wanted", "fusing nowhere"),
+    Mutant("fusing.py", "with _active.set(wanted)", "with _active.set(True)", "fusing nowhere"),
+    Mutant("flags.py", "class Flag(threading.local):", "class Flag:", "flags thread"),
+    Mutant("flags.py", "self.on = before", "self.on = False", "flags before"),
+    Mutant("flags.py", "self.on = before", "self.on = on", "flags before"),
+    Mutant("flags.py", "before, self.on = self.on, on", "before = self.on", "flags compiled"),
     Mutant("fusing.py", "[next(given) if value is None", "[None if value is None", "fusing many"),
     Mutant("fusing.py", "tuple(d for d, value in zip(dims", "tuple(0 for d, value in zip(dims", "fusing many"),
     Mutant("fusing.py", "tuple(dims[2:])", "tuple(dims[1:-1])", "fusing many"),
