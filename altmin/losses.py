@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus.numbers import eager, vectorised
+from altmin.describe import describe as describe_settings
 from altmin.fusing import fusible
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -33,6 +34,9 @@ class Loss:
     """
 
     rounding = 0.0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def __call__(self, output: Tensor, y: Tensor) -> Tensor:
         return self.at(output, self.prepare(output, y)).value
@@ -58,6 +62,9 @@ class CrossEntropy(Loss):
     def __init__(self, label_smoothing: float = 0.0):
         self.smoothing = label_smoothing
         self.rows: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"CrossEntropy(label_smoothing={self.smoothing})"
 
     def prepare(self, output: Tensor, y: Tensor) -> Tensor:
         """The targets as distributions. ValueError if they do not fit the output; a label that is out of range and
@@ -150,6 +157,9 @@ class AnyLoss(Loss):
 
     def __init__(self, function: LossFunction):
         self.function = function
+
+    def __repr__(self) -> str:
+        return f"AnyLoss({describe_settings(self.function)})"
 
     def samples(self, output: Tensor) -> int:
         return 1 if getattr(self.function, "reduction", "mean") == "sum" else output.shape[0]

@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
+from altmin.state import demand_entries, demand_number
+
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
     """growth mu + increment, at most maximum (None: no limit): of numbers, or of tensors with one for each member."""
@@ -52,5 +54,11 @@ class Penalty:
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        demand_entries(state, ("value",), "a Penalty")
+        demand_number(state["value"], "mu", 0.0)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check_state(state)
         self.value = float(state["value"])

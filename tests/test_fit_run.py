@@ -233,7 +233,7 @@ def test_a_method_that_rejects_the_state_is_left_as_it_was(tmp_path: Path) -> No
     checkpoint.save(tmp_path / "run", state)
     method = learner(seed=1)
     before = {name: value.clone() for name, value in method.model.state_dict().items()}
-    with pytest.raises(ValueError, match="does not fit this method"):
+    with pytest.raises(ValueError, match="does not fit this run: group 0 of the optimizer is of 5 parameters"):
         fit(method, **run, resume=True)
     assert all(torch.equal(before[name], value) for name, value in method.model.state_dict().items())
 

@@ -20,7 +20,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     same `path` deletes it after an hour.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path)
+    sweep(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -35,11 +35,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _sweep(path: Path) -> None:
-    """Delete unfinished files for `path` that have not been written to for an hour."""
+def sweep(path: Path, older_than: float = STALE_AFTER) -> None:
+    """Delete unfinished files for `path` that have not been written to for so many seconds."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE_AFTER:
+            if time.time() - left.stat().st_mtime >= older_than:
                 left.unlink()
 
 

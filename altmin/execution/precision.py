@@ -53,6 +53,21 @@ def using(name: str) -> Iterator[None]:
             torch.set_float32_matmul_precision(before)
 
 
+def current(device: torch.device) -> str:
+    """The precision in which products of float32 are formed now on a device.
+
+    >>> with using("bf16"):
+    ...     current(torch.device("cpu"))
+    'bf16'
+    """
+    if products._rounds:
+        return "bf16"
+    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    if device.type != "cuda" or flags == (False, False):
+        return "float32"
+    return "tf32" if all(flags) else f"tf32 of {'matrices' if flags[0] else 'convolutions'} alone"
+
+
 def _in_words() -> str | None:
     """What torch.set_float32_matmul_precision has set; None where torch has no word for a mixture of flags."""
     try:

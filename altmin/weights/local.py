@@ -6,6 +6,7 @@ as one for each, and all blocks move at once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,15 @@ from torch import Tensor
 from altmin.calculus import Params, Saved
 from altmin.chain import Chain, Series
 from altmin.codes.gradient import Residual
+from altmin.describe import describe
+from altmin.state import (
+    check_optimizer,
+    demand_blocks,
+    demand_count,
+    demand_entries,
+    demand_tensor,
+    load_optimizer,
+)
 from altmin.step import soft_threshold
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
@@ -53,7 +63,13 @@ class LocalOptimizer:
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, or None for no limit, given {clip_norm!r}")
         self.factory, self.lr, self.steps, self.l1, self.clip_norm = factory, lr, steps, l1, clip_norm
+        self.options: dict[str, Any] = {"factory": factory}
+        """Those of the optimizer, for `repr`."""
         self.gathered: dict[int, Gathered] = {}
+
+    def __repr__(self) -> str:
+        options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps, "clip_norm": self.clip_norm}
+        return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         """Takes charge of the given blocks of a chain."""
@@ -131,9 +147,25 @@ class LocalOptimizer:
         gathered = {l: g._asdict() for l, g in self.gathered.items()}
         return {"optimizer": self.optimizer.state_dict(), "gathered": gathered}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("optimizer", "gathered"), f"a {type(self).__name__}")
+        check_optimizer(self.optimizer, state["optimizer"], complete=True)
+        for l, part in demand_blocks(state["gathered"], self.blocks, "gathered gradients").items():
+            demand_entries(part, Gathered._fields, f"the gradients of block {l}")
+            demand_count(part["samples"], f"the number of samples gathered for block {l}", 1)
+            if len(part["grads"]) != len(self.theta[l]):
+                raise ValueError(f"block {l} has {len(self.theta[l])} gradients, the state {len(part['grads'])}")
+            for i, (grad, p) in enumerate(zip(part["grads"], self.theta[l], strict=True)):
+                demand_tensor(grad, p, f"gradient {i} of block {l}")
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.gathered = {int(l): Gathered(**g) for l, g in state["gathered"].items()}
+        self.check_state(state)
+        load_optimizer(self.optimizer, state["optimizer"], shared_steps=isinstance(self.optimizer, FusedAdam))
+        self.gathered = {
+            int(l): Gathered([g.to(self.theta[int(l)][0].device) for g in part["grads"]], part["samples"])
+            for l, part in state["gathered"].items()
+        }
 
 
 class FusedAdam(torch.optim.Adam):
@@ -212,17 +244,10 @@ class LocalAdam(LocalOptimizer):
         steps: int = 1,
         clip_norm: float | None = None,
     ):
-        def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return FusedAdam(
-                groups,
-                betas=betas,
-                eps=eps,
-                weight_decay=weight_decay,
-                fused=True,
-                decoupled_weight_decay=decoupled_weight_decay,
-            )
-
-        super().__init__(factory, lr, steps, l1, clip_norm)
+        options: dict[str, Any] = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        options["decoupled_weight_decay"] = decoupled_weight_decay
+        super().__init__(partial(FusedAdam, **options, fused=True), lr, steps, l1, clip_norm)
+        self.options = options
 
 
 class LocalSGD(LocalOptimizer):
@@ -237,10 +262,9 @@ class LocalSGD(LocalOptimizer):
         steps: int = 1,
         clip_norm: float | None = None,
     ):
-        def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return torch.optim.SGD(groups, momentum=momentum, weight_decay=weight_decay, fused=True)
-
-        super().__init__(factory, lr, steps, l1, clip_norm)
+        options: dict[str, Any] = {"momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(partial(torch.optim.SGD, **options, fused=True), lr, steps, l1, clip_norm)
+        self.options = options
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
