@@ -199,7 +199,7 @@ def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str
     if not isinstance(entry, Mapping):
         raise ValueError(f"the state of {of} must be a dict, given {_shown(entry)}")
     names = _names(optimizer, group)
-    if entry and names:
+    if (entry and names) or isinstance(optimizer, SGD):
         demand_entries(entry, names, of)
     for name, value in entry.items():
         what = f"{name} of {of}"
@@ -207,7 +207,7 @@ def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str
             if names and not (isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point()):
                 raise ValueError(f"{what} must be a floating-point tensor without dimensions, given {_shown(value)}")
             demand_count(value, what)
-        elif names or (isinstance(optimizer, SGD) and value is not None):
+        elif names:
             demand_tensor(value, p, what)
             if name in SQUARES and bool((value < 0).any()):
                 raise ValueError(f"{what} holds numbers below 0")
@@ -215,14 +215,14 @@ def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str
             raise ValueError(f"{what} must fit shape {tuple(p.shape)}, given {_shown(value)}")
         elif isinstance(value, Tensor) and not bool(value.isfinite().all()):
             raise ValueError(f"{what} holds numbers that are not finite")
-        if isinstance(optimizer, SGD) and name != "momentum_buffer":
-            raise ValueError(f"this is not the state of {of}: it has {name} besides")
 
 
 def _names(optimizer: Optimizer, group: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the state of a parameter consists of; empty where torch has no fused kernel, or where there may be none."""
+    """What the state of a parameter consists of; empty where torch has no fused kernel."""
     if isinstance(optimizer, Adam):
         return ("step", "exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+    if isinstance(optimizer, SGD):
+        return ("momentum_buffer",) if group["momentum"] else ()
     return ("step", "sum") if isinstance(optimizer, Adagrad) else ()
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from altmin.data.atomic import replacing
+from altmin.data.atomic import discard, replacing
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
@@ -33,3 +33,10 @@ def test_what_a_killed_writer_left_is_cleared_but_not_what_is_being_written(tmp_
     with replacing(tmp_path / "file"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [".file.b.tmp", "file"]
+
+
+def test_the_owner_of_a_file_discards_what_was_left_of_it_and_nothing_else(tmp_path):
+    for name in (".run[1].abc.tmp", ".run[1].def.tmp", ".run1.abc.tmp", "run[1]", "run[1].tmp"):
+        (tmp_path / name).touch()
+    discard(tmp_path / "run[1]")
+    assert {path.name for path in tmp_path.iterdir()} == {".run1.abc.tmp", "run[1]", "run[1].tmp"}

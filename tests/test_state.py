@@ -285,11 +285,18 @@ def test_a_velocity_of_gradient_descent_is_checked_like_any_moment() -> None:
     state = {"state": {0: {"momentum_buffer": torch.zeros(2)}}, "param_groups": optimizer.state_dict()["param_groups"]}
     with pytest.raises(ValueError, match=r"momentum_buffer of parameter 0 must be torch.float32 of shape \(3, 4\)"):
         check_optimizer(optimizer, state)
-    state["state"] = {0: {"exp_avg": torch.zeros(3, 4)}}
-    with pytest.raises(ValueError, match="parameter 0: it has exp_avg besides"):
-        check_optimizer(optimizer, state)
-    state["state"] = {0: {"momentum_buffer": None}}
-    check_optimizer(optimizer, state)
+    velocity = {"momentum_buffer": torch.zeros(3, 4)}
+    for entry, message in (
+        ({**velocity, "exp_avg": torch.zeros(3, 4)}, "parameter 0: it has exp_avg besides"),
+        ({"momentum_buffer": None}, "momentum_buffer of parameter 0 must be a tensor, given None"),
+        ({}, "parameter 0: it lacks momentum_buffer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_optimizer(optimizer, {**state, "state": {0: entry}})
+    check_optimizer(optimizer, {**state, "state": {0: velocity}})
+    plain = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(ValueError, match="parameter 0: it has momentum_buffer besides"):
+        check_optimizer(plain, {"state": {0: velocity}, "param_groups": plain.state_dict()["param_groups"]})
 
 
 def test_a_models_state_has_its_names_shapes_types_and_finite_parameters() -> None:

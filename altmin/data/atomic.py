@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +21,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     same `path` deletes it after an hour.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path)
+    _sweep(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -35,11 +36,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def sweep(path: Path, older_than: float = STALE_AFTER) -> None:
-    """Delete unfinished files for `path` that have not been written to for so many seconds."""
+def _sweep(path: Path) -> None:
+    """Delete unfinished files for `path` that have not been written to for an hour."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime >= older_than:
+            if time.time() - left.stat().st_mtime > STALE_AFTER:
                 left.unlink()
 
 
@@ -48,3 +49,10 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def discard(path: Path) -> None:
+    """Delete all unfinished files for `path`, however young: for its owner, when no other process writes to it."""
+    for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
+        with suppress(OSError):
+            left.unlink()

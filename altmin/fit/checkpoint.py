@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from altmin.data.atomic import replacing, sweep
+from altmin.data.atomic import discard, replacing
 from altmin.describe import data as entries
 
 FORMAT = "altmin checkpoint 3"
@@ -121,7 +121,7 @@ class CheckpointFile:
     def tidy(self) -> None:
         """Delete what a run that was killed left of a checkpoint: the file is this run's now."""
         if self.path is not None:
-            sweep(Path(self.path), older_than=0.0)
+            discard(Path(self.path))
 
     def due(self, batch: int) -> bool:
         """Whether to save after this batch, counted from 1 over the run."""

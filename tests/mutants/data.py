@@ -28,7 +28,7 @@ MUTANTS = [
     Mutant("data/download.py", "done = 0  # the server", "pass  # the server", "data_download without"),
     Mutant("data/download.py", "if total is not None and done < total:", "if False:", "data_download breaks"),
     Mutant("data/download.py", "        if resumed:\n", "        if False:\n", "data_download another"),
-    Mutant("data/atomic.py", "time.time() - left.stat().st_mtime >= older_than", "True", "data_atomic killed"),
+    Mutant("data/atomic.py", "time.time() - left.stat().st_mtime > STALE_AFTER", "True", "data_atomic killed"),
     Mutant("data/folders.py", "bool(folder.stat().st_mode & 0o222)", "True", "data_folders root"),
     Mutant("data/base.py", "if len(missing) < len(files) else []", "", "data_base loads"),
 ]
