@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus.numbers import eager, vectorised
+from altmin.describe import describe as describe_settings
 from altmin.fusing import fusible
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -38,6 +39,9 @@ class Loss:
     """
 
     rounding = 0.0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def __call__(self, output: Tensor, y: Tensor) -> Tensor:
         return self.at(output, self.prepare(output, y)).value
@@ -71,6 +75,9 @@ class CrossEntropy(Loss):
     def __init__(self, label_smoothing: float = 0.0):
         self.smoothing = label_smoothing
         self.rows: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"CrossEntropy(label_smoothing={self.smoothing})"
 
     def prepare(self, output: Tensor, y: Tensor) -> Targets:  # type: ignore[override]
         """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
@@ -174,6 +181,9 @@ class AnyLoss(Loss):
 
     def __init__(self, function: LossFunction):
         self.function = function
+
+    def __repr__(self) -> str:
+        return f"AnyLoss({describe_settings(self.function)})"
 
     def _value(self, output: Tensor, y: Tensor) -> Tensor:
         try:

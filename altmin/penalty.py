@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from altmin.errors import demand
+from altmin.state import demand_entries, demand_number
 
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
@@ -54,5 +55,11 @@ class Penalty:
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        demand_entries(state, ("value",), "a Penalty")
+        demand_number(state["value"], "mu", 0.0)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check_state(state)
         self.value = float(state["value"])

@@ -14,6 +14,7 @@ from altmin.codes.gradient import Residual, encode
 from altmin.errors import Diverged, demand_unclaimed
 from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
+from altmin.state import demand_entries, demand_separate
 from altmin.step import CodeSolver, Moved, move_codes, verdict
 from altmin.weights.local import LocalAdam
 
@@ -111,8 +112,12 @@ class AltMin:
             raise TypeError(f"penalty is a number or an altmin.Penalty(...), given {penalty!r}")
         demand_unclaimed(self.penalty, "penalty")
         self.theta = self.chain.parameters()
+        demand_separate(model.named_parameters())
         self.weights.bind(self.chain, range(len(self.chain)))
         self.penalty.claimed = True
+
+    def __repr__(self) -> str:
+        return f"AltMin(loss={self.loss!r}, codes={self.codes!r}, weights={self.weights!r}, penalty={self.penalty!r})"
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -165,10 +170,16 @@ class AltMin:
         """Everything but the model's own parameters, which are in `model.state_dict()`."""
         return {"weights": self.weights.state_dict(), "penalty": self.penalty.state_dict()}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("weights", "penalty"), "an AltMin")
+        self.penalty.check_state(state["penalty"])
+        if hasattr(self.weights, "check_state"):  # a rule of one's own may have none
+            self.weights.check_state(state["weights"])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        missing = {"weights", "penalty"} - set(state)
-        if missing:
-            raise ValueError(f"this is not the state of an AltMin: it lacks {', '.join(sorted(missing))}")
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
         self.weights.load_state_dict(state["weights"])
         self.penalty.load_state_dict(state["penalty"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from altmin.data.atomic import naming, replacing
+from altmin.data.atomic import discard, naming, replacing
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
@@ -69,3 +69,10 @@ def test_an_error_of_what_is_read_is_not_taken_for_one_of_what_is_written(tmp_pa
         file.write((tmp_path / "elsewhere").read_bytes())
     with pytest.raises(OSError, match=r"^no number$"), naming(tmp_path / "file"):
         raise OSError("no number")
+
+
+def test_the_owner_of_a_file_discards_what_was_left_of_it_and_nothing_else(tmp_path):
+    for name in (".run[1].abc.tmp", ".run[1].def.tmp", ".run1.abc.tmp", "run[1]", "run[1].tmp"):
+        (tmp_path / name).touch()
+    discard(tmp_path / "run[1]")
+    assert {path.name for path in tmp_path.iterdir()} == {".run1.abc.tmp", "run[1]", "run[1].tmp"}

@@ -13,7 +13,7 @@ from altmin.calculus import products
 from altmin.chain import Theta
 from altmin.codes.choose import choose
 from altmin.codes.gradient import Top, encode
-from altmin.execution.precision import using
+from altmin.execution.precision import current, using
 from altmin.layers import Readout, Recurrent
 from altmin.losses import adapt
 from altmin.step import move_codes
@@ -211,3 +211,14 @@ def test_the_two_precisions_of_backprop_differ() -> None:
     x, y = torch.randn(5, 6), torch.randint(4, (5,))
     pair = (backprop_by_hand(name, x, y) for name in ("float32", "bf16"))
     assert not any(torch.equal(a, b) for a, b in zip(*pair, strict=True))
+
+
+def test_the_precision_in_use_has_a_name_on_every_device() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for name in ("float32", "tf32", "bf16"):
+        with using(name):
+            assert current(cuda) == name
+            assert current(cpu) == ("bf16" if name == "bf16" else "float32")
+    with using("float32"):
+        torch.backends.cudnn.allow_tf32 = True
+        assert current(cuda) == "tf32 of convolutions alone"

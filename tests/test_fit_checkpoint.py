@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -136,6 +137,71 @@ def test_a_checkpoint_cut_anywhere_is_called_damaged(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="cannot be read as a checkpoint: it is damaged or of another kind"):
             checkpoint.load(path)
+
+
+def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    checkpoint.save(path, {"a": torch.arange(20.0), "b": [torch.ones(3, dtype=torch.int64), 0.5, "text"], "c": None})
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in range(8) if place % 7 == 0 else [place % 8]:
+            changed = bytearray(whole)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            with pytest.raises(ValueError, match=r"is damaged|not a checkpoint written by") as error:
+                checkpoint.load(path)
+            assert "\n" not in str(error.value)
+
+
+def test_tensors_that_changed_places_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    checkpoint.save(path, {"a": torch.zeros(2), "b": torch.ones(2)})
+    with safe_open(path, framework="pt") as file:
+        header, (a, b) = file.metadata(), sorted(file.keys())
+        tensors = {a: file.get_tensor(b), b: file.get_tensor(a)}
+    save_file(tensors, path, header)
+    with pytest.raises(ValueError, match="c is damaged: it no longer holds what was written; go back to an earlier"):
+        checkpoint.load(path)
+
+
+def test_checkpoints_of_older_formats_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    save_file({"0 a": torch.ones(2)}, path, {"format": "altmin checkpoint 2", "state": '{"dict": []}'})
+    with pytest.raises(ValueError, match=r"not a checkpoint written by this version .* 'altmin checkpoint 3'"):
+        checkpoint.load(path)
+
+
+def test_an_intact_file_that_holds_no_dict_is_no_checkpoint(tmp_path: Path) -> None:
+    for wrong in (["a"], 5):
+        checkpoint.save(tmp_path / "c", wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="c is damaged"):
+            checkpoint.load(tmp_path / "c")
+
+
+def test_of_two_long_settings_the_message_shows_where_they_part(tmp_path: Path) -> None:
+    layers = ", ".join(f"layer {i}" for i in range(200))
+    file = checkpoint.CheckpointFile(tmp_path / "c", None, {("run", "model"): layers})
+    file.save({})
+    other = checkpoint.CheckpointFile(
+        tmp_path / "c", None, {("run", "model"): layers.replace("layer 120,", "layer\n-1,")}
+    )
+    message = (
+        r"c belongs to another run: its model is \.\.\. layer 120, .{,160} \.\.\., here it is \.\.\. layer -1, .{,160}"
+    )
+    with pytest.raises(ValueError, match=message) as error:
+        other.load(torch.device("cpu"))
+    assert "\n" not in str(error.value)
+
+
+def test_settings_of_one_side_alone_are_told(tmp_path: Path) -> None:
+    first = checkpoint.CheckpointFile(tmp_path / "c", None, {("caller", "data"): "mnist"})
+    second = checkpoint.CheckpointFile(tmp_path / "c", None, {("run", "data"): "mnist"})
+    first.save({})
+    with pytest.raises(ValueError, match="its data is absent, here it is mnist"):
+        second.load(torch.device("cpu"))
+    second.save({})
+    with pytest.raises(ValueError, match="its data is mnist, here it is absent"):
+        checkpoint.CheckpointFile(tmp_path / "c", None, {}).load(torch.device("cpu"))
 
 
 def test_files_of_other_programs_are_told_apart(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A run that was stopped, by whatever, goes on to the very numbers of one that was not."""
 
+import copy
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import pytest
 import torch
 from test_fit_loop import Recorder, numbered
 from torch import Tensor, nn
+from trainer_cases import equal
 
 from altmin import methods
 from altmin.errors import Diverged
@@ -36,11 +38,13 @@ def problem(n: int = 90, seed: int = 0) -> tuple[Tensor, Tensor]:
     return x, x[:, :3].argmax(1)
 
 
-def learner(name: str = "adam", seed: int = 0, width: int = 8, **options: Any) -> methods.Method:
+def learner(
+    name: str = "adam", seed: int = 0, width: int = 8, dtype: torch.dtype = torch.float32, **options: Any
+) -> methods.Method:
     """Dropout needs the global random state, batch norm has buffers."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.3), nn.Linear(width, 3))
-    return methods.create(name, model, **options)
+    return methods.create(name, model.to(dtype), **options)
 
 
 def outcome(method: methods.Method, history: History) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -202,6 +206,18 @@ def test_parameters_spoiled_by_a_finite_loss_never_reach_a_checkpoint(tmp_path: 
         ({"eval_batches": [2]}, r"its eval_batches is \[2, 7\], here it is \[2\]"),
         ({"config": {"data": "cifar10"}}, "its data is mnist, here it is cifar10"),
         ({"train": problem(89)}, "its number of training samples is 90, here it is 89"),
+        (
+            {"train": (problem()[0] * 1.001, problem()[1])},
+            "its training data is 90 samples, float32 6 and int64, digest",
+        ),
+        (
+            {"train": (problem()[0], problem()[1].int())},
+            "its training data is .* int64, .* here it is .* int32, digest",
+        ),
+        ({"test": problem(41, 1)}, "its test data is 40 samples, .*, here it is 41 samples"),
+        ({"test": None, "eval_batches": []}, r"its eval_batches is \[2, 7\]"),
+        ({"method": learner(loss=nn.MSELoss())}, r"its loss is CrossEntropyLoss\(.*here it is MSELoss\("),
+        ({"method": learner(dtype=torch.float64)}, "its model is 0.weight 8x6 float32, .* 0.weight 8x6 float64"),
         ({"method": learner(width=9)}, "its model is 0.weight 8x6"),
         ({"method": learner("sgd")}, "its optimizer is Adam"),
         ({"method": learner(lr=0.5)}, r"its optimizer is Adam\(lr=0.001"),
@@ -225,6 +241,39 @@ def test_a_checkpoint_of_another_run_is_refused_and_changes_nothing(
     assert (tmp_path / "run").read_bytes() == file
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"codes": 0.1}, r"its codes is GradientCodes\(steps=1, .*lr='exact'.*here it is .*lr=0\.1"),
+        ({"share": 0.3}, r"its codes is .*share=0\.1.*here it is .*share=0\.3"),
+        ({"penalty": 5.0}, r"its penalty is Penalty\(10\.0, .*here it is Penalty\(5\.0"),
+        ({"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}, r"its loss is CrossEntropy\(label_smoothing=0\.0\), here"),
+        ({"loss": nn.functional.cross_entropy}, r"here it is AnyLoss\(torch\.nn\.functional\.cross_entropy\)"),
+        ({"l1": 0.01}, r"its weights is LocalAdam\(.*l1=0\.0.*here it is LocalAdam\(.*l1=0\.01"),
+        ({"steps": 2}, r"its weights is LocalAdam\(.*steps=1.*here it is LocalAdam\(.*steps=2"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_parts_of_the_algorithm(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    run: dict[str, Any] = {"train": problem(), **SETTINGS, "eval_batches": [], "checkpoint": tmp_path / "run"}
+    fit(learner("am-adam"), **run)
+    method = learner("am-adam", seed=1, **options)
+    before = copy.deepcopy((method.model.state_dict(), method.state_dict()))
+    with pytest.raises(ValueError, match=message):
+        fit(method, **run, resume=True)
+    assert equal((method.model.state_dict(), method.state_dict()), before)
+
+
+def test_what_a_killed_run_left_of_a_checkpoint_is_deleted(tmp_path: Path) -> None:
+    run: dict[str, Any] = {"train": problem(), **SETTINGS, "eval_batches": [], "checkpoint": tmp_path / "run"}
+    for resume in (False, True):
+        (tmp_path / ".run.abc.tmp").write_text("half")
+        (tmp_path / ".other.abc.tmp").write_text("another's")
+        fit(learner(), **run, resume=resume)
+        assert sorted(os.listdir(tmp_path)) == [".other.abc.tmp", "run"]
+
+
 def test_a_method_that_rejects_the_state_is_left_as_it_was(tmp_path: Path) -> None:
     run = {"train": problem(), **SETTINGS, "eval_batches": [], "checkpoint": tmp_path / "run"}
     fit(learner(), **run)
@@ -233,7 +282,7 @@ def test_a_method_that_rejects_the_state_is_left_as_it_was(tmp_path: Path) -> No
     checkpoint.save(tmp_path / "run", state)
     method = learner(seed=1)
     before = {name: value.clone() for name, value in method.model.state_dict().items()}
-    with pytest.raises(ValueError, match="does not fit this method"):
+    with pytest.raises(ValueError, match="does not fit this run: group 0 of the optimizer is of 5 parameters"):
         fit(method, **run, resume=True)
     assert all(torch.equal(before[name], value) for name, value in method.model.state_dict().items())
 

@@ -18,6 +18,7 @@ from altmin.execution.parameters import FlatGroup
 from altmin.fusing import fusible_alone
 from altmin.losses import CrossEntropy
 from altmin.methods.protocol import Method
+from altmin.state import demand_count, demand_entries
 from altmin.trainer import check
 
 
@@ -166,11 +167,21 @@ class Ensemble:
         members = [method.state_dict() for method in self.methods]
         return {"members": members, "taken": self._state.taken.tolist(), "alive": self.alive.tolist()}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("members", "taken", "alive"), "an Ensemble")
+        for name in ("members", "taken", "alive"):
+            if (given := len(state[name])) != len(self):
+                raise ValueError(f"the state is of {given} {name}, this Ensemble has {len(self)}; give as many methods")
+        for i, (method, own) in enumerate(zip(self._methods, state["members"], strict=True)):
+            demand_count(state["taken"][i], f"the number of steps that member {i} has taken")
+            if not isinstance(state["alive"][i], bool):
+                raise ValueError(f"whether member {i} is alive is True or False, given {state['alive'][i]!r}")
+            method.check_state(own)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if missing := {"members", "taken", "alive"} - set(state):
-            raise ValueError(f"this is not the state of an Ensemble: it lacks {', '.join(sorted(missing))}")
-        if (given := len(state["members"])) != len(self):
-            raise ValueError(f"the state is of {given} members, this Ensemble has {len(self)}; give as many methods")
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
         for method, own in zip(self._methods, state["members"], strict=True):
             method.load_state_dict(own)
         _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))

@@ -1,7 +1,7 @@
 """In which precision products are formed; everything else is float32 in all of them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -52,6 +52,21 @@ def using(name: str) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32 = flags
         if before is not None and before != _in_words():  # "medium" is more than the flag tells
             torch.set_float32_matmul_precision(before)
+
+
+def current(device: torch.device) -> str:
+    """The precision in which products of float32 are formed now on a device.
+
+    >>> with using("bf16"):
+    ...     current(torch.device("cpu"))
+    'bf16'
+    """
+    if not isinstance(products.autocast(torch.empty(0)), nullcontext):
+        return "bf16"
+    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    if device.type != "cuda" or flags == (False, False):
+        return "float32"
+    return "tf32" if all(flags) else f"tf32 of {'matrices' if flags[0] else 'convolutions'} alone"
 
 
 def _in_words() -> str | None:

@@ -111,8 +111,13 @@ class Recorded:
         state: dict[str, Any] = self.method.state_dict()
         return state
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        self.look()
+        self.method.check_state(state)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the method's state; the next step is captured anew, as an optimizer's state may lie elsewhere then."""
-        self.look()
+        self.check_state(state)
         self.program = None
         self.method.load_state_dict(state)

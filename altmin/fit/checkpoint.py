@@ -4,19 +4,23 @@ Tensors are stored as such, all else as JSON in the same file's header. One file
 checkpoint is whole or not there, and that its tensors never belong to another moment than its numbers.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from altmin.data.atomic import replacing
+from altmin.data.atomic import discard, replacing
+from altmin.describe import data as entries
 
-FORMAT = "altmin checkpoint 2"
+FORMAT = "altmin checkpoint 3"
+LONG = 160
+"""Letters of a setting that an error message shows."""
 
 
 def save(path: str | Path, state: Mapping[str, Any]) -> None:
@@ -27,27 +31,41 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_encode(state, "state", tensors))
-    data = to_bytes(tensors, {"format": FORMAT, "state": tree})
+    data = to_bytes(tensors, {"format": FORMAT, "state": tree, "digest": _digest(tree, tensors)})
     with replacing(Path(path)) as file:
         file.write(data)
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save` was given. Tensors that lived on an accelerator go to `device`, the others to the CPU."""
+    """What `save` was given, bit for bit: a file that has changed since is a `ValueError`. Tensors that lived on an
+    accelerator go to `device`, the others to the CPU."""
     with open(path, "rb"):  # a missing or forbidden file says so itself
         pass
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise ValueError(f"{path} is not a checkpoint written by this version of altmin")
             # Copies, since the file's own memory must not change under a training run.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        state = _decode(json.loads(header["state"]), tensors, torch.device(device))
-    except (SafetensorError, KeyError, RuntimeError, json.JSONDecodeError) as error:
+        if header.get("format") == FORMAT:
+            intact = header["digest"] == _digest(header["state"], tensors)
+            state = _decode(json.loads(header["state"]), tensors, torch.device(device)) if intact else None
+    except Exception as error:  # whatever a damaged file leads to
         raise ValueError(f"{path} cannot be read as a checkpoint: it is damaged or of another kind") from error
-    assert isinstance(state, dict)
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a checkpoint written by this version of altmin, which is {FORMAT!r}")
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is damaged: it no longer holds what was written; go back to an earlier copy of it")
     return state
+
+
+def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of all that a checkpoint holds: the tree, and names, types, shapes and bytes of tensors."""
+    found = hashlib.blake2b(tree.encode(), digest_size=32)
+    for name in sorted(tensors):
+        x = tensors[name]
+        found.update(f"\0{name}\0{x.dtype}\0{tuple(x.shape)}\0".encode(errors="surrogatepass"))
+        found.update(entries(x))
+    return found.hexdigest()
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
@@ -86,10 +104,10 @@ class CheckpointFile:
     """A run's checkpoint file, if it has one, and all that must be the same for a run to go on from it.
 
     every: the number of batches between checkpoints inside an epoch, or None for none. config: what a run that goes
-    on must have in common with the one that wrote the file.
+    on must have in common with the one that wrote the file, by the one who says so and the setting's name.
     """
 
-    def __init__(self, path: str | Path | None, every: int | None, config: Mapping[str, Any]):
+    def __init__(self, path: str | Path | None, every: int | None, config: Mapping[tuple[str, str], Any]):
         if every is not None and (every < 1 or path is None):
             raise ValueError("checkpoint_every needs a checkpoint file, and a number of batches of at least 1")
         self.path, self.every, self.config = path, every, dict(config)
@@ -99,6 +117,11 @@ class CheckpointFile:
         """A `ValueError` if the file exists, so that no earlier run is lost."""
         if self.path is not None and Path(self.path).exists():
             raise ValueError(f"{self.path} exists already: resume from it, or choose another checkpoint file")
+
+    def tidy(self) -> None:
+        """Delete what a run that was killed left of a checkpoint: the file is this run's now."""
+        if self.path is not None:
+            discard(Path(self.path))
 
     def due(self, batch: int) -> bool:
         """Whether to save after this batch, counted from 1 over the run."""
@@ -115,16 +138,33 @@ class CheckpointFile:
         if self.path is None:
             raise ValueError("to resume, say from which checkpoint file")
         state = load(self.path, device)
-        for name, here in self.config.items():
-            self.demand_same(name, state["config"].get(name), here)
-        self.written = True
+        there = state.get("config")
+        if not isinstance(there, dict) or not all(isinstance(key, tuple) and len(key) == 2 for key in there):
+            raise ValueError(f"{self.path} is not the checkpoint of a run: it has no settings to compare")
+        for key in (*self.config, *there):
+            self.demand_same(key[1], there.get(key, "absent"), self.config.get(key, "absent"))
         return state
 
     def demand_same(self, name: str, there: Any, here: Any) -> None:
         """A `ValueError` if something is not what it was in the run that wrote the file."""
         if there != here:
-            raise ValueError(f"{self.path} belongs to another run: its {name} is {there}, here it is {here}")
+            a, b = _apart(str(there), str(here))
+            raise ValueError(f"{self.path} belongs to another run: its {name} is {a}, here it is {b}")
 
     def hint(self) -> str:
         """What to add to an error message: where the last checkpoint is."""
         return f"; the last good checkpoint is {self.path}" if self.written else ""
+
+
+def _apart(a: str, b: str) -> tuple[str, str]:
+    """Two texts on one line each; of long ones the part where they begin to differ."""
+    a, b = (" ".join(text.split()) for text in (a, b))
+    if max(len(a), len(b)) <= LONG:
+        return a, b
+    same = next((i for i, (p, q) in enumerate(zip(a, b, strict=False)) if p != q), min(len(a), len(b)))
+    start = max(0, a.rfind(", ", 0, same) + 2) if same > LONG // 2 else 0
+
+    def cut(text: str) -> str:
+        return f"{'... ' * (start > 0)}{text[start : start + LONG]}{' ...' * (len(text) > start + LONG)}"
+
+    return cut(a), cut(b)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from altmin.errors import Diverged
+from altmin.fit import resumed
 from altmin.fit.checkpoint import CheckpointFile
 from altmin.fit.evaluate import Evaluation
-from altmin.fit.loop import History, Loop, Position, Single, check
+from altmin.fit.identity import fingerprint, method_settings
+from altmin.fit.loop import History, Loop, Single, check
 from altmin.fit.samples import Samples
 from altmin.methods.protocol import Method
 
@@ -66,8 +67,11 @@ def fit(
     `checkpoint` is a file in which the run is kept at its start, after each epoch and, given
     `checkpoint_every`, after every so many batches. With `resume` it goes on from there to the same
     parameters, bit for bit, as if it had never stopped; that takes the same number of threads, and on a GPU
-    algorithms that are deterministic. The checkpoint must come from a run with the same settings, including
-    what the caller puts into `config`.
+    algorithms that are deterministic. The checkpoint must come from the same run: of the same method, code
+    solver, weight rule, penalty, loss, model, precision and data, each with all options, and with what the caller
+    puts into `config`. Data are told apart by their number, shapes, types and 64 of the samples, functions by
+    their names, objects by their `repr`. A file that is damaged, or of another run, is a `ValueError` that says
+    how, and nothing changes.
 
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
@@ -75,16 +79,19 @@ def fit(
         Single(method), [History()], [seed], train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure
     )
     settings = {
-        "method": type(method).__name__,
-        "optimizer": _describe(method.optimizer),
         "seed": seed,
         "batch_size": batch_size,
         "number of training samples": len(train[0]),
         "schedule": loop.schedule.description,
         "eval_batches": loop.eval_batches,
         "measure": loop.measure,
+        **method_settings(method),
+        "training data": fingerprint(train),
+        "test data": fingerprint(test),
     }
-    file = CheckpointFile(checkpoint, checkpoint_every, {**settings, **(config or {})})
+    both = {("caller", name): value for name, value in (config or {}).items()}
+    both |= {("run", name): value for name, value in settings.items()}
+    file = CheckpointFile(checkpoint, checkpoint_every, both)
 
     def save() -> None:
         loop.demand_finite()
@@ -101,6 +108,7 @@ def fit(
         _restore(loop, method, file)
     else:
         file.demand_absent()
+        file.tidy()
         save()
     try:
         loop.run(after_batch, after_epoch=save)
@@ -130,33 +138,27 @@ def _state(loop: Loop, method: Method) -> dict[str, Any]:
 def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
     """Go to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
     state = file.load(loop.device)
-    file.demand_same("model", _shapes(state["model"]), _shapes(method.model.state_dict()))
-    if state["at"]["epoch"] > loop.epochs:
-        raise ValueError(f"{file.path} holds {state['at']['epoch']} epochs, more than {loop.epochs}")
     before = copy.deepcopy((method.model.state_dict(), method.state_dict()))
+    try:
+        at, history = resumed.check(state, loop, method)
+    except Exception as error:
+        raise ValueError(f"{file.path} does not fit this run: {_one_line(error)}") from error
     try:
         method.model.load_state_dict(state["model"])
         method.load_state_dict(state["method"])
-    except Exception as error:
+    except Exception as error:  # of a method that checks as it loads
         method.model.load_state_dict(before[0])
         method.load_state_dict(before[1])
-        raise ValueError(f"{file.path} does not fit this method: {error}") from error
-    loop.at, loop.histories[0] = Position(**state["at"]), History(**state["history"])
+        raise ValueError(f"{file.path} does not fit this method: {_one_line(error)}") from error
+    loop.at, loop.histories[0] = at, history
     loop.schedule.after_batch(loop.number)
     loop.schedule.after_epoch(loop.at.epoch)
     torch.set_rng_state(state["random"]["cpu"])
     if loop.device.type == "cuda" and "cuda" in state["random"]:
-        torch.cuda.set_rng_state(state["random"]["cuda"], loop.device)
+        torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)
+    file.written = True
+    file.tidy()
 
 
-def _describe(optimizer: torch.optim.Optimizer) -> str:
-    """An optimizer's kind and numbers, e.g. "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08)"."""
-    numbers = [
-        ", ".join(f"{k}={v}" for k, v in group.items() if type(v) in (int, float, tuple))
-        for group in optimizer.param_groups
-    ]
-    return f"{type(optimizer).__name__}({'; '.join(numbers)})"
-
-
-def _shapes(state: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, value.shape))}" for name, value in state.items())
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import products
+from altmin.describe import describe
 from altmin.methods.protocol import register
+from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Backprop:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: nn.Module | None = None):
         self.model, self.optimizer = model, optimizer
         self.loss = loss or nn.CrossEntropyLoss()
+        if optimizer.defaults.get("fused"):
+            demand_separate(model.named_parameters())
+
+    def __repr__(self) -> str:
+        return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)})"
 
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         self.optimizer.zero_grad()
@@ -44,8 +51,15 @@ class Backprop:
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("optimizer",), "a Backprop")
+        check_optimizer(self.optimizer, state["optimizer"])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
+        load_optimizer(self.optimizer, state["optimizer"])
 
 
 @register("adam")

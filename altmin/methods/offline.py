@@ -20,6 +20,9 @@ class Offline:
     def __init__(self, am: AltMin):
         self.am, self.model = am, am.model
 
+    def __repr__(self) -> str:
+        return f"Offline({self.am!r})"
+
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         return self.am.optimizer
@@ -33,6 +36,10 @@ class Offline:
 
     def state_dict(self) -> dict[str, Any]:
         return self.am.state_dict()
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        self.am.check_state(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.am.load_state_dict(state)

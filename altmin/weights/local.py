@@ -7,6 +7,7 @@ as one for each, and all blocks move at once.
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,16 @@ from altmin.calculus import Params, Saved
 from altmin.calculus.numbers import eager
 from altmin.chain import Chain, Series
 from altmin.codes.gradient import Residual
+from altmin.describe import describe
 from altmin.errors import Diverged, demand, demand_unclaimed
+from altmin.state import (
+    check_optimizer,
+    demand_blocks,
+    demand_count,
+    demand_entries,
+    demand_tensor,
+    load_optimizer,
+)
 from altmin.step import soft_threshold
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
@@ -58,7 +68,13 @@ class LocalOptimizer:
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
         self.factory, self.lr, self.steps, self.l1, self.clip_norm = factory, lr, steps, l1, clip_norm
+        self.options: dict[str, Any] = {"factory": factory}
+        """Those of the optimizer, for `repr`."""
         self.gathered: dict[int, Gathered] = {}
+
+    def __repr__(self) -> str:
+        options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps, "clip_norm": self.clip_norm}
+        return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         """Takes charge of the given blocks of a chain, once."""
@@ -106,7 +122,7 @@ class LocalOptimizer:
                 for p, before in zip(self.theta[l], kept, strict=True):
                     p.copy_(before)
             if state is not None:
-                self.optimizer.load_state_dict(state)
+                load_optimizer(self.optimizer, state, shared_steps=True)
             raise
 
     def after(self, l: int, residual: Residual, old: Params, new: Params) -> Residual:
@@ -167,9 +183,25 @@ class LocalOptimizer:
         gathered = {l: g._asdict() for l, g in self.gathered.items()}
         return {"optimizer": self.optimizer.state_dict(), "gathered": gathered}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("optimizer", "gathered"), f"a {type(self).__name__}")
+        check_optimizer(self.optimizer, state["optimizer"], complete=True)
+        for l, part in demand_blocks(state["gathered"], self.blocks, "gathered gradients").items():
+            demand_entries(part, Gathered._fields, f"the gradients of block {l}")
+            demand_count(part["samples"], f"the number of samples gathered for block {l}", 1)
+            if len(part["grads"]) != len(self.theta[l]):
+                raise ValueError(f"block {l} has {len(self.theta[l])} gradients, the state {len(part['grads'])}")
+            for i, (grad, p) in enumerate(zip(part["grads"], self.theta[l], strict=True)):
+                demand_tensor(grad, p, f"gradient {i} of block {l}")
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.gathered = {int(l): Gathered(**g) for l, g in state["gathered"].items()}
+        self.check_state(state)
+        load_optimizer(self.optimizer, state["optimizer"], shared_steps=isinstance(self.optimizer, FusedAdam))
+        self.gathered = {
+            int(l): Gathered([g.to(self.theta[int(l)][0].device) for g in part["grads"]], part["samples"])
+            for l, part in state["gathered"].items()
+        }
 
 
 class FusedAdam(torch.optim.Adam):
@@ -254,18 +286,10 @@ class LocalAdam(LocalOptimizer):
             demand("LocalAdam", name, value)
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
-
-        def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return FusedAdam(
-                groups,
-                betas=betas,
-                eps=eps,
-                weight_decay=weight_decay,
-                fused=True,
-                decoupled_weight_decay=decoupled_weight_decay,
-            )
-
-        super().__init__(factory, lr, steps, l1, clip_norm)
+        options: dict[str, Any] = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        options["decoupled_weight_decay"] = decoupled_weight_decay
+        super().__init__(partial(FusedAdam, **options, fused=True), lr, steps, l1, clip_norm)
+        self.options = options
 
 
 class LocalSGD(LocalOptimizer):
@@ -282,11 +306,9 @@ class LocalSGD(LocalOptimizer):
     ):
         demand("LocalSGD", "momentum", momentum)
         demand("LocalSGD", "weight_decay", weight_decay)
-
-        def factory(groups: Iterable[Any]) -> torch.optim.Optimizer:
-            return torch.optim.SGD(groups, momentum=momentum, weight_decay=weight_decay, fused=True)
-
-        super().__init__(factory, lr, steps, l1, clip_norm)
+        options: dict[str, Any] = {"momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(partial(torch.optim.SGD, **options, fused=True), lr, steps, l1, clip_norm)
+        self.options = options
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:

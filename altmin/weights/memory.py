@@ -19,6 +19,7 @@ from altmin.calculus.numbers import eager
 from altmin.chain import Block, Chain
 from altmin.codes.gradient import Residual
 from altmin.errors import Diverged, demand, demand_unclaimed
+from altmin.state import demand_blocks, demand_entries, demand_number, demand_tensor
 from altmin.weights.local import LocalAdam, LocalOptimizer
 
 
@@ -99,6 +100,10 @@ class CoActivationMemory:
         self.rest = rest or LocalAdam(2e-3)
         self.memories: dict[int, Memory] = dict(prior or {})
         self.gathered: dict[int, Memory] = {}
+
+    def __repr__(self) -> str:
+        options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
+        return f"CoActivationMemory({options}, rest={self.rest!r})"
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         demand_unclaimed(self, "weight rule")
@@ -187,11 +192,29 @@ class CoActivationMemory:
         memories, gathered = ({l: m._asdict() for l, m in ms.items()} for ms in (self.memories, self.gathered))
         return {"memories": memories, "gathered": gathered, "rest": self.rest.state_dict()}
 
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("memories", "gathered", "rest"), "a CoActivationMemory")
+        for name in ("memories", "gathered"):
+            for l, memory in demand_blocks(state[name], self.blocks, name).items():
+                demand_entries(memory, Memory._fields, f"the memory of block {l}")
+                W = _join(self.theta[l])
+                demand_tensor(memory["A"], W, f"A of block {l}", (W.shape[1], W.shape[1]))
+                demand_tensor(memory["B"], W, f"B of block {l}")
+                demand_number(memory["samples"], f"the number of samples in the memory of block {l}", 0.0)
+        self.rest.check_state(state["rest"])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.memories, self.gathered = (
-            {int(l): Memory(**m) for l, m in state[name].items()} for name in ("memories", "gathered")
-        )
+        self.check_state(state)
+
+        def here(l: int, memory: dict[str, Any]) -> Memory:
+            device = self.theta[l][0].device
+            return Memory(memory["A"].to(device), memory["B"].to(device), memory["samples"])
+
         self.rest.load_state_dict(state["rest"])
+        self.memories, self.gathered = (
+            {int(l): here(int(l), m) for l, m in state[name].items()} for name in ("memories", "gathered")
+        )
 
 
 def recall(block: Block, p: Params, residual: Residual, times: Number) -> Memory:

@@ -259,8 +259,8 @@ MUTANTS = [
     ),
     Mutant(
         "execution/recorded.py",
-        "        self.look()\n        self.program = None\n",
-        "        self.look()\n",
+        "        self.check_state(state)\n        self.program = None\n",
+        "        self.check_state(state)\n",
         "execution_recorded state_is_loaded",
     ),
     Mutant(

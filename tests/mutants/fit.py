@@ -22,4 +22,31 @@ MUTANTS = [
     Mutant("fit/loop.py", "return self.at.epoch * self.per_epoch + self.at.batch", "return self.at.batch", "fit_loop"),
     Mutant("fit/loop.py", "count = max(1, self.at.batch - len(self.unread))", "count = 1", "fit_loop"),
     Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "execution_members schedule"),
+    Mutant(
+        "fit/checkpoint.py", 'header["digest"] == _digest(header["state"], tensors)', "True", "fit_checkpoint flipped"
+    ),
+    Mutant("fit/checkpoint.py", "        found.update(entries(x))\n", "", "fit_checkpoint flipped places"),
+    Mutant("fit/checkpoint.py", "for key in (*self.config, *there):", "for key in self.config:", "fit_checkpoint side"),
+    Mutant("fit/checkpoint.py", "            discard(Path(self.path))\n", "            pass\n", "fit_run killed"),
+    Mutant(
+        "fit/identity.py", '("codes", "weights", "penalty", "loss")', '("weights", "penalty", "loss")', "fit_identity"
+    ),
+    Mutant("fit/identity.py", "torch.linspace(0, len(x) - 1,", "torch.linspace(0, len(x) // 2,", "fit_identity"),
+    Mutant(
+        "fit/identity.py",
+        "parts = [part[rows.to(part.device)] for part in (x, y)]",
+        "parts = [x[rows]]",
+        "fit_identity",
+    ),
+    Mutant("fit/resumed.py", '    check_module(method.model, state["model"])\n', "", "fit_resumed"),
+    Mutant(
+        "fit/resumed.py",
+        "if not math.isclose(rate, expected, rel_tol=1e-6, abs_tol=1e-12):",
+        "if False:",
+        "fit_resumed",
+    ),
+    Mutant("fit/resumed.py", '    _check_random(state["random"], loop.device)\n', "", "fit_resumed"),
+    Mutant("fit/resumed.py", "loop.per_epoch if epoch < loop.epochs else 1", "loop.per_epoch", "fit_resumed finished"),
+    Mutant("fit/run.py", "        **method_settings(method),\n", "", "fit_run other_parts"),
+    Mutant("fit/run.py", '        "training data": fingerprint(train),\n', "", "fit_run another_run"),
 ]

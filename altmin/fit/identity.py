@@ -1,0 +1,63 @@
+"""What tells one run from another, in words: a run that goes on from a checkpoint must be the one that wrote it."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from altmin.describe import describe, digest, kind
+from altmin.execution import precision
+from altmin.execution.recorded import Recorded
+from altmin.fit.samples import Samples, device_of
+from altmin.methods.offline import Offline
+
+ROWS = 64
+"""How many samples the fingerprint of data looks at."""
+
+
+def method_settings(method: Any) -> dict[str, str]:
+    """A method's kind, parts and options, its model and the precision of products. A recorded step is its method's."""
+    inner = method.method if isinstance(method, Recorded) else method
+    found = {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
+    parts = inner.am if isinstance(inner, Offline) else inner
+    found |= {
+        name: describe(getattr(parts, name)) for name in ("codes", "weights", "penalty", "loss") if hasattr(parts, name)
+    }
+    found["model"] = parameters(inner.model)
+    found["layers"] = " ".join(repr(inner.model).split())
+    found["precision of products"] = precision.current(device_of(inner.model))
+    return found
+
+
+def optimizer_settings(optimizer: Any) -> str:
+    """An optimizer's kind and numbers, e.g. "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08)"."""
+    numbers = [
+        ", ".join(f"{k}={v}" for k, v in group.items() if type(v) in (int, float, tuple))
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__name__}({'; '.join(numbers)})"
+
+
+def parameters(model: nn.Module) -> str:
+    """Names, shapes and types of a model's parameters and buffers, and which are frozen."""
+    frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return ", ".join(
+        f"{name} {'x'.join(map(str, x.shape))} {kind(x).partition(' ')[0]}{' frozen' * (name in frozen)}"
+        for name, x in named
+    )
+
+
+def fingerprint(samples: Samples | None) -> str:
+    """Number, shapes and types of samples, and a digest of some of them, the first and the last among them.
+
+    >>> x = torch.arange(6.0).reshape(3, 2)
+    >>> fingerprint((x, torch.tensor([0, 1, 0])))
+    '3 samples, float32 2 and int64, digest 33237f6ad52eb272'
+    """
+    if samples is None:
+        return "none"
+    x, y = samples
+    rows = torch.linspace(0, len(x) - 1, min(ROWS, len(x)), dtype=torch.float64).round().long()
+    parts = [part[rows.to(part.device)] for part in (x, y)]
+    return f"{len(x)} samples, {kind(x[0])} and {kind(y[0])}, digest {digest(*parts)}"
