@@ -121,6 +121,8 @@ def test_a_state_that_does_not_fit_is_refused_by_name_and_changes_nothing(edit: 
     before = everything(am)
     change, message = EDITS[edit]
     change(state)
+    with pytest.raises(ValueError, match=message):
+        am.check_state(state)
     with pytest.raises(ValueError, match=message) as error:
         am.load_state_dict(state)
     assert "\n" not in str(error.value)
@@ -157,8 +159,9 @@ def test_a_memory_of_an_unknown_block_or_a_bad_rest_is_refused_and_changes_nothi
     state = copy.deepcopy(am.state_dict())
     state["weights"]["memories"][0]["A"] += 1
     optimizer_of(state)["state"][0]["exp_avg"] = torch.zeros(1)
-    with pytest.raises(ValueError, match="exp_avg of parameter 0"):
-        am.load_state_dict(state)
+    for refuse in (am.check_state, am.load_state_dict):
+        with pytest.raises(ValueError, match="exp_avg of parameter 0"):
+            refuse(state)
     assert equal(everything(am), before)
 
 
@@ -194,8 +197,9 @@ def test_an_ensemble_refuses_all_if_one_members_state_does_not_fit() -> None:
     for edit, message in edits:
         wrong = copy.deepcopy(state)
         edit(wrong["members"][2])
-        with pytest.raises(ValueError, match=message):
-            ensemble.load_state_dict(wrong)
+        for refuse in (ensemble.check_state, ensemble.load_state_dict):
+            with pytest.raises(ValueError, match=message):
+                refuse(wrong)
         assert equal(everything(ensemble), after)
     for name, value, message in (
         ("taken", [1, 1], "the state is of 2 taken, this Ensemble has 3"),
