@@ -241,8 +241,6 @@ def _fit(r: Random, judge: CaseJudge, drawn: Drawn, am: Any, parts: Parts, wrong
         return
     options, _, _ = draw_options(r, FIT, wrong)
     options = {"epochs": 1, "batch_size": 3, **options}
-    if isinstance(options["epochs"], int | float) and options["epochs"] > 7:
-        options["epochs"] = 1  # such a number would be taken at its word
     train = good_batch(r, drawn, parts.labels, 7)
     test = r.choice((None, good_batch(r, drawn, parts.labels, 4)))
     if r.random() < wrong:

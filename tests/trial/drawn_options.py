@@ -60,9 +60,15 @@ def draw_options(r: Random, values: Values, wrong: float) -> tuple[dict[str, Any
             bad = r.random() < wrong
             must_be = bad and r.random() < 0.5 and name not in WORDS
             given[name] = r.choice(REFUSED if must_be else ODD if bad else good)
+            if name in ("steps", "rounds", "sweeps", "epochs") and _large(given[name]):
+                given[name] = 7  # that many would be done
             must |= must_be
             odd |= bad
     return given, must, odd
+
+
+def _large(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 7
 
 
 def words(options: Mapping[str, Any]) -> str:
