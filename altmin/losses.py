@@ -233,7 +233,9 @@ def adapt(loss: LossFunction) -> Loss:
     try:
         inspect.signature(loss).bind(None, None)
     except TypeError:
-        raise TypeError(f"a loss is a function of (output, y), and {loss!r} cannot be called so") from None
+        raise TypeError(
+            f"a loss is a function of (output, y), and {describe_settings(loss)} takes other ones"
+        ) from None
     except ValueError:  # one of C's functions, which does not tell
         pass
     mean = getattr(loss, "reduction", None) == "mean"

@@ -243,16 +243,16 @@ def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
     whether its first block may take them, as an embedding does."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
-    if torch.is_autocast_enabled(x.device.type):
-        raise ValueError(
-            "a step inside torch.autocast: altmin rounds products by itself, so call it outside, within "
-            'altmin.execution.precision.using("bf16") for shorter numbers'
-        )
     integers = integers and not x.is_floating_point()
     if (x.dtype != first.dtype and not integers) or x.device != first.device:
         raise ValueError(
             f"the model is {first.dtype} on {first.device}, the input {x.dtype} on {x.device}; "
             f"convert it with x.to({str(first.device)!r}, {first.dtype})"
+        )
+    if torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            "a step inside torch.autocast: altmin rounds products by itself, so call it outside, within "
+            'altmin.execution.precision.using("bf16") for shorter numbers'
         )
     if y.device != x.device:
         raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")

@@ -365,7 +365,7 @@ def test_targets_that_are_not_finite_are_named():
         ({"weights": altmin.LocalAdam}, "weights is a weight rule"),
         ({"loss": "mse"}, "a loss is a function of .* given 'mse'"),
         ({"loss": nn.MSELoss}, r"a loss is a function of .*; give MSELoss\(\)"),
-        ({"loss": lambda o: o.sum()}, "a loss is a function of .* cannot be called so"),
+        ({"loss": lambda o: o.sum()}, "a loss is a function of .* takes other ones"),
         ({"penalty": "1"}, r"penalty is a number or an altmin.Penalty\(...\), given '1'"),
         ({"penalty": []}, "penalty is a number"),
         ({"penalty": True}, "start of Penalty must be a finite number"),

@@ -212,7 +212,7 @@ MUTANTS = [
     Mutant("calculus/other.py", "torch.backends.mha.set_fastpath_enabled(False)", "pass", "calculus_other attention"),
     Mutant(
         "calculus/other.py",
-        "with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):",
+        "with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):",
         "if True:",
         "calculus_other attention",
     ),

@@ -67,7 +67,12 @@ MUTANTS = [
     ),
     Mutant("weights/local.py", "if eager() and not self._can_follow():", "if False:", "weights_trust finite"),
     Mutant("weights/local.py", 'norm * max(1.0, group["lr"])', "norm", "weights_trust finite"),
-    Mutant("weights/local.py", "                load_optimizer(self.optimizer, state, shared_steps=True)\n", "", "weights_trust finite"),
+    Mutant(
+        "weights/local.py",
+        "                load_optimizer(self.optimizer, state, shared_steps=True)\n",
+        "",
+        "weights_trust finite",
+    ),
     Mutant("trainer.py", "        self.penalty.claimed = True\n", "", "trainer two"),
     Mutant("weights/local.py", "        self.claimed = True\n", "", "trainer two"),
     Mutant("chain.py", "a is not b for a, b in zip(c, inside, strict=True)", "False", "chain_calls changed"),
