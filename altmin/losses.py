@@ -177,7 +177,8 @@ class SquaredError(Loss):
 
 class AnyLoss(Loss):
     """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further. One with
-    reduction="sum" is taken for the sum that it is. ValueError if it gives no scalar tensor."""
+    reduction="sum" is taken for the sum that it is; one without a second derivative has no curvature. ValueError if it
+    gives no scalar tensor."""
 
     def __init__(self, function: LossFunction):
         self.function = function
@@ -185,9 +186,12 @@ class AnyLoss(Loss):
     def __repr__(self) -> str:
         return f"AnyLoss({describe_settings(self.function)})"
 
-    def _value(self, output: Tensor, y: Tensor) -> Tensor:
+    def samples(self, output: Tensor) -> int:
+        return 1 if getattr(self.function, "reduction", "mean") == "sum" else output.shape[0]
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
         try:
-            return self.function(output, y)
+            return self._at(output, y)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError) as error:
@@ -196,18 +200,15 @@ class AnyLoss(Loss):
                 f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
             ) from None
 
-    def samples(self, output: Tensor) -> int:
-        return 1 if getattr(self.function, "reduction", "mean") == "sum" else output.shape[0]
-
-    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+    def _at(self, output: Tensor, y: Tensor) -> Evaluation:
         if vectorised():
             gradient = torch.func.grad_and_value(self.function)
             delta, value = gradient(output, y)
             return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
         with torch.enable_grad():
             o = output.detach().requires_grad_()
-            value = self._value(o, y)
-            if not isinstance(value, Tensor) or value.ndim != 0:
+            value = self.function(o, y)
+            if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
                 given = describe(value) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"the loss must return a scalar tensor, the mean over the batch, given {given}")
             if not value.requires_grad:
@@ -217,7 +218,12 @@ class AnyLoss(Loss):
         def hessian(q: Tensor) -> Tensor:
             if not delta.requires_grad:  # a loss of straight pieces
                 return torch.zeros_like(q)
-            return torch.autograd.grad(delta, o, q, retain_graph=True, materialize_grads=True)[0]
+            try:
+                return torch.autograd.grad(delta, o, q, retain_graph=True, materialize_grads=True)[0]
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # torch has no second derivative of it
+                return torch.zeros_like(q)
 
         return Evaluation(value.detach(), delta.detach(), hessian)
 

@@ -114,6 +114,10 @@ def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False) ->
             raise ValueError(f"the state is of a parameter {i!r}, this optimizer has those from 0 to {len(params) - 1}")
         group = next(group for group in given if i in group["params"])
         _check_entry(optimizer, entry, params[i], group, f"parameter {i}")
+    kinds = {tuple(sorted(map(str, entry))) for entry in (*entries.values(), *optimizer.state.values()) if entry}
+    if len(kinds) > 1 and not isinstance(optimizer, SGD):
+        a, b = sorted(kinds)[:2]
+        raise ValueError(f"the state of one parameter has {', '.join(a)}, that of another {', '.join(b)}")
     lacking = [i for i, p in enumerate(params) if p.requires_grad and p.numel() and not entries.get(i)]
     if complete and lacking and any(entries.values()):
         raise ValueError(f"the state lacks parameter {lacking[0]}, and has others")
@@ -187,7 +191,7 @@ def _check_option(name: str, value: Any, own: Any, what: str) -> None:
         for each, here in zip(value, own, strict=True):
             _check_option("beta" if name == "betas" else name, each, here, what)
     elif own is None or isinstance(own, bool | str):
-        if value is not own and value != own:
+        if type(value) is not type(own) or value != own:
             raise ValueError(f"{what} is {_shown(value)} in the state, here it is {own!r}")
     else:
         low = 0.0 if name in (*AT_LEAST_ZERO, "beta") else -math.inf
@@ -211,6 +215,8 @@ def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str
             demand_tensor(value, p, what)
             if name in SQUARES and bool((value < 0).any()):
                 raise ValueError(f"{what} holds numbers below 0")
+        elif not isinstance(value, Tensor | int | float | str | None):
+            raise ValueError(f"{what} must be a tensor or a number, given {_shown(value)}")
         elif isinstance(value, Tensor) and not _spreads(value, p):
             raise ValueError(f"{what} must fit shape {tuple(p.shape)}, given {_shown(value)}")
         elif isinstance(value, Tensor) and not bool(value.isfinite().all()):

@@ -26,8 +26,8 @@ class Moved(NamedTuple):
 
     loss: the mean loss of the encoded batch, without dimensions. costs, moved: of every block as in `Residual`, first
     to last. found: of every block what `measure` made of its residual. price: mu over the number of samples. checked:
-    not finite where the loss of the encoded batch or the input is not, the latter seen in its sum or, if that is
-    smaller and shows it, in that of the first code. statistics: what batch norm is to keep.
+    not finite where the loss of the encoded batch, what batch norm keeps or the input is not, the latter seen in its
+    sum or, if that is smaller and shows it, in that of the first code. statistics: what batch norm is to keep.
     """
 
     loss: Tensor
@@ -66,7 +66,8 @@ def move_codes(
         moved.append(residual.moved)
         found.append(measure(l, residual))
         del residual  # before the next one is made
-    checked = number(first) + 0 * top.start.value
+    kept = sum(m.soundness(what) for m, what in statistics)
+    checked = number(first) + 0 * top.start.value + (number(kept) if isinstance(kept, Tensor) else kept)
     return Moved(top.loss_value, costs[::-1], moved[::-1], found[::-1], mu / top.unit, checked, statistics)
 
 

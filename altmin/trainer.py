@@ -243,6 +243,8 @@ def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
     whether its first block may take them, as an embedding does."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+    if x.layout != torch.strided or y.layout != torch.strided:
+        raise ValueError("inputs and targets are dense tensors, given sparse ones; use x.to_dense()")
     integers = integers and not x.is_floating_point()
     if (x.dtype != first.dtype and not integers) or x.device != first.device:
         raise ValueError(

@@ -147,7 +147,7 @@ def test_what_a_run_cannot_be_is_refused_as_in_fit() -> None:
     for match, more in (
         ("there are 3 members but 2 seeds", {"seeds": [1, 2]}),
         ("cannot evaluate after batch 1", {"eval_batches": [1]}),
-        ("epochs must be at least 1", {"epochs": 0}),
+        ("epochs of fit must be a whole number of at least 1", {"epochs": 0}),
         ("did you mean 'cosine'", {"schedule": "cosin"}),
     ):
         with pytest.raises(ValueError, match=match):

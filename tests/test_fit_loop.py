@@ -188,9 +188,9 @@ def test_parameters_that_are_not_finite_stop_the_run_though_no_loss_has_told() -
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
-        ({"batch_size": -2}, "batch_size must be at least 1, not -2"),
-        ({"train": (torch.ones(0, 6), torch.ones(0))}, "the number of samples must be at least 1, not 0"),
+        ({"epochs": 0}, "epochs of fit must be a whole number of at least 1, given 0"),
+        ({"batch_size": -2}, "batch_size of fit must be a whole number of at least 1, given -2"),
+        ({"train": (torch.ones(0, 6), torch.ones(0))}, "train of fit has no samples"),
         ({"train": (torch.ones(3, 6), torch.ones(2))}, "there are 3 samples but 2 labels"),
         ({"test": (torch.ones(3, 6), torch.ones(2))}, "there are 3 samples but 2 labels"),
         ({"eval_batches": [7]}, "cannot evaluate after batch 7: .* the run's 1 to 6"),

@@ -62,8 +62,10 @@ def test_an_order_drawn_on_the_device_sees_every_sample_once_an_epoch(place):
 
 def test_an_epoch_with_a_bad_sample_ends_before_it():
     x, y = samples(48)
-    x[altmin.fit.epoch_order(48, 3, 0)[20]] = torch.nan  # of the second batch
+    x[altmin.fit.epoch_order(48, 3, 0)[20]] = torch.finfo(x.dtype).max  # of the second batch
     ordinary, other = build("am-adam"), build("am-adam")
+    for method in (ordinary, other):
+        nn.init.ones_(next(method.model.parameters()))  # with which a sum over that sample is not finite
     with pytest.raises(altmin.Diverged, match="batch 2 of 3, epoch 1"):
         train_on_device(other, x, y, batch_size=16, seeds=[3], fuse=False)
     rows = altmin.fit.epoch_order(48, 3, 0)[:16].to(x.device)
@@ -75,7 +77,7 @@ def test_an_epoch_with_a_bad_sample_ends_before_it():
 def test_it_refuses_what_fit_refuses_and_what_it_cannot_do():
     x, y = samples(26)
     refused = [
-        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 0}, "batch_size of fit must be a whole number of at least 1"),
         ({"batch_size": 27}, "a full batch is needed to capture, and 27 samples are more than the 26 given"),
         ({"batch_size": 13, "seeds": [1, 2]}, "a seed for each of 1 members is needed, given 2"),
         ({"batch_size": 13, "shuffle": "never"}, 'shuffle is "fit" or "device", given \'never\''),

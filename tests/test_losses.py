@@ -227,3 +227,30 @@ def test_what_is_kept_of_labels_inside_vmap_serves_outside_it():
     y = torch.randint(4, (2, 3))
     vmap(loss.prepare)(o, y)
     close(loss.prepare(o[0], y[0]).rows, F.one_hot(y[0], 4).float())
+
+
+def test_a_loss_that_can_be_differentiated_once_only_has_no_curvature():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, o):
+            ctx.save_for_backward(o)
+            return o.square().mean()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, g):
+            return g * 2 * ctx.saved_tensors[0] / ctx.saved_tensors[0].numel()
+
+    o, q = torch.randn(3, 2), torch.randn(3, 2)
+    value, delta, hessian = evaluate(lambda o, y: Once.apply(o), o, torch.zeros(3))
+    close((value, delta), (o.square().mean(), o / 3))
+    assert not hessian(q).any()
+
+
+@pytest.mark.parametrize("y", [torch.tensor([0.5, 1.0, 0.0]), torch.tensor([0, 9, 1])])
+def test_a_loss_that_cannot_take_the_targets_says_so_in_one_line(y):
+    with pytest.raises(
+        ValueError, match=r"the loss cannot take outputs float32 of shape \(3, 2\) and targets .*: "
+    ) as info:
+        evaluate(F.cross_entropy, torch.randn(3, 2), y)
+    assert "\n" not in str(info.value)

@@ -124,7 +124,7 @@ def test_padding_has_no_codes_even_where_its_readout_is_asked_to_move(codes):
 def test_bad_arguments_are_answered_in_one_sentence():
     with pytest.raises(ValueError, match='"parallel" or "sequential", given \'backwards\''):
         altmin.RecurrentCodes("backwards")
-    with pytest.raises(ValueError, match="at least one round, given rounds=0"):
+    with pytest.raises(ValueError, match="rounds of RecurrentCodes must be a whole number of at least 1, given 0"):
         altmin.RecurrentCodes(rounds=0)
     with pytest.raises(ValueError, match="a sequential sweep is one pass"):
         altmin.RecurrentCodes("sequential", rounds=2)

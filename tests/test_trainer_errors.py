@@ -1,5 +1,6 @@
 """Bad input to `AltMin`: refused in one clear sentence, and nothing of the run has changed."""
 
+import copy
 import math
 
 import pytest
@@ -201,3 +202,31 @@ def test_a_number_stands_for_a_fixed_code_step_and_for_a_constant_mu():
     for _ in range(3):
         assert plain.step(x, y).penalty == spelt.step(x, y).penalty == 3.0
     assert equal(short.state_dict(), long.state_dict())
+
+
+class Normed(nn.Module):
+    """Batch norm and a mask inside a module of one's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, -torch.inf]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x) + self.mask.exp()
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), Normed()], ids=["batch norm", "own module"])
+def test_statistics_that_would_not_be_finite_are_refused_and_nothing_changes(norm):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), copy.deepcopy(norm), nn.ReLU(), nn.Linear(4, 2))
+    trainer, x, y = altmin.AltMin(model), torch.randn(6, 3), torch.randint(2, (6,))
+    trainer.step(x, y)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(altmin.Diverged):
+        trainer.step(1e25 * x, y)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    ensemble = altmin.Ensemble([altmin.methods.create("adam", copy.deepcopy(model)) for _ in range(2)])
+    ensemble.step(1e25 * x, y)
+    assert ensemble.diverged == {0: 1, 1: 1}
+    torch.testing.assert_close(ensemble.member(0).state_dict(), before, rtol=0, atol=0)

@@ -11,29 +11,11 @@ from trial.judge import REFUSED, Judge
 
 import altmin
 
-KNOWN: dict[str, str] = {
-    "not supported between instances": "an option that is no number is compared as if it were one",
-    "Boolean value of Tensor": "an option that is a tensor of several numbers is compared as if it were one",
-    "integer division result too large": "an option may be an integer too large for a float",
-    "has no attribute 'bind'": "AltMin does not ask whether weights is a weight rule",
-    "object is not callable": "AltMin does not ask whether loss and codes can be called",
-    "has no attribute 'state_dict'": "AltMin does not ask whether penalty is one",
-    "load_state_dict raised": "a state is not checked before it is loaded",
-    "load_state_dict was refused in words": "a state is not checked before it is loaded",
-    "a step after load_state_dict of a wrong state": "a state is not checked before it is loaded",
-    "You tried to vmap over _Refuse": "an ensemble of backprop does not refuse activations without derivative",
-    "has no attribute 'partition'": "fit does not ask whether a schedule is a name",
-    "index out of range in self": "an index that an embedding lacks is not among the errors of a block",
-    "objective raised RuntimeError": "objective does not check the codes",
-    "SparseCPU": "sparse inputs and targets are not refused",
-}
-"""Words of failures that are known, and why they are there."""
-
 
 def test_every_call_succeeds_or_is_refused_in_a_clear_sentence() -> None:
     failures: list[str] = []
     counters = api.trial(600, 0, failures)
-    assert [each for each in failures if not any(words in each for words in KNOWN)] == []
+    assert failures == []
     assert counters["calls"] >= 600
     assert counters["refused"] > 50
     assert counters["steps compared with backprop"] > 5

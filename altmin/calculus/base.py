@@ -99,6 +99,10 @@ class Map:
         """What a training pass is to leave in the module's buffers; None: nothing."""
         return None
 
+    def soundness(self, kept: Any) -> Tensor | float:
+        """Zero if all that is to be kept is finite, else NaN."""
+        return 0.0
+
     def commit(self, kept: Any) -> None:
         """Writes it there, once the step is known to be good."""
 

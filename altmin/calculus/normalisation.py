@@ -116,6 +116,9 @@ class BatchNorm(Normalisation):
             return None
         return torch.var_mean(saved, self.dims(saved), unbiased=True)
 
+    def soundness(self, kept: Any) -> Tensor | float:
+        return 0 * kept[0].sum()
+
     def commit(self, kept: Any) -> None:
         m = self.module
         m.num_batches_tracked += 1

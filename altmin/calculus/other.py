@@ -105,6 +105,11 @@ class AnyModule(Map):
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
         return saved.by.buffers if self.module.training and saved.by.buffers else None
 
+    def soundness(self, kept: dict[str, Tensor]) -> Tensor | float:
+        """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
+        pairs = [(kept[name], b) for name, b in self.module.named_buffers() if b.is_floating_point()]
+        return sum((torch.where(old.isfinite(), 0 * new, 0.0).sum() for new, old in pairs), 0.0)
+
     def commit(self, kept: dict[str, Tensor]) -> None:
         for name, buffer in self.module.named_buffers():
             buffer.copy_(kept[name])

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from altmin import data
 from altmin.cli.options import DataDir, Json
+from altmin.cli.output import check_writable
 from altmin.data.atomic import replacing
 from altmin.data.base import megabytes
 from altmin.data.folders import data_folder
@@ -32,6 +33,7 @@ def data_sets(ctx: typer.Context) -> None:
 @app.command("list", epilog="Example: altmin data list --data-dir ~/data")
 def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
     """Show the data sets and where their files are."""
+    check_writable(json_file)
     described = [data.describe(name, data_dir) for name in data.names()]
     table = Table("name", "samples", "form", "files", header_style="bold", show_lines=True)
     head = f"name {' '.join(data.SPLITS)} shape classes state where download licence source".split()
@@ -68,6 +70,7 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
 @app.command(epilog="Example: altmin data verify cifar10")
 def verify(name: SomeName = None, data_dir: DataDir = None, json_file: Json = None) -> None:
     """Check files against their checksums; exit with 1 if one is damaged or missing."""
+    check_writable(json_file)
     checks = {each: data.verify(each, data_dir) for each in ([name] if name else data.names())}
     if name and not checks[name]:
         known, root = data.dataset(name), data_folder(data_dir)

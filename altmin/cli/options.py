@@ -37,7 +37,9 @@ FreezeFirst = Annotated[bool, typer.Option("--freeze-first", help="Leave the fir
 EvalBatches = Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches of the run too.")]
 Validation = Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples, not on test samples.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Train on the first so many samples only.")]
-Seed = Annotated[int, typer.Option(help="For the initial weights, the order of the data and dropout.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, help="For the initial weights, the order of the data and dropout.")
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Train with so many seeds: --seed, and those after it.")]
 Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, or one GPU as cuda:0.")]
 Precision = Annotated[str, typer.Option(metavar="NAME", help="Of products: float32, tf32 (on a GPU only) or bf16.")]

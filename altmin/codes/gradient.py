@@ -37,6 +37,8 @@ from altmin.errors import demand
 from altmin.losses import Loss
 
 ORDERS = ("codes-first", "weights-first")
+LONGEST = 1e15
+"""A fixed step beyond this has no meaning, and its products are not finite."""
 
 
 class Trace(NamedTuple):
@@ -82,6 +84,10 @@ class Top:
     scale = longest = 1.0
 
     def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Number):
+        if output.ndim == 0 or len(output) == 0:
+            raise ValueError(
+                f"the model gives an output of shape {tuple(output.shape)}, one for each sample is expected"
+            )
         self.loss, self.y = loss, loss.prepare(output, y)
         self.unit = loss.samples(output)
         self.price = 2 * mu / self.unit
@@ -250,10 +256,13 @@ class GradientCodes:
         share: float = 0.1,
         order: str = "codes-first",
     ):
-        if isinstance(lr, str) and lr != "exact":
-            raise ValueError(f'the code step lr is "exact" or a number above zero, given {lr!r}')
-        if lr != "exact":
+        if isinstance(lr, str):
+            if lr != "exact":
+                raise ValueError(f'the code step lr is "exact" or a number above zero, given {lr!r}')
+        else:
             demand("GradientCodes", "lr", lr, above=True)
+            if lr > LONGEST:
+                raise ValueError(f"lr of GradientCodes is at most {LONGEST:g}, given {lr!r}")
         demand("GradientCodes", "steps", steps, low=1, whole=True)
         for name, value in (("momentum", momentum), ("tolerance", tolerance), ("l1", l1), ("share", share)):
             demand("GradientCodes", name, value)

@@ -33,6 +33,7 @@ from altmin.calculus.products import matmul
 from altmin.chain import Chain, Theta
 from altmin.codes.gradient import Above, Ask, At, GradientCodes, Residual, Trace
 from altmin.codes.linesearch import judged
+from altmin.errors import demand
 from altmin.fusing import fusible
 
 SWEEPS = ("parallel", "sequential")
@@ -66,8 +67,7 @@ class RecurrentCodes(GradientCodes):
         super().__init__(steps, lr, momentum, tolerance, l1, share, order)
         if sweep not in SWEEPS:
             raise ValueError(f'the sweep over time is "parallel" or "sequential", given {sweep!r}')
-        if not rounds >= 1:
-            raise ValueError(f"a parallel sweep takes at least one round, given rounds={rounds!r}")
+        demand("RecurrentCodes", "rounds", rounds, low=1, whole=True)
         if sweep == "sequential" and rounds != 1:
             raise ValueError(f'rounds belong to sweep="parallel"; a sequential sweep is one pass, given {rounds!r}')
         if l1:

@@ -245,7 +245,7 @@ class Ensemble:
             return torch.func.vmap(self._template.step, in_dims=dims, randomness="different")(self._state, x, y)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError, IndexError) as error:  # torch's ways to refuse targets
             words = str(error).partition("\n")[0]
             raise ValueError(
                 f"the members cannot take a step on inputs {tuple(x.shape)}, targets {y.dtype}: {words}"
@@ -285,6 +285,9 @@ def _update(
             total = total + row["weights"].sum(1)  # a sum of finite numbers overflows only where all is lost
             new.append(row)
             old.append(group.rows)
+    for a, b in zip(found.buffers, state.buffers, strict=True):
+        if b.is_floating_point():
+            total = total + torch.where(b.isfinite(), 0 * a, 0.0).flatten(1).sum(1)
     good = alive & sound & found.finite & total.isfinite()
     _keep(good, (new, found.buffers, found.counts, found.own), (old, state.buffers, state.counts, state.own))
     state.taken.add_(good)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import Diverged
+from altmin.errors import Diverged, demand
 from altmin.fit.evaluate import Evaluation, choose
 from altmin.fit.samples import Samples, batches_per_epoch, device_of, epoch_order
 from altmin.fit.schedule import Schedule
@@ -195,17 +195,39 @@ class Loop:
         return {} if self.test is None else {self.measure: self.evaluate(self.trained.member(i), self.test)}
 
 
+def check_samples(name: str, samples: Any) -> None:
+    """TypeError or ValueError unless these are inputs and targets, as many of the one as of the other, and finite."""
+    pair = isinstance(samples, Sequence) and len(samples) == 2
+    if not pair or not all(isinstance(t, Tensor) for t in samples):
+        given = [type(t).__name__ for t in samples] if pair else type(samples).__name__
+        raise TypeError(
+            f"{name} of fit is a pair of tensors, inputs and targets, given {given}; use torch.as_tensor, or for a "
+            "DataLoader a loop of your own over method.step(x, y)"
+        )
+    x, y = samples
+    if not len(x):
+        raise ValueError(f"{name} of fit has no samples")
+    if len(x) != len(y):
+        raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
+    for what, t in (("inputs", x), ("targets", y)):
+        if t.is_meta or t.layout != torch.strided:
+            raise ValueError(f"the {what} of {name} are on the meta device or sparse; give dense ones with numbers")
+        if not bool(t.isfinite().all()):
+            raise ValueError(f"the {what} of {name} hold NaN or infinite values; clean them before training")
+
+
 def check(
     model: nn.Module, train: Samples, test: Samples | None, epochs: int, batch_size: int, eval_batches: Sequence[int]
 ) -> tuple[int, list[int]]:
     """How many batches an epoch has, and after which to evaluate; a `ValueError` for a run that cannot be."""
-    positive = {"epochs": epochs, "batch_size": batch_size, "the number of samples": len(train[0])}
-    for name, value in positive.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
-    for x, y in (train, test or train):
-        if len(x) != len(y):
-            raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
+    demand("fit", "epochs", epochs, low=1, whole=True)
+    demand("fit", "batch_size", batch_size, low=1, whole=True)
+    for name, samples in (("train", train), *((("test", test),) if test is not None else ())):
+        check_samples(name, samples)
+    if not isinstance(eval_batches, Sequence) or isinstance(eval_batches, str):
+        raise TypeError(f"eval_batches of fit is a list of numbers of batches, given {eval_batches!r}")
+    for number in eval_batches:
+        demand("fit", "each of eval_batches", number, whole=True)
     per_epoch = batches_per_epoch(model, len(train[0]), batch_size)
     evaluated = sorted(set(eval_batches))
     for number in evaluated:

@@ -20,6 +20,8 @@ class Schedule:
     """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch."""
 
     def __init__(self, name: str, optimizer: Any, epochs: int, batches: int):
+        if not isinstance(name, str):
+            raise TypeError(f'a schedule is named, such as "cosine", given {name!r}')
         shape, _, unit = name.partition("/")
         if shape not in SCHEDULES or unit not in ("", "epoch"):
             raise unknown("schedule", name, [*SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])

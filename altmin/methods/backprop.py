@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from altmin.calculus import products
 from altmin.describe import describe
+from altmin.errors import demand
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
 
@@ -71,6 +72,8 @@ def adam(
     fused: bool = False,
 ) -> Backprop:
     """Backprop with torch.optim.Adam. fused: one kernel updates all weights; on a GPU it can be recorded in a graph."""
+    demand("adam", "lr", lr)
+    demand("adam", "weight_decay", weight_decay)
     parameters = list(model.parameters())
     recordable = fused and all(p.is_cuda for p in parameters)
     chosen = torch.optim.Adam(parameters, lr, weight_decay=weight_decay, fused=fused or None, capturable=recordable)
@@ -87,5 +90,8 @@ def sgd(
     fused: bool = False,
 ) -> Backprop:
     """Backprop with torch.optim.SGD. fused: one kernel updates all weights."""
+    demand("sgd", "lr", lr)
+    demand("sgd", "momentum", momentum)
+    demand("sgd", "weight_decay", weight_decay)
     chosen = torch.optim.SGD(model.parameters(), lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
     return Backprop(model, chosen, loss)

@@ -63,9 +63,11 @@ def factory(name: str) -> Factory:
 def create(name: str, model: nn.Module, **given: Any) -> Method:
     """A method by name, for example `create("am-adam", model, lr=1e-3)`.
 
-    Raises ValueError for an unknown name or option.
+    Raises ValueError for an unknown name or option, TypeError for what is no model.
     """
     make = factory(name)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a method trains an nn.Module, given {model!r:.60}")
     accepted = options(name)
     for option in given:
         if option not in accepted:

@@ -91,7 +91,7 @@ class LocalOptimizer:
         if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
             raise TypeError(
                 f"the factory of {type(self).__name__} makes a torch optimizer that steps along gradients, such as "
-                f"torch.optim.AdamW, given {self.optimizer!r:.60}"
+                f"torch.optim.AdamW, given {type(self.optimizer).__name__}"
             )
         self.claimed = True
 
@@ -131,10 +131,15 @@ class LocalOptimizer:
         return residual._replace(delta=residual.after(change), saved=saved)
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
-        """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole."""
+        """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole. `Diverged`, and
+        nothing is added, if its gradients are not finite."""
+        parts = {}
         for l in self.blocks:
             grads = self.grads(l, self.theta[l], found[l]) if isinstance(found[l], Residual) else found[l]
-            part = Gathered([g * samples for g in grads], samples)
+            parts[l] = Gathered([g * samples for g in grads], samples)
+            if not all(bool(g.isfinite().all()) for g in parts[l].grads):
+                raise Diverged(f"the gradient of block {l}", "give inputs of a smaller size")
+        for l, part in parts.items():
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
     def apply(self) -> None:
@@ -169,6 +174,9 @@ class LocalOptimizer:
             grads = [p.grad for p in group["params"] if p.grad is not None]
             if grads:
                 norm = torch.stack(torch._foreach_norm(grads)).max().item()
+                decay = group.get("weight_decay", 0.0)
+                if decay:
+                    norm += decay * max(float(p.abs().max()) for p in group["params"] if p.numel())
                 if not norm * max(1.0, group["lr"]) < LARGEST[grads[0].dtype]:
                     return False
         return True
@@ -282,8 +290,11 @@ class LocalAdam(LocalOptimizer):
     ):
         if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
             raise TypeError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
-        for name, value in (("betas", betas[0]), ("betas", betas[1]), ("eps", eps), ("weight_decay", weight_decay)):
+        for name, value in (("betas", betas[0]), ("betas", betas[1]), ("weight_decay", weight_decay)):
             demand("LocalAdam", name, value)
+        demand("LocalAdam", "eps", eps, above=True)  # or a gradient of zero would give no number
+        if not isinstance(decoupled_weight_decay, bool):
+            raise TypeError(f"decoupled_weight_decay of LocalAdam is True or False, given {decoupled_weight_decay!r}")
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         options: dict[str, Any] = {"betas": betas, "eps": eps, "weight_decay": weight_decay}

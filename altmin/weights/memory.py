@@ -140,10 +140,13 @@ class CoActivationMemory:
         self._write(*new)
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
-        """Adds a part of a mini-batch too large to hold; `apply` then fits the whole."""
+        """Adds a part of a mini-batch too large to hold; `apply` then fits the whole. `Diverged`, and nothing is added,
+        if the memory would not be finite."""
+        new = {l: self.gathered[l] + found[l] if l in self.gathered else found[l] for l in self.blocks}
+        for l, memory in new.items():
+            self._demand_finite(l, memory)
         self.rest.gather(found, samples)
-        for l in self.blocks:
-            self.gathered[l] = self.gathered[l] + found[l] if l in self.gathered else found[l]
+        self.gathered = new
 
     def apply(self) -> None:
         gathered, self.gathered = self.gathered, {}
@@ -165,11 +168,18 @@ class CoActivationMemory:
         return memories, weights
 
     def _fitted_or_diverged(self, l: int, memory: Memory) -> list[Tensor]:
-        finite = bool(memory.A.isfinite().all() & memory.B.isfinite().all())
-        weights = self.fitted(self.theta[l], memory) if finite else []
-        if not finite or not all(bool(w.isfinite().all()) for w in weights):
-            raise Diverged(f"the memory of block {l} ({self.chain.blocks[l]})", "give inputs of a smaller size")
+        self._demand_finite(l, memory)
+        weights = self.fitted(self.theta[l], memory)
+        if not all(bool(w.isfinite().all()) for w in weights):
+            raise self._diverged(l)
         return weights
+
+    def _demand_finite(self, l: int, memory: Memory) -> None:
+        if not bool(memory.A.isfinite().all() & memory.B.isfinite().all()):
+            raise self._diverged(l)
+
+    def _diverged(self, l: int) -> Diverged:
+        return Diverged(f"the memory of block {l} ({self.chain.blocks[l]})", "give inputs of a smaller size")
 
     def _write(self, memories: dict[int, Memory], weights: dict[int, list[Tensor]]) -> None:
         self.memories |= memories

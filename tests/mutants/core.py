@@ -182,7 +182,7 @@ MUTANTS = [
     Mutant("step.py", "costs[::-1], moved[::-1]", "costs, moved[::-1]", "step"),
     Mutant("step.py", "found[::-1], mu / top.unit", "found[::-1], mu", "step"),
     Mutant("step.py", "found[::-1], mu", "found, mu", "step"),
-    Mutant("step.py", "number(first) + 0 * top.start.value", "number(first)", "step overflow"),
+    Mutant("step.py", "number(first) + 0 * top.start.value +", "number(first) +", "step overflow"),
     Mutant("step.py", "finite(step.objective + 0 * step.checked)", "finite(step.objective)", "step"),
     Mutant(
         "step.py", "self.costs[-1] + self.price * sum(self.costs[:-1])", "self.costs[-1] + sum(self.costs[:-1])", "step"
@@ -266,4 +266,7 @@ MUTANTS = [
     Mutant("weights/memory.py", '        self.rest.check_state(state["rest"])\n', "", "state rest"),
     Mutant("execution/ensemble.py", "            method.check_state(own)\n", "", "state ensemble"),
     Mutant("describe.py", "        parts.update(value._buffers)\n", "", "describe"),
+    Mutant("calculus/normalisation.py", "return 0 * kept[0].sum()", "return 0.0", "trainer_errors statistics"),
+    Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0).sum()", "0.0", "trainer_errors statistics"),
+    Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0)", "(0 * new)", "trainer_errors statistics"),
 ]
