@@ -39,7 +39,7 @@ class Penalty:
         if maximum is not None:
             demand("Penalty", "maximum", maximum, low=start)
         self.start, self.increment, self.growth, self.maximum = start, increment, growth, maximum
-        self.value = start
+        self.value = float(start)
         self.claimed = False
         """Whether a trainer has it already."""
 

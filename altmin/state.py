@@ -112,12 +112,10 @@ def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False) ->
     for i, entry in entries.items():
         if type(i) is not int or not 0 <= i < len(params):
             raise ValueError(f"the state is of a parameter {i!r}, this optimizer has those from 0 to {len(params) - 1}")
+        if entry and optimizer.state.get(params[i]) and isinstance(entry, Mapping):
+            demand_entries(entry, optimizer.state[params[i]], f"parameter {i}")
         group = next(group for group in given if i in group["params"])
         _check_entry(optimizer, entry, params[i], group, f"parameter {i}")
-    kinds = {tuple(sorted(map(str, entry))) for entry in (*entries.values(), *optimizer.state.values()) if entry}
-    if len(kinds) > 1 and not isinstance(optimizer, SGD):
-        a, b = sorted(kinds)[:2]
-        raise ValueError(f"the state of one parameter has {', '.join(a)}, that of another {', '.join(b)}")
     lacking = [i for i, p in enumerate(params) if p.requires_grad and p.numel() and not entries.get(i)]
     if complete and lacking and any(entries.values()):
         raise ValueError(f"the state lacks parameter {lacking[0]}, and has others")
