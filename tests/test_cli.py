@@ -24,7 +24,7 @@ ERRORS = {
     "train --method adam --set lr": "--set takes name=value, such as lr=0.001, not 'lr'",
     "train --method adam --set lr=fast": "option lr of method 'adam' takes a number, not 'fast'",
     "train --method adam --set lr=1 --lr 2": "gives lr twice",
-    "train --method adam --lr=-1": "learning rate",
+    "train --method adam --lr=-1": "lr of adam must be a finite number of at least 0",
     "train --method adam --epochs 0": "--epochs",
     "train --method adam --epochs many": "--epochs",
     "train --method adam --batch 3": "--batch-size",

@@ -32,7 +32,7 @@ from altmin.calculus import Number, Params, Saved
 from altmin.calculus.base import SMALLEST, shifted
 from altmin.calculus.numbers import TINY, along, at_least, eager, inner, number, over, root, select, size
 from altmin.chain import Block, Chain, State, Theta
-from altmin.codes.linesearch import best_length, clipped, judged, straight_move
+from altmin.codes.linesearch import best_length, clipped, growth, judged, shrunk, straight_move
 from altmin.errors import demand
 from altmin.losses import Loss
 
@@ -326,12 +326,12 @@ class GradientCodes:
                 reached, moved = above.reach(block, p, state, code, a, w, Jw)
             else:
                 new_v = a * w if v is None else along(v, a, w)
-                new_v = new_v if l1 is None else _shrunk(code, new_v, m, a * l1)
+                new_v = new_v if l1 is None else shrunk(code, new_v, m, a * l1)
                 vv = inner(new_v, new_v)
                 reached, moved = above.reach(block, p, state, code, 1.0, new_v, None)
             new_at = above.at(reached)
-            growth = 0.0 if l1 is None or new_v is None else l1 * _growth(code, new_v, m)
-            falls, new_value = judged(value, new_at.value, kappa, vv, growth, *above.slack)
+            more = 0.0 if l1 is None or new_v is None else l1 * growth(code, new_v, m)
+            falls, new_value = judged(value, new_at.value, kappa, vv, more, *above.slack)
             ok = falls if Jw is not None and not block.estimated else True
             ok = bool(ok) if eager() and block.opaque else ok  # graphs of two points cannot be mixed
             settled = self.tolerance and bool(value - new_value <= self.tolerance * size(value))
@@ -386,18 +386,3 @@ def _same(q: Tensor) -> Tensor:
 
 def _given(option: Any) -> bool:
     return isinstance(option, Tensor) or bool(option)
-
-
-def _shrunk(code: Tensor, v: Tensor, m: Number, threshold: Number) -> Tensor:
-    """v after the proximal step of threshold |c - m v|_1 / m: the code c - m v moves towards zero by m threshold."""
-    moved = shifted(code, v, m)
-    stays = moved.abs() > m * threshold
-    return torch.where(stays, v + threshold * moved.sign(), code / at_least(m, TINY))
-
-
-def _growth(code: Tensor, v: Tensor, m: Number) -> Number:
-    """(|c - m v|_1 - |c|_1) / m without cancellation."""
-    moved = shifted(code, v, m)
-    crosses = moved * code <= 0
-    growth = torch.where(crosses, (moved.abs() - code.abs()) / at_least(m, TINY), -v * code.sign())
-    return number(growth.sum())

@@ -6,11 +6,12 @@ letters are those of `codes/gradient.py`.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from altmin.calculus import Number, gate
 from altmin.calculus.base import shifted
-from altmin.calculus.numbers import TINY, along, at_least, inner, least, not_above, over, root, size
+from altmin.calculus.numbers import TINY, along, at_least, inner, least, not_above, number, over, root, size
 from altmin.fusing import fusible
 
 
@@ -90,3 +91,18 @@ def straight_move(
     a, r, rr = line_search(delta, offset, q, uu, dd, oo, bound, share)
     m, below = scale * scale, scale * a
     return shifted(x, u, below), r, m * rr, m * oo, below, longest * bound
+
+
+def shrunk(code: Tensor, v: Tensor, m: Number, threshold: Number) -> Tensor:
+    """v after the proximal step of threshold |c - m v|_1 / m: the code c - m v moves towards zero by m threshold."""
+    moved = shifted(code, v, m)
+    stays = moved.abs() > m * threshold
+    return torch.where(stays, v + threshold * moved.sign(), code / at_least(m, TINY))
+
+
+def growth(code: Tensor, v: Tensor, m: Number) -> Number:
+    """(|c - m v|_1 - |c|_1) / m without cancellation."""
+    moved = shifted(code, v, m)
+    crosses = moved * code <= 0
+    more = torch.where(crosses, (moved.abs() - code.abs()) / at_least(m, TINY), -v * code.sign())
+    return number(more.sum())

@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant("codes/gradient.py", "else g + self.momentum * w", "else g", "codes_gradient fixed"),
     Mutant(
         "codes/gradient.py",
-        "new_v = new_v if l1 is None else _shrunk(code, new_v, m, a * l1)",
+        "new_v = new_v if l1 is None else shrunk(code, new_v, m, a * l1)",
         "pass",
         "codes_gradient l1",
     ),
@@ -126,7 +126,7 @@ MUTANTS = [
         "a = over(inner(v, v), square)",
         "codes_gradient several",
     ),
-    Mutant("codes/gradient.py", "v + threshold * moved.sign()", "v - threshold * moved.sign()", "codes_gradient l1"),
+    Mutant("codes/linesearch.py", "v + threshold * moved.sign()", "v - threshold * moved.sign()", "codes_gradient l1"),
     Mutant(
         "codes/gradient.py",
         'residual = fitted([moved], r if order == "codes-first" else above.delta',
