@@ -6,7 +6,7 @@ parameters: an affine map, the normalisation that follows it, and, in the last b
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from altmin.calculus import Number, map_of, own_call
 from altmin.calculus.affine import Affine, Convolution
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Estimated
-from altmin.calculus.elementwise import ReLU
+from altmin.calculus.elementwise import ReLU, gate
 from altmin.calculus.linear import Reshape
 from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
@@ -149,6 +149,16 @@ class Block:
 
     def jvp(self, p: Params, state: State, u: Tensor) -> Tensor:
         return self.core.jvp(p, state.core, self.prelude.jvp((), state.prelude, u))
+
+    def vjp_and_jvp(self, p: Params, state: State, v: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+        """At an encoded code: g = J^T v, and a function that gives J g. In a straight block g = P^T u, and P g is u
+        again: the prelude need not be passed twice."""
+        if not self.straight:
+            g = self.vjp(p, state, v)
+            return g, lambda: self.jvp(p, state, g)
+        u = self.core.vjp(p, state.core, v)
+        u = gate(u, state.core[0]) if self.rectified else u
+        return self.spread(state, u), lambda: self.core.jvp(p, state.core, u)
 
     def quotient(self, p: Params, state: State, u: Tensor, e: Number, Ju: Tensor | None) -> tuple[Tensor, State]:
         """(F(c) - F(c - e u)) / e without cancellation, and the state at c - e u. Ju: the jvp, which spares a module

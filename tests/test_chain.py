@@ -219,6 +219,20 @@ PRELUDES = {
 }
 
 
+@pytest.mark.parametrize("name", [*PRELUDES, "tanh"])
+def test_a_gradient_comes_with_its_jvp(name):
+    torch.manual_seed(0)
+    prelude = nn.Sequential(*PRELUDES.get(name, [nn.Tanh()]), nn.Flatten())
+    c = torch.randn(20, 2, 4, 8, dtype=torch.float64)
+    block = altmin.split(nn.Sequential(prelude, nn.Linear(prelude(c).shape[1], 3)).double()).blocks[0]
+    p = [q.detach() for q in block.parameters()]
+    out, state = block.forward(p, c)
+    g, jvp = block.vjp_and_jvp(p, state, torch.randn_like(out))
+    torch.testing.assert_close(jvp(), block.jvp(p, state, g))
+    v = torch.randn_like(out)
+    torch.testing.assert_close(block.vjp_and_jvp(p, state, v)[0], block.vjp(p, state, v))
+
+
 @pytest.mark.parametrize("name", PRELUDES)
 def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
     torch.manual_seed(0)

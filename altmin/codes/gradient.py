@@ -310,12 +310,15 @@ class GradientCodes:
         at, here, position, value = above.start, state, above.position, above.start.value
         first = v = w = None
         for left in reversed(range(self.steps)):
-            g = block.vjp(p, here, at.delta)
-            g = g if v is None else along(g, -kappa, v)
+            jvp_of_g: Callable[[], Tensor] | None = None
+            if v is None:
+                g, jvp_of_g = block.vjp_and_jvp(p, here, at.delta)
+            else:
+                g = along(block.vjp(p, here, at.delta), -kappa, v)
             first = g if first is None else first
             w = g if w is None or not _given(self.momentum) else g + self.momentum * w
             if self.lr == "exact":
-                Jw = block.jvp(p, here, w)
+                Jw = jvp_of_g() if jvp_of_g is not None and w is g else block.jvp(p, here, w)
                 HJw = at.hessian(Jw)
                 a, square = best_length(None if g is w else g, w, Jw, HJw, above.square, kappa, self.share)
             else:

@@ -98,7 +98,12 @@ MUTANTS = [
         "at.delta",
         "weights_local inner",
     ),
-    Mutant("codes/gradient.py", "g = g if v is None else along(g, -kappa, v)", "g = g", "codes_gradient several"),
+    Mutant(
+        "codes/gradient.py",
+        "g = along(block.vjp(p, here, at.delta), -kappa, v)",
+        "g = block.vjp(p, here, at.delta)",
+        "codes_gradient several",
+    ),
     Mutant("codes/gradient.py", "else g + self.momentum * w", "else g", "codes_gradient fixed"),
     Mutant(
         "codes/gradient.py",
@@ -269,4 +274,5 @@ MUTANTS = [
     Mutant("calculus/normalisation.py", "return 0 * kept[0].sum()", "return 0.0", "trainer_errors statistics"),
     Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0).sum()", "0.0", "trainer_errors statistics"),
     Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0)", "(0 * new)", "trainer_errors statistics"),
+    Mutant("chain.py", "u = gate(u, state.core[0]) if self.rectified else u", "pass", "chain gradient_comes"),
 ]
