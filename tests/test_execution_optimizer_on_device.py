@@ -1,5 +1,7 @@
 """Adam within a captured step is torch's Adam, and what comes on top of it is not lost."""
 
+import copy
+
 import pytest
 import torch
 from capture_cases import batches, mlp, pair, same
@@ -15,6 +17,16 @@ def test_one_number_that_is_not_finite_is_found_among_many(bad):
     assert all_finite(tensors)
     tensors[3][1, 0] = bad
     assert not all_finite(tensors)
+
+
+def test_a_model_that_has_changed_has_to_be_captured_anew():
+    am = altmin.AltMin(mlp(6, 5))
+    step = captured(am)
+    step.run(*next(batches(1)))
+    step.push()
+    am.model[2] = copy.deepcopy(am.model[2])
+    with pytest.raises(ValueError, match="the model has changed since it was cut"):
+        step.push()
 
 
 def test_a_frozen_parameter_has_to_be_captured_anew():

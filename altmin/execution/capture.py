@@ -165,6 +165,7 @@ class AltMinStep(CapturedStep):
         return [self.state, *self.am.model.buffers(), *self.optimizer.tensors()]
 
     def push(self) -> None:
+        self.am.chain.demand_unchanged()
         self.optimizer.push()
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value

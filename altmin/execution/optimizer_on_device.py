@@ -12,9 +12,10 @@ from altmin.execution.optimizers import adam, coefficients
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all numbers in some floating tensors are finite; looks at each device once."""
+    """Whether all numbers in some floating tensors are finite; waits for their device once."""
     norms = torch._foreach_norm([t for t in tensors if t.numel()], torch.inf)
-    return all(math.isfinite(n) for n in torch.stack([n.double().cpu() for n in norms]).tolist())
+    device = norms[0].device
+    return all(math.isfinite(n) for n in torch.stack([n.to(device, torch.float64) for n in norms]).tolist())
 
 
 class OptimizerOnDevice:
