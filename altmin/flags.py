@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Flag(threading.local):
+class Flag:
     """Off, unless the thread that asks has set it. Runs in several threads do not see each other's.
 
     `torch.compile` reads `on` as any other attribute, and compiles anew when it has changed.
@@ -18,13 +18,19 @@ class Flag(threading.local):
     False
     """
 
-    on = False
+    def __init__(self) -> None:
+        self._local = threading.local()  # no subclass: of one, older versions of torch.compile read the class alone
+        self._local.on = False
+
+    @property
+    def on(self) -> bool:
+        return getattr(self._local, "on", False)
 
     @contextmanager
     def set(self, on: bool) -> Iterator[None]:
         """As given within this block, and then as before."""
-        before, self.on = self.on, on
+        before, self._local.on = self.on, on
         try:
             yield
         finally:
-            self.on = before
+            self._local.on = before
