@@ -1,6 +1,6 @@
 """A torch optimizer inside a captured step: its rates are read from the device, and Adam can be compiled with it."""
 
-import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,10 +12,17 @@ from altmin.execution.optimizers import adam, coefficients
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all numbers in some floating tensors are finite; waits for their device once."""
-    norms = torch._foreach_norm([t for t in tensors if t.numel()], torch.inf)
-    device = norms[0].device
-    return all(math.isfinite(n) for n in torch.stack([n.to(device, torch.float64) for n in norms]).tolist())
+    """Whether all numbers in some floating tensors are finite; waits for their device."""
+    filled = [t for t in tensors if t.numel()]
+    # sums of absolute values take one kernel for many tensors; where one overflows, the largest of them decide
+    return any(_finite(torch._foreach_norm(filled, order)) for order in (1, torch.inf))
+
+
+def _finite(numbers: Sequence[Tensor]) -> bool:
+    alike = defaultdict[tuple[torch.device, torch.dtype], list[Tensor]](list)
+    for number in numbers:
+        alike[number.device, number.dtype].append(number)
+    return all(bool(torch.stack(group).isfinite().all()) for group in alike.values())
 
 
 class OptimizerOnDevice:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from altmin.errors import Diverged
 from altmin.execution.capture import CapturedStep, Program, captured, check_capturable, demand_cuda
 
-LOOK = 64
+LOOK = 256
 """Replays after which `Recorded` looks whether all were finite."""
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from altmin.describe import describe, digest, kind
 from altmin.execution import precision
 from altmin.execution.recorded import Recorded
-from altmin.fit.samples import Samples, device_of
+from altmin.fit.samples import Samples
 from altmin.methods.offline import Offline
 
 ROWS = 64
@@ -16,7 +16,8 @@ ROWS = 64
 
 
 def method_settings(method: Any) -> dict[str, str]:
-    """A method's kind, parts and options, its model and the precision of products. A recorded step is its method's."""
+    """A method's kind, parts and options, its model and the precision of products as it is set for a GPU, since a run may
+    go on with one or without. A recorded step is its method's."""
     inner = method.method if isinstance(method, Recorded) else method
     found = {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
     parts = inner.am if isinstance(inner, Offline) else inner
@@ -25,7 +26,7 @@ def method_settings(method: Any) -> dict[str, str]:
     }
     found["model"] = parameters(inner.model)
     found["layers"] = " ".join(repr(inner.model).split())
-    found["precision of products"] = precision.current(device_of(inner.model))
+    found["precision of products"] = precision.current(torch.device("cuda"))
     return found
 
 
