@@ -215,3 +215,20 @@ def test_a_wrong_setting_is_refused_and_nothing_is_trained(change: dict[str, Any
     with pytest.raises(ValueError, match=message):
         fit(method, **arguments)
     assert all(torch.equal(before[name], value) for name, value in method.model.state_dict().items())
+
+
+class RowRecorder(Recorder):
+    """A method that keeps something for each sample."""
+
+    takes_rows = True
+
+    def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> Loss:
+        assert rows is not None
+        assert torch.equal(rows, y), "sample i is the number i"
+        return super().step(x, y)
+
+
+def test_a_method_that_keeps_variables_of_samples_is_told_which_they_are() -> None:
+    recorder = RowRecorder()
+    fit(recorder, numbered(11), epochs=2, batch_size=4)
+    assert len(recorder.seen) == 6

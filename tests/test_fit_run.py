@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from method_cases import ANY_NET
 from test_fit_loop import Recorder, numbered
 from torch import Tensor, nn
 from trainer_cases import equal
@@ -68,7 +69,7 @@ def stop_at(batch: int, error: BaseException) -> Callable[[Progress], None]:
     return report
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", ANY_NET)
 @pytest.mark.parametrize("every", [None, 2])
 def test_every_method_resumed_is_as_if_uninterrupted(name: str, every: int | None, tmp_path: Path) -> None:
     run = {"train": problem(), "test": problem(40, 1), **SETTINGS}

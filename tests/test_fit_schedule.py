@@ -55,3 +55,9 @@ def test_only_a_run_at_a_constant_rate_may_be_prolonged() -> None:
     for name, alike in (("constant", True), ("constant/epoch", True), ("linear", False), ("step/epoch", False)):
         short, long = (Schedule(name, optimizer, epochs, 10 * epochs).description for epochs in (2, 3))
         assert (short == long) == alike
+
+
+def test_a_method_without_a_learning_rate_has_the_constant_schedule_only() -> None:
+    Schedule("constant", None, 2, 10).set(3)
+    with pytest.raises(ValueError, match="no learning rate that the schedule 'cosine' could move"):
+        Schedule("cosine", None, 2, 10)

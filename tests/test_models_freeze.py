@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from method_cases import net
 from torch import nn
 
 from altmin import methods, models
@@ -9,8 +10,7 @@ from altmin import methods, models
 
 @pytest.mark.parametrize("name", methods.names())
 def test_a_frozen_first_layer_keeps_its_weights_with_every_method(name: str) -> None:
-    torch.manual_seed(0)
-    model = models.mlp(4, (5, 6), 3, nn.Tanh)
+    model = net(name, 4, 5, 6, 3)
     models.freeze_first(model)
     before = [p.detach().clone() for p in model.parameters()]
     method = methods.create(name, model)

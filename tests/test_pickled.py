@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from method_cases import ANY_NET
 from torch import nn
 from trainer_cases import EVERY_RULE, RULES, batch, convolutional, equal, mlp
 
@@ -62,7 +63,7 @@ def test_a_bound_rule_that_was_pickled_moves_the_weights_of_its_own_chain(rule: 
     assert copied.theta[0][0] is not am.theta[0][0]
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", ANY_NET)
 def test_every_method_can_be_pickled_in_the_middle_of_a_run(name: str) -> None:
     method = methods.create(name, mlp())
     method.step(*batch(0))

@@ -16,10 +16,11 @@ ROWS = 64
 
 
 def method_settings(method: Any) -> dict[str, str]:
-    """A method's kind, parts and options, its model and the precision of products as it is set for a GPU, since a run may
-    go on with one or without. A recorded step is its method's."""
+    """A method's kind, parts and options, its model, and the precision of products as it is set for a GPU, since a run
+    may go on with one or without. A recorded step is its method's."""
     inner = method.method if isinstance(method, Recorded) else method
     found = {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
+    found |= {name: describe(value) for name, value in getattr(inner, "options", {}).items()}
     parts = inner.am if isinstance(inner, Offline) else inner
     found |= {
         name: describe(getattr(parts, name)) for name in ("codes", "weights", "penalty", "loss") if hasattr(parts, name)
@@ -32,6 +33,8 @@ def method_settings(method: Any) -> dict[str, str]:
 
 def optimizer_settings(optimizer: Any) -> str:
     """An optimizer's kind and numbers, e.g. "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08)"."""
+    if optimizer is None:
+        return "none"
     numbers = [
         ", ".join(f"{k}={v}" for k, v in group.items() if type(v) in (int, float, tuple))
         for group in optimizer.param_groups

@@ -47,8 +47,8 @@ class Single:
         """Asked of the method anew each time, since a recorded one then does the steps it has put off."""
         return self.methods[i].model
 
-    def step(self, x: Tensor, y: Tensor, each: bool) -> Any:
-        return self.methods[0].step(x, y)
+    def step(self, x: Tensor, y: Tensor, each: bool, **how: Any) -> Any:
+        return self.methods[0].step(x, y, **how)
 
     def end_epoch(self) -> None:
         self.methods[0].end_epoch()
@@ -82,6 +82,7 @@ class Loop:
         self.measure, self.evaluate = choose(measure, evaluate, test, trained)
         self.schedule = Schedule(schedule, trained.optimizer, epochs, epochs * self.per_epoch)
         self.device = device_of(model)
+        self.takes_rows = any(getattr(method, "takes_rows", False) for method in trained.methods)
         self.at = Position([0.0] * len(self.seeds))
         self.unread: list[Tensor] = []
         self.clock = time.perf_counter()
@@ -134,7 +135,8 @@ class Loop:
         orders = [epoch_order(len(x), seed, self.at.epoch) for seed in (self.seeds if each else self.seeds[:1])]
         order = (torch.stack(orders) if each else orders[0]).to(x.device)
         for rows in order.split(self.batch_size, -1)[self.at.batch : self.per_epoch]:
-            metrics = self.trained.step(x[rows].to(self.device), y[rows].to(self.device), each=each)
+            how: dict[str, Any] = {"rows": rows} if self.takes_rows else {}
+            metrics = self.trained.step(x[rows].to(self.device), y[rows].to(self.device), each=each, **how)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
             self.at.batch += 1
             self.schedule.after_batch(self.number)

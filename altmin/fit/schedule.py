@@ -17,7 +17,8 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 class Schedule:
-    """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch."""
+    """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch. A method without an
+    optimizer (None) has the constant one only."""
 
     def __init__(self, name: str, optimizer: Any, epochs: int, batches: int):
         if not isinstance(name, str):
@@ -28,12 +29,21 @@ class Schedule:
         self.factor, self.steps, self.by_epoch = SCHEDULES[shape], epochs if unit else batches, bool(unit)
         # A constant rate has no end, so such a run may be prolonged.
         self.description = name if shape == "constant" else f"{name} over {epochs} epochs"
+        if optimizer is None and shape != "constant":
+            raise ValueError(
+                f"this method has no learning rate that the schedule {name!r} could move; use schedule='constant'"
+            )
         self.optimizer = optimizer
-        rates = [group["lr"] for group in optimizer.param_groups]
+        rates = [group["lr"] for group in self.groups]
         # An ensemble's rate is a tensor with one for each member, which has to stay that tensor.
         self.first: list[Any] = [
             rate.detach().double().clone() if isinstance(rate, Tensor) else float(rate) for rate in rates
         ]
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """Asked of the optimizer each time: another list is there when it has loaded a state."""
+        return [] if self.optimizer is None else self.optimizer.param_groups
 
     def after_batch(self, batches: int) -> None:
         if not self.by_epoch:
@@ -45,6 +55,6 @@ class Schedule:
 
     def set(self, step: int) -> None:
         """The rates for when `step` batches or epochs are over; those of 0 are the optimizer's own."""
-        for group, first in zip(self.optimizer.param_groups, self.first, strict=True):
+        for group, first in zip(self.groups, self.first, strict=True):
             rate = first * self.factor(step / self.steps)
             group["lr"] = group["lr"].copy_(rate) if isinstance(group["lr"], Tensor) else rate

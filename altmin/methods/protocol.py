@@ -21,13 +21,21 @@ class Method(Protocol):
 
     `step` takes one mini-batch, `end_epoch` is called after each pass over the data. An online method updates the
     weights in `step`; an offline one gathers there and updates them in `end_epoch`. `optimizer` is the one that a torch
-    scheduler attaches to. `state_dict` has what `load_state_dict` needs to go on, apart from the model's own.
+    scheduler attaches to, or None for a method without a learning rate. `state_dict` has what `load_state_dict` needs
+    to go on, apart from the model's own; `check_state` raises a ValueError for a state that does not fit.
+
+    A method that keeps variables for each sample has an attribute `takes_rows` that is True. Its step takes `rows`
+    besides, the numbers of the batch's samples in the data (int64, on any device), by which it knows them again in the
+    next pass. Without `rows` the batch is all the data, and the only one until `end_epoch`.
+
+    A method that has no parts (codes, weights, penalty) has `options`, what its factory was given, by name: numbers,
+    texts, a loss. They tell one run from another and do not change in training.
     """
 
     @property
     def model(self) -> nn.Module: ...
     @property
-    def optimizer(self) -> Optimizer: ...
+    def optimizer(self) -> Optimizer | None: ...
     def step(self, x: Tensor, y: Tensor) -> StepMetrics: ...
     def end_epoch(self) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...

@@ -1,0 +1,94 @@
+"""What methods for fully connected nets have in common: the model as layers, and the checks of their mini-batches."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from altmin.calculus import own_call
+from altmin.losses import CrossEntropy, Loss
+from altmin.state import demand_separate
+from altmin.trainer import check, check_model
+
+
+class Layer(NamedTuple):
+    """a = activation(linear(x)); the last layer of a net has no activation (None)."""
+
+    linear: nn.Linear
+    activation: nn.Module | None
+
+    @property
+    def trained(self) -> bool:
+        """Whether its weights may move."""
+        return self.linear.weight.requires_grad
+
+    def __call__(self, x: Tensor) -> Tensor:
+        z: Tensor = self.linear(x)
+        return z if self.activation is None else self.activation(z)
+
+
+def layers_of(model: nn.Module, method: str, activations: Collection[type[nn.Module]]) -> list[Layer]:
+    """A model of Linear layers with one of these activations between each two of them, after a Flatten or none.
+
+    TypeError, which names the method, for any other model; ValueError for parameters that cannot be trained, and for a
+    layer of which only weight or bias is frozen.
+
+    >>> layers_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), "admm", [nn.ReLU])
+    [Layer(linear=Linear(in_features=4, out_features=3, bias=True), activation=ReLU()), \
+Layer(linear=Linear(in_features=3, out_features=2, bias=True), activation=None)]
+    """
+    check_model(model)
+    demand_separate(model.named_parameters())
+    modules = [m for m in _flat(model, method) if not isinstance(m, nn.Identity)]
+    modules = modules[1:] if modules and isinstance(modules[0], nn.Flatten) else modules
+    names = ", ".join(sorted(kind.__name__ for kind in activations))
+    expected = f"{method} trains Linear layers with an activation between each two of them ({names})"
+    for m, kinds in zip(modules, [(nn.Linear,), tuple(activations)] * len(modules), strict=False):
+        if type(m) not in kinds or own_call(m):
+            raise TypeError(f"{expected}, given {type(m).__name__}{' with a hook' if own_call(m) else ''}")
+    if len(modules) % 2 == 0:
+        raise TypeError(f"{expected} and a Linear layer at the end, given {len(modules)} of them in a row")
+    layers = [Layer(a, b) for a, b in zip(modules[::2], [*modules[1::2], None], strict=True)]  # type: ignore[arg-type]
+    for l, layer in enumerate(layers):
+        if len({p.requires_grad for p in layer.linear.parameters()}) > 1:
+            raise ValueError(f"of layer {l} either weight and bias are frozen or none; {method} moves both at once")
+    if len({layer.linear.weight for layer in layers}) < len(layers):
+        raise ValueError(f"two layers share their weights, and {method} fits every layer by itself; give each its own")
+    if not any(layer.trained for layer in layers):
+        raise ValueError("all parameters are frozen: there is nothing to train")
+    return layers
+
+
+def _flat(model: nn.Module, method: str) -> list[nn.Module]:
+    """The modules of a Sequential, and of those inside it, in order."""
+    if type(model) is not nn.Sequential:
+        return [model]
+    if own_call(model):
+        raise TypeError(f"{method} does not run the hooks or the forward of a Sequential's own; take them off")
+    return [m for part in model for m in _flat(part, method)]
+
+
+def check_batch(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
+    """TypeError or ValueError for a mini-batch that a fully connected model and its loss cannot take; nothing has
+    changed then."""
+    first = next(model.parameters())
+    check(x, y, first)
+    for name, given in (("input holds", x), ("targets hold", y)):
+        if not bool(given.isfinite().all()):
+            raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+    linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    features = x[0].numel() if any(isinstance(m, nn.Flatten) for m in model.modules()) else x.shape[-1]
+    if features != linears[0].in_features or (x.ndim > 2 and features == x.shape[-1]):
+        raise ValueError(
+            f"samples of {tuple(x.shape[1:])} do not fit the first layer, which takes {linears[0].in_features} numbers"
+        )
+    output = torch.zeros(len(x), linears[-1].out_features, dtype=x.dtype, device=x.device)
+    loss.prepare(output, y)
+    if isinstance(loss, CrossEntropy):
+        loss.check(output, y)
+
+
+def options_text(method: Any) -> str:
+    """A method and its options, for its `repr`."""
+    return f"{type(method).__name__}({', '.join(f'{name}={value!r}' for name, value in method.options.items())})"

@@ -1,0 +1,215 @@
+"""The contract of every method that is not alternating minimization or plain backprop, passed by being registered."""
+
+import copy
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from method_cases import RANDOM, RIVALS, accuracy, net, problem
+from torch import nn
+from trainer_cases import equal
+
+import altmin
+from altmin.fit import fit
+from altmin.fit.identity import method_settings
+
+EVERY = pytest.mark.parametrize("name", RIVALS)
+
+
+def trained(name: str, epochs: int = 2, batch_size: int = 25, **options: Any) -> altmin.methods.Method:
+    method = altmin.methods.create(name, net(name), **options)
+    fit(method, problem(), epochs=epochs, batch_size=batch_size)
+    return method
+
+
+def numbers(method: Any) -> dict[str, Any]:
+    return copy.deepcopy({"model": method.model.state_dict(), "method": method.state_dict()})
+
+
+@EVERY
+def test_says_what_it_minimises_and_whose_it_is(name: str) -> None:
+    text = inspect.getdoc(altmin.methods.factory(name)) or ""
+    assert "minimis" in text.lower(), "what it minimises, and in which order"
+    assert any(year in text for year in map(str, range(2010, 2027))), "the paper, with its year"
+
+
+@EVERY
+def test_learns_what_a_linear_model_cannot(name: str) -> None:
+    x, y = problem(400)
+    method = altmin.methods.create(name, net(name, 4, 40, 40, 3))
+    first = accuracy(method.model, x, y)
+    fit(method, (x, y), epochs=60, batch_size=50)
+    assert accuracy(method.model, x, y) > max(0.85, first + 0.3)
+
+
+@EVERY
+def test_reports_the_loss_of_the_model_before_the_step(name: str) -> None:
+    x, y = problem()
+    method = altmin.methods.create(name, net(name))
+    expected = nn.functional.cross_entropy(method.model(x), y).item()
+    loss = method.step(x, y).loss
+    assert loss.shape == ()
+    assert not loss.requires_grad
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+@EVERY
+def test_two_runs_from_the_same_weights_and_seed_are_the_same(name: str) -> None:
+    torch.manual_seed(3)
+    first = numbers(trained(name))
+    torch.manual_seed(3)
+    assert equal(numbers(trained(name)), first)
+
+
+@EVERY
+def test_a_copied_or_pickled_method_goes_on_as_the_original(name: str) -> None:
+    method = trained(name)
+    x, y = problem()
+    for other in (copy.deepcopy(method), pickle.loads(pickle.dumps(method))):
+        again = copy.deepcopy(method)
+        for each in (again, other):
+            torch.manual_seed(5)
+            each.step(x, y)
+            each.end_epoch()
+        assert equal(numbers(again), numbers(other))
+        assert repr(other) == repr(method)
+
+
+@EVERY
+def test_a_state_brings_another_trainer_to_the_same_place(name: str) -> None:
+    method = trained(name)
+    other = altmin.methods.create(name, net(name, seed=9))
+    other.model.load_state_dict(method.model.state_dict())
+    other.load_state_dict(copy.deepcopy(method.state_dict()))
+    x, y = problem()
+    for each in (method, other):
+        torch.manual_seed(5)
+        each.step(x, y)
+        each.end_epoch()
+    assert equal(numbers(method), numbers(other))
+
+
+@EVERY
+def test_a_state_of_another_net_is_refused_and_nothing_changes(name: str) -> None:
+    method, other = trained(name), altmin.methods.create(name, net(name, 4, 7, 8, 3))
+    fit(other, problem(), epochs=1, batch_size=25)
+    before = numbers(method)
+    for wrong in (other.state_dict(), {}, {"nonsense": 1}, None):
+        if equal(wrong, method.state_dict()):  # a method without a state of its own
+            continue
+        with pytest.raises(ValueError):
+            method.load_state_dict(wrong)
+        assert equal(numbers(method), before)
+
+
+@EVERY
+@pytest.mark.parametrize("every", [None, 2])
+def test_resumed_is_as_if_uninterrupted(name: str, every: int | None, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(progress: Any) -> None:
+        if progress.batch == 5:
+            raise Stop
+
+    run = {"train": problem(), "test": problem(40, 1), "epochs": 3, "batch_size": 25}
+    torch.manual_seed(2)
+    whole = altmin.methods.create(name, net(name))
+    torch.manual_seed(2)
+    expected = fit(whole, **run)
+    kept = {**run, "checkpoint": tmp_path / "run", "checkpoint_every": every}
+    torch.manual_seed(2)
+    stopped = altmin.methods.create(name, net(name))
+    torch.manual_seed(2)
+    with pytest.raises(Stop):
+        fit(stopped, **kept, report=stop)
+    resumed = altmin.methods.create(name, net(name, seed=8))
+    history = fit(resumed, **kept, resume=True)
+    assert equal(numbers(resumed), numbers(whole))
+    assert [row["train_loss"] for row in history.epochs] == [row["train_loss"] for row in expected.epochs]
+
+
+BAD = {
+    "NaN": (lambda x, y: (x.clone().index_fill_(0, torch.tensor([2]), torch.nan), y), "NaN or infinite"),
+    "one feature more": (lambda x, y: (torch.cat([x, x[:, :1]], 1), y), "5|fit|take"),
+    "double": (lambda x, y: (x.double(), y), "float32"),
+    "a label too high": (lambda x, y: (x, torch.where(torch.arange(len(y)) == 1, 3, y)), "label 3 is out of range"),
+    "fewer labels": (lambda x, y: (x, y[:-1]), "as many targets as samples|label"),
+    "no samples": (lambda x, y: (x[:0], y[:0]), "at least one sample"),
+    "lists": (lambda x, y: (x.tolist(), y.tolist()), "takes tensors"),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_batch_is_refused_in_words_and_nothing_changes(name: str, kind: str) -> None:
+    method = trained(name)
+    make, words = BAD[kind]
+    before = numbers(method)
+    with pytest.raises((ValueError, TypeError), match=words):
+        method.step(*make(*problem()))
+    assert equal(numbers(method), before)
+
+
+@EVERY
+def test_every_option_is_checked_and_tells_runs_apart(name: str) -> None:
+    plain = method_settings(altmin.methods.create(name, net(name)))
+    defaults = inspect.signature(altmin.methods.factory(name)).parameters
+    for option in altmin.methods.options(name):
+        default = defaults[option].default
+        if isinstance(default, bool) or not isinstance(default, int | float):
+            continue
+        for wrong in (float("nan"), "much", -1.0):
+            with pytest.raises((ValueError, TypeError)):
+                altmin.methods.create(name, net(name), **{option: wrong})
+        other = default + 1 if isinstance(default, int) else default / 2 or 0.01
+        changed = method_settings(altmin.methods.create(name, net(name), **{option: other}))
+        assert changed != plain, option
+
+
+@EVERY
+def test_a_frozen_layer_stays_and_the_others_move(name: str) -> None:
+    model = net(name)
+    altmin.models.freeze_first(model)
+    before = copy.deepcopy(list(model.parameters()))
+    fit(altmin.methods.create(name, model), problem(), epochs=2, batch_size=25)
+    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+    assert same == [True, True, False, False, False, False]
+
+
+@EVERY
+def test_a_model_that_it_cannot_train_is_refused_in_words(name: str) -> None:
+    frozen = net(name).requires_grad_(False)
+    with pytest.raises((ValueError, TypeError)):
+        altmin.methods.create(name, frozen)
+    with pytest.raises((ValueError, TypeError)):
+        altmin.methods.create(name, net(name).half())
+
+
+@EVERY
+def test_the_model_stays_an_ordinary_module(name: str) -> None:
+    method = trained(name)
+    plain = net(name)
+    plain.load_state_dict(method.model.state_dict())
+    x, _ = problem()
+    assert torch.equal(plain(x), method.model(x))
+    assert all(p.grad is None or p.grad.shape == p.shape for p in method.model.parameters())
+    assert [p.requires_grad for p in method.model.parameters()] == [True] * 6
+
+
+@EVERY
+@pytest.mark.cuda
+def test_on_a_gpu_it_takes_the_steps_it_takes_on_the_processor(name: str) -> None:
+    if name in RANDOM:
+        pytest.skip("it draws random numbers, and a GPU draws others")
+    results = []
+    for device in ("cpu", "cuda"):
+        method = altmin.methods.create(name, net(name, dtype=torch.float64).to(device))
+        x, y = problem(dtype=torch.float64)
+        fit(method, (x.to(device), y.to(device)), epochs=2, batch_size=25)
+        results.append([p.detach().cpu() for p in method.model.parameters()])
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, rtol=1e-6, atol=1e-9)
