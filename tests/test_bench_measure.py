@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 import torch
@@ -101,6 +102,35 @@ def test_however_little_time_there_is_some_rounds_are_done_in_changing_order(mon
     rounds = [tuple(seen[i : i + 3]) for i in range(9, len(seen), 3)]
     assert all(set(each) == set(three.values()) for each in rounds)
     assert len(set(rounds)) > 1
+
+
+def test_a_pass_over_the_data_is_a_block_and_tells_which_samples_a_batch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(measure, "time", clock)
+
+    class Keeping(Slow):
+        """Keeps variables for each sample, and takes a second for all of them at the end of a pass."""
+
+        takes_rows = True
+        rows: ClassVar[list[int]] = []
+
+        def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> None:
+            assert rows is not None
+            self.rows += rows.tolist()
+            super().step(x, y)
+
+        def end_epoch(self) -> None:
+            assert self.rows == list(range(5 * len(batch()[0]))), "every sample once"
+            self.rows.clear()
+            clock.now += 1.0
+            super().end_epoch()
+
+    both = {"online": Slow(clock, 0.1), "offline": Keeping(clock, 0.1)}
+    found, steps = step_seconds(both, [batch()], budget=0.1, per_pass=5)  # type: ignore[arg-type]
+    assert steps == {"online": 5, "offline": 5}
+    assert found["online"] == pytest.approx([0.1] * 3)
+    assert found["offline"] == pytest.approx([1.5 / 5] * 3)
+    assert both["offline"].ends == 4, "a pass to warm up and three that count"
 
 
 def test_the_synthetic_labels_are_a_linear_function_of_the_samples() -> None:

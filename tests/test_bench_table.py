@@ -27,3 +27,12 @@ def test_the_table_has_the_columns_that_a_result_calls_for() -> None:
     assert cells["time / adam:fused=true"] == ["2.00 (1.80 to 2.40)", ""]
     assert cells["time / compiled adam"] == ["1.00 (0.90 to 1.20)", ""]
     assert cells["ms per member"] == ["1.0000", "0.1250"]
+
+
+def test_the_table_tells_the_seconds_of_a_pass_where_passes_were_measured() -> None:
+    measured = result([row("mlp-2x100", "adam", 4.0, "eager", 1)])
+    assert "s per pass" not in {str(column.header) for column in table(measured).columns}
+    measured["config"]["samples"] = 50_000
+    measured["results"][0]["steps_per_round"] = 250
+    cells = {str(column.header): list(column.cells) for column in table(measured).columns}
+    assert cells["s per pass"] == ["1.00 (0.90 to 1.20)"], "250 steps of 4 ms"

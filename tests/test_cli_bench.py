@@ -191,6 +191,7 @@ def test_the_json_says_what_was_measured(clock: Clock, bench: Any) -> None:
     assert result["config"] == {
         "batch_size": 10,
         "seconds": 0.5,
+        "samples": None,
         "yardstick": "adam",
         "options": {"adam": {"fused": False}, "am-adam": {"lr": 0.5}},
         "modes": ["eager"],
@@ -302,3 +303,14 @@ def test_bench_sets_every_method_against_adam(bench: Any) -> None:
             assert row["time_ratio"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
             assert row["memory_ratio"] == 1.0
     assert list(result["environment"])[:3] == ["python", "torch", "altmin"]
+
+
+def test_a_pass_over_so_many_samples_is_measured_as_a_whole(
+    clock: Clock, bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = bench("--model mlp-1x4 --methods am-adam --batch-size 10 --samples 25 --seconds 0.1")
+    assert result["config"]["samples"] == 25
+    assert {row["steps_per_round"] for row in result["results"]} == {3}, "the last batch is part of the pass"
+    shown = capsys.readouterr().out
+    assert "s per pass" in shown
+    assert "0.18 (0.18 to 0.18)" in shown, "three steps of 60 ms"

@@ -5,9 +5,9 @@ import os
 import random
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import accumulate, cycle, islice
 from statistics import quantiles
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ Name = TypeVar("Name", bound=Hashable)
 SHORTEST = {"cpu": 0.02, "cuda": 0.05}  # seconds for which a block of steps should run, to drown the clock's own grain
 MOST = {"cpu": 200, "cuda": 1000}  # steps in a block; a step that a GPU replays takes some 50 microseconds
 FEWEST = 7  # rounds, however little time there is
+FEWEST_PASSES = 3  # rounds, where each is a pass over the data
 MARK = "the step that is measured"
 
 
@@ -37,11 +38,15 @@ def step_seconds(
     budget: float,
     seed: int = 0,
     report: Callable[[float], None] = lambda part: None,
+    per_pass: int | None = None,
 ) -> tuple[dict[Name, list[float]], dict[Name, int]]:
     """Seconds per step of each method in each round, and how many steps it does in a round.
 
     A round runs a block of steps of every method, in an order drawn anew, so that a slow moment of the machine
     or the order itself favours none. `end_epoch` belongs to the block: an offline method learns there.
+
+    per_pass: the number of batches in a pass over the data, if every block is to be one. Else a block has as many as
+    can be timed well.
     """
     device = batches[0][0].device
     source = cycle(batches)
@@ -50,14 +55,17 @@ def step_seconds(
         chosen = list(islice(source, steps))
         _synchronize(device)
         start = time.perf_counter()
-        for x, y in chosen:
-            method.step(x, y)
+        for (x, y), how in zip(chosen, _rows(method, chosen), strict=True):
+            method.step(x, y, **how)
         method.end_epoch()
         _synchronize(device)
         return (time.perf_counter() - start) / steps
 
     def fitting(method: Method) -> int:
         """The steps that a block should have, after some for warming up: fewer of them where a step is long."""
+        if per_pass is not None:
+            block(method, per_pass)
+            return per_pass
         first = block(method, 1)
         warm = max(2, min(10, round(0.05 * budget / max(first, 1e-9))))
         block(method, warm)
@@ -66,12 +74,13 @@ def step_seconds(
 
     steps = {name: fitting(method) for name, method in methods.items()}
     order, drawn = list(methods), random.Random(seed)
+    fewest = FEWEST if per_pass is None else FEWEST_PASSES
     found: dict[Name, list[float]] = {name: [] for name in methods}
     gc.collect()
     gc.disable()
     try:
         start = time.perf_counter()
-        while (spent := time.perf_counter() - start) < budget or len(found[order[0]]) < FEWEST:
+        while (spent := time.perf_counter() - start) < budget or len(found[order[0]]) < fewest:
             report(min(1.0, spent / budget))
             drawn.shuffle(order)
             for name in order:
@@ -79,6 +88,14 @@ def step_seconds(
     finally:
         gc.enable()
     return found, steps
+
+
+def _rows(method: Method, batches: Sequence[Batch]) -> list[dict[str, Any]]:
+    """What a step takes besides: where a method keeps variables for each sample, the numbers of the batch's."""
+    if not getattr(method, "takes_rows", False):
+        return [{}] * len(batches)
+    ends = list(accumulate((len(x) for x, _ in batches), initial=0))
+    return [{"rows": torch.arange(*ends[i : i + 2])} for i in range(len(batches))]
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

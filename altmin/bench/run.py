@@ -25,6 +25,8 @@ class Plan(NamedTuple):
     members: Sequence[int]
     seed: int
     device: torch.device
+    samples: int | None = None
+    """How many samples a pass over the data has, if whole passes are measured."""
 
     def build(self, net: Net, entry: Entry) -> list[Method]:
         """The members of an entry, from seeds that follow each other. Raises what a method has against the model."""
@@ -102,7 +104,8 @@ def measure_net(
     for entry in entries:
         make, plain = partial(plan.make, net, entry), partial(plan.make, net, entry._replace(mode="eager"))
         built[entry], *sizes[entry] = step_bytes(make, batches[0], plain, "graph" in entry.mode)
-    times, steps = step_seconds(built, batches, seconds, plan.seed, report)
+    per_pass = None if plan.samples is None else -(-plan.samples // net.batch_size)
+    times, steps = step_seconds(built, batches, seconds, plan.seed, report, per_pass)
     rivals = [v.label for v in plan.variants if v.method == YARDSTICK and v.label != YARDSTICK]
     return [_row(net, entry, times, steps[entry], sizes, rivals) for entry in times]
 

@@ -44,6 +44,14 @@ def bench(
     sizes: Annotated[str, typer.Option(metavar="N,N,...", help="How many times as large --grow makes it.")] = FACTORS,
     batch_size: options.BatchSize = 200,
     data: options.Data = "mnist",
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Measure passes over so many samples instead of single steps, as suits methods that learn from all of "
+            "the data at once.",
+        ),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="About how long to measure, in all.")] = 60.0,
     seed: options.Seed = 0,
     device: options.Device = "cpu",
@@ -64,7 +72,7 @@ def bench(
     for name in names:
         ways.check(name, chosen)
     variants = parse.variants(methods, set_ or [], fused=chosen.type == "cuda")
-    plan = Plan(variants, names, list(dict.fromkeys([1, *members])), seed, chosen)
+    plan = Plan(variants, names, list(dict.fromkeys([1, *members])), seed, chosen, samples)
     with products.using(precision), output.progress("bench") as tick:
         rows, skipped = measure(plan, nets, seconds, lambda part, text: tick(round(100 * part), 100, text))
     if grow == "members":
@@ -77,6 +85,7 @@ def bench(
         "config": {
             "batch_size": batch_size,
             "seconds": seconds,
+            "samples": samples,
             "yardstick": YARDSTICK,
             "options": {variant.label: parse.plain(variant.options) for variant in variants},
             "modes": names,
