@@ -112,7 +112,7 @@ DIFFERENT: dict[str, tuple[Any, str]] = {
         lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu(), codes=altmin.GradientCodes(l1=0.1))),
         "l1 of the code solver is 0.0 in member 0 but 0.1",
     ),
-    "no damping": (lambda: build("am-mem", "mlp", [{"damping": 0.0}]), "give damping above 0, or sweeps"),
+    "no damping": (lambda: build("am-mem", "mlp", [{"damping": 0.0, "steps": None}]), "above 0, or steps"),
     "clipping": (
         lambda: pair(*(altmin.AltMin(relu(), weights=altmin.LocalAdam(clip_norm=c)) for c in (None, 1.0))),
         "clip_norm of the weight rule LocalAdam is None in member 0 but 1.0",

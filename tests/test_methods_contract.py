@@ -63,8 +63,8 @@ def test_parts_of_the_algorithm_are_left_to_the_trainer(name):
 
 
 def test_offline_and_online_rules_share_what_they_do_not_set_themselves():
-    """Offline there is one step for all the data, so that rates, damping and forgetting are its own."""
+    """Offline there is one step for all the data, so that rates, damping, forgetting and an exact fit are its own."""
     for name in ("am-adam", "am-mem"):
         online, offline = (defaults(altmin.methods.factory(each)) for each in (name, f"{name}-offline"))
-        common = (online.keys() & offline.keys()) - {"lr", "damping", "rate"}
+        common = (online.keys() & offline.keys()) - {"lr", "damping", "rate", "steps"}
         assert {option: online[option] for option in common} == {option: offline[option] for option in common}

@@ -87,7 +87,7 @@ TEXTS = {
         altmin.LocalOptimizer(torch.optim.RMSprop, 0.1)
     ),
     "CoActivationMemory(forget=0.5, damping=30.0, sweeps=2, rate=None, rest=LocalSGD(lr=0.1, momentum=0.9, "
-    "weight_decay=0.0, l1=0.0, steps=1, clip_norm=None))": lambda: altmin.CoActivationMemory(
+    "weight_decay=0.0, l1=0.0, steps=1, clip_norm=None), steps=1)": lambda: altmin.CoActivationMemory(
         0.5, sweeps=2, rate=None, rest=altmin.LocalSGD()
     ),
     "CrossEntropy(label_smoothing=0.1)": lambda: adapt(nn.CrossEntropyLoss(label_smoothing=0.1)),

@@ -131,10 +131,10 @@ def test_a_state_that_does_not_fit_is_refused_by_name_and_changes_nothing(edit: 
 
 MEMORY_EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
     "A": (lambda m: m.update(A=m["A"][:3]), r"A of block 1 must be torch.float64 of shape \(9, 9\), given"),
-    "B": (lambda m: m.update(B=m["B"].mT), r"B of block 1 must be torch.float64 of shape \(6, 9\), given"),
+    "R": (lambda m: m.update(R=m["R"].mT), r"R of block 1 must be torch.float64 of shape \(6, 9\), given"),
     "nan": (lambda m: m["A"].fill_(math.nan), "A of block 1 holds numbers that are not finite"),
     "samples": (lambda m: m.update(samples=-1), "the number of samples in the memory of block 1 must be at least 0"),
-    "missing": (lambda m: m.pop("B"), "the memory of block 1: it lacks B"),
+    "missing": (lambda m: m.pop("R"), "the memory of block 1: it lacks R"),
 }
 
 

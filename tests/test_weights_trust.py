@@ -79,10 +79,10 @@ def test_frozen_is_what_a_layer_says_at_the_step():
     x, y = torch.randn(9, 4), torch.randint(3, (9,))
     for trained in (False, True, False):
         model.requires_grad_(trained)
-        before, known = model[0].weight.clone(), dict(am.weights.memories)
+        before, known = model[0].weight.clone(), dict(am.weights.kept)
         am.step(x, y)
         assert torch.equal(before, model[0].weight) != trained
-        assert (am.weights.memories == known) != trained
+        assert (am.weights.kept == known) != trained
 
 
 @pytest.mark.parametrize("whole", [True, False])

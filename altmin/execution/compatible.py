@@ -66,8 +66,8 @@ def refusal(method: Any) -> str | None:
             return f"{type(codes).__name__} decides on the processor how to go on; {alone}"
         if getattr(codes, "tolerance", 0):
             return "with a tolerance the processor decides when a code's steps end; give tolerance=0"
-        if getattr(rule, "damping", None) == 0 and getattr(rule, "sweeps", None) is None:
-            return "without damping the processor decides how to solve for the weights; give damping above 0, or sweeps"
+        if getattr(rule, "damping", None) == 0 and getattr(rule, "steps", 1) is getattr(rule, "sweeps", 1) is None:
+            return "without damping the processor decides how to solve for the weights; give damping above 0, or steps"
         if rule.state_dict().get("gathered"):
             return "it has gathered parts of a mini-batch that wait for apply(); call it first"
         for m in (m for block in method.chain for m in block.maps):

@@ -21,7 +21,7 @@ from altmin.methods.backprop import Backprop
 from altmin.penalty import grown
 from altmin.step import move_codes, verdict
 from altmin.trainer import AltMin
-from altmin.weights.memory import Memory
+from altmin.weights.memory import Kept
 
 
 class Option(NamedTuple):
@@ -147,16 +147,16 @@ class AltMinTemplate(Template):
         memories, number = {}, {"dtype": torch.float64, "device": self.device}
         for l in self.fitted:
             p, width = method.theta[l], sum(q[0].numel() for q in method.theta[l])
-            empty = Memory(p[0].new_zeros(width, width), p[0].new_zeros(len(p[0]), width), 0.0)
-            memory = method.weights.memories.get(l, empty)
-            memories[l] = memory._replace(samples=torch.as_tensor(memory.samples, **number))
+            empty = Kept(p[0].new_zeros(width, width), p[0].new_zeros(len(p[0]), width), 0.0)
+            kept = method.weights.kept.get(l, empty)
+            memories[l] = kept._replace(samples=torch.as_tensor(kept.samples, **number))
         return {"mu": torch.tensor(method.penalty.value, **number), "memories": memories}
 
     def write(self, method: Any, own: dict[str, Any]) -> None:
         method.penalty.value = own["mu"].item()
-        for l, memory in own["memories"].items():
-            if memory.samples:
-                method.weights.memories[l] = memory._replace(samples=memory.samples.item())
+        for l, kept in own["memories"].items():
+            if kept.samples:
+                method.weights.kept[l] = kept._replace(samples=kept.samples.item())
 
     def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
@@ -170,8 +170,9 @@ class AltMinTemplate(Template):
             for m, saved in moved.statistics:
                 m.commit(saved)
             for l, n in self.fitted.items():
-                memories[l] = state.own["memories"][l].fade(am.weights.forget) + moved.found[l]
-                rows[n] = {"weights": self.groups[n].flat(am.weights.fitted(theta[l], memories[l]))}
+                whole = moved.found[l].plus(state.own["memories"][l], am.weights.forget)
+                weights, memories[l] = am.weights.fitted(theta[l], whole)
+                rows[n] = {"weights": self.groups[n].flat(weights)}
             mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
         inner, grads = self._inner_steps(state, theta, {l: moved.found[l] for l in self.rest.blocks})
         own, counts = {"mu": mu, "memories": memories}, state.counts + self.steps

@@ -75,7 +75,8 @@ def am_mem(
     share: float | None = None,
     order: str | None = None,
     penalty: Penalty | float | None = None,
+    steps: int | None = 1,
 ) -> AltMin:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
-    rule = CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr))
+    rule = CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
     return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)

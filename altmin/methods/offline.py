@@ -74,7 +74,8 @@ def am_mem_offline(
     share: float | None = None,
     order: str | None = None,
     penalty: Penalty | float | None = None,
+    steps: int | None = None,
 ) -> Offline:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
-    rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr))
+    rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr), steps=steps)
     return Offline(AltMin(model, loss, solver(model, codes, share, order), rule, penalty))

@@ -6,6 +6,9 @@ With a the input of a block's affine map (a 1 appended for the bias) and c its c
 
 and sum_t |c_t - W a_t|^2 = Tr(W^T W A) - 2 Tr(W^T B) + sum_t |c_t|^2, so W can be fitted to all codes seen without
 keeping one. Sums from t = 1 also keep codes of weights long gone; with forget < 1 the past fades.
+
+What is kept is R = B - W A, what the codes seen still ask of the present weights. A mini-batch adds its residuals
+r = c - W a to it, as sum_t r_t a_t^T, and a change V of the weights takes V A away.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +18,7 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Number, Params
-from altmin.calculus.numbers import eager
+from altmin.calculus.numbers import TINY, along, eager
 from altmin.chain import Block, Chain
 from altmin.codes.gradient import Residual
 from altmin.errors import Diverged, demand, demand_unclaimed
@@ -33,51 +36,95 @@ class Memory(NamedTuple):
     def __add__(self, other: "Memory") -> "Memory":  # type: ignore[override]
         return Memory(self.A + other.A, self.B + other.B, self.samples + other.samples)
 
-    def fade(self, factor: Any) -> "Memory":
-        return Memory(self.A * factor, self.B * factor, self.samples * factor)
+
+class Kept(NamedTuple):
+    """A memory as it is kept beside the weights W of its block: A, R = B - W A, and the weight of the samples."""
+
+    A: Tensor
+    R: Tensor
+    samples: Any
+
+    def plus(self, older: "Kept", factor: Any = 1.0) -> "Kept":
+        """Itself and factor times an older one."""
+        A, R = along(self.A, factor, older.A), along(self.R, factor, older.R)
+        return Kept(A, R, self.samples + factor * older.samples)
 
 
-def sweep(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
-    """One pass of block-coordinate descent over the columns of W, each set to its best with the others fixed.
+class Change(NamedTuple):
+    """A change V of the weights, and the R that it leaves, R - V A."""
 
-    >>> A, B = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
-    >>> sweep(torch.zeros(1, 2), A, B)
+    V: Tensor
+    left: Tensor
+
+
+def sweep(A: Tensor, R: Tensor) -> Change:
+    """One pass of block-coordinate descent over the columns of V, each set to its best with the others fixed.
+
+    >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    >>> sweep(A, R).V
     tensor([[ 0.5000, -0.2500]])
     """
-    W = W.clone()
+    columns = []
     for j in range(len(A)):
-        W[:, j] += torch.where(A[j, j] > 0, (B[:, j] - W @ A[:, j]) / A[j, j], 0.0)
-    return W
+        columns.append(torch.where(A[j, j] > 0, R[:, j] / A[j, j], 0.0))
+        R = torch.addcmul(R, columns[-1].unsqueeze(1), A[j], value=-1)
+    return Change(torch.stack(columns, 1), R)
 
 
-def solve(W: Tensor, A: Tensor, B: Tensor, damping: float) -> Tensor:
-    """argmin_V Tr(V^T V A) - 2 Tr(V^T B) + lambda |V - W|^2 with lambda = damping times the mean of A's diagonal. Where
-    there are many, the one nearest to W; but in a step whose numbers are not read, which needs lambda > 0.
+def solve(A: Tensor, R: Tensor, damping: Number) -> Change:
+    """argmin_V Tr(V^T V A) - 2 Tr(V^T R) + lambda |V|^2 with lambda = damping times the mean of A's diagonal. Where
+    there are many, the smallest; but in a step whose numbers are not read, which needs lambda > 0.
 
-    >>> A, B = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
-    >>> solve(torch.zeros(1, 2), A, B, damping=0.0)
+    >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    >>> solve(A, R, damping=0.0).V
     tensor([[ 0.6667, -0.3333]])
     """
     ridge = damping * A.diagonal().mean()
     factor, failed = torch.linalg.cholesky_ex(A + ridge * torch.eye(len(A), dtype=A.dtype, device=A.device))
     pivots, eps = factor.diagonal().square(), torch.finfo(A.dtype).eps
     singular = (failed != 0) | (pivots.min() <= len(A) * eps * pivots.max())
-    if eager() and bool(singular):  # the minimiser nearest to W
-        return W + torch.linalg.lstsq(A, (B - W @ A).mT, driver=None if A.is_cuda else "gelsd").solution.mT
-    return W + torch.cholesky_solve((B - W @ A).mT, factor).mT
+    if eager() and bool(singular):  # the smallest minimiser
+        V = torch.linalg.lstsq(A, R.mT, driver=None if A.is_cuda else "gelsd").solution.mT
+    else:
+        V = torch.cholesky_solve(R.mT, factor).mT
+    return Change(V, R - V @ A)
+
+
+def descend(A: Tensor, R: Tensor, damping: Number, steps: int) -> Change:
+    """So many conjugate gradient steps from V = 0 on the problem of `solve`, a row of V at a time. One is a step along
+    the gradient of the length that is best for the row.
+
+    >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    >>> [descend(A, R, 0.0, steps).V.tolist() for steps in (1, 2)]
+    [[[0.5, 0.0]], [[0.6666666865348816, -0.3333333432674408]]]
+    """
+    ridge = damping * A.diagonal().mean()
+    V, r, direction = torch.zeros_like(R), R, R
+    rr = r.square().sum(1, keepdim=True)
+    for k in range(steps):
+        Ad = direction @ A + ridge * direction
+        length = rr / (direction * Ad).sum(1, keepdim=True).clamp_min(TINY)
+        V, r = V + length * direction, r - length * Ad
+        if k < steps - 1:
+            before, rr = rr, r.square().sum(1, keepdim=True)
+            direction = r + rr / before.clamp_min(TINY) * direction
+    return Change(V, r + ridge * V)  # r = R - V (A + ridge), without a product with A
 
 
 class CoActivationMemory:
     """Hidden Linear and convolution layers from their memory; the other blocks, the output's among them, by `rest`.
 
-    forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. sweeps: passes of block-coordinate
-    descent per mini-batch (the paper's AM-mem), or None for the exact solve, which `damping` holds near the present
-    weights. rate: a learning rate on the loss: a sample's code asks for a move of -rate times the gradient of its loss,
-    as far as the codes have left it; None for the paper's rule, by which it asks for the code itself, and the newest
-    codes weigh little against those remembered (where a code has stopped at a kink, it asks for more than it has
-    moved). prior: memories to start from, by block (continual learning); `memories` holds the present ones. A block
-    whose parameters do not require a gradient keeps weights and memory as they are.
+    forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. steps: conjugate gradient steps of
+    the fit per mini-batch, or None for the exact solve; `damping` holds either near the present weights. sweeps: passes
+    of block-coordinate descent instead, without damping (the paper's AM-mem). rate: a learning rate on the loss: a
+    sample's code asks for a move of -rate times the gradient of its loss, as far as the codes have left it; None for
+    the paper's rule, by which it asks for the code itself, and the newest codes weigh little against those remembered
+    (where a code has stopped at a kink, it asks for more than it has moved). prior: memories to start from, by block
+    (continual learning), beside the weights that the model has when the trainer is made; `memories` has the present
+    ones. A block whose parameters do not require a gradient keeps weights and memory as they are.
     """
+
+    claimed = False
 
     def __init__(
         self,
@@ -87,29 +134,32 @@ class CoActivationMemory:
         rate: float | None = 300.0,
         rest: LocalOptimizer | None = None,
         prior: Mapping[int, Memory] | None = None,
+        steps: int | None = 1,
     ):
         demand("CoActivationMemory", "forget", forget)
         demand("CoActivationMemory", "damping", damping)
         if forget > 1:
             raise ValueError(f"forget of CoActivationMemory lies between 0 and 1, given {forget!r}")
-        if sweeps is not None:
-            demand("CoActivationMemory", "sweeps", sweeps, low=1, whole=True)
+        for name, count in (("sweeps", sweeps), ("steps", steps)):
+            if count is not None:
+                demand("CoActivationMemory", name, count, low=1, whole=True)
         if rate is not None:
             demand("CoActivationMemory", "rate", rate, above=True)
-        self.forget, self.damping, self.sweeps, self.rate = forget, damping, sweeps, rate
+        self.forget, self.damping, self.sweeps, self.rate, self.steps = forget, damping, sweeps, rate, steps
         self.rest = rest or LocalAdam(2e-3)
-        self.memories: dict[int, Memory] = dict(prior or {})
-        self.gathered: dict[int, Memory] = {}
+        self.prior = dict(prior or {})
+        self.kept: dict[int, Kept] = {}
+        self.gathered: dict[int, Kept] = {}
 
     def __repr__(self) -> str:
         options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
-        return f"CoActivationMemory({options}, rest={self.rest!r})"
+        return f"CoActivationMemory({options}, rest={self.rest!r}, steps={self.steps})"
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
         demand_unclaimed(self, "weight rule")
         self.chain, self.theta = chain, chain.parameters()
         self.blocks = tuple(l for l in blocks if l != len(chain) - 1 and _fits(chain.blocks[l]))
-        for l, memory in self.memories.items():
+        for l, memory in self.prior.items():
             if l not in self.blocks:
                 raise ValueError(f"a memory was given for block {l}, but memory serves the blocks {list(self.blocks)}")
             wanted = _join(self.theta[l]).shape
@@ -117,8 +167,17 @@ class CoActivationMemory:
                 raise ValueError(
                     f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
                 )
+            self.kept[l] = Kept(memory.A, memory.B - _join(self.theta[l]).detach() @ memory.A, memory.samples)
         self.rest.bind(chain, [l for l in blocks if l not in self.blocks])
         self.claimed = True
+
+    @property
+    def memories(self) -> dict[int, Memory]:
+        """The memories by block; before the rule is bound, those to start from."""
+        if not self.claimed:
+            return dict(self.prior)
+        of = {l: _join(self.theta[l]).detach() for l in self.kept}
+        return {l: Memory(kept.A, of[l] @ kept.A + kept.R, kept.samples) for l, kept in self.kept.items()}
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -130,7 +189,7 @@ class CoActivationMemory:
             return self.rest.measure(l, p, residual)
         # deltas are those of the mean loss
         times = residual.scale if self.rate is None else self.rate * len(residual.delta)
-        return recall(self.chain.blocks[l], p, residual, times)
+        return recall(self.chain.blocks[l], residual, times)
 
     def update(self, found: Sequence[Any]) -> None:
         """Fits every block to its memory and this mini-batch. `Diverged`, and nothing changes, if weights would not be
@@ -142,7 +201,7 @@ class CoActivationMemory:
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole. `Diverged`, and nothing is added,
         if the memory would not be finite."""
-        new = {l: self.gathered[l] + found[l] if l in self.gathered else found[l] for l in self.blocks}
+        new = {l: found[l].plus(self.gathered[l]) if l in self.gathered else found[l] for l in self.blocks}
         for l, memory in new.items():
             self._demand_finite(l, memory)
         self.rest.gather(found, samples)
@@ -158,83 +217,81 @@ class CoActivationMemory:
         self.rest.apply()
         self._write(*new)
 
-    def _fit(self, gathered: Mapping[int, Memory]) -> tuple[dict[int, Memory], dict[int, list[Tensor]]]:
-        """The next memories and the weights fitted to them, of the blocks that are not frozen."""
-        memories, weights = {}, {}
+    def _fit(self, gathered: Mapping[int, Kept]) -> tuple[dict[int, Kept], dict[int, list[Tensor]]]:
+        """What is kept next and the weights fitted to it, of the blocks that are not frozen."""
+        kept, weights = {}, {}
         for l, new in gathered.items():
             if any(q.requires_grad for q in self.theta[l]):
-                memories[l] = self.memories[l].fade(self.forget) + new if l in self.memories else new
-                weights[l] = self._fitted_or_diverged(l, memories[l])
-        return memories, weights
+                whole = new.plus(self.kept[l], self.forget) if l in self.kept else new
+                self._demand_finite(l, whole)
+                weights[l], kept[l] = self.fitted(self.theta[l], whole)
+                if not bool(kept[l].R.isfinite().all() & weights[l][0].isfinite().all()):
+                    raise self._diverged(l)
+        return kept, weights
 
-    def _fitted_or_diverged(self, l: int, memory: Memory) -> list[Tensor]:
-        self._demand_finite(l, memory)
-        weights = self.fitted(self.theta[l], memory)
-        if not all(bool(w.isfinite().all()) for w in weights):
-            raise self._diverged(l)
-        return weights
-
-    def _demand_finite(self, l: int, memory: Memory) -> None:
-        if not bool(memory.A.isfinite().all() & memory.B.isfinite().all()):
+    def _demand_finite(self, l: int, kept: Kept) -> None:
+        """`Diverged` unless all is; no entry of A is larger than the largest on its diagonal."""
+        if not bool(kept.A.diagonal().isfinite().all() & kept.R.isfinite().all()):
             raise self._diverged(l)
 
     def _diverged(self, l: int) -> Diverged:
         return Diverged(f"the memory of block {l} ({self.chain.blocks[l]})", "give inputs of a smaller size")
 
-    def _write(self, memories: dict[int, Memory], weights: dict[int, list[Tensor]]) -> None:
-        self.memories |= memories
+    def _write(self, kept: dict[int, Kept], weights: dict[int, list[Tensor]]) -> None:
+        self.kept |= kept
         for l, parts in weights.items():
             for q, part in zip(self.theta[l], parts, strict=True):
                 if q.requires_grad:
                     q.copy_(part)
 
-    def fitted(self, p: Params, memory: Memory) -> list[Tensor]:
-        """The parameters p of a block, fitted to its memory."""
-        W = _join(p)
-        A, B = memory.A / memory.samples, memory.B / memory.samples
-        if self.sweeps is None:
-            W = solve(W, A, B, self.damping)
-        for _ in range(self.sweeps or 0):
-            W = sweep(W, A, B)
-        return [part.reshape(q.shape) for q, part in zip(p, W.split([q[0].numel() for q in p], 1), strict=True)]
+    def fitted(self, p: Params, kept: Kept) -> tuple[list[Tensor], Kept]:
+        """The parameters p of a block, fitted to its memory, and the memory as it is kept beside them then."""
+        A, R, samples = kept
+        if self.sweeps is not None:
+            V = torch.zeros_like(R)
+            for _ in range(self.sweeps):
+                change = sweep(A, R)
+                V, R = V + change.V, change.left
+        elif self.steps is None:
+            V, R = solve(A, R, self.damping)
+        else:
+            V, R = descend(A, R, self.damping, self.steps)
+        parts = V.split([q[0].numel() for q in p], 1)
+        return [q + part.reshape(q.shape) for q, part in zip(p, parts, strict=True)], Kept(A, R, samples)
 
     def state_dict(self) -> dict[str, Any]:
-        memories, gathered = ({l: m._asdict() for l, m in ms.items()} for ms in (self.memories, self.gathered))
-        return {"memories": memories, "gathered": gathered, "rest": self.rest.state_dict()}
+        kept, gathered = ({l: each._asdict() for l, each in all_.items()} for all_ in (self.kept, self.gathered))
+        return {"memories": kept, "gathered": gathered, "rest": self.rest.state_dict()}
 
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
         demand_entries(state, ("memories", "gathered", "rest"), "a CoActivationMemory")
         for name in ("memories", "gathered"):
             for l, memory in demand_blocks(state[name], self.blocks, name).items():
-                demand_entries(memory, Memory._fields, f"the memory of block {l}")
+                demand_entries(memory, Kept._fields, f"the memory of block {l}")
                 W = _join(self.theta[l])
                 demand_tensor(memory["A"], W, f"A of block {l}", (W.shape[1], W.shape[1]))
-                demand_tensor(memory["B"], W, f"B of block {l}")
+                demand_tensor(memory["R"], W, f"R of block {l}")
                 demand_number(memory["samples"], f"the number of samples in the memory of block {l}", 0.0)
         self.rest.check_state(state["rest"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.check_state(state)
 
-        def here(l: int, memory: dict[str, Any]) -> Memory:
+        def here(l: int, memory: dict[str, Any]) -> Kept:
             device = self.theta[l][0].device
-            return Memory(memory["A"].to(device), memory["B"].to(device), memory["samples"])
+            return Kept(memory["A"].to(device), memory["R"].to(device), memory["samples"])
 
         self.rest.load_state_dict(state["rest"])
-        self.memories, self.gathered = (
+        self.kept, self.gathered = (
             {int(l): here(int(l), m) for l, m in state[name].items()} for name in ("memories", "gathered")
         )
 
 
-def recall(block: Block, p: Params, residual: Residual, times: Number) -> Memory:
-    """A and B of one mini-batch, codes asking for a move of -times * delta.
-
-    As c = W a + r, B = W A + sum_t r_t a_t^T: the codes themselves are not needed.
-    """
+def recall(block: Block, residual: Residual, times: Number) -> Kept:
+    """What one mini-batch adds, codes asking for a move of -times * delta."""
     a, delta = block.core.maps[0].columns(residual.saved[0], residual.delta)
-    A = a.mT @ a
-    return Memory(A, _join(p) @ A - times * (delta.mT @ a), len(a))
+    return Kept(a.mT @ a, -times * (delta.mT @ a), len(a))
 
 
 def _fits(block: Block) -> bool:

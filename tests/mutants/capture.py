@@ -97,7 +97,12 @@ MUTANTS = [
         "if False:",
         "execution_optimizer_on_device frozen",
     ),
-    Mutant("execution/optimizer_on_device.py", "math.isfinite(n)", "True", "execution_optimizer_on_device found"),
+    Mutant(
+        "execution/optimizer_on_device.py",
+        "torch.stack(group).isfinite().all()",
+        "True",
+        "execution_optimizer_on_device found",
+    ),
     Mutant(
         "execution/capture.py",
         "weights.steps > 1 or weights.l1 or weights.clip_norm is not None",

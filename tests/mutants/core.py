@@ -237,18 +237,32 @@ MUTANTS = [
         "weights_torch hooks",
     ),
     Mutant("weights/memory.py", "self.rate * len(residual.delta)", "self.rate", "weights_memory rate"),
-    Mutant("weights/memory.py", "_join(p) @ A - times *", "_join(p) @ A + times *", "weights_memory"),
-    Mutant("weights/memory.py", "_join(p) @ A - times *", "- times *", "weights_memory"),
+    Mutant("weights/memory.py", "a.mT @ a, -times *", "a.mT @ a, times *", "weights_memory"),
+    Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory damping"),
+    Mutant("weights/memory.py", "Change(V, r + ridge * V)", "Change(V, r)", "weights_memory conjugate"),
+    Mutant(
+        "weights/memory.py", "Ad = direction @ A + ridge * direction", "Ad = direction @ A", "weights_memory conjugate"
+    ),
+    Mutant(
+        "weights/memory.py", "direction = r + rr / before", "direction = r + before / rr", "weights_memory conjugate"
+    ),
+    Mutant(
+        "weights/memory.py", "memory.B - _join(self.theta[l]).detach() @ memory.A", "memory.B", "weights_memory prior"
+    ),
     Mutant(
         "weights/memory.py",
         "times = residual.scale if self.rate is None",
         "times = 1.0 if self.rate is None",
         "weights_memory",
     ),
-    Mutant("weights/memory.py", "memory.A / memory.samples", "memory.A", "weights_memory"),
-    Mutant("weights/memory.py", ".fade(self.forget) +", "+", "weights_memory"),
-    Mutant("weights/memory.py", "ridge = damping * A.diagonal().mean()", "ridge = damping", "weights_memory"),
-    Mutant("weights/memory.py", "(B[:, j] - W @ A[:, j]) / A[j, j]", "(B[:, j]) / A[j, j]", "weights_memory"),
+    Mutant("weights/memory.py", "plus(self.kept[l], self.forget)", "plus(self.kept[l])", "weights_memory"),
+    Mutant(
+        "weights/memory.py",
+        "ridge = damping * A.diagonal().mean()\n    factor",
+        "ridge = damping\n    factor",
+        "weights_memory",
+    ),
+    Mutant("weights/memory.py", "A[j], value=-1)", "A[j], value=0)", "weights_memory"),
     Mutant("penalty.py", "new = mu * growth + increment", "new = mu + increment", "penalty"),
     Mutant("penalty.py", "new = mu * growth + increment", "new = mu * growth", "penalty"),
     Mutant("penalty.py", "else min(new, maximum)", "else new", "penalty"),

@@ -49,7 +49,7 @@ MUTANTS = [
     Mutant("execution/parameters.py", 'self.options["lr"][i] = float', "_ = float", "execution_ensemble saved"),
     Mutant("execution/parameters.py", 'and group.get("momentum") != 0', "", "execution_ensemble separate"),
     Mutant("execution/parameters.py", "or not p.requires_grad", "", "execution_parameters frozen"),
-    Mutant("execution/members.py", ".fade(am.weights.forget)", "", "execution_members am-mem"),
+    Mutant("execution/members.py", ", am.weights.forget)", ")", "execution_members am-mem"),
     Mutant(
         "execution/members.py",
         "grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)",
@@ -122,7 +122,7 @@ MUTANTS = [
         "zip(self.slots, kept, strict=True):\n                pass\n",
         "execution_ensemble alone",
     ),
-    Mutant("execution/members.py", "if memory.samples:", "if False:", "execution_ensemble am-mem"),
+    Mutant("execution/members.py", "if kept.samples:", "if False:", "execution_ensemble am-mem"),
     Mutant(
         "execution/members.py",
         "self.integers = self.method.chain.blocks[0].opaque",
@@ -197,7 +197,12 @@ MUTANTS = [
     Mutant("execution/ensemble.py", "m._buffers[name] = whole[i]", "pass", "execution_members batch"),
     Mutant("execution/ensemble.py", 'if group.kind != "frozen":', "if group.optimized:", "execution_members am-mem"),
     Mutant("execution/compatible.py", "type(None), Tensor)", "type(None))", "execution_compatible tensors"),
-    Mutant("execution/compatible.py", 'and getattr(rule, "sweeps", None) is None', "", "execution_compatible sweeps"),
+    Mutant(
+        "execution/compatible.py",
+        'and getattr(rule, "steps", 1) is getattr(rule, "sweeps", 1) is None',
+        "",
+        "execution_compatible sweeps",
+    ),
     Mutant("execution/compatible.py", 'ignored=("lr", "l1")', "ignored=()", "execution_members am-adam"),
     Mutant(
         "execution/compatible.py", "if owners.setdefault(id(p), i) != i:", "if False:", "execution_compatible shared"
