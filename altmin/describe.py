@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,6 +35,15 @@ def describe(value: Any) -> str:
     if type(value).__repr__ is object.__repr__:
         return _called(value, {name: part for name, part in getattr(value, "__dict__", {}).items() if _plain(part)})
     return " ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).split())
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
 def kind(x: Tensor) -> str:

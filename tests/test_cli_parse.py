@@ -8,6 +8,7 @@ from torch import nn
 
 from altmin import methods
 from altmin.cli import parse
+from altmin.describe import plain
 from altmin.methods import protocol
 
 
@@ -103,4 +104,4 @@ def test_on_a_gpu_backprop_is_fused_unless_told_otherwise() -> None:
 
 def test_what_json_cannot_hold_is_described() -> None:
     given = {"lr": (0.1, 0.2), "loss": nn.MSELoss(), 3: None}
-    assert parse.plain(given) == {"lr": [0.1, 0.2], "loss": "MSELoss()", "3": None}
+    assert plain(given) == {"lr": [0.1, 0.2], "loss": "MSELoss()", "3": None}

@@ -9,6 +9,7 @@ from altmin.bench.cases import YARDSTICK, Net, grown
 from altmin.bench.run import Plan, measure
 from altmin.bench.table import table
 from altmin.cli import options, output, parse, training
+from altmin.describe import plain
 from altmin.execution import precision as products
 
 MODELS = "mlp-2x100,mlp-2x500,lenet5"
@@ -87,7 +88,7 @@ def bench(
             "seconds": seconds,
             "samples": samples,
             "yardstick": YARDSTICK,
-            "options": {variant.label: parse.plain(variant.options) for variant in variants},
+            "options": {variant.label: plain(variant.options) for variant in variants},
             "modes": names,
             "ensemble": plan.members,
             "precision": precision,

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from altmin.cli import compare_table, options, output, parse, training
+from altmin.describe import plain
 from altmin.execution import precision as products
+from altmin.fit.trial import Job, Trial
 
 
 def compare(
@@ -38,8 +40,8 @@ def compare(
     given = parse.all_options(set_ or [], names, codes)
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
-    trial = training.Trial(data, *samples, part, model, epochs, batch_size, schedule, freeze_first, precision, chosen)
-    jobs = [training.Job(name, given[name], each) for each in range(seed, seed + seeds) for name in names]
+    trial = Trial(data, *samples, part, model, epochs, batch_size, schedule, freeze_first, precision, chosen)
+    jobs = [Job(name, given[name], each) for each in range(seed, seed + seeds) for name in names]
     per_epoch = trial.check(jobs[: len(names)])
     early = parse.numbers("--eval-batches", eval_batches, int) or early_batches(per_epoch)
     trial = replace(trial, eval_batches=early)
@@ -50,7 +52,7 @@ def compare(
         "model": model,
         "methods": names,
         "seeds": list(range(seed, seed + seeds)),
-        "config": {**trial.config(), "batches_per_epoch": per_epoch, "options": parse.plain(given)},
+        "config": {**trial.config(), "batches_per_epoch": per_epoch, "options": plain(given)},
         "environment": output.environment(chosen),
         "runs": runs,
     }

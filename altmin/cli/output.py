@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from altmin import __version__
 from altmin.data.atomic import naming, replacing
+from altmin.fit.trial import Tick
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -71,7 +72,6 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-Tick = Callable[[int, int, str], None]
 """Called with how much is done, of how much, and a text to show beside."""
 
 

@@ -155,15 +155,6 @@ def variants(text: str, pairs: Sequence[str], fused: bool = False) -> list[Varia
     return found
 
 
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
-
-
 def _value(text: str) -> Any:
     constants = {"true": "True", "false": "False", "none": "None"}
     try:

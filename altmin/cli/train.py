@@ -10,6 +10,7 @@ import typer
 from altmin import methods
 from altmin.cli import options, output, parse, training
 from altmin.execution import precision as products
+from altmin.fit.trial import Checkpoint, Job, Trial, described, with_loss
 
 
 def train(
@@ -53,17 +54,17 @@ def train(
     given = parse.all_options([*(set_ or []), *([] if lr is None else [f"lr={lr}"])], [method], codes)[method]
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
-    trial = training.Trial(
+    trial = Trial(
         data, *samples, part, model, epochs, batch_size, schedule, freeze_first, precision, chosen, record, early
     )
-    jobs = [training.Job(method, given, each) for each in range(seed, seed + seeds)]
+    jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
     with products.using(precision), output.progress(f"{method} on {data}") as tick:
         if seeds > 1:
             trial.check(jobs[:1])
             runs = trial.run_seeds(jobs, tick)
         else:
-            kept = training.Checkpoint(checkpoint, checkpoint_every, resume)
-            runs = [trial.run(jobs[0], training.with_loss(tick), kept)]
+            kept = Checkpoint(checkpoint, checkpoint_every, resume)
+            runs = [trial.run(jobs[0], with_loss(tick), kept)]
     for line in lines(f"{method}, {model}, {data}", runs, f"{part}_accuracy", epochs):
         print(line)
     result = {
@@ -71,7 +72,7 @@ def train(
         "model": model,
         "method": method,
         "seed": seed,
-        "config": {**trial.config(), "record": record, **training.described(given)},
+        "config": {**trial.config(), "record": record, **described(given)},
         "environment": output.environment(chosen),
         **{key: runs[0][key] for key in ("batches", "epochs")},
     }

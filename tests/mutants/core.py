@@ -238,13 +238,19 @@ MUTANTS = [
     ),
     Mutant("weights/memory.py", "self.rate * len(residual.delta)", "self.rate", "weights_memory rate"),
     Mutant("weights/memory.py", "a.mT @ a, -times *", "a.mT @ a, times *", "weights_memory"),
-    Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory damping"),
-    Mutant("weights/memory.py", "Change(V, r + ridge * V)", "Change(V, r)", "weights_memory conjugate"),
+    Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory_fit damping"),
+    Mutant("weights/memory.py", "Change(V, r + ridge * V)", "Change(V, r)", "weights_memory_fit conjugate"),
     Mutant(
-        "weights/memory.py", "Ad = direction @ A + ridge * direction", "Ad = direction @ A", "weights_memory conjugate"
+        "weights/memory.py",
+        "Ad = direction @ A + ridge * direction",
+        "Ad = direction @ A",
+        "weights_memory_fit conjugate",
     ),
     Mutant(
-        "weights/memory.py", "direction = r + rr / before", "direction = r + before / rr", "weights_memory conjugate"
+        "weights/memory.py",
+        "direction = r + rr / before",
+        "direction = r + before / rr",
+        "weights_memory_fit conjugate",
     ),
     Mutant(
         "weights/memory.py", "memory.B - _join(self.theta[l]).detach() @ memory.A", "memory.B", "weights_memory prior"
@@ -260,9 +266,9 @@ MUTANTS = [
         "weights/memory.py",
         "ridge = damping * A.diagonal().mean()\n    factor",
         "ridge = damping\n    factor",
-        "weights_memory",
+        "weights_memory_fit",
     ),
-    Mutant("weights/memory.py", "A[j], value=-1)", "A[j], value=0)", "weights_memory"),
+    Mutant("weights/memory.py", "A[j], value=-1)", "A[j], value=0)", "weights_memory_fit"),
     Mutant("penalty.py", "new = mu * growth + increment", "new = mu + increment", "penalty"),
     Mutant("penalty.py", "new = mu * growth + increment", "new = mu * growth", "penalty"),
     Mutant("penalty.py", "else min(new, maximum)", "else new", "penalty"),

@@ -1,0 +1,62 @@
+"""What the tests of the co-activation memory share: nets, batches, and what codes ask of a layer."""
+
+import reference
+import torch
+from conftest import update_codes
+from torch import Tensor, nn
+
+import altmin
+
+F64 = torch.float64
+MU = 0.5
+
+
+def close(a: Tensor, b: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(a.detach(), b.detach(), rtol=tolerance, atol=tolerance)
+
+
+def constant(mu: float = MU) -> altmin.Penalty:
+    return altmin.Penalty(mu, increment=0.0, maximum=None)
+
+
+def mlp(bias: bool = True, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(4, 5, bias), nn.Tanh(), nn.Linear(5, 6, bias), nn.Tanh(), nn.Linear(6, 3, bias)
+    ).double()
+
+
+def batch(seed: int, n: int = 12) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 4, generator=generator, dtype=F64), torch.randint(3, (n,), generator=generator)
+
+
+def trainer(model, **options) -> altmin.AltMin:
+    """The paper's memory where nothing else is said: codes ask once (rate=None), and the fit is exact."""
+    rule = altmin.CoActivationMemory(
+        **{"rate": None, "damping": 0.1, "steps": None, "rest": altmin.LocalSGD(lr=0.1, momentum=0.0), **options}
+    )
+    return altmin.AltMin(model, weights=rule, penalty=constant())
+
+
+def moved_codes(model, x, y) -> list[Tensor]:
+    """x and the codes that the package moves to, for the model's present weights."""
+    return [x, *update_codes(model, altmin.GradientCodes(), x, y, MU)[1]]
+
+
+def pairs(model, codes: list[Tensor], l: int) -> list[tuple[Tensor, Tensor]]:
+    """What hidden layer l is asked to map: its input with a 1 for the bias, and its code."""
+    layers = reference.of(model)
+    one = torch.ones(1, dtype=F64) if model[2 * l].bias is not None else torch.ones(0, dtype=F64)
+    return [(torch.cat([layers.activations[l](a), one]), c) for a, c in zip(codes[l], codes[l + 1], strict=True)]
+
+
+def joined(layer: nn.Module) -> Tensor:
+    W = layer.weight.detach().flatten(1)
+    return W if layer.bias is None else torch.cat([W, layer.bias.detach().unsqueeze(1)], 1)
+
+
+def problem(seed: int, columns: int = 5, rows: int = 3, n: int = 20) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    a, c = (torch.randn(n, m, generator=generator, dtype=F64) for m in (columns, rows))
+    return a, c, a.T @ a, c.T @ a, torch.randn(rows, columns, generator=generator, dtype=F64)
