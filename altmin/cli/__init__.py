@@ -13,8 +13,10 @@ from altmin import __version__, startup
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
+from altmin.cli.reproduce import reproduce
 from altmin.cli.theory import theory
 from altmin.cli.train import train
+from altmin.cli.verify import verify
 from altmin.errors import Diverged
 
 
@@ -35,6 +37,8 @@ app.command(epilog="Example: altmin train --data mnist --model mlp-2x100 --metho
 app.command(epilog="Example: altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png")(compare)
 app.command(epilog="Example: altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png")(bench)
 app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
+app.command(epilog="Example: altmin reproduce fig1 --quick")(reproduce)
+app.command(epilog="Example: altmin verify --json claims.json")(verify)
 app.add_typer(data_app, name="data", epilog="Example: altmin data list")
 
 

@@ -1,0 +1,78 @@
+"""`altmin reproduce`: a figure of the paper from scratch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from altmin.cli import options, output, training
+from altmin.reproduce.figure import Figure, choose, load
+from altmin.reproduce.make import make
+from altmin.reproduce.results import Results, words
+
+ROOT = Path(__file__).resolve().parents[2]
+Figures = Annotated[Path, typer.Option(metavar="DIR", help="Where the figures are declared, one a file.")]
+Store = Annotated[Path, typer.Option(metavar="DIR", help="Where the results of full runs are kept.")]
+FIGURES, RESULTS = ROOT / "experiments/figures", ROOT / "benchmarks/reproduce"
+
+
+def reproduce(
+    figure: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Its name; none lists them all.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A reduced version in two minutes on two cores, into --out.")
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where --quick leaves its results and its picture.")] = Path(
+        "runs"
+    ),
+    figures: Figures = FIGURES,
+    results: Store = RESULTS,
+    data_dir: options.DataDir = None,
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+) -> None:
+    """Make a figure of the paper from scratch, with its results and its picture. What was made before is kept, so that
+    it can be stopped and go on."""
+    known = load(figures)
+    if figure is None:
+        output.console().print(listed(known))
+        return
+    chosen = choose(known, figure)
+    place = training.prepare(device, threads, "float32")
+    folder = out if quick else results
+    chosen, name = (chosen.smaller(), f"{figure}-quick") if quick else (chosen, figure)
+    rows, picture = Results.read(folder / f"{name}.jsonl"), folder / f"{name}.png"
+    folder.mkdir(parents=True, exist_ok=True)
+    output.check_writable(folder / f"{name}.jsonl", picture=picture)
+    with output.progress(f"reproduce {figure}") as tick:
+        make(chosen, rows, place, output.environment(place), data_dir, tick)
+    output.console().print(summary(chosen, rows))
+    from altmin.reproduce.draw import draw  # matplotlib takes a second to import
+
+    output.write(picture, draw(chosen, rows, "png", "reduced runs: a look, not a result" if quick else ""))
+    output.console().print(f"results in {folder / f'{name}.jsonl'}, picture in {picture}")
+
+
+def listed(figures: Mapping[str, Figure]) -> Table:
+    """All figures with what they cost."""
+    table = Table("figure", "shows", "runs", "minutes on an H200", "claims", header_style="bold")
+    for name, figure in figures.items():
+        runs = sum(run.seeds for run in figure.runs)
+        claims = ", ".join(claim.id for claim in figure.claims)
+        table.add_row(name, figure.title, str(runs), f"{figure.minutes:g}", claims)
+    return table
+
+
+def summary(figure: Figure, results: Results) -> Table:
+    """Every run at its end."""
+    table = Table("data, net", "method", "after", "test accuracy", header_style="bold")
+    for run in figure.runs:
+        found: list[dict[str, Any]] = results.of(run)
+        unit = "epoch" if figure.axis == "epochs" else "batch"
+        points = results.curve(run, figure.axis)
+        failed = sum("diverged" in row for row in found)
+        last = f"{words(points[-1][1])}" if points else ""
+        after = f"{points[-1][0]} {unit}{'es' if unit == 'batch' else 's'}" if points else ""
+        table.add_row(run.panel, run.name, after, last + (f", {failed} diverged" if failed else ""))
+    return table

@@ -1,0 +1,34 @@
+"""`altmin verify`: the paper's claims beside what was found."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from altmin.cli import options, output
+from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store
+from altmin.reproduce.claims import judged, order
+from altmin.reproduce.figure import load
+from altmin.reproduce.results import Results
+
+
+def verify(figures: Figures = FIGURES, results: Store = RESULTS, json_file: options.Json = None) -> None:
+    """Print the table of the paper's claims: what it states, what the full runs found, and whether it holds."""
+    output.check_writable(json_file)
+    rows = verdicts(figures, results)
+    table = Table("claim", "the paper", "ours", "verdict", header_style="bold")
+    for row in rows:
+        table.add_row(row["claim"], f"{row['text']}: {row['paper']}", row["ours"], row["verdict"])
+    output.console().print(table)
+    if json_file is not None:
+        output.write(json_file, (json.dumps(rows, indent=2) + "\n").encode())
+
+
+def verdicts(figures: Path, results: Path) -> list[dict[str, Any]]:
+    """A row for each claim, in their order."""
+    found: list[dict[str, Any]] = []
+    for figure in load(figures).values():
+        made = Results.read(results / f"{figure.name}.jsonl")
+        found += [judged(claim, made, f"altmin reproduce {figure.name}") for claim in figure.claims]
+    return sorted(found, key=lambda row: order(row["claim"]))

@@ -1,0 +1,49 @@
+"""What the paper claims, and what was found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from altmin.reproduce.results import Results
+
+
+@dataclass(frozen=True)
+class Finding:
+    """ours: the numbers, in words. spread: the largest standard deviation over seeds among them. because: why a claim
+    does not hold."""
+
+    ours: str
+    holds: bool
+    spread: float | None = None
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """paper: what it states, with its numbers. judge: raises KeyError where a run that it needs has not been made."""
+
+    id: str
+    text: str
+    paper: str
+    judge: Callable[["Results"], Finding]
+
+
+def judged(claim: Claim, results: "Results", remedy: str) -> dict[str, object]:
+    """A row of `altmin verify`. remedy: the command that makes the runs, for the verdict where they are missing."""
+    row: dict[str, object] = {"claim": claim.id, "text": claim.text, "paper": claim.paper}
+    try:
+        found = claim.judge(results)
+    except KeyError:
+        return {**row, "ours": "", "spread": None, "verdict": f"not run: {remedy}"}
+    verdict = "holds" if found.holds else f"does not hold, because {found.because}"
+    return {**row, "ours": found.ours, "spread": found.spread, "verdict": verdict}
+
+
+def order(claim: str) -> tuple[str, int]:
+    """C2 comes before C10.
+
+    >>> sorted(["C10", "C2"], key=order)
+    ['C2', 'C10']
+    """
+    return claim[:1], int(claim[1:])

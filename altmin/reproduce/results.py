@@ -1,0 +1,94 @@
+"""Results of runs: JSON lines, one a run and seed, to which runs are added as they are made."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from altmin.data.atomic import replacing
+from altmin.reproduce.figure import Run
+
+Row = dict[str, Any]
+
+
+class Results:
+    """Rows with a run's config and seed, the environment, the data's fingerprint, and what was measured."""
+
+    def __init__(self, rows: Sequence[Row], path: Path | None = None):
+        self.rows, self.path = list(rows), path
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        """Those of a file; none if it is not there. ValueError if a line is not one of a result."""
+        if not path.exists():
+            return cls([], path)
+        rows = []
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            try:
+                row = json.loads(line)
+                rows.append({**row, "config": row["config"], "seed": row["seed"]})
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"line {number} of {path} is no result; delete it, and the run is made again"
+                ) from error
+        return cls(rows, path)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Adds rows, to the file too, which is whole at any time."""
+        self.rows += rows
+        if self.path is not None:
+            with replacing(self.path) as file:
+                file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
+
+    def of(self, run: Run) -> list[Row]:
+        """The rows of a run, by seed."""
+        config = run.config()
+        return sorted((row for row in self.rows if row["config"] == config), key=lambda row: int(row["seed"]))
+
+    def missing(self, run: Run) -> list[int]:
+        """The seeds of a run that have not been made."""
+        made = {row["seed"] for row in self.of(run)}
+        return [seed for seed in range(run.seeds) if seed not in made]
+
+    def values(self, run: Run, *, batch: int | None = None, epoch: int | None = None) -> list[float]:
+        """The accuracy after a batch or an epoch, -1 for the last, of every seed. KeyError if a seed has not been made;
+        one that diverged before counts as 0."""
+        if self.missing(run):
+            raise KeyError(run.name)
+        rows = self.of(run)[: run.seeds]
+        if epoch == -1:
+            epoch = run.epochs
+        unit, number = ("batch", batch) if batch is not None else ("epoch", epoch)
+        return [_at(row["batches" if unit == "batch" else "epochs"], unit, number) for row in rows]
+
+    def curve(self, run: Run, axis: str) -> list[tuple[int, list[float]]]:
+        """Where it was measured, counted in batches or epochs, and the accuracies of all seeds there."""
+        unit = "batch" if axis == "batches" else "epoch"
+        found: dict[int, list[float]] = {}
+        for row in self.of(run):
+            for point in row[axis]:
+                found.setdefault(point[unit], []).append(accuracy(point))
+        return sorted(found.items())
+
+
+def accuracy(point: Row) -> float:
+    """What a row of a history measured on test or validation samples."""
+    return float(next(value for name, value in point.items() if name.endswith("_accuracy")))
+
+
+def _at(points: Sequence[Row], unit: str, number: int | None) -> float:
+    return next((accuracy(point) for point in points if point[unit] == number), 0.0)
+
+
+def words(values: Sequence[float]) -> str:
+    """Mean and, of several, the standard deviation.
+
+    >>> words([0.5, 0.7])
+    '0.600 ± 0.141'
+    """
+    return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+
+
+def deviation(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0

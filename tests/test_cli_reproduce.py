@@ -1,0 +1,78 @@
+"""`altmin reproduce`: lists figures, makes one, and keeps its results and its picture."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import made_up  # noqa: F401  (a fixture)
+from torch import Tensor
+
+from altmin.cli import run
+from altmin.cli.reproduce import FIGURES
+from altmin.reproduce.figure import load
+
+DECLARED = """
+from altmin.reproduce import Claim, Figure, Finding, Run
+RUN = Run("adam", "mlp-1x4", batch_size=20, seeds=2, limit=40, eval_batches=(1,))
+CLAIM = Claim("C1", "it learns", "0.9", lambda r: Finding("reached", min(r.values(RUN, epoch=-1)) > 2, 0.0, "no"))
+FIGURE = Figure("small", "a small figure", [RUN], "epochs", 1, [CLAIM])
+"""
+
+# ruff: noqa: F811
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures/small.py").write_text(DECLARED)
+    return ["--figures", str(tmp_path / "figures"), "--results", str(tmp_path / "results")]
+
+
+def test_without_a_name_the_figures_are_listed_with_their_cost(
+    folders: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["reproduce", *folders]) == 0
+    shown = capsys.readouterr().out
+    assert "a small figure" in shown
+    assert "C1" in shown
+
+
+def test_a_figure_is_made_from_scratch_and_its_claims_judged(
+    folders: list[str], made_up: tuple[Tensor, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", *folders, "--json", str(tmp_path / "before.json")]) == 0
+    assert json.loads((tmp_path / "before.json").read_text())[0]["verdict"] == "not run: altmin reproduce small"
+    assert run(["reproduce", "small", *folders]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "results/small.jsonl").read_text().splitlines()]
+    assert [row["seed"] for row in rows] == [0, 1]
+    assert {"torch", "cpu"} <= set(rows[0]["environment"])
+    assert (tmp_path / "results/small.png").read_bytes().startswith(b"\x89PNG")
+    assert "1 epochs" in capsys.readouterr().out
+    assert run(["verify", *folders, "--json", str(tmp_path / "after.json")]) == 0
+    found = json.loads((tmp_path / "after.json").read_text())
+    assert [(row["claim"], row["verdict"]) for row in found] == [("C1", "does not hold, because no")]
+
+
+def test_a_quick_look_leaves_the_results_alone(
+    folders: list[str], made_up: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    assert run(["reproduce", "small", "--quick", "--out", str(tmp_path / "look"), *folders]) == 0
+    assert not (tmp_path / "results").exists()
+    assert len((tmp_path / "look/small-quick.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_unknown_figure_is_answered_with_the_nearest(folders: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", "smal", *folders]) == 2
+    assert "unknown figure 'smal'; did you mean 'small'" in capsys.readouterr().err
+
+
+def test_every_figure_of_the_repository_is_short_and_its_runs_can_be_built() -> None:
+    from altmin import data, methods, models
+
+    for name, figure in load(FIGURES).items():
+        assert len((FIGURES / f"{name}.py").read_text().splitlines()) <= 100
+        assert figure.smaller().runs
+        for each in figure.runs:
+            known = data.dataset(each.data)
+            model = models.create(each.model, known.sample_shape, known.classes)
+            methods.create(each.method, model, **each.options)

@@ -1,0 +1,39 @@
+"""The picture shows what the results hold: a curve for each run, and the paper's values as marks."""
+
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure as Picture
+
+from altmin.reproduce import draw
+from altmin.reproduce.figure import Figure, Mark, Run
+from altmin.reproduce.results import Results
+
+RUNS = [Run("adam", "mlp-1x4", seeds=2), Run("sgd", "mlp-1x4", label="plain"), Run("adam", "mlp-2x4")]
+
+
+def row(run: Run, seed: int, accuracy: float) -> dict[str, Any]:
+    return {"config": run.config(), "seed": seed, "batches": [], "epochs": [{"epoch": 1, "test_accuracy": accuracy}]}
+
+
+def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Picture] = []
+    monkeypatch.setattr(draw, "content", lambda picture, kind: drawn.append(picture) or b"")
+    results = Results([row(RUNS[0], 0, 0.2), row(RUNS[0], 1, 0.4), row(RUNS[1], 0, 0.5), row(RUNS[2], 0, 0.7)])
+    figure = Figure("f", "the title", RUNS, "epochs", 1, marks=[Mark("mnist, mlp-2x4", 1, 0.98, "AM-Adam 0.98")])
+    draw.draw(figure, results, "png", "a note")
+    left, right = drawn[0].axes
+    assert [axes.get_title(loc="left") for axes in (left, right)] == ["mnist, mlp-1x4", "mnist, mlp-2x4"]
+    curves = {line.get_label(): list(line.get_ydata()) for line in left.lines}
+    assert curves["adam"] == pytest.approx([0.3]), "the mean of the seeds"
+    assert curves["plain"] == [0.5]
+    assert [text.get_text() for text in right.texts] == [" paper: AM-Adam 0.98"]
+    assert [list(line.get_ydata()) for line in right.lines] == [[0.7], [0.98]]
+    assert drawn[0].get_suptitle() == "the title\na note"
+    colour = {line.get_label(): line.get_color() for axes in (left, right) for line in axes.lines}
+    assert colour["adam"] != colour["plain"]
+
+
+def test_it_is_a_file_of_its_format() -> None:
+    figure = Figure("f", "t", RUNS[:1], "epochs", 1)
+    assert draw.draw(figure, Results([]), "png").startswith(b"\x89PNG")
