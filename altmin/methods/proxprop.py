@@ -16,13 +16,14 @@ It is handed to a torch optimizer as if it were the gradient, with tau as the le
 loss itself follows, takes an explicit step.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.calculus import CLOSED_FORMS, Elementwise, Linear, ReLU, map_of, products
+from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
 from altmin.errors import demand, unknown
 from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
@@ -30,37 +31,47 @@ from altmin.methods.layered import check_batch, demand_step, layers_of, options_
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, load_optimizer
 
-ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, ReLU | Elementwise)]
+ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (ReLU, Elementwise))]
 SOLVERS = ("cholesky", "cg")
 OPTIMIZERS = ("adam", "sgd")
 
 
-def by_cholesky(A: Tensor, delta: Tensor, tau_theta: float, wide: bool | None = None) -> Tensor:
-    """delta^T A (A^T A + I / tau_theta)^-1, for A of shape (samples, inputs) and delta of (samples, outputs).
+def by_cholesky(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
 
-    wide: whether to factorise the matrix of samples instead of that of inputs, by (A^T A + c I)^-1 A^T = A^T (A A^T +
-    c I)^-1; None for the smaller of the two.
+    a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
+    outputs. The smaller of two matrices is factorised: A^T A, or A A^T, for (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1.
     """
-    samples, inputs = A.shape
-    if samples <= inputs if wide is None else wide:
-        return products.matmul(torch.cholesky_solve(delta, _factor(A @ A.mT, tau_theta)).mT, A)
-    return torch.cholesky_solve(products.matmul(A.mT, delta), _factor(A.mT @ A, tau_theta)).mT.contiguous()
+    return (among_samples if len(a) <= a.shape[1] + bias else among_inputs)(a, delta, bias, tau_theta)
+
+
+def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """`by_cholesky` with the matrix A A^T."""
+    gram = products.matmul(a, a.mT)
+    v = torch.cholesky_solve(delta, _factor(gram.add_(1) if bias else gram, tau_theta))
+    return products.matmul(v.mT, a), v.sum(0)
+
+
+def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """`by_cholesky` with the matrix A^T A."""
+    A = F.pad(a, (0, int(bias)), value=1.0)
+    factor = _factor(products.matmul(A.mT, A), tau_theta)
+    return _parts(torch.cholesky_solve(products.matmul(A.mT, delta), factor).mT, bias)
 
 
 def _factor(gram: Tensor, tau_theta: float) -> Tensor:
     """The Cholesky factor of gram + I / tau_theta."""
     # Rounding may take away as much as eps times the trace from the smallest eigenvalue: that much is added.
-    rounding = torch.finfo(gram.dtype).eps * gram.trace()
-    gram.diagonal().add_(rounding + 1 / tau_theta)
+    gram.diagonal().add_(torch.finfo(gram.dtype).eps * gram.trace() + 1 / tau_theta)
     return torch.linalg.cholesky_ex(gram).L
 
 
-def by_cg(A: Tensor, delta: Tensor, tau_theta: float, steps: int) -> Tensor:
+def by_cg(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
     """As `by_cholesky`, after some iterations of conjugate gradients for each output, which start at zero."""
+    A = F.pad(a, (0, int(bias)), value=1.0)
     residual = products.matmul(delta.mT, A)
     found, direction = torch.zeros_like(residual), residual
-    square = residual.square().sum(1, keepdim=True)
-    tiny = torch.finfo(A.dtype).tiny
+    square, tiny = residual.square().sum(1, keepdim=True), torch.finfo(A.dtype).tiny
     for _ in range(steps):
         image = torch.add(products.matmul(products.matmul(direction, A.mT), A), direction, alpha=1 / tau_theta)
         length = square / (direction * image).sum(1, keepdim=True).clamp_min(tiny)  # a residual of 0 stays 0
@@ -68,7 +79,13 @@ def by_cg(A: Tensor, delta: Tensor, tau_theta: float, steps: int) -> Tensor:
         residual = torch.addcmul(residual, length, image, value=-1)
         before, square = square, residual.square().sum(1, keepdim=True)
         direction = torch.addcmul(residual, square / before.clamp_min(tiny), direction)
-    return found
+    return _parts(found, bias)
+
+
+def _parts(found: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+    """The columns for the weights and the one for the bias."""
+    weights = found.shape[1] - bias
+    return found[:, :weights].contiguous(), found[:, weights:].flatten()
 
 
 class ProxProp:
@@ -81,7 +98,9 @@ class ProxProp:
         self.model, self.optimizer, self.options = model, optimizer, options
         self.layers = layers_of(model, "proxprop", ACTIVATIONS)
         self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
-        self._lowest = next(l for l, layer in enumerate(self.layers) if layer.trained)
+        self.linears = [map_of(layer.linear) for layer in self.layers]
+        self.activations = [map_of(layer.activation) for layer in self.layers if layer.activation is not None]
+        self.lowest = next(l for l, layer in enumerate(self.layers) if layer.trained)
 
     def __repr__(self) -> str:
         return options_text(self)
@@ -92,48 +111,43 @@ class ProxProp:
         be finite; then nothing has changed."""
         check_batch(self.model, self.loss, x, y)
         loss, inputs, deltas = self.backward(x, y)
-        for l, layer in enumerate(self.layers):
-            if layer.trained:
-                weight, bias = self.direction(l, inputs[l], deltas[l])
-                layer.linear.weight.grad = weight
-                if layer.linear.bias is not None:
-                    layer.linear.bias.grad = bias
+        for l in range(self.lowest, len(self.layers)):
+            if self.layers[l].trained:
+                for p, grad in zip(self._theta(l), self.direction(l, inputs[l], deltas[l]), strict=False):
+                    # a fused optimizer takes a gradient to lie in memory as its weight does
+                    p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
         demand_step(loss, self.optimizer)
         self.optimizer.step()
         return LossOnly(loss)
 
-    def backward(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """The loss, the input a_{l-1} of each layer and the gradient dloss/dz_l; empty below the first trained one."""
-        maps = [(map_of(layer.linear), layer.activation and map_of(layer.activation)) for layer in self.layers]
-        inputs, kept, a = [], [], x.flatten(1)
-        for linear, activation in maps:
-            inputs.append(a)
-            a, _ = linear.forward(tuple(linear.module.parameters()), a)
-            if activation is not None:
-                a, saved = activation.forward((), a)
-                kept.append(saved)
+    def backward(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+        """The loss, the input a_{l-1} of every layer, and dloss/dz_l from the lowest trained layer upwards."""
+        inputs, saved, a = [x.flatten(1)], [], x
+        for l, linear in enumerate(self.linears):
+            a, _ = linear.forward(self._theta(l), inputs[-1])
+            if l < len(self.activations):
+                a, kept = self.activations[l].forward((), a)
+                inputs.append(a)
+                saved.append(kept)
         loss, delta, _ = self.loss.at(a, self.loss.prepare(a, y))
-        deltas = [delta]
-        for l in range(len(maps) - 1, self._lowest, -1):
-            below = maps[l - 1][1]
-            assert below is not None
-            v = maps[l][0].vjp((self.layers[l].linear.weight,), inputs[l], deltas[0])
-            deltas.insert(0, below.vjp((), kept[l - 1], v))
-        return loss, inputs, [x.new_empty(0)] * self._lowest + deltas
+        deltas = {len(self.layers) - 1: delta}
+        for l in reversed(range(self.lowest, len(self.activations))):
+            above = self.linears[l + 1].vjp(self._theta(l + 1), inputs[l + 1], deltas[l + 1])
+            deltas[l] = self.activations[l].vjp((), saved[l], above)
+        return loss, inputs, deltas
 
     def direction(self, l: int, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """What layer l's weight and bias are to move against, given its input and the gradient at its output: for a
-        hidden layer the implicit step divided by tau, for the last one the gradient."""
-        biased = self.layers[l].linear.bias is not None
+        """What the weight and the bias of layer l are to move against, given its input and the gradient at its output:
+        of a hidden layer the implicit step divided by tau, of the output layer the gradient."""
         if l == len(self.layers) - 1:
             return products.matmul(delta.mT, a), delta.sum(0)
-        A = F.pad(a, (0, 1), value=1.0) if biased else a
-        tau_theta = self.options["tau_theta"]
+        bias, tau_theta = self.layers[l].linear.bias is not None, self.options["tau_theta"]
         if self.options["solver"] == "cg":
-            found = by_cg(A, delta, tau_theta, self.options["cg_steps"])
-        else:
-            found = by_cholesky(A, delta, tau_theta)
-        return (found[:, :-1].contiguous(), found[:, -1].contiguous()) if biased else (found, delta.new_empty(0))
+            return by_cg(a, delta, bias, tau_theta, self.options["cg_steps"])
+        return by_cholesky(a, delta, bias, tau_theta)
+
+    def _theta(self, l: int) -> Sequence[Tensor]:
+        return tuple(self.layers[l].linear.parameters())
 
     def end_epoch(self) -> None:
         pass
@@ -185,9 +199,9 @@ def proxprop(
     if optimizer not in OPTIMIZERS:
         raise unknown("optimizer of proxprop,", optimizer, OPTIMIZERS)
     layers_of(model, "proxprop", ACTIVATIONS)
+    parameters = list(model.parameters())
     if optimizer == "adam":
-        chosen: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay)
+        chosen: torch.optim.Optimizer = torch.optim.Adam(parameters, lr, weight_decay=weight_decay, fused=True)
     else:
-        nesterov = momentum > 0
-        chosen = torch.optim.SGD(model.parameters(), lr, momentum, weight_decay=weight_decay, nesterov=nesterov)
+        chosen = torch.optim.SGD(parameters, lr, momentum, 0, weight_decay, nesterov=momentum > 0, fused=True)
     return ProxProp(model, chosen, options)

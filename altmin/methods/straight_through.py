@@ -110,5 +110,5 @@ def straight_through(
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("all parameters are frozen, or there are none: there is nothing to train")
     options = {"lr": lr, "weight_decay": weight_decay, "loss": loss}
-    optimizer = torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay)
+    optimizer = torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay, fused=True)
     return StraightThroughBackprop(Backprop(model, optimizer, CheckedLoss(loss or nn.CrossEntropyLoss())), options)
