@@ -12,7 +12,6 @@ from altmin.flags import Flag
 from altmin.fusing import vectorised
 from altmin.recurrences import together
 
-
 _estimates = Flag()
 
 

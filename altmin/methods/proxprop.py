@@ -4,16 +4,16 @@ With z_l = W_l a_{l-1} + b_l and a_l = s(z_l), ProxProp descends, one variable a
 
     E = loss(W_L a_{L-1} + b_L, y) + gamma / 2 sum_l |s(z_l) - a_l|^2 + rho / 2 sum_l |W_l a_{l-1} + b_l - z_l|^2
 
-from the point that a forward pass finds, with gamma = rho = 1 / tau. Explicit steps of length tau, from the output down,
-bring a_l and z_l to a_l - tau dloss/da_l and z_l - tau dloss/dz_l: they carry backprop's gradients. The weights
+from the point that a forward pass finds, with gamma = rho = 1 / tau. Explicit steps of length tau, from the output
+down, bring a_l and z_l to a_l - tau dloss/da_l and z_l - tau dloss/dz_l: they carry backprop's gradients. The weights
 theta_l = (W_l, b_l) follow by an implicit step on the last term,
 
     theta_l <- argmin 1/2 |theta (a_{l-1}, 1) - (z_l - tau dloss/dz_l)|^2 + 1 / (2 tau_theta) |theta - theta_l|^2
              = theta_l - tau (dloss/dtheta_l) (A^T A + I / tau_theta)^-1,
 
-in which the rows of A are (a_{l-1}, 1) of every sample. What is multiplied by tau is a direction of descent of the loss.
-It is handed to a torch optimizer as if it were the gradient, with tau as the learning rate. The output layer, which the
-loss itself follows, takes an explicit step.
+in which the rows of A are (a_{l-1}, 1) of every sample. The loss descends along what is multiplied by tau there. It is
+handed to a torch optimizer as if it were the gradient, with tau as the learning rate. The output layer, on which the
+loss itself depends, takes an explicit step.
 """
 
 from collections.abc import Sequence
@@ -40,14 +40,14 @@ def by_cholesky(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple
     """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
 
     a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
-    outputs. The smaller of two matrices is factorised: A^T A, or A A^T, for (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1.
+    outputs. Since (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1, the smaller of the two matrices is factorised.
     """
     return (among_samples if len(a) <= a.shape[1] + bias else among_inputs)(a, delta, bias, tau_theta)
 
 
 def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
     """`by_cholesky` with the matrix A A^T."""
-    gram = products.matmul(a, a.mT)
+    gram = a @ a.mT  # never rounded to shorter numbers: it could lose its positive eigenvalues
     v = torch.cholesky_solve(delta, _factor(gram.add_(1) if bias else gram, tau_theta))
     return products.matmul(v.mT, a), v.sum(0)
 
@@ -55,7 +55,7 @@ def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tup
 def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
     """`by_cholesky` with the matrix A^T A."""
     A = F.pad(a, (0, int(bias)), value=1.0)
-    factor = _factor(products.matmul(A.mT, A), tau_theta)
+    factor = _factor(A.mT @ A, tau_theta)
     return _parts(torch.cholesky_solve(products.matmul(A.mT, delta), factor).mT, bias)
 
 
@@ -100,7 +100,6 @@ class ProxProp:
         self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
         self.linears = [map_of(layer.linear) for layer in self.layers]
         self.activations = [map_of(layer.activation) for layer in self.layers if layer.activation is not None]
-        self.lowest = next(l for l, layer in enumerate(self.layers) if layer.trained)
 
     def __repr__(self) -> str:
         return options_text(self)
@@ -110,10 +109,11 @@ class ProxProp:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
         check_batch(self.model, self.loss, x, y)
+        self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y)
-        for l in range(self.lowest, len(self.layers)):
+        for l, delta in deltas.items():
             if self.layers[l].trained:
-                for p, grad in zip(self._theta(l), self.direction(l, inputs[l], deltas[l]), strict=False):
+                for p, grad in zip(self._theta(l), self.direction(l, inputs[l], delta), strict=False):
                     # a fused optimizer takes a gradient to lie in memory as its weight does
                     p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
         demand_step(loss, self.optimizer)
@@ -131,7 +131,8 @@ class ProxProp:
                 saved.append(kept)
         loss, delta, _ = self.loss.at(a, self.loss.prepare(a, y))
         deltas = {len(self.layers) - 1: delta}
-        for l in reversed(range(self.lowest, len(self.activations))):
+        lowest = next(l for l, layer in enumerate(self.layers) if layer.trained)
+        for l in reversed(range(lowest, len(self.activations))):
             above = self.linears[l + 1].vjp(self._theta(l + 1), inputs[l + 1], deltas[l + 1])
             deltas[l] = self.activations[l].vjp((), saved[l], above)
         return loss, inputs, deltas

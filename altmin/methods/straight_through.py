@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.errors import Diverged, demand
 from altmin.layers import straight_through as estimating
 from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.methods.backprop import Backprop, LossOnly
@@ -60,6 +60,7 @@ class StraightThroughBackprop:
         try:
             loss = self._differentiate(x, y)
             demand_step(loss, self.optimizer)
+            self._demand_finite_buffers(kept)
         except Exception:
             for b, before in zip(buffers, kept, strict=True):  # batch norm counts in the forward pass
                 b.copy_(before)
@@ -76,6 +77,13 @@ class StraightThroughBackprop:
         except (RuntimeError, IndexError) as error:  # torch's own, for shapes that do not fit
             words = str(error).partition("\n")[0]
             raise ValueError(f"the model does not take samples of {tuple(x.shape[1:])}: {words}") from error
+
+    def _demand_finite_buffers(self, kept: list[Tensor]) -> None:
+        """`Diverged` if a buffer, such as a variance of batch norm, has left the finite numbers since it was `kept`."""
+        pairs = zip(self.model.buffers(), kept, strict=True)
+        lost = [(before.isfinite() & ~now.isfinite()).any() for now, before in pairs]
+        if lost and bool(torch.stack(lost).any()):
+            raise Diverged("a buffer of the model", "give inputs of a smaller size")
 
     def end_epoch(self) -> None:
         pass
