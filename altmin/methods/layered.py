@@ -102,10 +102,10 @@ def demand_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     and squares of gradients finite. Waits for the device once."""
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     largest = max(1.0, *(float(group["lr"]) for group in optimizer.param_groups))
-    value, *norms = torch.stack([loss.to(grads[0].dtype), *torch._foreach_norm(grads)]).tolist()
+    value, *norms = torch.stack([loss, *torch._foreach_norm(grads)]).tolist()
     if not math.isfinite(value):
         raise Diverged("the loss")
-    if not all(norm * largest < torch.finfo(grads[0].dtype).max ** 0.5 for norm in norms):
+    if not all(norm * largest < torch.finfo(loss.dtype).max ** 0.5 for norm in norms):
         raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
 
 

@@ -88,15 +88,24 @@ def _parts(found: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
     return found[:, :weights].contiguous(), found[:, weights:].flatten()
 
 
+def _optimizer(model: nn.Module, options: dict[str, Any]) -> torch.optim.Optimizer:
+    shared = {"lr": options["lr"], "weight_decay": options["weight_decay"], "fused": True}
+    if options["optimizer"] == "adam":
+        return torch.optim.Adam(model.parameters(), **shared)
+    momentum = options["momentum"]
+    return torch.optim.SGD(model.parameters(), momentum=momentum, nesterov=momentum > 0, **shared)
+
+
 class ProxProp:
     """A forward pass, backprop's gradients at the outputs of all layers, and an implicit step for each hidden one.
 
     options: what the factory was given; see `proxprop`.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, options: dict[str, Any]):
-        self.model, self.optimizer, self.options = model, optimizer, options
+    def __init__(self, model: nn.Module, options: dict[str, Any]):
+        self.model, self.options = model, options
         self.layers = layers_of(model, "proxprop", ACTIVATIONS)
+        self.optimizer = _optimizer(model, options)
         self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
         self.linears = [map_of(layer.linear) for layer in self.layers]
         self.activations = [map_of(layer.activation) for layer in self.layers if layer.activation is not None]
@@ -131,7 +140,7 @@ class ProxProp:
                 saved.append(kept)
         loss, delta, _ = self.loss.at(a, self.loss.prepare(a, y))
         deltas = {len(self.layers) - 1: delta}
-        lowest = next(l for l, layer in enumerate(self.layers) if layer.trained)
+        lowest = next((l for l, layer in enumerate(self.layers) if layer.trained), len(self.layers))
         for l in reversed(range(lowest, len(self.activations))):
             above = self.linears[l + 1].vjp(self._theta(l + 1), inputs[l + 1], deltas[l + 1])
             deltas[l] = self.activations[l].vjp((), saved[l], above)
@@ -171,7 +180,7 @@ class ProxProp:
 def proxprop(
     model: nn.Module,
     lr: float = 1e-3,
-    tau_theta: float = 0.05,
+    tau_theta: float = 0.005,
     solver: str = "cholesky",
     cg_steps: int = 3,
     optimizer: str = "adam",
@@ -199,10 +208,4 @@ def proxprop(
         raise unknown("solver of proxprop,", solver, SOLVERS)
     if optimizer not in OPTIMIZERS:
         raise unknown("optimizer of proxprop,", optimizer, OPTIMIZERS)
-    layers_of(model, "proxprop", ACTIVATIONS)
-    parameters = list(model.parameters())
-    if optimizer == "adam":
-        chosen: torch.optim.Optimizer = torch.optim.Adam(parameters, lr, weight_decay=weight_decay, fused=True)
-    else:
-        chosen = torch.optim.SGD(parameters, lr, momentum, 0, weight_decay, nesterov=momentum > 0, fused=True)
-    return ProxProp(model, chosen, options)
+    return ProxProp(model, options)
