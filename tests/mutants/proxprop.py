@@ -22,9 +22,6 @@ MUTANTS = [
     Mutant(STRAIGHT, "            with estimating():\n", "            if True:\n", "methods_straight_through"),
     Mutant(STRAIGHT, "b.copy_(before)", "pass", "methods_straight_through batch_norm"),
     Mutant(STRAIGHT, "            self._demand_finite_buffers(kept)\n", "", "methods_straight_through batch_norm"),
-    Mutant(
-        STRAIGHT, "            self.adapted.check(output, y)\n", "            pass\n", "methods_rivals straight-through"
-    ),
     Mutant("layers.py", "return _estimates.set(True)", "return _estimates.set(False)", "layers"),
     Mutant(
         "methods/layered.py", "given.sum().isfinite()) and not", "given.sum().isfinite()) or not", "methods_layered"
