@@ -105,7 +105,8 @@ def demand_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     value, *norms = torch.stack([loss, *torch._foreach_norm(grads)]).tolist()
     if not math.isfinite(value):
         raise Diverged("the loss")
-    if not all(norm * largest < torch.finfo(loss.dtype).max ** 0.5 for norm in norms):
+    # a norm is infinite where a square of a gradient, as Adam takes it, would be
+    if not all(norm * largest < torch.finfo(loss.dtype).max for norm in norms):
         raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
 
 
