@@ -241,7 +241,7 @@ def test_samples_and_inputs_that_repeat_and_are_large_are_solved_in_float32(side
         torch.testing.assert_close(p.double(), q, rtol=0, atol=error * float(q.abs().max()))
 
 
-@pytest.mark.parametrize("options", [{"optimizer": "sgd", "lr": 1e300}, {}])
+@pytest.mark.parametrize("options", [{"optimizer": "sgd", "lr": 1e308}, {}])
 def test_a_step_out_of_the_finite_numbers_is_not_taken(options: dict[str, Any]) -> None:
     x, y = problem(20, dtype=F64)
     model = net(nn.ReLU)
@@ -250,7 +250,7 @@ def test_a_step_out_of_the_finite_numbers_is_not_taken(options: dict[str, Any]) 
     method = create("proxprop", model, **options)
     before = copy.deepcopy((model.state_dict(), method.state_dict()))
     with pytest.raises(Diverged):
-        method.step(x, y)
+        method.step(1e4 * x, y)
     torch.testing.assert_close((model.state_dict(), method.state_dict()), before, rtol=0, atol=0)
 
 
