@@ -1,20 +1,37 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
 them an estimate of one, and layers in time (`Recurrent`, `Readout`)."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from altmin.flags import Flag
 from altmin.fusing import vectorised
 from altmin.recurrences import together
+
+_estimates = Flag()
+
+
+def straight_through() -> AbstractContextManager[None]:
+    """Meanwhile, in this thread, every `Sign` and `Staircase` behaves as if it were wrapped in `StraightThrough`.
+
+    >>> x = torch.tensor([-3.0, -0.5, 0.5], requires_grad=True)
+    >>> with straight_through():
+    ...     Sign()(x).sum().backward()
+    >>> x.grad
+    tensor([0., 1., 1.])
+    """
+    return _estimates.set(True)
 
 
 class Stepwise(nn.Module):
     """y_i is one of `levels` values, equally spaced in [-1, 1]; thresholds lie half-way between neighbours.
 
-    Under autograd the forward pass is that of any module; a backward pass that reaches it raises a TypeError.
+    Under autograd the forward pass is that of any module; a backward pass that reaches it raises a TypeError, unless
+    the forward pass was made within `straight_through()`.
     """
 
     levels: int
@@ -29,7 +46,7 @@ class Stepwise(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        return _Refuse.apply(x, self)
+        return _passed(x, self.values(x)) if _estimates.on else _Refuse.apply(x, self)
 
 
 class Sign(Stepwise):
@@ -91,8 +108,13 @@ class StraightThrough(nn.Module):
         return y.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        passes = x.clamp(-1, 1)
-        return self.values(x) + (passes - passes.detach())
+        return _passed(x, self.values(x))
+
+
+def _passed(x: Tensor, y: Tensor) -> Tensor:
+    """The values y; backward, the gradient passes to x unchanged where |x| <= 1 and is 0 elsewhere."""
+    passes = x.clamp(-1, 1)
+    return y.detach() + (passes - passes.detach())
 
 
 def no_derivative(module: nn.Module) -> TypeError:

@@ -1,5 +1,6 @@
 """Activations without derivatives: their values, and what a backward pass gets."""
 
+import contextlib
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 import altmin
+from altmin.layers import straight_through
 
 F64 = torch.float64
 DISCRETE = [altmin.Sign(), *(altmin.Staircase(n) for n in (2, 3, 4, 5))]
@@ -68,6 +70,20 @@ def test_straight_through_has_the_values_of_its_module_and_passes_gradients_up_t
     assert torch.equal(wrapped(x).detach(), module(x.detach()))
     (wrapped(x) * v).sum().backward()
     assert x.grad.tolist() == [0, 2, 3, 4, 5, 0]
+
+
+@EACH
+def test_within_straight_through_a_module_behaves_as_if_it_were_wrapped(module):
+    x = torch.tensor([-1.5, -1.0, -0.2, 0.7, 1.0, 1.01], dtype=F64, requires_grad=True)
+    v = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], dtype=F64)
+    with contextlib.suppress(KeyError), straight_through():
+        y = module(x)
+        raise KeyError
+    assert torch.equal(y.detach(), module(x.detach()))
+    (y * v).sum().backward()
+    assert x.grad.tolist() == [0, 2, 3, 4, 5, 0]
+    with pytest.raises(TypeError, match="has no derivative"):
+        module(x).sum().backward()
 
 
 @pytest.mark.parametrize("levels", [1, 0, -3, 2.5, True, "4"])

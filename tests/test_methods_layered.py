@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from altmin.errors import Diverged
 from altmin.losses import adapt
-from altmin.methods.layered import check_batch, layers_of
+from altmin.methods.layered import check_batch, demand_finite, demand_step, layers_of
 from altmin.models import mlp
 
 
@@ -69,3 +70,40 @@ def test_a_batch_must_fit_the_first_layer_and_the_loss() -> None:
         check_batch(model, adapt(nn.MSELoss()), torch.zeros(1, 6), torch.tensor([[0.0, torch.nan]]))
     with pytest.raises(ValueError, match="compares like with like"):
         check_batch(model, adapt(nn.MSELoss()), torch.zeros(3, 6), labels)
+
+
+def test_numbers_that_are_finite_may_have_a_sum_that_is_not() -> None:
+    large = torch.full((3, 2), 3e38)
+    demand_finite(large, torch.tensor([0, 1, 1]))
+    for hidden in (torch.nan, torch.inf, -torch.inf):
+        for bad in (large.clone(), torch.zeros(3, 2), torch.full((3, 2), -torch.inf)):
+            bad[1, 1] = hidden
+            with pytest.raises(ValueError, match="the input holds NaN or infinite"):
+                demand_finite(bad, torch.tensor([0, 1, 1]))
+
+
+@pytest.mark.parametrize(
+    "loss, grad, lr, where",
+    [
+        (torch.nan, 1.0, 0.1, "the loss is not finite"),
+        (-torch.inf, 1.0, 0.1, "the loss is not finite"),
+        (1.0, torch.nan, 0.1, "the weights' next value"),
+        (1.0, 1e20, 0.1, "the weights' next value"),  # Adam squares it
+        (1.0, 1e10, 1e30, "the weights' next value"),
+        (1.0, 1e10, 1e3, ""),
+        (-1.0, 0.0, 0.1, ""),
+    ],
+)
+def test_a_step_that_would_leave_the_finite_numbers_is_known_before_it_is_taken(
+    loss: float, grad: float, lr: float, where: str
+) -> None:
+    model = mlp(2, (), 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    model[1].weight.grad[0, 1] = grad
+    if where:
+        with pytest.raises(Diverged, match=where):
+            demand_step(torch.tensor(loss), optimizer)
+    else:
+        demand_step(torch.tensor(loss), optimizer)

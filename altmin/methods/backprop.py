@@ -33,12 +33,17 @@ class Backprop:
         return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)})"
 
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
+        loss = self.differentiate(x, y)
+        self.optimizer.step()
+        return LossOnly(loss)
+
+    def differentiate(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
         with products.autocast(x):
-            loss = self.loss(self.model(x), y)
+            loss: Tensor = self.loss(self.model(x), y)
         loss.backward()
-        self.optimizer.step()
-        return LossOnly(loss.detach())
+        return loss.detach()
 
     def end_epoch(self) -> None:
         pass

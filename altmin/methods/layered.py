@@ -1,5 +1,6 @@
 """What methods for fully connected nets have in common: the model as layers, and the checks of their mini-batches."""
 
+import math
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import own_call
+from altmin.errors import Diverged
 from altmin.losses import CrossEntropy, Loss
 from altmin.state import demand_separate
 from altmin.trainer import check, check_model
@@ -74,9 +76,7 @@ def check_batch(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
     changed then."""
     first = next(model.parameters())
     check(x, y, first)
-    for name, given in (("input holds", x), ("targets hold", y)):
-        if not bool(given.isfinite().all()):
-            raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+    demand_finite(x, y)
     linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
     features = x[0].numel() if any(isinstance(m, nn.Flatten) for m in model.modules()) else x.shape[-1]
     if features != linears[0].in_features or (x.ndim > 2 and features == x.shape[-1]):
@@ -87,6 +87,27 @@ def check_batch(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
     loss.prepare(output, y)
     if isinstance(loss, CrossEntropy):
         loss.check(output, y)
+
+
+def demand_finite(x: Tensor, y: Tensor) -> None:
+    """ValueError for a mini-batch with numbers that are not finite."""
+    for name, given in (("input holds", x), ("targets hold", y)):
+        # a sum is many times as fast, and not finite if one of its numbers is not; it may also be too large
+        if not bool(given.sum().isfinite()) and not bool(given.isfinite().all()):
+            raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+
+
+def demand_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """`Diverged` unless the loss is finite, and a step of the optimizer along the gradients that are set leaves weights
+    and squares of gradients finite. Waits for the device once."""
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    largest = max(1.0, *(float(group["lr"]) for group in optimizer.param_groups))
+    value, *norms = torch.stack([loss, *torch._foreach_norm(grads)]).tolist()
+    if not math.isfinite(value):
+        raise Diverged("the loss")
+    # a norm is infinite where a square of a gradient, as Adam takes it, would be
+    if not all(norm * largest < torch.finfo(loss.dtype).max for norm in norms):
+        raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
 
 
 def options_text(method: Any) -> str:

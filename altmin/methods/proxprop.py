@@ -1,0 +1,211 @@
+"""ProxProp: backprop that moves the weights of each hidden layer by an implicit instead of an explicit step.
+
+With z_l = W_l a_{l-1} + b_l and a_l = s(z_l), ProxProp descends, one variable after the other,
+
+    E = loss(W_L a_{L-1} + b_L, y) + gamma / 2 sum_l |s(z_l) - a_l|^2 + rho / 2 sum_l |W_l a_{l-1} + b_l - z_l|^2
+
+from the point that a forward pass finds, with gamma = rho = 1 / tau. Explicit steps of length tau, from the output
+down, bring a_l and z_l to a_l - tau dloss/da_l and z_l - tau dloss/dz_l: they carry backprop's gradients. The weights
+theta_l = (W_l, b_l) follow by an implicit step on the last term,
+
+    theta_l <- argmin 1/2 |theta (a_{l-1}, 1) - (z_l - tau dloss/dz_l)|^2 + 1 / (2 tau_theta) |theta - theta_l|^2
+             = theta_l - tau (dloss/dtheta_l) (A^T A + I / tau_theta)^-1,
+
+in which the rows of A are (a_{l-1}, 1) of every sample. The loss descends along what is multiplied by tau there. It is
+handed to a torch optimizer as if it were the gradient, with tau as the learning rate. The output layer, on which the
+loss itself depends, takes an explicit step.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
+from altmin.errors import demand, unknown
+from altmin.losses import LossFunction, adapt
+from altmin.methods.backprop import LossOnly
+from altmin.methods.layered import check_batch, demand_step, layers_of, options_text
+from altmin.methods.protocol import register
+from altmin.state import check_optimizer, demand_entries, load_optimizer
+
+ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (ReLU, Elementwise))]
+SOLVERS = ("cholesky", "cg")
+OPTIMIZERS = ("adam", "sgd")
+
+
+def by_cholesky(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
+
+    a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
+    outputs. Since (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1, the smaller of the two matrices is factorised.
+    """
+    return (among_samples if len(a) <= a.shape[1] + bias else among_inputs)(a, delta, bias, tau_theta)
+
+
+def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """`by_cholesky` with the matrix A A^T."""
+    gram = a @ a.mT  # never rounded to shorter numbers: it could lose its positive eigenvalues
+    v = torch.cholesky_solve(delta, _factor(gram.add_(1) if bias else gram, tau_theta))
+    return products.matmul(v.mT, a), v.sum(0)
+
+
+def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """`by_cholesky` with the matrix A^T A."""
+    A = F.pad(a, (0, int(bias)), value=1.0)
+    factor = _factor(A.mT @ A, tau_theta)
+    return _parts(torch.cholesky_solve(products.matmul(A.mT, delta), factor).mT, bias)
+
+
+def _factor(gram: Tensor, tau_theta: float) -> Tensor:
+    """The Cholesky factor of gram + I / tau_theta."""
+    # Rounding may take away as much as eps times the trace from the smallest eigenvalue: that much is added.
+    gram.diagonal().add_(torch.finfo(gram.dtype).eps * gram.trace() + 1 / tau_theta)
+    return torch.linalg.cholesky_ex(gram).L
+
+
+def by_cg(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
+    """As `by_cholesky`, after some iterations of conjugate gradients for each output, which start at zero."""
+    A = F.pad(a, (0, int(bias)), value=1.0)
+    residual = products.matmul(delta.mT, A)
+    found, direction = torch.zeros_like(residual), residual
+    square, tiny = residual.square().sum(1, keepdim=True), torch.finfo(A.dtype).tiny
+    for _ in range(steps):
+        image = torch.add(products.matmul(products.matmul(direction, A.mT), A), direction, alpha=1 / tau_theta)
+        length = square / (direction * image).sum(1, keepdim=True).clamp_min(tiny)  # a residual of 0 stays 0
+        found = torch.addcmul(found, length, direction)
+        residual = torch.addcmul(residual, length, image, value=-1)
+        before, square = square, residual.square().sum(1, keepdim=True)
+        direction = torch.addcmul(residual, square / before.clamp_min(tiny), direction)
+    return _parts(found, bias)
+
+
+def _parts(found: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+    """The columns for the weights and the one for the bias."""
+    weights = found.shape[1] - bias
+    return found[:, :weights].contiguous(), found[:, weights:].flatten()
+
+
+def _optimizer(model: nn.Module, options: dict[str, Any]) -> torch.optim.Optimizer:
+    shared = {"lr": options["lr"], "weight_decay": options["weight_decay"], "fused": True}
+    if options["optimizer"] == "adam":
+        return torch.optim.Adam(model.parameters(), **shared)
+    momentum = options["momentum"]
+    return torch.optim.SGD(model.parameters(), momentum=momentum, nesterov=momentum > 0, **shared)
+
+
+class ProxProp:
+    """A forward pass, backprop's gradients at the outputs of all layers, and an implicit step for each hidden one.
+
+    options: what the factory was given; see `proxprop`.
+    """
+
+    def __init__(self, model: nn.Module, options: dict[str, Any]):
+        self.model, self.options = model, options
+        self.layers = layers_of(model, "proxprop", ACTIVATIONS)
+        self.optimizer = _optimizer(model, options)
+        self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
+        self.linears = [map_of(layer.linear) for layer in self.layers]
+        self.activations = [map_of(layer.activation) for layer in self.layers if layer.activation is not None]
+
+    def __repr__(self) -> str:
+        return options_text(self)
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+        """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
+        be finite; then nothing has changed."""
+        check_batch(self.model, self.loss, x, y)
+        self.optimizer.zero_grad()
+        loss, inputs, deltas = self.backward(x, y)
+        for l, delta in deltas.items():
+            if self.layers[l].trained:
+                for p, grad in zip(self._theta(l), self.direction(l, inputs[l], delta), strict=False):
+                    # a fused optimizer takes a gradient to lie in memory as its weight does
+                    p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
+        demand_step(loss, self.optimizer)
+        self.optimizer.step()
+        return LossOnly(loss)
+
+    def backward(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+        """The loss, the input a_{l-1} of every layer, and dloss/dz_l from the lowest trained layer upwards."""
+        inputs, saved, a = [x.flatten(1)], [], x
+        for l, linear in enumerate(self.linears):
+            a, _ = linear.forward(self._theta(l), inputs[-1])
+            if l < len(self.activations):
+                a, kept = self.activations[l].forward((), a)
+                inputs.append(a)
+                saved.append(kept)
+        loss, delta, _ = self.loss.at(a, self.loss.prepare(a, y))
+        deltas = {len(self.layers) - 1: delta}
+        lowest = next((l for l, layer in enumerate(self.layers) if layer.trained), len(self.layers))
+        for l in reversed(range(lowest, len(self.activations))):
+            above = self.linears[l + 1].vjp(self._theta(l + 1), inputs[l + 1], deltas[l + 1])
+            deltas[l] = self.activations[l].vjp((), saved[l], above)
+        return loss, inputs, deltas
+
+    def direction(self, l: int, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """What the weight and the bias of layer l are to move against, given its input and the gradient at its output:
+        of a hidden layer the implicit step divided by tau, of the output layer the gradient."""
+        if l == len(self.layers) - 1:
+            return products.matmul(delta.mT, a), delta.sum(0)
+        bias, tau_theta = self.layers[l].linear.bias is not None, self.options["tau_theta"]
+        if self.options["solver"] == "cg":
+            return by_cg(a, delta, bias, tau_theta, self.options["cg_steps"])
+        return by_cholesky(a, delta, bias, tau_theta)
+
+    def _theta(self, l: int) -> Sequence[Tensor]:
+        return tuple(self.layers[l].linear.parameters())
+
+    def end_epoch(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict()}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("optimizer",), "a ProxProp")
+        check_optimizer(self.optimizer, state["optimizer"], complete=True)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
+        load_optimizer(self.optimizer, state["optimizer"])
+
+
+@register("proxprop")
+def proxprop(
+    model: nn.Module,
+    lr: float = 1e-3,
+    tau_theta: float = 0.005,
+    solver: str = "cholesky",
+    cg_steps: int = 3,
+    optimizer: str = "adam",
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    loss: LossFunction | None = None,
+) -> ProxProp:
+    """Minimises a quadratic penalty energy: a forward pass, explicit steps on activations from the output down, then an
+    implicit (proximal) step on the weights of each hidden layer and an explicit one on those of the output layer.
+
+    lr: the optimizer's; with "sgd" and momentum 0 it is tau, the length of explicit steps, and the step is the paper's
+    algorithm. tau_theta: the length of the implicit steps, on sums over the mini-batch; towards 0 they become those of
+    gradient descent. solver: of the implicit steps, "cholesky" (exact) or "cg", so many iterations of conjugate
+    gradients. optimizer: what the directions are handed to, "adam" or "sgd" with Nesterov's momentum.
+
+    Frerix, Moellenhoff, Moeller, Cremers 2018, "Proximal Backpropagation".
+    """
+    options = dict(locals())
+    del options["model"]
+    for name in ("lr", "weight_decay", "momentum"):
+        demand("proxprop", name, options[name])
+    demand("proxprop", "tau_theta", tau_theta, above=True)
+    demand("proxprop", "cg_steps", cg_steps, low=1, whole=True)
+    if solver not in SOLVERS:
+        raise unknown("solver of proxprop,", solver, SOLVERS)
+    if optimizer not in OPTIMIZERS:
+        raise unknown("optimizer of proxprop,", optimizer, OPTIMIZERS)
+    return ProxProp(model, options)

@@ -1,0 +1,122 @@
+"""Backprop through activations without derivatives, with the straight-through estimate in place of a derivative."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.errors import Diverged, demand
+from altmin.layers import straight_through as estimating
+from altmin.losses import CrossEntropy, LossFunction, adapt
+from altmin.methods.backprop import Backprop, LossOnly
+from altmin.methods.layered import demand_finite, demand_step, options_text
+from altmin.methods.protocol import register
+from altmin.trainer import check, check_model
+
+
+class CheckedLoss(nn.Module):
+    """A loss that refuses targets which do not fit the output with a ValueError."""
+
+    def __init__(self, loss: LossFunction):
+        super().__init__()
+        self.loss, self.adapted = loss, adapt(loss)
+
+    def forward(self, output: Tensor, y: Tensor) -> Tensor:
+        self.adapted.prepare(output.detach(), y)
+        if isinstance(self.adapted, CrossEntropy):
+            self.adapted.check(output, y)
+        return self.loss(output, y)
+
+
+class StraightThroughBackprop:
+    """A step of backprop in which every `Sign` and `Staircase` of the model passes the gradient on where |x| <= 1.
+
+    Only the steps see an estimate: `model(x)` stays the discrete net, and a backward pass of one's own is refused as
+    before. options: what the factory was given.
+    """
+
+    def __init__(self, backprop: Backprop, options: dict[str, Any]):
+        self.backprop, self.options = backprop, options
+        self._integers = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in self.model.modules())
+
+    def __repr__(self) -> str:
+        return options_text(self)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.backprop.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.backprop.optimizer
+
+    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+        """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
+        be finite; then nothing has changed."""
+        check(x, y, next(self.model.parameters()), self._integers)
+        demand_finite(x, y)
+        buffers = list(self.model.buffers())
+        kept = [b.clone() for b in buffers]
+        try:
+            loss = self._differentiate(x, y)
+            demand_step(loss, self.optimizer)
+            self._demand_finite_buffers(kept)
+        except Exception:
+            for b, before in zip(buffers, kept, strict=True):  # batch norm counts in the forward pass
+                b.copy_(before)
+            raise
+        self.optimizer.step()
+        return LossOnly(loss)
+
+    def _differentiate(self, x: Tensor, y: Tensor) -> Tensor:
+        try:
+            with estimating():
+                return self.backprop.differentiate(x, y)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError) as error:  # torch's own, for shapes that do not fit
+            words = str(error).partition("\n")[0]
+            raise ValueError(f"the model does not take samples of {tuple(x.shape[1:])}: {words}") from error
+
+    def _demand_finite_buffers(self, kept: list[Tensor]) -> None:
+        """`Diverged` if a buffer, such as a variance of batch norm, has left the finite numbers since it was `kept`."""
+        pairs = zip(self.model.buffers(), kept, strict=True)
+        lost = [(before.isfinite() & ~now.isfinite()).any() for now, before in pairs]
+        if lost and bool(torch.stack(lost).any()):
+            raise Diverged("a buffer of the model", "give inputs of a smaller size")
+
+    def end_epoch(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.backprop.state_dict()
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        self.backprop.check_state(state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.backprop.load_state_dict(state)
+
+
+@register("straight-through")
+def straight_through(
+    model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, loss: LossFunction | None = None
+) -> StraightThroughBackprop:
+    """Minimises the loss by backprop with Adam; through `Sign` and `Staircase` the gradient passes where |x| <= 1.
+
+    The model is any nn.Module, trained as it is; one without such activations is trained by plain backprop.
+
+    Bengio, Leonard, Courville 2013, "Estimating or Propagating Gradients Through Stochastic Neurons for Conditional
+    Computation"; the gradient stops where |x| > 1 as in Hubara, Courbariaux, Soudry, El-Yaniv, Bengio 2016, "Binarized
+    Neural Networks".
+    """
+    demand("straight-through", "lr", lr)
+    demand("straight-through", "weight_decay", weight_decay)
+    check_model(model)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("all parameters are frozen, or there are none: there is nothing to train")
+    options = {"lr": lr, "weight_decay": weight_decay, "loss": loss}
+    optimizer = torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay, fused=True)
+    return StraightThroughBackprop(Backprop(model, optimizer, CheckedLoss(loss or nn.CrossEntropyLoss())), options)

@@ -1,0 +1,283 @@
+"""ProxProp against its penalty energy: explicit steps by autograd, implicit ones by least squares."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from method_cases import problem
+from torch import Tensor, nn
+
+import altmin
+from altmin.errors import Diverged
+from altmin.methods import create
+from altmin.methods.proxprop import ACTIVATIONS, among_inputs, among_samples, by_cg, by_cholesky
+
+F64 = torch.float64
+
+
+def net(activation: Callable[[], nn.Module] = nn.Tanh, bias: bool = True, seed: int = 1) -> nn.Sequential:
+    torch.manual_seed(seed)
+    sizes = [(4, 7), (7, 5), (5, 3)]
+    first, second, last = (nn.Linear(m, n, bias=bias) for m, n in sizes)
+    return nn.Sequential(nn.Flatten(), first, activation(), second, activation(), last).double()
+
+
+def system(samples: int = 6, inputs: int = 4, outputs: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    a = torch.randn(samples, inputs, generator=g, dtype=F64)
+    return a, torch.randn(samples, outputs, generator=g, dtype=F64)
+
+
+def with_ones(a: Tensor, bias: bool) -> Tensor:
+    return torch.cat([a, torch.ones(len(a), int(bias), dtype=a.dtype)], 1)
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum() / (a.norm() * b.norm()))
+
+
+def gradients(model: nn.Module, x: Tensor, y: Tensor, loss: Any = nn.functional.cross_entropy) -> list[Tensor]:
+    return list(torch.autograd.grad(loss(model(x), y), list(model.parameters())))
+
+
+def by_the_energy(model: nn.Sequential, x: Tensor, y: Tensor, loss: Any, tau: float, tau_theta: float) -> list[Tensor]:
+    """The parameters after one step, from E(theta, a, z) with gamma = rho = 1 / tau and nothing else: explicit steps by
+    autograd of E, implicit ones as the least-squares problem that they are."""
+    linears = [m for m in model if isinstance(m, nn.Linear)]
+    s = model[2]
+    a, z = [x], []
+    for linear in linears[:-1]:
+        z.append(linear(a[-1]).detach())
+        a.append(s(z[-1]).detach())
+    before = list(a)
+
+    def energy() -> Tensor:
+        total = loss(linears[-1](a[-1]), y)
+        for l in range(len(z)):
+            total = total + ((s(z[l]) - a[l + 1]) ** 2).sum() / (2 * tau)
+            total = total + ((linears[l](a[l]) - z[l]) ** 2).sum() / (2 * tau)
+        return total
+
+    def explicit(variables: list[Tensor], i: int) -> None:
+        v = variables[i] = variables[i].detach().requires_grad_()
+        (slope,) = torch.autograd.grad(energy(), v)
+        variables[i] = (v - tau * slope).detach()
+
+    last = list(linears[-1].parameters())
+    new = [[(p - tau * g).detach() for p, g in zip(last, torch.autograd.grad(energy(), last), strict=True)]]
+    for l in reversed(range(len(z))):
+        explicit(a, l + 1)
+        explicit(z, l)
+        theta = torch.cat([p.detach().reshape(p.shape[0], -1) for p in linears[l].parameters()], 1)
+        A = with_ones(before[l], linears[l].bias is not None)
+        rows = torch.cat([A, torch.eye(A.shape[1], dtype=F64) / tau_theta**0.5])
+        targets = torch.cat([z[l], theta.mT / tau_theta**0.5])
+        found = torch.linalg.lstsq(rows, targets).solution.mT
+        inputs = linears[l].in_features
+        new.insert(0, [found[:, :inputs], *([found[:, inputs]] if found.shape[1] > inputs else [])])
+    return [p for layer in new for p in layer]
+
+
+@pytest.mark.parametrize("samples", [3, 6, 40])
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.Sigmoid, nn.GELU])
+@pytest.mark.parametrize("tau, tau_theta, bias", [(0.3, 0.05, True), (0.02, 5.0, True), (2.0, 1.0, False)])
+def test_a_step_descends_the_penalty_energy_one_variable_after_the_other(
+    samples: int, activation: type[nn.Module], tau: float, tau_theta: float, bias: bool
+) -> None:
+    x, y = problem(samples, dtype=F64)
+    model = net(activation, bias)
+    expected = by_the_energy(model, x, y, nn.functional.cross_entropy, tau, tau_theta)
+    create("proxprop", model, lr=tau, tau_theta=tau_theta, optimizer="sgd", momentum=0).step(x, y)
+    for p, q in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach(), q, rtol=1e-9, atol=1e-11)
+
+
+def test_so_does_one_with_another_loss_and_a_loss_of_ones_own() -> None:
+    x, _ = problem(9, dtype=F64)
+    y = torch.randn(9, 3, dtype=F64, generator=torch.Generator().manual_seed(4))
+    for loss in (nn.MSELoss(), lambda o, y: (o - y).abs().pow(1.5).mean()):
+        model = net()
+        expected = by_the_energy(model, x, y, loss, 0.5, 0.7)
+        create("proxprop", model, lr=0.5, tau_theta=0.7, optimizer="sgd", momentum=0, loss=loss).step(x, y)
+        for p, q in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(p.detach(), q, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("samples, inputs", [(6, 4), (4, 6), (5, 5)])
+@pytest.mark.parametrize("tau_theta", [1e-3, 1.0, 1e4])
+def test_either_side_inverts_the_same_matrix(samples: int, inputs: int, bias: bool, tau_theta: float) -> None:
+    a, delta = system(samples, inputs)
+    A = with_ones(a, bias)
+    expected = delta.mT @ A @ torch.linalg.inv(A.mT @ A + torch.eye(inputs + bias, dtype=F64) / tau_theta)
+    for solve in (among_samples, among_inputs, by_cholesky):
+        found = solve(a, delta, bias, tau_theta)
+        torch.testing.assert_close(found[0], expected[:, :inputs], rtol=1e-6, atol=1e-10)
+        if bias:
+            torch.testing.assert_close(found[1], expected[:, inputs], rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("samples, inputs", [(12, 4), (8, 12)])
+def test_conjugate_gradients_approach_the_exact_step_and_reach_it(samples: int, inputs: int) -> None:
+    a, delta = system(samples, inputs)
+    A = with_ones(a, True)
+    M = A.mT @ A + torch.eye(inputs + 1, dtype=F64) / 2.0
+    exact = torch.cat([p.reshape(3, -1) for p in by_cholesky(a, delta, True, 2.0)], 1)
+    errors = []
+    for steps in (1, 2, 3, 4, 13):
+        error = torch.cat([p.reshape(3, -1) for p in by_cg(a, delta, True, 2.0, steps)], 1) - exact
+        errors.append(float((error @ M * error).sum() / (exact @ M * exact).sum()))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 1e-3
+    assert errors[-1] < 1e-20
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_so_many_conjugate_gradients_are_the_best_in_their_krylov_space(steps: int) -> None:
+    """For each output, the minimum of 1/2 d M d - g d over the span of g, M g, ..."""
+    a, delta = system(9, 6)
+    A = with_ones(a, True)
+    M, G = A.mT @ A + torch.eye(7, dtype=F64) / 0.5, delta.mT @ A
+    weight, bias = by_cg(a, delta, True, 0.5, steps)
+    for g, row in zip(G, torch.cat([weight, bias[:, None]], 1), strict=True):
+        space = torch.linalg.qr(torch.stack([torch.linalg.matrix_power(M, k) @ g for k in range(steps)], 1)).Q
+        expected = space @ torch.linalg.solve(space.mT @ M @ space, space.mT @ g)
+        torch.testing.assert_close(row, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_conjugate_gradients_stop_where_there_is_nothing_left() -> None:
+    a, delta = system(3, 1)
+    delta[:, 1] = 0
+    exact, found = by_cholesky(a, delta, False, 1.0)[0], by_cg(a, delta, False, 1.0, 20)[0]
+    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-14)
+    assert found[1].item() == 0
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "cg"])
+def test_short_implicit_steps_are_those_of_gradient_descent(solver: str) -> None:
+    x, y = problem(20, dtype=F64)
+    model = net()
+    expected = gradients(model, x, y)
+    create("proxprop", model, tau_theta=1e-7, solver=solver, lr=0.0).step(x, y)
+    for l, (p, g) in enumerate(zip(model.parameters(), expected, strict=True)):
+        scale = 1e-7 if l < 4 else 1.0  # the output layer takes an explicit step
+        assert cosine(p.grad, g) > 0.9999
+        torch.testing.assert_close(p.grad / scale, g, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"tau_theta": 1e3}, {"solver": "cg", "tau_theta": 1e3}])
+def test_every_layer_moves_along_a_direction_of_descent_that_is_not_the_gradient(options: dict[str, Any]) -> None:
+    x, y = problem(20, dtype=F64)
+    model = net()
+    slopes = gradients(model, x, y)
+    create("proxprop", model, lr=0.0, **{"tau_theta": 1.0, **options}).step(x, y)
+    moves = [p.grad for p in model.parameters()]
+    for l in (0, 2, 4):
+        along = sum(float((s * m).sum()) for s, m in zip(slopes[l : l + 2], moves[l : l + 2], strict=True))
+        assert along > 0
+        one, other = (torch.cat([t.flatten() for t in each[l : l + 2]]) for each in (slopes, moves))
+        assert (cosine(one, other) < 0.99) == (l < 4)
+        loss = nn.functional.cross_entropy(model(x), y).item()
+        moved = copy.deepcopy(model)
+        with torch.no_grad():
+            for p, m in zip(list(moved.parameters())[l : l + 2], moves[l : l + 2], strict=True):
+                p -= 1e-4 * m
+        assert nn.functional.cross_entropy(moved(x), y).item() < loss
+
+
+@pytest.mark.parametrize(
+    "options, make",
+    [
+        ({"lr": 0.01, "weight_decay": 0.1}, lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1)),
+        (
+            {"lr": 0.2, "optimizer": "sgd", "momentum": 0.8, "weight_decay": 0.1},
+            lambda p: torch.optim.SGD(p, 0.2, 0.8, weight_decay=0.1, nesterov=True),
+        ),
+    ],
+)
+def test_the_optimizer_takes_the_directions_for_gradients(options: dict[str, Any], make: Any) -> None:
+    x, y = problem(20, dtype=F64)
+    model, other = net(), net()
+    method, optimizer = create("proxprop", model, **options), make(other.parameters())
+    for _ in range(3):
+        before = create("proxprop", copy.deepcopy(other), lr=0.0)
+        before.step(x, y)
+        for p, q in zip(other.parameters(), before.model.parameters(), strict=True):
+            p.grad = q.grad
+        optimizer.step()
+        method.step(x, y)
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+
+
+def test_a_frozen_layer_between_passes_on_what_reaches_it_and_one_frozen_later_stays() -> None:
+    x, y = problem(20, dtype=F64)
+    model, whole = net(), net()
+    model[3].requires_grad_(False)
+    method = create("proxprop", model)
+    before = copy.deepcopy(model.state_dict())
+    method.step(x, y)
+    create("proxprop", whole).step(x, y)
+    torch.testing.assert_close(model[1].weight, whole[1].weight)
+    assert torch.equal(model[3].weight, before["3.weight"])
+    model[1].requires_grad_(False)
+    kept = model[1].weight.clone()
+    method.step(x, y)
+    assert torch.equal(model[1].weight, kept)
+
+
+@pytest.mark.parametrize("side, error", [(among_samples, 1e-4), (among_inputs, 0.2)])
+def test_samples_and_inputs_that_repeat_and_are_large_are_solved_in_float32(side: Any, error: float) -> None:
+    """The matrix is singular but for I / tau_theta, which is lost in the rounding of its largest entries."""
+    a, delta = system(30, 200) if side is among_samples else system(100, 30)
+    if side is among_samples:
+        a, delta = (1000 * a[:10]).repeat(3, 1), delta[:10].repeat(3, 1)
+    else:
+        a = (100 * a[:, :15]).repeat(1, 2)
+    exact, found = side(a, delta, True, 1e3), side(a.float(), delta.float(), True, 1e3)
+    for p, q in zip(found, exact, strict=True):
+        torch.testing.assert_close(p.double(), q, rtol=0, atol=error * float(q.abs().max()))
+
+
+@pytest.mark.parametrize("options", [{"optimizer": "sgd", "lr": 1e308}, {}])
+def test_a_step_out_of_the_finite_numbers_is_not_taken(options: dict[str, Any]) -> None:
+    x, y = problem(20, dtype=F64)
+    model = net(nn.ReLU)
+    if not options:
+        nn.init.constant_(model[5].weight, 1e308)
+    method = create("proxprop", model, **options)
+    before = copy.deepcopy((model.state_dict(), method.state_dict()))
+    with pytest.raises(Diverged):
+        method.step(1e4 * x, y)
+    torch.testing.assert_close((model.state_dict(), method.state_dict()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_elementwise_activation_is_differentiated_as_autograd_does(activation: type[nn.Module]) -> None:
+    x, y = problem(20, dtype=F64)
+    model = net((lambda: nn.Threshold(0.1, 0.3)) if activation is nn.Threshold else activation)
+    expected = gradients(model, x, y)
+    create("proxprop", model, tau_theta=1e-9, lr=0.0).step(x, y)
+    for l, (p, g) in enumerate(zip(model.parameters(), expected, strict=True)):
+        torch.testing.assert_close(p.grad / (1e-9 if l < 4 else 1.0), g, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"solver": "cholesk"}, "unknown solver of proxprop, 'cholesk'; did you mean 'cholesky'"),
+        ({"optimizer": "adamw"}, "unknown optimizer of proxprop, 'adamw'; did you mean 'adam'"),
+        ({"tau_theta": 0.0}, "tau_theta of proxprop must be a finite number above 0"),
+        ({"cg_steps": 0}, "cg_steps of proxprop must be a whole number of at least 1"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        create("proxprop", net(), **options)
+
+
+def test_nets_with_other_layers_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"proxprop trains Linear layers .* given Sign"):
+        create("proxprop", altmin.models.binary_mlp())

@@ -1,0 +1,197 @@
+"""Backprop with an estimated derivative: against the estimate written out, and on models of one's own."""
+
+import copy
+import threading
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from method_cases import accuracy, problem
+from torch import Tensor, nn
+from trainer_cases import equal
+
+import altmin
+from altmin.errors import Diverged
+from altmin.fit import fit
+from altmin.methods import create
+
+F64 = torch.float64
+
+
+def signs(dtype: torch.dtype = F64, seed: int = 1, activation: Any = altmin.Sign) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return altmin.models.binary_mlp(4, (8, 6), 3, (activation, nn.Tanh)).to(dtype)
+
+
+class Residual(nn.Module):
+    """No Sequential: one activation is used twice, with a skip, batch norm and a parameter of its own."""
+
+    def __init__(self, activation: nn.Module):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.norm, self.activation = nn.BatchNorm1d(6), activation
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.activation(self.norm(self.first(x)))
+        return self.last(a + self.scale * self.activation(self.second(a)))
+
+
+@pytest.mark.parametrize("activation", [altmin.Sign, lambda: altmin.Staircase(4)])
+def test_the_gradient_passes_where_inputs_are_at_most_one_in_size(activation: Any) -> None:
+    """The gradients of every layer, written out from the chain rule with 1 where |z| <= 1 for the derivative."""
+    x, y = problem(30, dtype=F64)
+    model = signs(activation=activation)
+    W, V, U = (model[l].weight.detach().clone() for l in (1, 3, 5))
+    z = x @ W.mT
+    s = model[2](z)
+    a = torch.tanh(s @ V.mT)
+    output = a @ U.mT + model[5].bias.detach()
+    delta = (torch.softmax(output, 1) - F.one_hot(y, 3)) / 30
+    second = delta @ U * (1 - a * a)
+    first = second @ V * (z.abs() <= 1)
+    assert 0.1 < (z.abs() <= 1).double().mean() < 0.9
+    loss = create("straight-through", model).step(x, y).loss
+    torch.testing.assert_close(loss, F.cross_entropy(output, y))
+    for l, v, below in ((5, delta, a), (3, second, s), (1, first, x)):
+        torch.testing.assert_close(model[l].weight.grad, v.mT @ below)
+        torch.testing.assert_close(model[l].bias.grad, v.sum(0))
+
+
+@pytest.mark.parametrize("kind", ["a Sequential", "a module of one's own"])
+def test_steps_are_those_of_backprop_on_a_model_whose_activations_are_wrapped(kind: str) -> None:
+    def build(activation: nn.Module) -> nn.Module:
+        torch.manual_seed(3)
+        return Residual(activation).double() if kind != "a Sequential" else signs(activation=lambda: activation)
+
+    plain, wrapped = build(altmin.Sign()), build(altmin.StraightThrough(altmin.Sign()))
+    ours = create("straight-through", plain, lr=0.01, weight_decay=0.1)
+    theirs = create("adam", wrapped, lr=0.01, weight_decay=0.1, fused=True)
+    first = next(plain.parameters()).detach().clone()
+    for seed in range(4):
+        x, y = problem(30, seed, dtype=F64)
+        assert torch.equal(ours.step(x, y).loss, theirs.step(x, y).loss)
+    assert equal(plain.state_dict(), wrapped.state_dict())
+    assert equal(ours.state_dict()["optimizer"]["state"], theirs.state_dict()["optimizer"]["state"])
+    assert not torch.equal(first, next(plain.parameters())), "what lies below the activation has moved"
+
+
+def test_without_such_activations_it_is_backprop() -> None:
+    x, y = problem(30, dtype=F64)
+    one, other = (signs(activation=nn.Tanh) for _ in range(2))
+    ours, theirs = create("straight-through", one, lr=0.01), create("adam", other, lr=0.01)
+    for _ in range(3):
+        ours.step(x, y)
+        theirs.step(x, y)
+    for p, q in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
+
+
+def test_outside_its_steps_the_model_is_the_discrete_one_that_was_given() -> None:
+    x, y = problem(30, dtype=F64)
+    model = signs()
+    modules, keys = list(model.modules()), list(model.state_dict())
+    method = create("straight-through", model)
+    method.step(x, y)
+    assert method.model is model
+    assert all(a is b for a, b in zip(model.modules(), modules, strict=True))
+    assert list(model.state_dict()) == keys
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+    assert set(model[:3](x).unique().tolist()) == {-1.0, 1.0}
+    for batch in ((x, y), (x[:, :3], y)):
+        if batch[0].shape[1] == 3:
+            with pytest.raises(ValueError, match="does not take samples of"):
+                method.step(*batch)
+        with pytest.raises(TypeError, match="has no derivative"):
+            model(x).sum().backward()
+
+
+def test_another_thread_meanwhile_sees_no_estimate() -> None:
+    seen = []
+
+    class Looks(altmin.Sign):
+        def values(self, x: Tensor) -> Tensor:
+            if not seen and threading.current_thread() is threading.main_thread():
+                thread = threading.Thread(target=look)
+                seen.append("a step is under way")
+                thread.start()
+                thread.join()
+            return super().values(x)
+
+    def look() -> None:
+        try:
+            model(x).sum().backward()
+        except TypeError as error:
+            seen.append(str(error))
+
+    x, y = problem(30, dtype=F64)
+    model = signs(activation=Looks)
+    create("straight-through", model).step(x, y)
+    assert len(seen) == 2
+    assert "has no derivative" in seen[1]
+
+
+def test_learns_below_signs_what_frozen_random_signs_do_not() -> None:
+    x, y = problem(400)
+    reached = []
+    for frozen in (False, True):
+        torch.manual_seed(0)
+        model = altmin.models.binary_mlp(4, (12, 12), 3, altmin.Sign)
+        if frozen:
+            altmin.models.freeze_first(model)
+        fit(create("straight-through", model, lr=0.01), (x, y), epochs=60, batch_size=50, seed=0)
+        reached.append(accuracy(model, x, y))
+    assert reached[0] > reached[1] + 0.04
+
+
+@pytest.mark.parametrize("kind", ["a label out of range", "an input too large"])
+def test_what_batch_norm_counts_is_put_back_if_the_step_is_not_taken(kind: str) -> None:
+    x, y = problem(30, dtype=F64)
+    torch.manual_seed(3)
+    method = create("straight-through", Residual(altmin.Sign()).double())
+    method.step(x, y)
+    before = copy.deepcopy((method.model.state_dict(), method.state_dict()))
+    label = kind == "a label out of range"
+    with pytest.raises(ValueError if label else Diverged):
+        method.step(*((x, y + 1) if label else (x * 1e200, y)))
+    assert equal((method.model.state_dict(), method.state_dict()), before)
+    method.step(x, y)
+    assert not equal(method.model.state_dict(), before[0])
+
+
+def test_convolutions_and_embeddings_are_trained_and_their_bad_batches_refused() -> None:
+    torch.manual_seed(0)
+    images = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), altmin.Sign(), nn.Flatten(), nn.Linear(12, 2))
+    words = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 8), altmin.Sign(), nn.Linear(8, 2))
+    y = torch.tensor([0, 1, 1, 0, 1, 0])
+    for model, x, wrong in (
+        (images, torch.randn(6, 2, 4, 4), torch.randn(6, 3, 4, 4)),
+        (words, torch.randint(5, (6, 3)), torch.full((6, 3), 5)),
+    ):
+        method = create("straight-through", model, lr=0.05)
+        first = next(model.parameters()).detach().clone()
+        losses = [method.step(x, y).loss.item() for _ in range(40)]
+        assert min(losses[-5:]) < losses[0] / 4
+        assert not torch.equal(first, next(model.parameters()))
+        before = copy.deepcopy((model.state_dict(), method.state_dict()))
+        with pytest.raises(ValueError, match="the model does not take samples of"):
+            method.step(wrong, y)
+        assert equal((model.state_dict(), method.state_dict()), before)
+
+
+def test_another_loss_is_minimised_and_its_targets_checked() -> None:
+    x, _ = problem(30, dtype=F64)
+    y = torch.stack([x[:, 0].sign(), x[:, 1].sign(), x[:, 2].sign()], 1)
+    method = create("straight-through", signs(), lr=0.02, loss=nn.MSELoss())
+    first = F.mse_loss(method.model(x), y).item()
+    losses = [method.step(x, y).loss.item() for _ in range(100)]
+    assert losses[0] == pytest.approx(first)
+    assert losses[-1] < first / 4
+    with pytest.raises(ValueError, match="compares like with like"):
+        method.step(x, y[:, :1])
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to train"):
+        create("straight-through", nn.Sequential(altmin.Sign()))
