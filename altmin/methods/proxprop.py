@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
+from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.errors import demand, unknown
 from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
@@ -69,17 +70,11 @@ def _factor(gram: Tensor, tau_theta: float) -> Tensor:
 def by_cg(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
     """As `by_cholesky`, after some iterations of conjugate gradients for each output, which start at zero."""
     A = F.pad(a, (0, int(bias)), value=1.0)
-    residual = products.matmul(delta.mT, A)
-    found, direction = torch.zeros_like(residual), residual
-    square, tiny = residual.square().sum(1, keepdim=True), torch.finfo(A.dtype).tiny
-    for _ in range(steps):
-        image = torch.add(products.matmul(products.matmul(direction, A.mT), A), direction, alpha=1 / tau_theta)
-        length = square / (direction * image).sum(1, keepdim=True).clamp_min(tiny)  # a residual of 0 stays 0
-        found = torch.addcmul(found, length, direction)
-        residual = torch.addcmul(residual, length, image, value=-1)
-        before, square = square, residual.square().sum(1, keepdim=True)
-        direction = torch.addcmul(residual, square / before.clamp_min(tiny), direction)
-    return _parts(found, bias)
+
+    def times(x: Tensor) -> Tensor:
+        return torch.add(products.matmul(products.matmul(x, A.mT), A), x, alpha=1 / tau_theta)
+
+    return _parts(conjugate_gradients(times, products.matmul(delta.mT, A), steps)[0], bias)
 
 
 def _parts(found: Tensor, bias: bool) -> tuple[Tensor, Tensor]:

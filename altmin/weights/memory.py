@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Number, Params
-from altmin.calculus.numbers import TINY, along, eager
+from altmin.calculus.conjugate_gradients import conjugate_gradients
+from altmin.calculus.numbers import along, eager
 from altmin.chain import Block, Chain
 from altmin.codes.gradient import Residual
 from altmin.errors import Diverged, demand, demand_unclaimed
@@ -99,15 +100,7 @@ def descend(A: Tensor, R: Tensor, damping: Number, steps: int) -> Change:
     [[[0.5, 0.0]], [[0.6666666865348816, -0.3333333432674408]]]
     """
     ridge = damping * A.diagonal().mean()
-    V, r, direction = torch.zeros_like(R), R, R
-    rr = r.square().sum(1, keepdim=True)
-    for k in range(steps):
-        Ad = direction @ A + ridge * direction
-        length = rr / (direction * Ad).sum(1, keepdim=True).clamp_min(TINY)
-        V, r = V + length * direction, r - length * Ad
-        if k < steps - 1:
-            before, rr = rr, r.square().sum(1, keepdim=True)
-            direction = r + rr / before.clamp_min(TINY) * direction
+    V, r = conjugate_gradients(lambda V: V @ A + ridge * V, R, steps)
     return Change(V, r + ridge * V)  # r = R - V (A + ridge), without a product with A
 
 

@@ -240,18 +240,17 @@ MUTANTS = [
     Mutant("weights/memory.py", "a.mT @ a, -times *", "a.mT @ a, times *", "weights_memory"),
     Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory_fit damping"),
     Mutant("weights/memory.py", "Change(V, r + ridge * V)", "Change(V, r)", "weights_memory_fit conjugate"),
+    Mutant("weights/memory.py", "V @ A + ridge * V, R", "V @ A, R", "weights_memory_fit conjugate"),
     Mutant(
-        "weights/memory.py",
-        "Ad = direction @ A + ridge * direction",
-        "Ad = direction @ A",
-        "weights_memory_fit conjugate",
+        "calculus/conjugate_gradients.py",
+        "square / before.clamp_min(tiny)",
+        "before / square.clamp_min(tiny)",
+        "calculus_conjugate_gradients",
     ),
     Mutant(
-        "weights/memory.py",
-        "direction = r + rr / before",
-        "direction = r + before / rr",
-        "weights_memory_fit conjugate",
+        "calculus/conjugate_gradients.py", "length, image, value=-1)", "length, image)", "calculus_conjugate_gradients"
     ),
+    Mutant("calculus/conjugate_gradients.py", "image).sum(1", "image).sum(0", "calculus_conjugate_gradients"),
     Mutant(
         "weights/memory.py", "memory.B - _join(self.theta[l]).detach() @ memory.A", "memory.B", "weights_memory prior"
     ),
