@@ -1,4 +1,4 @@
-"""Difference target propagation: every layer is given a target instead of a gradient, by learned inverses of the layers.
+"""Difference target propagation: every layer is given a target, not a gradient, by learned inverses of the layers.
 
 A hidden layer l keeps a continuous state s_l and sends a message m_l to the layer above:
 
