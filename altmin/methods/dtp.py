@@ -260,11 +260,12 @@ def dtp(
 ) -> DifferenceTargetPropagation:
     """Difference target propagation (Lee, Zhang, Fischer and Bengio, 2015, "Difference Target Propagation").
 
-    Per mini-batch it sets targets from the last hidden layer downwards, t = s - eta d(loss)/ds there and below
-    t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l), and takes one RMSprop step that minimises every layer's own |s_l - t_l|^2,
-    the loss in the output layer, and |g_l(f_l(s_{l-1} + e)) - (s_{l-1} + e)|^2 in the inverses g_l, which are learned.
+    Minimises |s_l - t_l|^2 in every hidden layer, the loss in the output layer, and in the inverses g_l, which are
+    learned, |g_l(f_l(s_{l-1} + e)) - (s_{l-1} + e)|^2: per mini-batch first the targets from the last hidden layer,
+    t = s - eta d(loss)/ds, downwards, t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l); then one RMSprop step of all together.
 
-    eta: the target step. noise: the standard deviation of e. Hidden activations are Tanh, Sigmoid or ReLU, and below
+    lr, lr_inverse: of the weights and of the inverses. eta: how far the last target goes along the gradient of a
+    sample's own loss. noise: the standard deviation of e. Hidden activations are Tanh, Sigmoid or ReLU, and below
     the last one also `Sign` and `Staircase`, without a straight-through estimator.
     """
     demand("dtp", "lr", lr)
