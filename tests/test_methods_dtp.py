@@ -282,6 +282,27 @@ def test_the_reconstruction_is_the_relative_error_of_going_up_and_down_again() -
     assert method.reconstruction(x) == pytest.approx(expected, rel=1e-12)
 
 
+def test_learned_inverses_bring_targets_closer_to_the_gradient_than_untrained_ones() -> None:
+    x, y = problem(400)
+
+    def alignment(rate: float) -> float:
+        """The mean cosine between the gradient at the lowest state and the way back from its target."""
+        torch.manual_seed(0)
+        model = altmin.models.mlp(4, [30] * 4, 3, nn.Tanh)
+        method: Any = altmin.methods.create("dtp", model, lr_inverse=rate)
+        fit(method, (x, y), epochs=10, batch_size=50)
+        states = [torch.tanh(model[1](x)).detach().requires_grad_()]
+        for l in (3, 5, 7):
+            states.append(torch.tanh(model[l](states[-1])))
+        loss = nn.functional.cross_entropy(model[9](states[-1]), y, reduction="sum")
+        lowest, top = torch.autograd.grad(loss, [states[0], states[-1]])
+        with torch.no_grad():
+            moved = targets(states, method.inverses, states[-1] - top)[0]
+        return nn.functional.cosine_similarity(states[0].detach() - moved, lowest, dim=1).mean().item()
+
+    assert alignment(1e-3) > alignment(0.0) + 0.15
+
+
 def test_a_discrete_layer_learns_more_than_a_frozen_one_gives() -> None:
     x, y = problem(400)
 
