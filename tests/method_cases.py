@@ -11,7 +11,7 @@ ANY_NET = [name for name in altmin.methods.names() if name not in RIVALS]
 ACTIVATIONS: dict[str, type[nn.Module]] = {}
 """Of methods that do not train a net of Tanh."""
 
-RANDOM: set[str] = set()
+RANDOM: set[str] = {"dtp"}
 """Methods that draw random numbers in a step."""
 
 

@@ -1,6 +1,13 @@
 """Every way to train, behind one protocol."""
 
-from altmin.methods import alternating, backprop, offline, proxprop, straight_through  # noqa: F401  (they register their methods)
+from altmin.methods import (  # noqa: F401  (they register their methods)
+    alternating,
+    backprop,
+    dtp,
+    offline,
+    proxprop,
+    straight_through,
+)
 from altmin.methods.protocol import Method, create, factory, names, options, register
 
 __all__ = ["Method", "create", "factory", "names", "options", "register"]

@@ -1,0 +1,275 @@
+"""Difference target propagation: every layer is given a target, not a gradient, by learned inverses of the layers.
+
+A hidden layer l keeps a continuous state s_l and sends a message m_l to the layer above:
+
+    s_l = state(W_l m_{l-1} + b_l),    m_l = message(s_l),    m_0 = x.
+
+For Tanh, Sigmoid and ReLU the message is the state. For `Sign` and `Staircase` the state is tanh of the pre-activation
+and the message one of the levels, so that layers exchange discrete values and nothing is differentiated through them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from altmin.calculus import gate, products
+from altmin.errors import Diverged, demand
+from altmin.layers import Sign, Staircase
+from altmin.losses import LossFunction, adapt
+from altmin.methods.backprop import LossOnly
+from altmin.methods.layered import Layer, check_batch, layers_of, options_text
+from altmin.methods.protocol import register
+from altmin.state import check_optimizer, demand_entries, demand_tensor, load_optimizer
+
+
+class Units:
+    """What the units of a hidden layer do. Here those of Tanh, whose message is their state.
+
+    module: the activation in the model, which maps pre-activations to messages.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+
+    def state(self, z: Tensor) -> Tensor:
+        """The state at a pre-activation."""
+        return torch.tanh(z)
+
+    def message(self, s: Tensor) -> Tensor:
+        """What is sent at a state, or at one that noise or a target has moved."""
+        return s
+
+    def both(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The state and the message at a pre-activation; the message is the module's output to the last digit."""
+        s = self.state(z)
+        return s, s
+
+    def vjp(self, s: Tensor, v: Tensor) -> Tensor:
+        """v times the derivative of the state by the pre-activation, at the state s."""
+        return torch.ops.aten.tanh_backward(v, s)
+
+
+class SigmoidUnits(Units):
+    def state(self, z: Tensor) -> Tensor:
+        return torch.sigmoid(z)
+
+    def vjp(self, s: Tensor, v: Tensor) -> Tensor:
+        return torch.ops.aten.sigmoid_backward(v, s)
+
+
+class ReLUUnits(Units):
+    def state(self, z: Tensor) -> Tensor:
+        return z.clamp_min(0)
+
+    def vjp(self, s: Tensor, v: Tensor) -> Tensor:
+        return gate(v, s)
+
+
+class StaircaseUnits(Units):
+    """The state is tanh(z), the message staircase(z)."""
+
+    def message(self, s: Tensor) -> Tensor:
+        largest = 1 - torch.finfo(s.dtype).eps
+        return self.module.values(s.clamp(-largest, largest).atanh())  # type: ignore[operator]
+
+    def both(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tanh(z), self.module.values(z)  # type: ignore[operator]
+
+
+class SignUnits(StaircaseUnits):
+    """The state is tanh(z), the message sign(z), which is the state's sign too."""
+
+    def message(self, s: Tensor) -> Tensor:
+        return self.module.values(s)  # type: ignore[operator]
+
+
+UNITS: dict[type[nn.Module], type[Units]] = {
+    nn.Tanh: Units,
+    nn.Sigmoid: SigmoidUnits,
+    nn.ReLU: ReLUUnits,
+    Sign: SignUnits,
+    Staircase: StaircaseUnits,
+}
+
+
+class Encoded(NamedTuple):
+    """A batch in the network: the inputs m_0, ..., m_{L-1} of all layers, the states s_1, ..., s_{L-1} of hidden ones,
+    and the output."""
+
+    inputs: list[Tensor]
+    states: list[Tensor]
+    output: Tensor
+
+
+def affine(linear: nn.Linear, x: Tensor) -> Tensor:
+    return products.linear(x, linear.weight, linear.bias)
+
+
+def affine_gradient(linear: nn.Linear, x: Tensor, v: Tensor) -> list[Tensor]:
+    """The gradient of <v, W x + b> for each parameter of the layer."""
+    return [products.matmul(v.mT, x), v.sum(0)][: 1 if linear.bias is None else 2]
+
+
+def encode(layers: Sequence[Layer], units: Sequence[Units], x: Tensor) -> Encoded:
+    """The forward pass of the model, with states beside messages."""
+    inputs, states = [x], []
+    for layer, kind in zip(layers, units, strict=False):
+        s, m = kind.both(affine(layer.linear, inputs[-1]))
+        states.append(s)
+        inputs.append(m)
+    return Encoded(inputs, states, affine(layers[-1].linear, inputs[-1]))
+
+
+def targets(states: Sequence[Tensor], inverses: Sequence[Callable[[Tensor], Tensor]], top: Tensor) -> list[Tensor]:
+    """Targets of these states, from that of the last one downwards: t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l).
+
+    inverses: g_l for every state but the first. Where g_l is no exact inverse, the difference still leaves a state
+    alone that has nothing to gain: t_l = s_l gives t_{l-1} = s_{l-1}.
+    """
+    found = [top]
+    for s_below, s, g in zip(reversed(states[:-1]), reversed(states[1:]), reversed(inverses), strict=True):
+        found.append(s_below + (g(found[-1]) - g(s)))
+    return found[::-1]
+
+
+def layer_gradient(layer: Layer, units: Units, m_below: Tensor, s: Tensor, t: Tensor) -> list[Tensor]:
+    """The gradient of the mean over samples of |s - t|^2, s = state(W m_below + b), for the layer's own parameters."""
+    return affine_gradient(layer.linear, m_below, units.vjp(s, (s - t).mul_(2 / len(s))))
+
+
+class Inverse(nn.Linear):
+    """g(s) = state(V s + c): from the states of a layer to those of the layer below, whose units these are."""
+
+    def __init__(self, layer: Layer, below: Units):
+        weight = layer.linear.weight
+        super().__init__(layer.linear.out_features, layer.linear.in_features, device=weight.device, dtype=weight.dtype)
+        nn.init.xavier_normal_(self.weight)
+        nn.init.zeros_(self.bias)
+        self.below = below
+
+    def forward(self, s: Tensor) -> Tensor:
+        return self.below.state(affine(self, s))
+
+    def gradient(self, layer: Layer, units: Units, s_below: Tensor) -> list[Tensor]:
+        """The gradient of the mean over samples of |g(f(s_below)) - s_below|^2 for V and c, where f is the layer that g
+        inverts; s_below is a state with noise added."""
+        s = units.state(affine(layer.linear, self.below.message(s_below)))
+        again = self(s)
+        return affine_gradient(self, s, self.below.vjp(again, (again - s_below).mul_(2 / len(s))))
+
+
+class DifferenceTargetPropagation:
+    """What `dtp` makes. inverses: g_l of the layers above the lowest one that is trained, from below."""
+
+    def __init__(
+        self, model: nn.Module, lr: float, lr_inverse: float, eta: float, noise: float, loss: LossFunction | None
+    ):
+        self.options = {"lr": lr, "lr_inverse": lr_inverse, "eta": eta, "noise": noise, "loss": loss}
+        self.model, self.eta, self.noise = model, eta, noise
+        self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
+        self.layers = layers_of(model, "dtp", UNITS)
+        self.units = [UNITS[type(layer.activation)](layer.activation) for layer in self.layers[:-1] if layer.activation]
+        if self.units and isinstance(self.units[-1], StaircaseUnits):
+            raise TypeError(
+                "the target of the last hidden layer is a step along the gradient of the loss, so its activation has "
+                f"to have a derivative; {type(self.units[-1].module).__name__} has none, put it into a layer below"
+            )
+        self.lowest = next(l for l, layer in enumerate(self.layers) if layer.trained)
+        above = zip(self.layers[self.lowest + 1 : -1], self.units[self.lowest :], strict=False)
+        self.inverses = nn.ModuleList(Inverse(layer, below) for layer, below in above)
+        forward = [p for layer in self.layers if layer.trained for p in layer.linear.parameters()]
+        groups = [{"params": forward, "lr": lr}, {"params": list(self.inverses.parameters()), "lr": lr_inverse}]
+        self.optimizer = torch.optim.RMSprop(groups)
+
+    def __repr__(self) -> str:
+        return options_text(self)
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+        """One step of all weights and of all inverses; `Diverged`, and nothing has changed, if a gradient is not
+        finite."""
+        check_batch(self.model, self.loss, x, y)
+        at = encode(self.layers, self.units, x.flatten(1))
+        value, delta, _ = self.loss.at(at.output, self.loss.prepare(at.output, y))
+        gradients = self.weight_gradients(at, delta)
+        for l, inverse in enumerate(self.inverses, self.lowest + 1):
+            noisy = torch.randn_like(at.states[l - 1]).mul_(self.noise).add_(at.states[l - 1])
+            gradients += inverse.gradient(self.layers[l], self.units[l], noisy)  # type: ignore[operator]
+        sizes = [torch.linalg.vector_norm(g) for g in gradients]
+        if not bool(torch.stack([value, *sizes]).isfinite().all()):
+            raise Diverged("the loss" if not bool(value.isfinite()) else "a gradient", "lower the learning rate")
+        params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for p, g in zip(params, gradients, strict=True):
+            p.grad = g
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return LossOnly(value)
+
+    def weight_gradients(self, at: Encoded, delta: Tensor) -> list[Tensor]:
+        """The gradients of all layers that are trained, in their order, each of its own layer's loss."""
+        output, hidden = self.layers[-1], range(self.lowest, len(self.units))
+        gradients = []
+        if hidden:
+            samples = self.loss.samples(at.output)  # delta is that of the mean, a target moves by its own sample's loss
+            top = at.states[-1] - products.matmul(delta, output.linear.weight).mul_(self.eta * samples)
+            wanted = targets(at.states[self.lowest :], self.inverses, top)  # type: ignore[arg-type]
+            for l, t in zip(hidden, wanted, strict=True):
+                if self.layers[l].trained:
+                    gradients += layer_gradient(self.layers[l], self.units[l], at.inputs[l], at.states[l], t)
+        return gradients + (affine_gradient(output.linear, at.inputs[-1], delta) if output.trained else [])
+
+    @torch.no_grad()
+    def reconstruction(self, x: Tensor) -> list[float]:
+        """Of every inverse, from below, |g_l(s_l) - s_{l-1}| / |s_{l-1}| over a batch, without noise."""
+        states = encode(self.layers, self.units, x.flatten(1)).states[self.lowest :]
+        each = zip(self.inverses, states[:-1], states[1:], strict=True) if self.inverses else ()
+        return [float((g(s) - below).norm() / below.norm()) for g, below, s in each]
+
+    def end_epoch(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inverses": self.inverses.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("inverses", "optimizer"), "a DifferenceTargetPropagation")
+        own = self.inverses.state_dict()
+        demand_entries(state["inverses"], own, "these inverses")
+        for name, value in own.items():
+            demand_tensor(state["inverses"][name], value, f"{name} of the inverses")
+        check_optimizer(self.optimizer, state["optimizer"], complete=True)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
+        self.inverses.load_state_dict(state["inverses"])
+        load_optimizer(self.optimizer, state["optimizer"])
+
+
+@register("dtp")
+def dtp(
+    model: nn.Module,
+    lr: float = 1e-3,
+    lr_inverse: float = 1e-3,
+    eta: float = 1.0,
+    noise: float = 0.3,
+    loss: LossFunction | None = None,
+) -> DifferenceTargetPropagation:
+    """Difference target propagation (Lee, Zhang, Fischer and Bengio, 2015, "Difference Target Propagation").
+
+    Minimises |s_l - t_l|^2 in every hidden layer, the loss in the output layer, and in the inverses g_l, which are
+    learned, |g_l(f_l(s_{l-1} + e)) - (s_{l-1} + e)|^2: per mini-batch first the targets from the last hidden layer,
+    t = s - eta d(loss)/ds, downwards, t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l); then one RMSprop step of all together.
+
+    lr, lr_inverse: of the weights and of the inverses. eta: how far the last target goes along the gradient of a
+    sample's own loss. noise: the standard deviation of e. Hidden activations are Tanh, Sigmoid or ReLU, and below
+    the last one also `Sign` and `Staircase`, without a straight-through estimator.
+    """
+    demand("dtp", "lr", lr)
+    demand("dtp", "lr_inverse", lr_inverse)
+    demand("dtp", "eta", eta, above=True)
+    demand("dtp", "noise", noise)
+    return DifferenceTargetPropagation(model, lr, lr_inverse, eta, noise, loss)

@@ -1,0 +1,383 @@
+"""Difference target propagation against a reference by autograd, its targets against theory, and what it learns."""
+
+import copy
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from method_cases import accuracy, problem
+from torch import Tensor, nn
+from trainer_cases import equal
+
+import altmin
+from altmin.errors import Diverged
+from altmin.fit import fit
+from altmin.layers import Sign, Staircase
+from altmin.methods import dtp as module
+from altmin.methods.dtp import SignUnits, StaircaseUnits, targets
+
+F64 = torch.float64
+
+# state(z) and message(s) of each activation, as the paper defines them
+KINDS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    nn.Tanh: (torch.tanh, lambda s: s),
+    nn.Sigmoid: (torch.sigmoid, lambda s: s),
+    nn.ReLU: (torch.relu, lambda s: s),
+    Sign: (torch.tanh, lambda s: torch.where(s < 0, -1.0, 1.0).to(s.dtype)),
+    Staircase: (torch.tanh, lambda s: Staircase(4)(torch.atanh(s.clamp(-1 + 1e-12, 1 - 1e-12)))),
+}
+NETS = {
+    "tanh": (nn.Tanh, nn.Tanh),
+    "sigmoid": (nn.Sigmoid, nn.Sigmoid, nn.Sigmoid),
+    "relu": (nn.ReLU, nn.ReLU),
+    "sign, tanh": (Sign, nn.Tanh),
+    "sign, sign, relu": (Sign, Sign, nn.ReLU),
+    "staircase, tanh, tanh": (Staircase, nn.Tanh, nn.Tanh),
+    "one hidden layer": (nn.Tanh,),
+    "no hidden layer": (),
+}
+EVERY = pytest.mark.parametrize("name", NETS)
+
+
+def net(*kinds: type[nn.Module], bias: bool = True, width: int = 5) -> nn.Sequential:
+    torch.manual_seed(3)
+    sizes = [4, *(width + l for l in range(len(kinds)))]
+    hidden = [(nn.Linear(m, n, bias=bias), kind()) for (m, n), kind in zip(pairwise(sizes), kinds, strict=True)]
+    return nn.Sequential(*(part for pair in hidden for part in pair), nn.Linear(sizes[-1], 3)).double()
+
+
+def with_sgd(model: nn.Module, **options: Any) -> Any:
+    """The method with steps of size one along its gradients."""
+    return along_gradients(altmin.methods.create("dtp", model, **options))
+
+
+def along_gradients(method: Any) -> Any:
+    method.optimizer = torch.optim.SGD([{"params": g["params"]} for g in method.optimizer.param_groups], 1.0)
+    return method
+
+
+def values(method: Any) -> list[Tensor]:
+    return [p.detach().clone() for p in (*method.model.parameters(), *method.inverses.parameters())]
+
+
+def gradients(method: Any, x: Tensor, y: Tensor) -> list[Tensor]:
+    """Of a method with SGD: those of the weights in order, then those of the inverses."""
+    before = values(method)
+    method.step(x, y)
+    return [a - b for a, b in zip(before, values(method), strict=True)]
+
+
+def reference(method: Any, x: Tensor, y: Tensor, loss: Any, eta: float, noise: float, scale: int) -> list[Tensor]:
+    """The same, each by autograd on a loss of its own: nothing else is differentiated. scale: how many times the loss
+    its sum over samples is."""
+    model, inverses = copy.deepcopy((method.model, method.inverses))
+    linears = [m for m in model if isinstance(m, nn.Linear)]
+    kinds = [KINDS[type(m)] for m in model if not isinstance(m, nn.Linear)]
+    n, inputs, states = len(x), [x], []
+    for linear, (state, message) in zip(linears, kinds, strict=False):
+        states.append(state(linear(inputs[-1])))
+        inputs.append(message(states[-1].detach()))
+
+    def g(l: int, s: Tensor) -> Tensor:
+        """From the states of hidden layer l to those of layer l - 1."""
+        return kinds[l - 1][0](s @ inverses[l - 1].weight.T + inverses[l - 1].bias)
+
+    top = inputs[-1].clone().requires_grad_()
+    final = loss(linears[-1](top), y)
+    final.backward()  # the weights of the output layer get their gradient, and so does the last state
+    t = inputs[-1] - eta * scale * top.grad
+    for l in reversed(range(len(states))):
+        ((states[l] - t.detach()) ** 2).sum().div(n).backward()
+        t = states[l - 1] - g(l, states[l]) + g(l, t) if l else t
+    model_gradients = [p.grad for p in model.parameters()]
+    for l in range(1, len(states)):
+        noisy = states[l - 1].detach() + noise * torch.randn_like(states[l - 1])
+        sent = kinds[l][0](linears[l](kinds[l - 1][1](noisy))).detach()
+        inverses.zero_grad()
+        ((g(l, sent) - noisy) ** 2).sum().div(n).backward()
+        model_gradients += [inverses[l - 1].weight.grad, inverses[l - 1].bias.grad]
+    return model_gradients
+
+
+@EVERY
+@pytest.mark.parametrize("eta, noise", [(1.0, 0.3), (0.2, 0.0)])
+def test_every_gradient_is_that_of_its_own_layers_loss(name: str, eta: float, noise: float) -> None:
+    x, y = problem(dtype=F64)
+    method = with_sgd(net(*NETS[name]), eta=eta, noise=noise)
+    torch.manual_seed(11)
+    expected = reference(method, x, y, nn.functional.cross_entropy, eta, noise, len(x))
+    torch.manual_seed(11)
+    for a, b in zip(gradients(method, x, y), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss, scale", [(nn.MSELoss(), 60), (nn.MSELoss(reduction="sum"), 1), (nn.L1Loss(), 60)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_so_it_is_for_another_loss_and_without_biases(loss: nn.Module, scale: int, bias: bool) -> None:
+    x, labels = problem(dtype=F64)
+    y = nn.functional.one_hot(labels, 3).double()
+    method = with_sgd(net(Sign, nn.Tanh, bias=bias), loss=loss)
+    torch.manual_seed(11)
+    expected = reference(method, x, y, loss, 1.0, 0.3, scale)
+    torch.manual_seed(11)
+    for a, b in zip(gradients(method, x, y), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_is_one_of_rmsprop_with_a_rate_for_weights_and_one_for_inverses() -> None:
+    x, y = problem(dtype=F64)
+    method: Any = altmin.methods.create("dtp", net(nn.Tanh, nn.Tanh), lr=0.01, lr_inverse=0.03)
+    torch.manual_seed(11)
+    expected = gradients(along_gradients(copy.deepcopy(method)), x, y)
+    torch.manual_seed(11)
+    before = values(method)
+    method.step(x, y)
+    for l, (a, b, g) in enumerate(zip(before, values(method), expected, strict=True)):
+        rate = 0.01 if l < 6 else 0.03
+        torch.testing.assert_close(a - b, rate * g / ((0.01 * g**2).sqrt() + 1e-8), rtol=1e-6, atol=1e-9)
+
+
+def test_a_schedule_moves_both_rates() -> None:
+    seen: list[list[float]] = []
+    method: Any = altmin.methods.create("dtp", net(nn.Tanh, nn.Tanh), lr=0.01, lr_inverse=0.04)
+    report = lambda _: seen.append([group["lr"] for group in method.optimizer.param_groups])  # noqa: E731
+    fit(method, problem(dtype=F64), epochs=1, batch_size=15, schedule="linear", report=report)
+    torch.testing.assert_close(torch.tensor(seen[1]), torch.tensor([0.005, 0.02]))
+
+
+# ---- targets
+
+
+def invertible(layers: int = 4, units: int = 6) -> tuple[list[Callable], list[Callable], list[Tensor]]:
+    """Layers h -> tanh(W h + b), their exact inverses, and the states of a batch."""
+    torch.manual_seed(0)
+    weights = [torch.linalg.qr(torch.randn(units, units, dtype=F64))[0] * 0.7 for _ in range(layers)]
+    biases = [0.1 * torch.randn(units, dtype=F64) for _ in weights]
+    forward = [lambda h, W=W, b=b: torch.tanh(h @ W.T + b) for W, b in zip(weights, biases, strict=True)]
+    inverses = [
+        lambda s, W=W, b=b: torch.linalg.solve(W, (torch.atanh(s) - b).T).T
+        for W, b in zip(weights, biases, strict=True)
+    ]
+    states = [torch.rand(8, units, dtype=F64) - 0.5]
+    for f in forward:
+        states.append(f(states[-1]))
+    return forward, inverses, states
+
+
+def test_with_exact_inverses_the_forward_pass_leads_from_every_target_to_the_one_above() -> None:
+    forward, inverses, states = invertible()
+    top = states[-1] + 0.01 * torch.randn_like(states[-1])
+    found = targets(states, inverses, top)
+    assert torch.equal(found[-1], top)
+    for f, t, t_above in zip(forward, found[:-1], found[1:], strict=True):
+        torch.testing.assert_close(f(t), t_above, rtol=1e-10, atol=1e-12)
+
+
+def test_with_exact_inverses_targets_are_gauss_newton_steps_to_first_order() -> None:
+    """t_l - s_l = -eta J^-1 v + O(eta^2), where J is that of all layers above l and v the gradient at the top. So its
+    product with minus the gradient at l, J^T v, is eta |v|^2 in every layer: the paper's theorem that targets and
+    gradients are less than a right angle apart."""
+    forward, inverses, states = invertible()
+    v = torch.randn_like(states[-1])
+    errors = []
+    for eta in (1e-3, 5e-4):
+        found = targets(states, inverses, states[-1] - eta * v)
+        for l in range(len(forward)):
+
+            def rest(h: Tensor, l: int = l) -> Tensor:
+                for f in forward[l:]:
+                    h = f(h)
+                return h
+
+            J = torch.stack([torch.func.jacrev(rest)(h) for h in states[l]])
+            step = -torch.linalg.solve(J, v)
+            errors.append(((found[l] - states[l]) / eta - step).norm() / step.norm())
+            gradient = (J.mT @ v.unsqueeze(2)).squeeze(2)
+            torch.testing.assert_close(
+                ((states[l] - found[l]) * gradient).sum(1) / eta, v.square().sum(1), rtol=0.05, atol=0.0
+            )
+    for coarse, fine in zip(errors[:4], errors[4:], strict=True):
+        assert coarse < 0.03
+        assert 0.4 < fine / coarse < 0.6, "the error of the direction is of first order, that of the target of second"
+
+
+@EVERY
+def test_a_state_that_is_its_own_target_leaves_those_below_as_they_are(name: str) -> None:
+    method: Any = altmin.methods.create("dtp", net(*NETS[name]))
+    x, _ = problem(dtype=F64)
+    states = module.encode(method.layers, method.units, x).states
+    if states:
+        with torch.no_grad():
+            assert equal(targets(states, method.inverses, states[-1].clone()), states)
+
+
+# ---- states and messages
+
+
+@pytest.mark.parametrize("units", [SignUnits(Sign()), *(StaircaseUnits(Staircase(n)) for n in (2, 3, 4, 7))])
+def test_the_message_of_a_state_is_the_activations_value_also_for_states_beyond_one(units: Any) -> None:
+    z = torch.linspace(-3, 3, 1001, dtype=F64) + 1e-4
+    expected = units.module(z)
+    s, m = units.both(z)
+    assert torch.equal(s, torch.tanh(z))
+    assert torch.equal(m, expected)
+    assert torch.equal(units.message(s), expected)
+    assert units.message(torch.tensor([-1.0, -1.7, 1.0, 2.0], dtype=F64)).tolist() == [-1, -1, 1, 1]
+
+
+@EVERY
+def test_the_output_is_the_models(name: str) -> None:
+    method: Any = altmin.methods.create("dtp", net(*NETS[name]))
+    x, _ = problem(dtype=F64)
+    torch.testing.assert_close(module.encode(method.layers, method.units, x).output, method.model(x))
+
+
+def test_a_step_through_a_sign_records_no_graph() -> None:
+    x, y = problem(dtype=F64)
+    method = altmin.methods.create("dtp", net(Sign, nn.Tanh))
+
+    def refuse(_: Tensor) -> Any:
+        raise AssertionError("a tensor was kept for a backward pass")
+
+    with torch.autograd.graph.saved_tensors_hooks(refuse, lambda kept: kept):
+        with pytest.raises(AssertionError, match="was kept"):  # as in backprop
+            method.model[2:](torch.sign(x @ x.T[:, :5]))
+        method.step(x, y)
+
+
+def test_an_activation_without_derivative_is_refused_in_the_last_hidden_layer() -> None:
+    with pytest.raises(TypeError, match=r"the last hidden layer .* Sign has none, put it into a layer below"):
+        altmin.methods.create("dtp", net(nn.Tanh, Sign))
+
+
+# ---- training
+
+
+def test_the_inverses_learn_to_reconstruct_and_an_untrained_one_does_not() -> None:
+    x, y = problem(400)
+    for kinds in ((nn.Tanh, nn.Tanh), (Sign, nn.Tanh)):
+        ends = []
+        for rate in (1e-3, 0.0):
+            method: Any = altmin.methods.create("dtp", net(*kinds, width=40).float(), lr_inverse=rate)
+            first = method.reconstruction(x)
+            fit(method, (x, y), epochs=15, batch_size=50)
+            ends.append(method.reconstruction(x))
+        assert len(first) == 1
+        assert ends[0][0] < 0.5 * first[0]
+        assert ends[0][0] < 0.5 * ends[1][0]
+
+
+def test_the_reconstruction_is_the_relative_error_of_going_up_and_down_again() -> None:
+    method: Any = altmin.methods.create("dtp", net(Sign, nn.ReLU, nn.Tanh))
+    x, _ = problem(dtype=F64)
+    model, (g1, g2) = method.model, method.inverses
+    with torch.no_grad():
+        s1 = torch.tanh(model[0](x))
+        s2 = torch.relu(model[2](torch.sign(s1)))
+        s3 = torch.tanh(model[4](s2))
+        below = torch.tanh(s2 @ g1.weight.T + g1.bias), torch.relu(s3 @ g2.weight.T + g2.bias)
+    expected = [((a - b).norm() / b.norm()).item() for a, b in zip(below, (s1, s2), strict=True)]
+    assert method.reconstruction(x) == pytest.approx(expected, rel=1e-12)
+
+
+def test_learned_inverses_bring_targets_closer_to_the_gradient_than_untrained_ones() -> None:
+    x, y = problem(400)
+
+    def alignment(rate: float) -> float:
+        """The mean cosine between the gradient at the lowest state and the way back from its target."""
+        torch.manual_seed(0)
+        model = altmin.models.mlp(4, [30] * 4, 3, nn.Tanh)
+        method: Any = altmin.methods.create("dtp", model, lr_inverse=rate)
+        fit(method, (x, y), epochs=10, batch_size=50)
+        states = [torch.tanh(model[1](x)).detach().requires_grad_()]
+        for l in (3, 5, 7):
+            states.append(torch.tanh(model[l](states[-1])))
+        loss = nn.functional.cross_entropy(model[9](states[-1]), y, reduction="sum")
+        lowest, top = torch.autograd.grad(loss, [states[0], states[-1]])
+        with torch.no_grad():
+            moved = targets(states, method.inverses, states[-1] - top)[0]
+        return nn.functional.cosine_similarity(states[0].detach() - moved, lowest, dim=1).mean().item()
+
+    assert alignment(1e-3) > alignment(0.0) + 0.15
+
+
+def test_a_discrete_layer_learns_more_than_a_frozen_one_gives() -> None:
+    x, y = problem(400)
+
+    def score(seed: int, frozen: bool) -> float:
+        torch.manual_seed(seed)
+        model = altmin.models.binary_mlp(4, (15, 15), 3)
+        if frozen:
+            altmin.models.freeze_first(model)
+        fit(altmin.methods.create("dtp", model, lr=3e-3), (x, y), epochs=40, batch_size=50, schedule="cosine")
+        return accuracy(model, x, y)
+
+    gains = [score(seed, frozen=False) - score(seed, frozen=True) for seed in range(3)]
+    assert sum(gains) / 3 > 0.03
+
+
+def test_without_the_correction_the_layers_below_are_misled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plain(states: list[Tensor], inverses: Any, top: Tensor) -> list[Tensor]:
+        found = [top]
+        for g in reversed(inverses):
+            found.insert(0, g(found[0]))
+        return found
+
+    def score() -> float:
+        torch.manual_seed(0)
+        model = altmin.models.mlp(4, [30] * 4, 3, nn.Tanh)
+        fit(altmin.methods.create("dtp", model, lr=2e-3), (x, y), epochs=20, batch_size=50)
+        return accuracy(model, x, y)
+
+    x, y = problem(400)
+    corrected = score()
+    monkeypatch.setattr(module, "targets", plain)
+    assert corrected > score() + 0.1
+
+
+def test_a_frozen_layer_in_between_passes_targets_on() -> None:
+    x, y = problem(dtype=F64)
+    whole, part = net(nn.Tanh, nn.Tanh, nn.Tanh), net(nn.Tanh, nn.Tanh, nn.Tanh)
+    part[2].requires_grad_(False)
+    free, held = with_sgd(whole, noise=0.0), with_sgd(part, noise=0.0)
+    held.inverses.load_state_dict(free.inverses.state_dict())
+    expected, found = gradients(free, x, y), gradients(held, x, y)
+    assert not found[2].any()
+    assert not found[3].any()
+    assert equal(found[:2] + found[4:], expected[:2] + expected[4:])
+
+
+@pytest.mark.parametrize("frozen, inverses", [((), 2), ((0,), 1), ((2,), 2), ((0, 2), 0), ((0, 2, 4), 0)])
+def test_only_what_trained_layers_need_is_inverted(frozen: tuple[int, ...], inverses: int) -> None:
+    model = net(nn.Tanh, nn.Tanh, nn.Tanh)
+    for l in frozen:
+        model[l].requires_grad_(False)
+    method: Any = altmin.methods.create("dtp", model)
+    assert len(method.inverses) == inverses == len(method.reconstruction(problem(dtype=F64)[0]))
+
+
+@pytest.mark.parametrize("where", ["input", "weight"])
+def test_numbers_that_overflow_are_refused_and_nothing_changes(where: str) -> None:
+    x, y = problem()
+    method: Any = altmin.methods.create("dtp", net(nn.ReLU, nn.Tanh).float())
+    method.step(x, y)
+    if where == "weight":
+        with torch.no_grad():
+            method.model[-1].weight.fill_(3e38)
+    before = copy.deepcopy((method.model.state_dict(), method.state_dict()))
+    with pytest.raises(Diverged, match=r"a gradient|the loss"):
+        method.step(x * 1e30 if where == "input" else x, y)
+    assert equal((method.model.state_dict(), method.state_dict()), before)
+
+
+def test_a_state_with_a_damaged_inverse_is_refused() -> None:
+    method: Any = altmin.methods.create("dtp", net(nn.Tanh, nn.Tanh))
+    method.step(*problem(dtype=F64))
+    state = copy.deepcopy(method.state_dict())
+    state["inverses"]["0.weight"][1, 2] = torch.nan
+    before = copy.deepcopy(method.state_dict())
+    with pytest.raises(ValueError, match=r"0.weight of the inverses holds numbers that are not finite"):
+        method.load_state_dict(state)
+    assert equal(method.state_dict(), before)
