@@ -23,8 +23,9 @@ KNOWN = [
 def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequential:
     """A model by its name, for samples of the given shape.
 
-    `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `lenet5`, `elman-UNITS`, `binary-WIDTH` (sign, then tanh) and `staircase-WIDTH` (4 levels, then
-    tanh). Raises ValueError for another name, and for samples of a shape that the model cannot take.
+    `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `lenet5`, `elman-UNITS`, `binary-WIDTH` (sign, then
+    tanh) and `staircase-WIDTH` (4 levels, then tanh). Raises ValueError for another name, and for samples of a shape
+    that the model cannot take.
 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
