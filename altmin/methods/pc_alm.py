@@ -32,7 +32,7 @@ from altmin.methods.protocol import register
 def pc_alm(
     model: nn.Module,
     lr: float = 1e-3,
-    inference_steps: int = 64,
+    inference_steps: int | None = None,
     inference_rate: float = 0.1,
     rho: float = 1.0,
     weight_decay: float = 0.0,

@@ -2,18 +2,19 @@
 
 Block l predicts its code z_l as f_l(z_{l-1}), with z_0 = x. The energy of a mini-batch, a sum over its n samples, is
 
-    F(z, W) = n loss(f_L(z_{L-1}), y) + 1/2 sum_{l<L} |e_l|^2,        e_l = z_l - f_l(z_{l-1}).
+    F(z, W) = n loss(f_L(z_{L-1}), y) + 1/2 sum_{l<L} |r_l|^2,        r_l = f_l(z_{l-1}) - z_l.
 
-Inference is a number of gradient steps of all codes at once, from the forward pass on, where all e_l are 0:
+Inference is a number of gradient steps of all codes at once, from the forward pass on, where all r_l are 0:
 
-    dF/dz_l = t_l - J_{l+1}^T t_{l+1},        t_l = e_l,        t_L = -n (gradient of the loss at the output).
+    dF/dz_l = J_{l+1}^T delta_{l+1} - delta_l,    delta_l = r_l,    delta_L = n (gradient of the loss at the output).
 
-The weights then follow dF/dW_l = -(df_l/dW_l)^T t_l, divided by n. `pc_alm` adds multipliers to t_l, called the tension
-of block l here; all else is the same.
+The weights then follow dF/dW_l = (df_l/dW_l)^T delta_l, divided by n. Where inference stands still, deltas obey
+backprop's recursion, at other codes than backprop's. `pc_alm` adds multipliers to delta_l; all else is the same.
 
-Codes are kept as offsets d_l from the forward pass, and e_l = d_l - (f_l(. + d_{l-1}) - f_l(.)) comes from differences
-that a block forms without cancellation. In a deep net the errors below are smaller than a rounding of the codes, and
-would be lost. Equal blocks in a row are vectorised: one batched product does for all of them.
+Codes are kept as offsets u_l, how far z_l is below its value in the forward pass, and r_l = u_l - q_l with the block's
+difference q_l = f_l(z) - f_l(z - u_{l-1}), at the z of the forward pass, formed without cancellation. In a deep net the
+errors of the first blocks are smaller than a rounding of the codes, and would be lost. Equal blocks in a row are
+vectorised: one batched product does for all of them.
 """
 
 import itertools
@@ -41,64 +42,69 @@ ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
 
 
 class Point(NamedTuple):
-    """Hidden blocks at some codes: their errors, tensions, J^T of the tensions, and what their modules remember."""
+    """Hidden blocks at some codes: their errors r, their deltas, J^T delta, and what their modules remember."""
 
     error: Tensor
-    tension: Tensor
+    delta: Tensor
     pulled: Tensor
     state: State
 
 
 class Stretch:
-    """Hidden blocks first..last, all alike, and the offsets and multipliers of their codes.
+    """Hidden blocks first..last, all alike, with the offsets u of their codes and their multipliers (None: zero).
 
     Tensors of one block have its shapes; those of several have a first dimension besides, one entry for each block.
     """
 
     def __init__(self, chain: Chain, theta: Theta, x: Tensor, trace: Trace, first: int, last: int):
         self.block, self.blocks, self.several = chain.blocks[first], range(first, last + 1), last > first
-        self.p: Params = theta[first]
-        self.state, self.d = trace.states[first], torch.zeros_like(trace.values[first])
+        self.p, self.state, self.u = theta[first], trace.states[first], torch.zeros_like(trace.values[first])
         if self.several:
             self.p = [torch.stack(each) for each in zip(*theta[first : last + 1], strict=True)]
             inputs = torch.stack([x, *trace.values][first : last + 1])
-            self.state, self.d = vmap(self.block.forward)(self.p, inputs)[1], torch.zeros_like(inputs)
-        self.multipliers = torch.zeros_like(self.d)
+            self.state, self.u = vmap(self.block.forward)(self.p, inputs)[1], torch.zeros_like(inputs)
+        self.multipliers: Tensor | None = None
 
     def at(self, below: Tensor | None, weight: float) -> Point:
-        """The blocks at their present codes: tensions are multipliers plus `weight` times errors. below: the offset of
-        the code below; None above the data."""
+        """The blocks at their present codes: deltas are multipliers plus `weight` times errors. below: the offset of
+        the code below the first of them; None above the data."""
         if below is None:
-            return Point(self.d, torch.add(self.multipliers, self.d, alpha=weight), self.d, self.state)
-        inputs = torch.cat([below.unsqueeze(0), self.d[:-1]]) if self.several else below
+            return Point(self.u, self._delta(self.u, self.multipliers, weight), self.u, self.state)
+        inputs = torch.cat([below.unsqueeze(0), self.u[:-1]]) if self.several else below
 
-        def point(p: Params, state: State, below: Tensor, d: Tensor, multiplier: Tensor) -> Point:
-            q, moved = self.block.quotient(p, state, -below, 1.0, None)
-            error = d + q
-            t = torch.add(multiplier, error, alpha=weight)
-            return Point(error, t, self.block.vjp(p, moved, t), moved)
+        def point(p: Params, state: State, below: Tensor, u: Tensor, multiplier: Tensor | None) -> Point:
+            q, moved = self.block.quotient(p, state, below, 1.0, None)
+            error = u - q
+            delta = self._delta(error, multiplier, weight)
+            return Point(error, delta, self.block.vjp(p, moved, delta), moved)
 
-        each = vmap(point) if self.several else point
-        return each(self.p, self.state, inputs, self.d, self.multipliers)
+        given = self.p, self.state, inputs, self.u, self.multipliers
+        return vmap(point, in_dims=(0, 0, 0, 0, None if self.multipliers is None else 0))(*given) if self.several else point(*given)
 
     def move(self, point: Point, above: Tensor, rate: float) -> None:
-        """One gradient step of the codes. above: J^T t of the block above the last one."""
+        """One gradient step of the codes. above: J^T delta of the block above the last of these."""
         pulled = torch.cat([point.pulled[1:], above.unsqueeze(0)]) if self.several else above
-        self.d = torch.sub(self.d, point.tension - pulled, alpha=rate)
+        self.u = torch.add(self.u, pulled.sub(point.delta), alpha=rate)
 
     def grads(self, point: Point) -> list[Params]:
-        """Of every block the gradients of <t, f> with respect to its parameters."""
+        """Of every block the gradients of <delta, f> with respect to its parameters."""
         if not self.several:
-            return [self.block.core.grads(self.p, point.state.core, point.tension)]
-        found = vmap(self.block.core.grads)(self.p, point.state.core, point.tension)
+            return [self.block.core.grads(self.p, point.state.core, point.delta)]
+        found = vmap(self.block.core.grads)(self.p, point.state.core, point.delta)
         return [[each[i] for each in found] for i in range(len(self.blocks))]
+
+    @staticmethod
+    def _delta(error: Tensor, multiplier: Tensor | None, weight: float) -> Tensor:
+        if multiplier is not None:
+            return torch.add(multiplier, error, alpha=weight)
+        return error if weight == 1.0 else error * weight
 
 
 class Inference:
     """The codes of one mini-batch while they settle; a new one stands at the forward pass.
 
-    rho: the weight of |e|^2 / 2. dual: every step adds this multiple of the errors to the multipliers, and then moves
-    the codes. loss: that of the forward pass; unit: by what it is multiplied in the energy.
+    rho: the weight of |r|^2 / 2. dual: every step adds this multiple of the errors to the multipliers, and then moves
+    the codes; 0 for no multipliers. loss: that of the forward pass; unit: by what it is multiplied in the energy.
     """
 
     def __init__(self, chain: Chain, theta: Theta, loss: Loss, x: Tensor, y: Tensor, rho: float = 1.0, dual: float = 0):
@@ -110,33 +116,34 @@ class Inference:
         self.stretches = [Stretch(chain, theta, x, self.trace, *ends) for ends in rows(chain)]
 
     def step(self, rate: float) -> None:
-        """Multipliers, then all codes at once, by one gradient step."""
-        points, tension, state = self.points(self.rho + self.dual)
-        above = self.block.vjp(self.p, state, tension)
+        """Multipliers by the errors as they are, then all codes at once by one gradient step."""
+        points, delta, state = self.points(self.rho + self.dual)
+        above = self.block.vjp(self.p, state, delta)
         for stretch, point in zip(reversed(self.stretches), reversed(points), strict=True):
-            stretch.multipliers = torch.add(stretch.multipliers, point.error, alpha=self.dual)
+            if self.dual:
+                stretch.multipliers = stretch._delta(point.error, stretch.multipliers, self.dual)
             stretch.move(point, above, rate)
             above = point.pulled[0] if stretch.several else point.pulled
 
     def points(self, weight: float) -> tuple[list[Point], Tensor, State]:
-        """The hidden blocks at their present codes, and the tension and the state of the output block."""
+        """The hidden blocks at their present codes, and the delta and the state of the output block."""
         points: list[Point] = []
         below: Tensor | None = None
         for stretch in self.stretches:
             points.append(stretch.at(below, weight))
-            below = stretch.d[-1] if stretch.several else stretch.d
+            below = stretch.u[-1] if stretch.several else stretch.u
         output, state = self.output, self.trace.states[-1]
         if below is not None:
-            q, state = self.block.quotient(self.p, state, -below, 1.0, None)
+            q, state = self.block.quotient(self.p, state, below, 1.0, None)
             output = output - q
-        return points, self.at_output(output, self.targets).delta * -self.unit, state
+        return points, self.at_output(output, self.targets).delta * self.unit, state
 
     def grads(self) -> list[Params]:
         """Of every block the gradient of the energy over `unit`, at the present codes, for each parameter."""
-        points, tension, state = self.points(self.rho)
+        points, delta, state = self.points(self.rho)
         found = [each for stretch, point in zip(self.stretches, points, strict=True) for each in stretch.grads(point)]
-        found.append(self.block.core.grads(self.p, state.core, tension))
-        return [[grad.mul(-1 / self.unit) for grad in each] for each in found]
+        found.append(self.block.core.grads(self.p, state.core, delta))
+        return [[grad / self.unit for grad in each] for each in found]
 
 
 def rows(chain: Chain) -> list[tuple[int, int]]:
@@ -167,10 +174,12 @@ class PredictiveCoding:
 
     def __init__(self, model: nn.Module, options: dict[str, Any], rho: float = 1.0, dual: float = 0.0):
         name = type(self).__name__
+        self.chain = split(model)
+        if options["inference_steps"] is None:
+            options = {**options, "inference_steps": max(16, 2 * len(self.chain))}
         demand(name, "inference_steps", options["inference_steps"], low=1, whole=True)
         demand(name, "inference_rate", options["inference_rate"], above=True)
         self.model, self.options, self.rho, self.dual = model, options, rho, dual
-        self.chain = split(model)
         check_model(model)
         demand_separate(model.named_parameters())
         for module in [m.module for block in self.chain for m in block.maps if isinstance(m, Discrete)]:
@@ -237,7 +246,7 @@ class PredictiveCoding:
 def predictive_coding(
     model: nn.Module,
     lr: float = 1e-3,
-    inference_steps: int = 64,
+    inference_steps: int | None = None,
     inference_rate: float = 0.1,
     weight_decay: float = 0.0,
     loss: LossFunction | None = None,
