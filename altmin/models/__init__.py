@@ -1,4 +1,4 @@
-"""The paper's architectures, and a residual net, as plain `nn.Sequential`s; `create` makes one by its command-line name."""
+"""The paper's architectures and a residual net as plain `nn.Sequential`s; `create` makes one by its name."""
 
 from altmin.models.convolutional import lenet5
 from altmin.models.freeze import freeze_first

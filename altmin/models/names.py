@@ -25,7 +25,8 @@ def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequentia
     """A model by its name, for samples of the given shape.
 
     `mlp-DEPTHxWIDTH`, `residual-DEPTHxWIDTH`, `lenet5`, `elman-UNITS`, `binary-WIDTH` (sign, then tanh) and
-    `staircase-WIDTH` (4 levels, then tanh). Raises ValueError for another name, and for samples of a shape that the model cannot take.
+    `staircase-WIDTH` (4 levels, then tanh). Raises ValueError for another name, and for samples of a shape that the
+    model cannot take.
 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
