@@ -1,6 +1,7 @@
 """Predictive coding against an energy written down from its formula, with autograd for its derivatives, in float64."""
 
 import copy
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -145,7 +146,7 @@ def test_blocks_with_other_options_or_random_numbers_are_not_taken_together() ->
     assert rows(split(dropout)) == [(0, 0), (1, 1), (2, 2)]
 
 
-@EVERY
+@pytest.mark.parametrize("name", sorted(set(NETS) - {"one layer"}))
 def test_the_energy_falls_at_every_small_step(name: str) -> None:
     model, x, y = case(name)
     inference, energies = started(model, x, y), []
@@ -154,11 +155,10 @@ def test_the_energy_falls_at_every_small_step(name: str) -> None:
             energies.append(energy(copy.deepcopy(model), x, y, codes(inference)).item())
             inference.step(0.02)
     assert energies[0] == pytest.approx(len(x) * nn.functional.cross_entropy(model(x), y).item())
-    falls = [a > b for a, b in zip(energies, energies[1:], strict=False)]
-    assert all(falls) or len(split(model)) == 1
+    assert all(a > b for a, b in itertools.pairwise(energies))
 
 
-@pytest.mark.parametrize("name", ["tanh", "residual", "two runs"])
+@pytest.mark.parametrize("name", ["tanh", "batch norm"])
 def test_as_the_loss_gets_small_the_settled_gradients_become_backprops(name: str) -> None:
     """Errors and moves of codes are of the size of the loss's gradient, and what they change is of its square."""
     model, x, y = case(name)
@@ -169,12 +169,13 @@ def test_as_the_loss_gets_small_the_settled_gradients_become_backprops(name: str
         chain = split(model)
         with torch.no_grad():
             inference = Inference(chain, chain.parameters(), adapt(loss), x, y)
-            for _ in range(3000):
+            for _ in range(300):
                 inference.step(0.1)
             found = [grad for each in inference.grads() for grad in each]
         distances.append(1 - cosine(found, wanted))
-    assert distances[2] < 1e-4
-    assert distances[2] < distances[1] / 20 < distances[0] / 100, "of second order: 1 - cosine falls with the square"
+    assert distances[2] < 2e-5
+    for larger, smaller in itertools.pairwise(distances):
+        assert 50 < larger / smaller < 200, "1 - cosine falls with the square of the loss"
 
 
 def test_errors_far_below_the_rounding_of_codes_are_kept_in_float32() -> None:
