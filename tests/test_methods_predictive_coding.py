@@ -15,7 +15,7 @@ from altmin.errors import Diverged
 from altmin.layers import Sign
 from altmin.losses import adapt
 from altmin.methods import create
-from altmin.methods.predictive_coding import Inference, rows
+from altmin.methods.predictive_coding import Inference, runs_of
 from altmin.models import mlp, residual_mlp
 
 NETS = {
@@ -52,7 +52,7 @@ def settled(model: nn.Module, x: Tensor, y: Tensor, steps: int, rate: float, **o
 
 def codes(inference: Inference) -> list[Tensor]:
     """The codes themselves, one of each hidden block."""
-    offsets = [u for s in inference.stretches for u in (s.u if s.several else [s.u])]
+    offsets = [u for s in inference.runs for u in (s.u if s.several else [s.u])]
     return [value - u for value, u in zip(inference.trace.values[:-1], offsets, strict=True)]
 
 
@@ -125,10 +125,10 @@ def test_weights_get_the_gradient_of_the_energy_at_these_codes(name: str) -> Non
 @pytest.mark.parametrize("dual", [0.0, 1.0])
 def test_equal_blocks_together_give_what_each_gives_by_itself(name, runs, dual, monkeypatch) -> None:
     model, x, y = case(name)
-    assert rows(split(model)) == runs
+    assert runs_of(split(model)) == runs
     together = settled(model, x, y, 12, 0.1, dual=dual)
     monkeypatch.setattr("altmin.methods.predictive_coding.ALIKE", ())
-    assert rows(split(model)) == [(l, l) for l in range(runs[-1][-1] + 1)]
+    assert runs_of(split(model)) == [(l, l) for l in range(runs[-1][-1] + 1)]
     alone = settled(model, x, y, 12, 0.1, dual=dual)
     with torch.no_grad():
         pairs = [*zip(codes(together), codes(alone), strict=True)]
@@ -141,9 +141,9 @@ def test_equal_blocks_together_give_what_each_gives_by_itself(name, runs, dual, 
 
 def test_blocks_with_other_options_or_random_numbers_are_not_taken_together() -> None:
     elu = nn.Sequential(nn.Linear(4, 4), nn.ELU(), nn.Linear(4, 4), nn.ELU(0.5), nn.Linear(4, 4), nn.Linear(4, 2))
-    assert rows(split(elu)) == [(0, 0), (1, 1), (2, 2)]
+    assert runs_of(split(elu)) == [(0, 0), (1, 1), (2, 2)]
     dropout = nn.Sequential(nn.Linear(4, 4), *[m for _ in range(3) for m in (nn.Dropout(0.5), nn.Linear(4, 4))])
-    assert rows(split(dropout)) == [(0, 0), (1, 1), (2, 2)]
+    assert runs_of(split(dropout)) == [(0, 0), (1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("name", sorted(set(NETS) - {"one layer"}))
@@ -208,6 +208,13 @@ def test_a_step_is_one_of_adam_along_these_gradients() -> None:
 def test_by_default_errors_can_reach_every_block() -> None:
     assert create("predictive-coding", mlp(4, (5, 5), 3)).options["inference_steps"] == 16
     assert create("pc-alm", residual_mlp(4, 30)).options["inference_steps"] == 64
+
+
+@pytest.mark.parametrize("name", ["predictive-coding", "pc-alm"])
+def test_a_number_of_steps_that_is_none_is_refused(name: str) -> None:
+    for wrong, error in ((0, ValueError), (2.5, ValueError), (float("nan"), ValueError), ("many", TypeError)):
+        with pytest.raises(error, match="inference_steps of PredictiveCoding must be a whole number"):
+            create(name, mlp(4, (5,), 3), inference_steps=wrong)
 
 
 def test_a_rate_at_which_codes_diverge_is_an_error_and_nothing_changes() -> None:

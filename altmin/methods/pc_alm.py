@@ -48,5 +48,5 @@ def pc_alm(
     Seely and Gould (2026), "Augmented Lagrangian Predictive Coding".
     """
     demand("pc-alm", "rho", rho, above=True)
-    options = {name: value for name, value in locals().items() if name != "model"}
-    return PredictiveCoding(model, options, rho=rho, dual=rho)
+    options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate, "rho": rho}
+    return PredictiveCoding(model, {**options, "weight_decay": weight_decay, "loss": loss}, rho=rho, dual=rho)

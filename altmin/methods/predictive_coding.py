@@ -42,7 +42,7 @@ ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
 """Maps of blocks that can be vectorised: they draw no random numbers, and each sample is mapped by itself."""
 
 
-class Stretch:
+class Run:
     """Hidden blocks first..last, all alike, with the offsets u of their codes and their multipliers.
 
     Tensors of one block have its shapes; those of several have a first dimension besides, one entry for each block.
@@ -67,9 +67,12 @@ class Stretch:
         return self.u - q, state
 
     def move(self, state: State, delta: Tensor, above: Tensor, rate: float) -> Tensor:
-        """One gradient step of the codes; J^T delta of the first block. above: that of the block above the last one."""
-        first = self.blocks[0] == 0  # and nothing below asks for more
-        pulled = above if first else self._each(self.block.vjp)(self.p, state, delta)
+        """One gradient step of the codes. above: J^T delta of the block above the last one; returned is that of the
+        first one."""
+        if self.blocks[0] == 0:  # there is no code below
+            self.u = torch.add(self.u, above.sub(delta), alpha=rate)
+            return above
+        pulled = self._each(self.block.vjp)(self.p, state, delta)
         wanted = torch.cat([pulled[1:], above.unsqueeze(0)]) if self.several else above
         self.u = torch.add(self.u, wanted.sub(delta), alpha=rate)
         return pulled[0] if self.several else pulled
@@ -87,7 +90,7 @@ class Stretch:
 
 
 class Point(NamedTuple):
-    """All blocks at some codes, the output block last: of every stretch r, delta and what its modules remember."""
+    """All blocks at some codes, the output block last: of every run r, delta and what its modules remember."""
 
     errors: list[Tensor]
     deltas: list[Tensor]
@@ -107,27 +110,27 @@ class Inference:
         self.at_output, self.targets = loss.at, loss.prepare(self.output, y)
         self.loss, self.unit = loss.at(self.output, self.targets).value, loss.samples(self.output)
         self.rho, self.dual = rho, dual
-        self.stretches = [Stretch(chain, theta, x, self.trace, *ends) for ends in rows(chain)]
+        self.runs = [Run(chain, theta, x, self.trace, *ends) for ends in runs_of(chain)]
 
     def step(self, rate: float) -> None:
         """Multipliers by the errors as they are, then all codes at once by one gradient step."""
         errors, deltas, states = self.point(self.rho + self.dual)
         above = self.block.vjp(self.p, states[-1], deltas[-1])
-        for i in reversed(range(len(self.stretches))):
+        for i in reversed(range(len(self.runs))):
             if self.dual:
-                self.stretches[i].multipliers.add_(errors[i], alpha=self.dual)
-            above = self.stretches[i].move(states[i], deltas[i], above, rate)
+                self.runs[i].multipliers.add_(errors[i], alpha=self.dual)
+            above = self.runs[i].move(states[i], deltas[i], above, rate)
 
     def point(self, weight: float) -> Point:
         """All blocks at the present codes; deltas are multipliers plus `weight` times errors."""
         errors, deltas, states = Point([], [], [])
         below: Tensor | None = None
-        for stretch in self.stretches:
-            error, state = stretch.errors(below)
+        for run in self.runs:
+            error, state = run.errors(below)
             errors.append(error)
-            deltas.append(torch.add(stretch.multipliers, error, alpha=weight))
+            deltas.append(torch.add(run.multipliers, error, alpha=weight))
             states.append(state)
-            below = stretch.u[-1] if stretch.several else stretch.u
+            below = run.u[-1] if run.several else run.u
         output, state = self.output, self.trace.states[-1]
         if below is not None:
             q, state = self.block.quotient(self.p, state, below, 1.0, None)
@@ -139,16 +142,17 @@ class Inference:
         """Of every block the gradient of the energy over `unit`, at the present codes, for each parameter."""
         _, deltas, states = self.point(self.rho)
         found: list[Params] = [self.block.core.grads(self.p, states.pop().core, deltas.pop())]
-        for stretch in reversed(self.stretches):
-            found[:0] = stretch.grads(states.pop(), deltas.pop())
+        for run in reversed(self.runs):
+            found[:0] = run.grads(states.pop(), deltas.pop())
         return [[grad / self.unit for grad in each] for each in found]
 
 
-def rows(chain: Chain) -> list[tuple[int, int]]:
-    """First and last of every row of hidden blocks that are alike, one block by itself included.
+def runs_of(chain: Chain) -> list[tuple[int, int]]:
+    """First and last block of every run: hidden blocks in a row that are alike, or one that is like no neighbour. The
+    first block of the chain, whose input does not move, is a run of its own.
 
     >>> import altmin
-    >>> rows(split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
+    >>> runs_of(split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
     [(0, 0), (1, 2), (3, 3)]
     """
     found = []
@@ -261,4 +265,5 @@ def predictive_coding(
     Network with Local Hebbian Synaptic Plasticity"; Innocenti, Achour and Buckley (2025), "muPC: Scaling Predictive
     Coding to 100+ Layer Networks".
     """
-    return PredictiveCoding(model, {name: value for name, value in locals().items() if name != "model"})
+    options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate}
+    return PredictiveCoding(model, {**options, "weight_decay": weight_decay, "loss": loss})
