@@ -1,5 +1,5 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
-them an estimate of one, and layers in time (`Recurrent`, `Readout`)."""
+them an estimate of one, layers in time (`Recurrent`, `Readout`), and `Residual`."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -187,3 +187,25 @@ class Readout(nn.Linear):
 
     def forward(self, h: Tensor) -> Tensor:
         return F.linear(h.transpose(0, 1), self.weight, self.bias).transpose(0, 1).contiguous()
+
+
+class Residual(nn.Module):
+    """y = x + s W relu(x), with `scale` for s. The weights W start as N(0, 1 / width); there is no bias.
+
+    >>> layer = Residual(2, scale=0.5)
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.copy_(torch.tensor([[0.0, 2.0], [4.0, 0.0]]))
+    >>> layer(torch.tensor([[1.0, -1.0]])).tolist()
+    [[1.0, 1.0]]
+    """
+
+    def __init__(self, width: int, scale: float = 1.0):
+        super().__init__()
+        self.width, self.scale = width, scale
+        self.weight = nn.Parameter(torch.randn(width, width) / width**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.scale * F.linear(F.relu(x), self.weight)
+
+    def extra_repr(self) -> str:
+        return f"width={self.width}, scale={self.scale:.6g}"

@@ -17,6 +17,7 @@ IMAGE, SEQUENCE = (1, 28, 28), (784, 1)
         ("mlp-3x20", IMAGE, lambda: models.mlp(784, (20, 20, 20), 10)),
         ("mlp-1x300", (28,), lambda: models.mlp(28, (300,), 10)),
         ("tanh-2x6", (28,), lambda: models.mlp(28, (6, 6), 10, nn.Tanh)),
+        ("residual-3x20", IMAGE, lambda: models.residual_mlp(20, 3, 784, 10)),
         ("lenet5", (3, 28, 28), lambda: models.lenet5(10, 3)),
         ("elman-15", (9, 2), lambda: models.elman(15, 9, 2, 10)),
         ("binary-7", IMAGE, lambda: models.binary_mlp(784, (7, 7), 10)),
@@ -45,6 +46,7 @@ def test_every_name_that_is_offered_makes_a_model(name: str) -> None:
     [
         ("mlp-2x10O", IMAGE, "unknown model 'mlp-2x10O'; did you mean 'mlp-2x100'"),
         ("mlp-0x100", IMAGE, "unknown model 'mlp-0x100'"),
+        ("residual-32", IMAGE, "unknown model 'residual-32'; did you mean 'residual-32x32'"),
         ("binary-0", IMAGE, "unknown model 'binary-0'"),
         ("lenet5", (3, 32, 32), r"images of channels x 28 x 28, these samples are \(3, 32, 32\); choose an mlp"),
         ("lenet5", (28, 28), r"these samples are \(28, 28\)"),

@@ -16,10 +16,12 @@ from altmin.calculus.numbers import Number, vectorised
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
 from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear
-from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
+from altmin.calculus.residual import ResidualLayer
+from altmin.layers import Readout, Recurrent, Residual, Sign, Staircase, StraightThrough
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
+    Residual: ResidualLayer,
     Recurrent: Recurrence,
     Readout: StepwiseLinear,
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), Convolution),

@@ -5,6 +5,8 @@ from altmin.methods import (  # noqa: F401  (they register their methods)
     backprop,
     dtp,
     offline,
+    pc_alm,
+    predictive_coding,
     proxprop,
     straight_through,
 )

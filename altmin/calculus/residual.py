@@ -1,0 +1,44 @@
+"""The residual layer x + s W relu(x)."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from altmin.calculus import products
+from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.elementwise import ReLU
+from altmin.calculus.numbers import Number
+
+
+class ResidualLayer(Map):
+    """y = x + s W relu(x). What it remembers is what its rectifier does."""
+
+    def __init__(self, module: Any):
+        super().__init__(module)
+        self.relu = ReLU(nn.ReLU())
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+        a, saved = self.relu.forward((), x)
+        return self._add(x, p, a), saved
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return v.add(self.relu.vjp((), saved, products.matmul(v, p[0])), alpha=self.module.scale)
+
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+        return self._add(u, p, self.relu.jvp((), saved, u))
+
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+        q, moved = self.relu.quotient((), saved, u, e)
+        return self._add(u, p, q), moved
+
+    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
+        v, a = v.flatten(0, -2), saved[1].flatten(0, -2)
+        return (products.matmul(v.mT, a).mul_(self.module.scale),)
+
+    def input(self, saved: Saved) -> Tensor:
+        x: Tensor = saved[0]
+        return x
+
+    def _add(self, x: Tensor, p: Params, a: Tensor) -> Tensor:
+        """x + s W a."""
+        return x.add(products.linear(a, p[0]), alpha=self.module.scale)

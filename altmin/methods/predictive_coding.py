@@ -1,0 +1,269 @@
+"""Predictive coding: codes settle towards a minimum of an energy, then every block's weights follow their own error.
+
+Block l predicts its code z_l as f_l(z_{l-1}), with z_0 = x. The energy of a mini-batch, a sum over its n samples, is
+
+    F(z, W) = n loss(f_L(z_{L-1}), y) + 1/2 sum_{l<L} |r_l|^2,        r_l = f_l(z_{l-1}) - z_l.
+
+Inference is a number of gradient steps of all codes at once, from the forward pass on, where all r_l are 0:
+
+    dF/dz_l = J_{l+1}^T delta_{l+1} - delta_l,    delta_l = r_l,    delta_L = n (gradient of the loss at the output).
+
+The weights then follow dF/dW_l = (df_l/dW_l)^T delta_l, divided by n. Where inference stands still, deltas obey
+backprop's recursion, at other codes than backprop's. `pc_alm` adds multipliers to delta_l; all else is the same.
+
+Codes are kept as offsets u_l, how far z_l is below its value in the forward pass, and r_l = u_l - q_l with the block's
+difference q_l = f_l(z) - f_l(z - u_{l-1}), at the z of the forward pass, formed without cancellation. In a deep net the
+errors of the first blocks are smaller than a rounding of the codes, and would be lost. Equal blocks in a row are
+vectorised: one batched product does for all of them.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+
+from altmin.calculus import Discrete, Elementwise, Linear, Params, ReLU, ResidualLayer
+from altmin.chain import Block, Chain, State, Theta, split
+from altmin.codes.gradient import Trace, encode
+from altmin.errors import Diverged, demand
+from altmin.layers import StraightThrough, no_derivative
+from altmin.losses import CrossEntropy, Loss, LossFunction, adapt
+from altmin.methods.backprop import LossOnly
+from altmin.methods.layered import options_text
+from altmin.methods.protocol import register
+from altmin.state import demand_separate
+from altmin.trainer import check, check_model
+from altmin.weights.local import LocalAdam
+
+ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
+"""Maps of blocks that can be vectorised: they draw no random numbers, and each sample is mapped by itself."""
+
+
+class Run:
+    """Hidden blocks first..last, all alike, with the offsets u of their codes and their multipliers.
+
+    Tensors of one block have its shapes; those of several have a first dimension besides, one entry for each block.
+    """
+
+    def __init__(self, chain: Chain, theta: Theta, x: Tensor, trace: Trace, first: int, last: int):
+        self.block, self.blocks, self.several = chain.blocks[first], range(first, last + 1), last > first
+        self.p, self.state, self.u = theta[first], trace.states[first], torch.zeros_like(trace.values[first])
+        if self.several:
+            self.p = [torch.stack(each) for each in zip(*theta[first : last + 1], strict=True)]
+            inputs = torch.stack([x, *trace.values][first : last + 1])
+            self.state, self.u = vmap(self.block.forward)(self.p, inputs)[1], torch.zeros_like(inputs)
+        self.multipliers = torch.zeros_like(self.u)
+
+    def errors(self, below: Tensor | None) -> tuple[Tensor, State]:
+        """r of every block, and what its modules remember, at the present codes. below: the offset of the code below
+        the first block; None above the data."""
+        if below is None:
+            return self.u, self.state
+        inputs = torch.cat([below.unsqueeze(0), self.u[:-1]]) if self.several else below
+        q, state = self._each(self._quotient)(self.p, self.state, inputs)
+        return self.u - q, state
+
+    def move(self, state: State, delta: Tensor, above: Tensor, rate: float) -> Tensor:
+        """One gradient step of the codes. above: J^T delta of the block above the last one; returned is that of the
+        first one."""
+        if self.blocks[0] == 0:  # there is no code below
+            self.u = torch.add(self.u, above.sub(delta), alpha=rate)
+            return above
+        pulled = self._each(self.block.vjp)(self.p, state, delta)
+        wanted = torch.cat([pulled[1:], above.unsqueeze(0)]) if self.several else above
+        self.u = torch.add(self.u, wanted.sub(delta), alpha=rate)
+        return pulled[0] if self.several else pulled
+
+    def grads(self, state: State, delta: Tensor) -> list[Params]:
+        """Of every block the gradients of <delta, f> with respect to its parameters."""
+        found = self._each(self.block.core.grads)(self.p, state.core, delta)
+        return [[each[i] for each in found] for i in range(len(self.blocks))] if self.several else [found]
+
+    def _quotient(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, State]:
+        return self.block.quotient(p, state, u, 1.0, None)
+
+    def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return vmap(function) if self.several else function
+
+
+class Point(NamedTuple):
+    """All blocks at some codes, the output block last: of every run r, delta and what its modules remember."""
+
+    errors: list[Tensor]
+    deltas: list[Tensor]
+    states: list[State]
+
+
+class Inference:
+    """The codes of one mini-batch while they settle; a new one stands at the forward pass.
+
+    rho: the weight of |r|^2 / 2. dual: every step adds this multiple of the errors to the multipliers, and then moves
+    the codes; 0 for no multipliers. loss: that of the forward pass; unit: by what it is multiplied in the energy.
+    """
+
+    def __init__(self, chain: Chain, theta: Theta, loss: Loss, x: Tensor, y: Tensor, rho: float = 1.0, dual: float = 0):
+        self.trace = encode(chain, theta, x)
+        self.block, self.p, self.output = chain.blocks[-1], theta[-1], self.trace.values[-1]
+        self.at_output, self.targets = loss.at, loss.prepare(self.output, y)
+        self.loss, self.unit = loss.at(self.output, self.targets).value, loss.samples(self.output)
+        self.rho, self.dual = rho, dual
+        self.runs = [Run(chain, theta, x, self.trace, *ends) for ends in runs_of(chain)]
+
+    def step(self, rate: float) -> None:
+        """Multipliers by the errors as they are, then all codes at once by one gradient step."""
+        errors, deltas, states = self.point(self.rho + self.dual)
+        above = self.block.vjp(self.p, states[-1], deltas[-1])
+        for i in reversed(range(len(self.runs))):
+            if self.dual:
+                self.runs[i].multipliers.add_(errors[i], alpha=self.dual)
+            above = self.runs[i].move(states[i], deltas[i], above, rate)
+
+    def point(self, weight: float) -> Point:
+        """All blocks at the present codes; deltas are multipliers plus `weight` times errors."""
+        errors, deltas, states = Point([], [], [])
+        below: Tensor | None = None
+        for run in self.runs:
+            error, state = run.errors(below)
+            errors.append(error)
+            deltas.append(torch.add(run.multipliers, error, alpha=weight))
+            states.append(state)
+            below = run.u[-1] if run.several else run.u
+        output, state = self.output, self.trace.states[-1]
+        if below is not None:
+            q, state = self.block.quotient(self.p, state, below, 1.0, None)
+            output = output - q
+        deltas.append(self.at_output(output, self.targets).delta * self.unit)
+        return Point(errors, deltas, [*states, state])
+
+    def grads(self) -> list[Params]:
+        """Of every block the gradient of the energy over `unit`, at the present codes, for each parameter."""
+        _, deltas, states = self.point(self.rho)
+        found: list[Params] = [self.block.core.grads(self.p, states.pop().core, deltas.pop())]
+        for run in reversed(self.runs):
+            found[:0] = run.grads(states.pop(), deltas.pop())
+        return [[grad / self.unit for grad in each] for each in found]
+
+
+def runs_of(chain: Chain) -> list[tuple[int, int]]:
+    """First and last block of every run: hidden blocks in a row that are alike, or one that is like no neighbour. The
+    first block of the chain, whose input does not move, is a run of its own.
+
+    >>> import altmin
+    >>> runs_of(split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
+    [(0, 0), (1, 2), (3, 3)]
+    """
+    found = []
+    hidden = enumerate(chain.blocks[:-1])
+    for _, row in itertools.groupby(hidden, lambda each: _kind(each[1]) if each[0] else each[0]):
+        numbers = [l for l, _ in row]
+        found.append((numbers[0], numbers[-1]))
+    return found
+
+
+def _kind(block: Block) -> Any:
+    """Equal for blocks that can be vectorised together, and for no others."""
+    return repr([m.module for m in block.maps]) if all(isinstance(m, ALIKE) for m in block.maps) else block
+
+
+class PredictiveCoding:
+    """Inference on a mini-batch, then one step of Adam along the gradients of every block's own term of the energy.
+
+    options: what the factory was given. rho, dual: as in `Inference`.
+    """
+
+    def __init__(self, model: nn.Module, options: dict[str, Any], rho: float = 1.0, dual: float = 0.0):
+        name = type(self).__name__
+        self.chain = split(model)
+        if options["inference_steps"] is None:
+            options = {**options, "inference_steps": max(16, 2 * len(self.chain))}
+        demand(name, "inference_steps", options["inference_steps"], low=1, whole=True)
+        demand(name, "inference_rate", options["inference_rate"], above=True)
+        self.model, self.options, self.rho, self.dual = model, options, rho, dual
+        check_model(model)
+        demand_separate(model.named_parameters())
+        for module in [m.module for block in self.chain for m in block.maps if isinstance(m, Discrete)]:
+            if not isinstance(module, StraightThrough):
+                raise no_derivative(module)
+        if self.chain.recurrent:
+            raise TypeError(f"{name} has no codes in time; train a recurrent net with am-adam, or by backprop")
+        if not any(p.requires_grad for p in model.parameters()):
+            raise ValueError("all parameters are frozen: there is nothing to train")
+        self.loss = adapt(nn.CrossEntropyLoss() if options["loss"] is None else options["loss"])
+        self.theta = self.chain.parameters()
+        self.weights = LocalAdam(options["lr"], weight_decay=options["weight_decay"])
+        self.weights.bind(self.chain, range(len(self.chain)))
+
+    def __repr__(self) -> str:
+        return options_text(self)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.weights.optimizer
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+        """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
+        not be finite; then nothing has changed."""
+        self._check(x, y)
+        inference = Inference(self.chain, self.theta, self.loss, x, y, self.rho, self.dual)
+        if isinstance(self.loss, CrossEntropy):
+            self.loss.check(inference.output, y)
+        for _ in range(self.options["inference_steps"]):
+            inference.step(self.options["inference_rate"] / self.rho)
+        grads = inference.grads()
+        if not bool(torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()):
+            raise Diverged("the energy or its gradient", "lower inference_rate or lr")
+        self.weights.step(dict(enumerate(grads)))
+        for block, state in zip(self.chain, inference.trace.states, strict=True):
+            for m, kept in block.statistics(state):
+                m.commit(kept)
+        return LossOnly(inference.loss)
+
+    def _check(self, x: Tensor, y: Tensor) -> None:
+        self.chain.demand_unchanged()
+        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].opaque)
+        for name, given in (("input holds", x), ("targets hold", y)):
+            if not bool(given.isfinite().all()):
+                raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+
+    def end_epoch(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.weights.state_dict()
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        self.weights.check_state(state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.weights.load_state_dict(state)
+
+
+@register("predictive-coding")
+def predictive_coding(
+    model: nn.Module,
+    lr: float = 1e-3,
+    inference_steps: int | None = None,
+    inference_rate: float = 0.1,
+    weight_decay: float = 0.0,
+    loss: LossFunction | None = None,
+) -> PredictiveCoding:
+    """Minimises the energy loss + sum of |z_l - f_l(z_{l-1})|^2 / 2, first over the codes, then over the weights.
+
+    For every mini-batch the codes start at the forward pass and take `inference_steps` gradient steps of size
+    `inference_rate`, all layers at once; then each block's weights take one step of Adam along their own gradient
+    there. inference_steps: None for two for each block, and 16 at least: a step carries errors down by one block.
+    inference_rate: codes diverge above 2 over the energy's largest curvature, at most (1 + |J|)^2 where blocks have
+    Jacobians of norm |J|; 0.25 suits residual nets, whose blocks are near the identity.
+
+    Whittington and Bogacz (2017), "An Approximation of the Error Backpropagation Algorithm in a Predictive Coding
+    Network with Local Hebbian Synaptic Plasticity"; Innocenti, Achour and Buckley (2025), "muPC: Scaling Predictive
+    Coding to 100+ Layer Networks".
+    """
+    options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate}
+    return PredictiveCoding(model, {**options, "weight_decay": weight_decay, "loss": loss})
