@@ -37,10 +37,10 @@ def admm(
     model: nn.Module,
     gamma_prod: float = 0.03,
     gamma_nonlin: float = 0.03,
-    shrink: float = 0.1,
+    shrink: float = 0.3,
     warmup: int = 10,
-    ridge: float = 1e-4,
-    start: float = 0.3,
+    ridge: float = 1e-3,
+    start: float = 0.15,
     loss: str = "cross-entropy",
 ) -> ADMM:
     """ADMM: minimises, over weights W_l, pre-activations z_l and activations a_l of all samples, in turn,
