@@ -41,7 +41,7 @@ def test_a_large_proximal_term_holds_the_weights() -> None:
     for alpha in (1e9, 1e-3):
         model = net("bcd", dtype=F64)
         before = [p.detach().clone() for p in model.parameters()]
-        method = altmin.methods.create("bcd", model, alpha=alpha, start=1.0)
+        method = altmin.methods.create("bcd", model, alpha=alpha, ridge=0.0, start=1.0)
         method.step(*data)
         method.end_epoch()
         moved.append(sum((p - q).square().sum().item() for p, q in zip(model.parameters(), before, strict=True)))
@@ -52,7 +52,7 @@ def test_without_a_proximal_term_a_singular_fit_is_said_to_diverge() -> None:
     """Constant inputs, of which no fit can tell the weights from the bias."""
     x, y = problem(dtype=F64)
     x[:, 1] = 2.0
-    method = altmin.methods.create("bcd", net("bcd", dtype=F64), alpha=0.0)
+    method = altmin.methods.create("bcd", net("bcd", dtype=F64), alpha=0.0, ridge=0.0)
     method.step(x, y)
     with pytest.raises(altmin.errors.Diverged, match="proximal"):
         method.end_epoch()

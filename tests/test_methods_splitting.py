@@ -54,10 +54,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "bcd": (
         "bcd",
-        {"rho": 1.5, "gamma": 0.8, "alpha": 0.6, "start": 0.7},
+        {"rho": 1.5, "gamma": 0.8, "alpha": 0.6, "ridge": 0.02, "start": 0.7},
         {
             **{"beta": [0.75] * 3, "gamma": [0.4] * 3, "alpha": [0.3] * 3},
-            **{"ridge": 0.0, "proximal": 0.3, "start": 0.7, "loss": "squared"},
+            **{"ridge": 0.02, "proximal": 0.3, "start": 0.7, "loss": "squared"},
         },
     ),
 }

@@ -37,7 +37,8 @@ def bcd(
     model: nn.Module,
     rho: float = 1.0,
     gamma: float = 1.0,
-    alpha: float = 1.0,
+    alpha: float = 0.1,
+    ridge: float = 1e-3,
     start: float = 0.2,
     loss: str = "squared",
 ) -> BCD:
@@ -50,14 +51,19 @@ def bcd(
     the paper the order is from the output down; there each layer's weights follow its U_i at once, here one pass with
     fixed weights moves V_N, U_N, V_(N-1), U_(N-1) and so on, and all weights are fitted after it.
 
-    rho, gamma, alpha: as above. start: by what the model's initial weights are multiplied; the paper starts from small
+    rho, gamma, alpha: as above. ridge: a regulariser ridge rho / 2 |[W_i, b_i]|^2 for every sample, which the paper
+    allows and leaves out in its experiments. start: by what the model's initial weights are multiplied; the paper starts from small
     ones. loss: of V_N, "squared" (half the squared distance to the one-hot label, as in the paper), "cross-entropy" or
     "hinge". The loss that is reported is the model's cross-entropy in any case.
     """
     for name, value in {"rho": rho, "gamma": gamma, "start": start}.items():
         demand("bcd", name, value, above=True)
     demand("bcd", "alpha", alpha)
-    options: dict[str, Any] = {"rho": rho, "gamma": gamma, "alpha": alpha, "start": start, "loss": loss}
+    demand("bcd", "ridge", ridge)
+    options: dict[str, Any] = {
+        **{"rho": rho, "gamma": gamma, "alpha": alpha, "ridge": ridge, "start": start},
+        "loss": loss,
+    }
     depth = len(layers_of(model, "bcd", CLAMPS))
     penalties = Penalties([rho] * depth, [gamma] * depth, [alpha] * depth)
-    return BCD("bcd", model, options, penalties, proximal=alpha)
+    return BCD("bcd", model, options, penalties, ridge=ridge, proximal=alpha)
