@@ -51,10 +51,10 @@ def bcd(
     the paper the order is from the output down; there each layer's weights follow its U_i at once, here one pass with
     fixed weights moves V_N, U_N, V_(N-1), U_(N-1) and so on, and all weights are fitted after it.
 
-    rho, gamma, alpha: as above. ridge: a regulariser ridge rho / 2 |[W_i, b_i]|^2 for every sample, which the paper
-    allows and leaves out in its experiments. start: by what the model's initial weights are multiplied; the paper starts from small
-    ones. loss: of V_N, "squared" (half the squared distance to the one-hot label, as in the paper), "cross-entropy" or
-    "hinge". The loss that is reported is the model's cross-entropy in any case.
+    rho, gamma, alpha: as above. ridge: a regulariser, ridge rho / 2 |[W_i, b_i]|^2 for every sample, as the paper's
+    theory allows. start: by what the model's initial weights are multiplied, since BCD needs small ones. loss: of V_N,
+    "squared" (half the squared distance to the one-hot label, as in the paper), "cross-entropy" or "hinge". The loss
+    that is reported is the model's cross-entropy in any case.
     """
     for name, value in {"rho": rho, "gamma": gamma, "start": start}.items():
         demand("bcd", name, value, above=True)
