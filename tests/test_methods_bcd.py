@@ -35,17 +35,19 @@ def test_outputs_are_the_minima_of_their_own_problems(loss: str) -> None:
     assert torch.allclose(new["z1"], expected, atol=1e-6)
 
 
-def test_a_large_proximal_term_holds_the_weights() -> None:
-    data = problem(dtype=F64)
-    moved = []
-    for alpha in (1e9, 1e-3):
-        model = net("bcd", dtype=F64)
-        before = [p.detach().clone() for p in model.parameters()]
-        method = altmin.methods.create("bcd", model, alpha=alpha, ridge=0.0, start=1.0)
-        method.step(*data)
-        method.end_epoch()
-        moved.append(sum((p - q).square().sum().item() for p, q in zip(model.parameters(), before, strict=True)))
-    assert moved[0] < 1e-9 < 0.1 < moved[1]
+def test_weights_have_the_proximal_term_of_the_paper() -> None:
+    """[W, b] = (alpha old + rho U V^T) (alpha I + rho V V^T)^-1 for V with a row of ones."""
+    x, y = problem(40, dtype=F64)
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).to(F64)
+    old = torch.cat([model.weight, model.bias.unsqueeze(1)], 1).detach()
+    method = altmin.methods.create("bcd", model, rho=0.7, alpha=20.0, ridge=0.0, start=1.0)
+    method.step(x, y)
+    U = method.table.read(torch.arange(40))["z1"]  # type: ignore[attr-defined]
+    method.end_epoch()
+    V = torch.cat([x, torch.ones(40, 1, dtype=F64)], 1)
+    expected = (20.0 * old + 0.7 * U.mT @ V) @ torch.linalg.inv(20.0 * torch.eye(5, dtype=F64) + 0.7 * V.mT @ V)
+    assert torch.allclose(torch.cat([model.weight, model.bias.unsqueeze(1)], 1), expected)
 
 
 def test_without_a_proximal_term_a_singular_fit_is_said_to_diverge() -> None:
