@@ -8,7 +8,7 @@ import altmin
 RIVALS = [name for name in altmin.methods.names() if not name.startswith("am-") and name not in ("adam", "sgd")]
 ANY_NET = [name for name in altmin.methods.names() if name not in RIVALS]
 """Methods that train batch norm and dropout too. Those of `RIVALS` are held to test_methods_rivals.py."""
-ACTIVATIONS: dict[str, type[nn.Module]] = {}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"admm": nn.ReLU, "bcd": nn.ReLU}
 """Of methods that do not train a net of Tanh."""
 
 RANDOM: set[str] = {"dtp"}

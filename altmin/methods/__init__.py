@@ -1,8 +1,10 @@
 """Every way to train, behind one protocol."""
 
 from altmin.methods import (  # noqa: F401  (they register their methods)
+    admm,
     alternating,
     backprop,
+    bcd,
     dtp,
     offline,
     pc_alm,

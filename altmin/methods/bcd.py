@@ -1,0 +1,69 @@
+"""Block coordinate descent on a network split in three: weights, pre-activations, activations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.errors import demand
+from altmin.methods.layered import layers_of
+from altmin.methods.protocol import register
+from altmin.methods.proximal import CLAMPS
+from altmin.methods.splitting import Penalties, Splitting
+
+
+class BCD(Splitting):
+    """`Splitting` with outputs V_L of their own: the output term is loss(V_L, y) + gamma / 2 |V_L - z_L|^2."""
+
+    extra = "output"
+
+    def _begin(self, z: Tensor) -> Tensor:
+        return z.clone()
+
+    def _output_term(self, values: Mapping[str, Tensor], m: Tensor, targets: Tensor) -> Tensor:
+        output, gamma = values[self.extra], self.penalties.gamma[-1]
+        return self.loss.value(output, targets) + gamma / 2 * (output - values[f"z{self.depth}"]).square().sum()
+
+    def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """V_L from the prox of the loss, close to its old value; then z_L between it and m."""
+        rho, gamma, alpha = (each[-1] for each in self.penalties)
+        extra = self.loss.prox(torch.lerp(z, extra, alpha / (gamma + alpha)), gamma + alpha, targets, extra)
+        return torch.lerp(m, extra, gamma / (gamma + rho)), extra
+
+
+@register("bcd")
+def bcd(
+    model: nn.Module,
+    rho: float = 1.0,
+    gamma: float = 1.0,
+    alpha: float = 0.1,
+    ridge: float = 1e-3,
+    start: float = 0.2,
+    loss: str = "squared",
+) -> BCD:
+    """BCD: minimises, over weights W_i, b_i, pre-activations U_i and activations V_i of all samples, in turn,
+
+        sum loss(V_N, y) + gamma / 2 sum_i |V_i - sigma(U_i)|^2 + rho / 2 sum_i |U_i - W_i V_(i-1) - b_i|^2,
+
+    each block by its closed form, with alpha / 2 |new - old|^2 added for weights, V_N and hidden U_i: the three-way
+    splitting of Zeng, Lau, Lin and Yao, 2019, "Global Convergence of Block Coordinate Descent in Deep Learning". As in
+    the paper the order is from the output down; there each layer's weights follow its U_i at once, here one pass with
+    fixed weights moves V_N, U_N, V_(N-1), U_(N-1) and so on, and all weights are fitted after it.
+
+    rho, gamma, alpha: as above. ridge: a regulariser, ridge rho / 2 |[W_i, b_i]|^2 for every sample, as the paper's
+    theory allows. start: by what the model's initial weights are multiplied, since BCD needs small ones. loss: of V_N,
+    "squared" (half the squared distance to the one-hot label, as in the paper), "cross-entropy" or "hinge". The loss
+    that is reported is the model's cross-entropy in any case.
+    """
+    for name, value in {"rho": rho, "gamma": gamma, "start": start}.items():
+        demand("bcd", name, value, above=True)
+    demand("bcd", "alpha", alpha)
+    demand("bcd", "ridge", ridge)
+    options: dict[str, Any] = {
+        **{"rho": rho, "gamma": gamma, "alpha": alpha, "ridge": ridge, "start": start},
+        "loss": loss,
+    }
+    depth = len(layers_of(model, "bcd", CLAMPS))
+    penalties = Penalties([rho] * depth, [gamma] * depth, [alpha] * depth)
+    return BCD("bcd", model, options, penalties, ridge=ridge, proximal=alpha)

@@ -1,0 +1,189 @@
+"""What full-batch methods keep: variables of every sample by row number, and the sums that least squares need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from altmin.errors import Diverged
+from altmin.state import demand_entries, demand_tensor
+
+
+class Table:
+    """Variables of samples, one row for each sample, found by the sample's number in the data.
+
+    widths: how many numbers each variable has for a sample. Rows are added as samples arrive; `known` marks those that
+    have, `seen` those of the pass under way.
+    """
+
+    def __init__(self, widths: Mapping[str, int], like: Tensor):
+        self.widths, self.like = dict(widths), like.detach().new_empty(0)
+        self._allocate(0)
+        self.length = 0
+
+    def _allocate(self, capacity: int) -> None:
+        self.values = {name: self.like.new_zeros(capacity, width) for name, width in self.widths.items()}
+        self.known, self.seen = (self.like.new_zeros(capacity, dtype=torch.bool) for _ in range(2))
+
+    def find(self, rows: Tensor | None, samples: int) -> Tensor:
+        """The row numbers of a batch, checked, on the table's device; without any, the batch is all the data.
+
+        ValueError if they are not a whole number for each sample, or if one is seen twice in a pass. Changes nothing.
+        """
+        if rows is None:
+            if bool(self.seen.any()):
+                raise ValueError(
+                    "a second batch in one pass: give the numbers of its samples as rows=..., so that their variables "
+                    "are found again, or call end_epoch first"
+                )
+            return torch.arange(samples, device=self.like.device)
+        if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.shape != (samples,):
+            given = f"{rows.dtype} of {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+            raise ValueError(f"rows has one int64 number for each of the {samples} samples, given {given}")
+        rows = rows.to(self.like.device)
+        if bool((rows < 0).any()):
+            raise ValueError(f"rows are numbers of samples from 0 on, given {int(rows.min())}")
+        inside = rows[rows < self.length]
+        if len(rows.unique()) < samples or bool(self.seen[inside].any()):
+            raise ValueError("a sample is seen twice in one pass; each pass takes every sample once, then end_epoch")
+        return rows
+
+    def new(self, rows: Tensor) -> Tensor:
+        """Which rows have no variables yet."""
+        inside = rows < self.length
+        return ~(inside & self.known[torch.where(inside, rows, 0)]) if self.length else ~inside
+
+    def read(self, rows: Tensor) -> dict[str, Tensor]:
+        """Copies of the variables of rows that are not new."""
+        return {name: value.index_select(0, rows) for name, value in self.values.items()}
+
+    def write(self, rows: Tensor, values: Mapping[str, Tensor]) -> None:
+        """Set all variables of some rows, which are seen now. The table grows to the highest of them."""
+        self._grow(int(rows.max()) + 1)
+        for name, value in self.values.items():
+            value.index_copy_(0, rows, values[name])
+        self.known[rows] = True
+        self.seen[rows] = True
+
+    def _grow(self, length: int) -> None:
+        capacity = len(self.known)
+        if length > capacity:
+            old = self.state_dict()
+            self._allocate(max(length, capacity + capacity // 2))
+            self._fill(old)
+        self.length = max(self.length, length)
+
+    def seen_samples(self) -> int:
+        """How many samples the pass has had. ValueError if some, and if it has left out one that is known."""
+        known, seen = int(self.known.sum()), int(self.seen.sum())
+        if 0 < seen < known:
+            raise ValueError(f"this pass has seen {seen} of {known} samples; each pass takes all of them")
+        return seen
+
+    def end_pass(self) -> None:
+        """The next pass begins: no sample is seen."""
+        self.seen.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        n = self.length
+        values = {name: value[:n] for name, value in self.values.items()}
+        return {"values": values, "known": self.known[:n], "seen": self.seen[:n]}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        demand_entries(state, ("values", "known", "seen"), "a table of samples")
+        demand_entries(state["values"], self.widths, "the variables of samples")
+        n = len(state["known"]) if isinstance(state["known"], Tensor) and state["known"].ndim else 0
+        for name in ("known", "seen"):
+            demand_tensor(state[name], self.known, name, (n,))
+        for name, value in state["values"].items():
+            demand_tensor(value, self.like, f"variable {name}", (n, self.widths[name]))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes a copy of a state that `check_state` has passed."""
+        self.length = len(state["known"])
+        self._allocate(self.length)
+        self._fill(state)
+
+    def _fill(self, state: Mapping[str, Any]) -> None:
+        n = len(state["known"])
+        for name, value in self.values.items():
+            value[:n] = state["values"][name]
+        self.known[:n], self.seen[:n] = state["known"], state["seen"]
+
+
+class Gram:
+    """The sums of a least-squares problem z = W [a, 1], over samples, in float64.
+
+    inputs: sum of [a, 1] [a, 1]^T. products: sum of z [a, 1]^T. Without bias there is no 1. Sums over parts of the data
+    are added up by `+` or `merge`, and are those over all of it.
+    """
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, device: torch.device | str = "cpu"):
+        size = inputs + bias
+        self.bias = bias
+        self.inputs = torch.zeros(size, size, dtype=torch.float64, device=device)
+        self.products = torch.zeros(outputs, size, dtype=torch.float64, device=device)
+
+    def add_inputs(self, a: Tensor) -> None:
+        """Add samples a (samples, inputs)."""
+        n = a.shape[1]
+        self.inputs[:n, :n] += a.mT @ a
+        if self.bias:
+            total = a.sum(0, dtype=torch.float64)
+            self.inputs[:n, n] += total
+            self.inputs[n, :n] += total
+            self.inputs[n, n] += len(a)
+
+    def add_products(self, a: Tensor, z: Tensor) -> None:
+        """Add samples a (samples, inputs) with what they are to give, z (samples, outputs)."""
+        n = a.shape[1]
+        self.products[:, :n] += z.mT @ a
+        if self.bias:
+            self.products[:, n] += z.sum(0, dtype=torch.float64)
+
+    def add(self, a: Tensor, z: Tensor) -> None:
+        """Add samples to both sums."""
+        self.add_inputs(a)
+        self.add_products(a, z)
+
+    def merge(self, other: "Gram") -> None:
+        """Add the sums over another part of the data to these."""
+        self.inputs += other.inputs
+        self.products += other.products
+
+    def __add__(self, other: "Gram") -> "Gram":
+        size, outputs = len(self.inputs), len(self.products)
+        total = Gram(size - self.bias, outputs, self.bias, self.inputs.device)
+        total.merge(self)
+        total.merge(other)
+        return total
+
+    def solve(self, ridge: float = 0.0, proximal: float = 0.0, old: Tensor | None = None) -> Tensor:
+        """[W, b] of the least sum |z - W a - b|^2 + ridge |[W, b]|^2 + proximal |[W, b] - old|^2, by Cholesky.
+
+        `Diverged` if the matrix is not positive definite, or not finite.
+        """
+        matrix = self.inputs.clone()
+        matrix.diagonal().add_(ridge + proximal)
+        products = self.products if old is None else self.products + proximal * old
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        solved = torch.cholesky_solve(products.mT, factor).mT
+        if bool(info) or not bool(solved.isfinite().all()):
+            raise Diverged("a least-squares fit of weights", "raise the ridge or the proximal term")
+        return solved
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"inputs": self.inputs, "products": self.products}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        demand_entries(state, ("inputs", "products"), "sums of least squares")
+        for name, own in self.state_dict().items():
+            demand_tensor(state[name], own, name)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes a copy of a state that `check_state` has passed."""
+        for name, own in self.state_dict().items():
+            own.copy_(state[name])

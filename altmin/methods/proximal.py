@@ -1,0 +1,149 @@
+"""Closed forms for one variable of a split network: pre-activations entry by entry, outputs sample by sample."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from altmin.errors import unknown
+
+NEWTON_STEPS = 50
+
+
+class Clamp(NamedTuple):
+    """The activation h(z) = min(max(slope z + offset, low), high), with slope > 0. ReLU has high = inf."""
+
+    slope: float
+    offset: float
+    low: float
+    high: float
+
+    def __call__(self, z: Tensor) -> Tensor:
+        if self.high == math.inf and (self.slope, self.offset, self.low) == (1.0, 0.0, 0.0):
+            return z.relu()
+        return (self.slope * z + self.offset).clamp(self.low, self.high)
+
+
+CLAMPS: dict[type[nn.Module], Callable[[nn.Module], Clamp]] = {
+    nn.ReLU: lambda m: Clamp(1.0, 0.0, 0.0, math.inf),
+    nn.ReLU6: lambda m: Clamp(1.0, 0.0, 0.0, 6.0),
+    nn.Hardsigmoid: lambda m: Clamp(1 / 6, 0.5, 0.0, 1.0),
+    nn.Hardtanh: lambda m: Clamp(1.0, 0.0, float(m.min_val), float(m.max_val)),  # type: ignore[arg-type]
+}
+"""By kind of activation, what makes a `Clamp` of such a module."""
+
+
+def clamp_of(activation: nn.Module) -> Clamp:
+    """The activation as a `Clamp`; its kind is one of `CLAMPS`.
+
+    >>> clamp_of(nn.Hardtanh(-2, 2))
+    Clamp(slope=1.0, offset=0.0, low=-2.0, high=2.0)
+    """
+    return CLAMPS[type(activation)](activation)
+
+
+def preactivations(h: Clamp, a: Tensor, m: Tensor, gamma: float, beta: float) -> Tensor:
+    """For every entry the z of the least gamma (a - h(z))^2 + beta (z - m)^2, over all pieces of h; beta, gamma > 0."""
+    if h.high == math.inf:
+        return _above_kink(h, a, m, gamma, beta)
+    left, right = (h.low - h.offset) / h.slope, (h.high - h.offset) / h.slope
+    mixed = (gamma * h.slope * (a - h.offset) + beta * m) / (gamma * h.slope**2 + beta)
+    best, least = mixed.clamp_(left, right), None
+    for z in (best, m.clamp_max(left), m.clamp_min(right)):
+        cost = gamma * (a - h(z)).square() + beta * (z - m).square()
+        best = z if least is None else torch.where(cost < least, z, best)
+        least = cost if least is None else torch.minimum(cost, least)
+    return best
+
+
+def _above_kink(h: Clamp, a: Tensor, m: Tensor, gamma: float, beta: float) -> Tensor:
+    """As `preactivations`, for h(z) = max(slope z + offset, low).
+
+    Measured from the kink, with t = slope (z - kink): the sloped piece costs least at its own minimum where m lies
+    above the kink, or below it by less than (sqrt(1 + g) - 1) (a - low) with g = gamma slope^2 / beta.
+    """
+    g = gamma * h.slope**2 / beta
+    kink = (h.low - h.offset) / h.slope
+    if kink or h.slope != 1 or h.low:
+        a, m = (a - h.low) / h.slope, m - kink
+    mixed = torch.add(m, a, alpha=g).mul_(1 / (1 + g)).clamp_min_(0)
+    z = torch.where(m >= (a * (1 - math.sqrt(1 + g))).clamp_max_(0), mixed, m)
+    return z + kink if kink else z
+
+
+class OutputLoss(NamedTuple):
+    """A loss of outputs z (samples, classes) against one-hot targets of the same shape.
+
+    value(z, targets): the sum over samples. prox(v, weight, targets, start): for every sample the z of the least
+    loss(z) + weight / 2 |z - v|^2; start is where an iteration may begin.
+    """
+
+    value: Callable[[Tensor, Tensor], Tensor]
+    prox: Callable[[Tensor, float, Tensor, Tensor], Tensor]
+
+
+def _cross_entropy(z: Tensor, targets: Tensor) -> Tensor:
+    return -(targets * z.log_softmax(1)).sum()
+
+
+def _prox_cross_entropy(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
+    """Damped Newton steps, all samples at once.
+
+    With p = softmax(z) the Hessian is diag(p + weight) - p p^T, inverted by Sherman and Morrison's formula. Along a
+    direction d whose entries spread over r = max d - min d the second derivative grows at most like e^(r t), so that
+    the step log(1 + r) / r lowers the objective from anywhere; it tends to 1 as r tends to 0. The iteration begins at
+    start or at v, whichever costs less, and ends with a step so small that its square is a rounding error.
+    """
+    v, y, z = (t.mT.contiguous() for t in (v, targets, start))  # along columns: many times faster for few classes
+    cost = -(y * z.log_softmax(0)).sum(0) + weight / 2 * (z - v).square().sum(0)
+    z = torch.where(cost < -(y * v.log_softmax(0)).sum(0), z, v)
+    small = math.sqrt(torch.finfo(z.dtype).eps)
+    for _ in range(NEWTON_STEPS):
+        p = z.softmax(0)
+        gradient = torch.add(p - y, z - v, alpha=weight)
+        diagonal = p + weight
+        u, w = gradient / diagonal, p / diagonal
+        # 1 - <p, p / diagonal>, written without the difference
+        d = torch.addcmul(u, w, (p * u).sum(0) / w.sum(0).mul_(weight)).neg_()
+        low, high = d.aminmax(dim=0)
+        r = (high - low).clamp_min_(small)  # not 0, and then log(1 + r) / r is 1 to rounding
+        z = torch.addcmul(z, d, r.log1p() / r)
+        if not bool((torch.maximum(high, -low) > small).any()):
+            break
+    return z.mT.contiguous()
+
+
+def _hinge(z: Tensor, targets: Tensor) -> Tensor:
+    """max(1 - z, 0) for the entry of the class, max(z, 0) for the others."""
+    return torch.where(targets > 0, 1 - z, z).clamp_min(0).sum()
+
+
+def _prox_hinge(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
+    up = torch.maximum(v, (v + 1 / weight).clamp_max(1))
+    down = torch.minimum(v, (v - 1 / weight).clamp_min(0))
+    return torch.where(targets > 0, up, down)
+
+
+def _squared(z: Tensor, targets: Tensor) -> Tensor:
+    return (z - targets).square().sum() / 2
+
+
+def _prox_squared(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
+    return (targets + weight * v) / (1 + weight)
+
+
+LOSSES = {
+    "cross-entropy": OutputLoss(_cross_entropy, _prox_cross_entropy),
+    "hinge": OutputLoss(_hinge, _prox_hinge),
+    "squared": OutputLoss(_squared, _prox_squared),
+}
+"""Losses by name: -log softmax(z)_y, the hinge of every entry, and 1/2 |z - y|^2."""
+
+
+def output_loss(name: str) -> OutputLoss:
+    """The loss of that name; ValueError if there is none."""
+    if name not in LOSSES:
+        raise unknown("loss", name, LOSSES)
+    return LOSSES[name]

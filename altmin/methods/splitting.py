@@ -1,0 +1,275 @@
+"""Full-batch training of a network that is split into a pre-activation and an activation of every layer and sample."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from altmin.errors import Diverged
+from altmin.losses import IGNORED, CrossEntropy
+from altmin.methods.backprop import LossOnly
+from altmin.methods.layered import Layer, check_batch, layers_of, options_text
+from altmin.methods.per_sample import Gram, Table
+from altmin.methods.proximal import CLAMPS, clamp_of, output_loss, preactivations
+from altmin.state import demand_count, demand_entries
+
+
+class Penalties(NamedTuple):
+    """The weights of `Splitting`'s terms: for every layer rho, and for every hidden layer gamma and alpha."""
+
+    rho: Sequence[float]
+    gamma: Sequence[float]
+    alpha: Sequence[float]
+
+
+class Fixed(NamedTuple):
+    """What stays the same during a pass: weights and biases, and for every hidden layer the matrix K of `_move`."""
+
+    weights: list[Tensor]
+    biases: list[Tensor | None]
+    gains: list[Tensor]
+
+    def linear(self, l: int, a: Tensor) -> Tensor:
+        return nn.functional.linear(a, self.weights[l], self.biases[l])
+
+
+class Splitting:
+    """Block descent, one block after the other, on the sum over samples of
+
+        output term + sum_l rho_l / 2 (|z_l - W_l a_(l-1) - b_l|^2 + ridge |[W_l, b_l]|^2)
+                    + sum_(l<L) gamma_l / 2 |a_l - h(z_l)|^2,       a_0 = x,
+
+    with variables z_l, a_l for every sample. One pass over the data is one iteration. `step` moves the variables of
+    its samples with the weights fixed: the output's, then a_l and z_l from the last hidden layer to the first. Samples
+    do not see each other there, so a pass in parts is the pass as a whole. `end_epoch` fits the weights of all layers
+    by least squares, for which `step` has summed what is needed. Hidden z_l and weights may stay close to their old
+    values, by alpha_l / 2 |z_l - old|^2 and proximal / 2 |[W_l, b_l] - old|^2.
+
+    The variables start with a forward pass of the model with its weights times `start`, which count as the weights of
+    the first pass; frozen layers keep theirs. A subclass has the output term and the variable `extra` of outputs.
+    """
+
+    takes_rows = True
+    optimizer = None
+    extra: str
+    """The name of a variable for every sample that has the output's shape."""
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        options: Mapping[str, Any],
+        penalties: Penalties,
+        ridge: float = 0.0,
+        proximal: float = 0.0,
+    ):
+        self.model, self.options, self.penalties = model, dict(options), penalties
+        self.ridge, self.proximal, self.start = ridge, proximal, float(options["start"])
+        self.loss, self.reported = output_loss(options["loss"]), CrossEntropy()
+        self.layers = layers_of(model, name, CLAMPS)
+        self.activations = [clamp_of(layer.activation) for layer in self.layers if layer.activation is not None]
+        widths = [layer.linear.out_features for layer in self.layers]
+        self.names = [f"z{l + 1}" for l in range(len(widths))] + [f"a{l + 1}" for l in range(len(widths) - 1)]
+        first = self.layers[0].linear.weight
+        self.table = Table(
+            dict(zip([*self.names, self.extra], [*widths, *widths[:-1], widths[-1]], strict=True)), first
+        )
+        self.grams = [_gram(layer) for layer in self.layers]
+        self.passes = 0
+        self._fixed: Fixed | None = None
+
+    def __repr__(self) -> str:
+        return options_text(self)
+
+    @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> LossOnly:
+        """Moves the variables of a batch, those of new samples from where the model puts them.
+
+        rows: the samples' numbers in the data; without them the batch is all of it. The loss is the mean cross-entropy
+        of the model, whose weights move in `end_epoch`. ValueError or TypeError, and no change, for a bad batch.
+        """
+        check_batch(self.model, self.reported, x, y)
+        if y.dtype != torch.int64 or bool((y == IGNORED).any()):
+            raise ValueError(f"{type(self).__name__} takes a label from 0 on for every sample, given others")
+        rows = self.table.find(rows, len(x))
+        x = x.flatten(1)
+        fixed = self._fixed = self._fixed or self._fix()
+        m = self.layers[0].linear(x)
+        loss = self._reported_loss(m, y)
+        new = self.table.new(rows)
+        m = m if self._scale(self.layers[0]) == 1 else fixed.linear(0, x)
+        variables = self._variables(fixed, m, rows, new)
+        self._move(fixed, x, m, self._one_hot(y, m), variables)
+        if not bool(torch.stack([loss, *(value.sum() for value in variables.values())]).isfinite().all()):
+            raise Diverged("the loss or a variable of a sample", "standardise the input, or change the penalties")
+        self._gather(x, variables, new)
+        self.table.write(rows, variables)
+        return LossOnly(loss)
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Fits the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
+        left out; `Diverged`, the weights as they were, if a fit is not finite. Without samples nothing happens."""
+        if not (seen := self.table.seen_samples()):
+            return
+        fixed = self._fixed or self._fix()
+        fits = {l: self._fit(l, fixed, seen) for l, layer in enumerate(self.layers) if layer.trained}
+        if not all(bool(part.isfinite().all()) for parts in fits.values() for part in parts):
+            raise Diverged("a weight", "raise the ridge or the proximal term")
+        for l, (weight, bias) in fits.items():
+            linear = self.layers[l].linear
+            linear.weight.copy_(weight)
+            if linear.bias is not None:
+                linear.bias.copy_(bias)
+        inputs = self.grams[0].inputs
+        self.grams = [_gram(layer) for layer in self.layers]
+        self.grams[0].inputs = inputs  # those of the data, the same in every pass
+        self.table.end_pass()
+        self.passes += 1
+        self._fixed = None
+
+    @torch.no_grad()
+    def objective(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+        """What is minimised, summed over samples that have been seen, for their variables and the model's weights."""
+        rows = torch.arange(len(x), device=x.device) if rows is None else rows.to(x.device)
+        values = self.table.read(rows)
+        below, total = x.flatten(1), x.new_zeros(())
+        for l, layer in enumerate(self.layers):
+            m, z = layer.linear(below), values[f"z{l + 1}"]
+            size = sum(p.square().sum() for p in layer.linear.parameters())
+            total = total + self.penalties.rho[l] / 2 * ((z - m).square().sum() + self.ridge * len(x) * size)
+            if l < self.depth - 1:
+                below = values[f"a{l + 1}"]
+                total = total + self.penalties.gamma[l] / 2 * (below - self.activations[l](z)).square().sum()
+        return total + self._output_term(values, m, self._one_hot(y, m))
+
+    def _output_term(self, values: Mapping[str, Tensor], m: Tensor, targets: Tensor) -> Tensor:
+        """The output term summed over samples, without rho_L's; m = W_L a_(L-1) + b_L."""
+        raise NotImplementedError
+
+    def _begin(self, z: Tensor) -> Tensor:
+        """The first value of the extra variable, for outputs z of the model."""
+        raise NotImplementedError
+
+    def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """z_L and the extra variable once they have moved."""
+        raise NotImplementedError
+
+    def _one_hot(self, y: Tensor, like: Tensor) -> Tensor:
+        return nn.functional.one_hot(y, self.layers[-1].linear.out_features).to(like.dtype)
+
+    def _scale(self, layer: Layer) -> float:
+        """By what the model's weights are to be multiplied in this pass."""
+        return self.start if self.passes == 0 and layer.trained else 1.0
+
+    def _fix(self) -> Fixed:
+        """K_l = rho W^T (rho W W^T + gamma I)^-1, with rho and W of layer l + 1, in float64."""
+        scaled = [
+            [p.detach() if self._scale(layer) == 1 else p.detach() * self._scale(layer) for p in parts]
+            for layer in self.layers
+            for parts in [list(layer.linear.parameters())]
+        ]
+        weights, biases = [parts[0] for parts in scaled], [parts[1] if len(parts) > 1 else None for parts in scaled]
+        gains = []
+        for l, weight in enumerate(weights[1:]):
+            w = weight.double()
+            ratio = self.penalties.rho[l + 1] / self.penalties.gamma[l]
+            matrix = ratio * (w.mT @ w)
+            matrix.diagonal().add_(1)
+            gains.append(torch.cholesky_solve(ratio * w.mT, torch.linalg.cholesky(matrix)).to(weight.dtype))
+        return Fixed(weights, biases, gains)
+
+    def _reported_loss(self, m: Tensor, y: Tensor) -> Tensor:
+        """The mean cross-entropy of the model, from the first layer's pre-activations on."""
+        for layer, h in zip(self.layers[1:], self.activations, strict=True):
+            m = layer.linear(h(m))
+        return nn.functional.cross_entropy(m, y)
+
+    def _variables(self, fixed: Fixed, m: Tensor, rows: Tensor, new: Tensor) -> dict[str, Tensor]:
+        """A copy of the samples' variables, new ones from a forward pass; m: the first layer's pre-activations."""
+        if not bool(new.any()):
+            return self.table.read(rows)
+        z, a = [m], []
+        for l, h in enumerate(self.activations):
+            a.append(h(z[-1]))
+            z.append(fixed.linear(l + 1, a[-1]))
+        forward = dict(zip([*self.names, self.extra], [*z, *a, self._begin(z[-1])], strict=True))
+        if bool(new.all()):
+            return forward
+        kept = self.table.read(torch.where(new, 0, rows))
+        return {name: torch.where(new.unsqueeze(1), forward[name], kept[name]) for name in forward}
+
+    def _move(self, fixed: Fixed, x: Tensor, m: Tensor, targets: Tensor, variables: dict[str, Tensor]) -> None:
+        """Every variable in turn to the minimum of its own problem, from the output down; m: W_1 x + b_1.
+
+        a_l has the minimum h + K_l (z_(l+1) - W_(l+1) h - b_(l+1)) with h = h(z_l).
+        """
+        last = self.depth - 1
+        output = fixed.linear(last, variables[f"a{last}"]) if last else m
+        top = f"z{self.depth}"
+        variables[top], variables[self.extra] = self._move_output(
+            variables[top], variables[self.extra], output, targets
+        )
+        for l in reversed(range(last)):
+            z_name, a_name, above = f"z{l + 1}", f"a{l + 1}", variables[f"z{l + 2}"]
+            z, h = variables[z_name], self.activations[l]
+            hz = h(z)
+            a = torch.addmm(hz, above - fixed.linear(l + 1, hz), fixed.gains[l].mT)
+            linear = fixed.linear(l, variables[f"a{l}"]) if l else m
+            rho, gamma, alpha = (each[l] for each in self.penalties)
+            if alpha:
+                linear = torch.lerp(linear, z, alpha / (rho + alpha))
+            variables[a_name], variables[z_name] = a, preactivations(h, a, linear, gamma, rho + alpha)
+
+    def _gather(self, x: Tensor, variables: Mapping[str, Tensor], new: Tensor) -> None:
+        """Add samples to the sums. Those of the data's own Gram matrix are added once for each sample."""
+        for l, (layer, gram) in enumerate(zip(self.layers, self.grams, strict=True)):
+            if layer.trained:
+                below = variables[f"a{l}"] if l else x
+                gram.add_products(below, variables[f"z{l + 1}"])
+                if l or bool(new.any()):
+                    gram.add_inputs(below if l or bool(new.all()) else below[new])
+
+    def _fit(self, l: int, fixed: Fixed, samples: int) -> tuple[Tensor, ...]:
+        """The weight and the bias of the least squares of layer l, which change nothing yet."""
+        parts = [fixed.weights[l], *([] if (bias := fixed.biases[l]) is None else [bias.unsqueeze(1)])]
+        proximal = self.proximal / self.penalties.rho[l]
+        solved = self.grams[l].solve(self.ridge * samples, proximal, torch.cat(parts, 1).double())
+        inputs = fixed.weights[l].shape[1]
+        return tuple(part.to(fixed.weights[l].dtype) for part in (solved[:, :inputs], solved[:, inputs:].squeeze(1)))
+
+    def state_dict(self) -> dict[str, Any]:
+        grams = [gram.state_dict() for gram in self.grams]
+        return {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("passes", "samples", "grams"), f"a {type(self).__name__}")
+        demand_count(state["passes"], "passes")
+        self.table.check_state(state["samples"])
+        if not isinstance(state["grams"], list) or len(state["grams"]) != self.depth:
+            raise ValueError(f"the state has sums of least squares for each of the {self.depth} layers")
+        for gram, each in zip(self.grams, state["grams"], strict=True):
+            gram.check_state(each)
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
+        self.passes = int(state["passes"])
+        self.table.load_state_dict(state["samples"])
+        for gram, each in zip(self.grams, state["grams"], strict=True):
+            gram.load_state_dict(each)
+        self._fixed = None
+
+
+def _gram(layer: Layer) -> Gram:
+    linear = layer.linear
+    if not layer.trained:
+        return Gram(0, 0, False, linear.weight.device)
+    return Gram(linear.in_features, linear.out_features, linear.bias is not None, linear.weight.device)
