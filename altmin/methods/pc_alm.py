@@ -13,10 +13,11 @@ equations: where codes and multipliers stand still all r_l are 0, so that codes 
 lambda_l is n times backprop's gradient at z_l, and dA/dW_l over n is backprop's gradient of the weights. The energy of
 predictive coding, A with lambda = 0 and rho = 1, has its minimum elsewhere.
 
-From the paper: multipliers that start at 0 and gather every block's error, one gradient step of the codes between two
-updates of the multipliers, and weights that follow A with the multipliers of the last step. Chosen here: multipliers
-move by rho times the error, as in the method of multipliers, which for rho = 1 is the paper's setting; and codes by
-inference_rate over rho, so that a rate that is stable stays so when rho changes. The larger rho, the less codes move.
+As published, by the authors' code: multipliers that start at 0 and gather every block's error, one gradient step of the
+codes between two updates of the multipliers, and weights that follow A with the multipliers of the last step. Chosen
+here: multipliers move by rho times the error, as in the method of multipliers, which for rho = 1 is their setting; and
+codes by inference_rate over rho, so that a rate that is stable stays so when rho changes. The larger rho, the less
+codes move.
 """
 
 from torch import nn
@@ -49,4 +50,4 @@ def pc_alm(
     """
     demand("pc-alm", "rho", rho, above=True)
     options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate, "rho": rho}
-    return PredictiveCoding(model, {**options, "weight_decay": weight_decay, "loss": loss}, rho=rho, dual=rho)
+    return PredictiveCoding("pc-alm", model, {**options, "weight_decay": weight_decay, "loss": loss}, rho=rho, dual=rho)

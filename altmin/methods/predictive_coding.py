@@ -171,11 +171,10 @@ def _kind(block: Block) -> Any:
 class PredictiveCoding:
     """Inference on a mini-batch, then one step of Adam along the gradients of every block's own term of the energy.
 
-    options: what the factory was given. rho, dual: as in `Inference`.
+    name: the method's. options: what the factory was given. rho, dual: as in `Inference`.
     """
 
-    def __init__(self, model: nn.Module, options: dict[str, Any], rho: float = 1.0, dual: float = 0.0):
-        name = type(self).__name__
+    def __init__(self, name: str, model: nn.Module, options: dict[str, Any], rho: float = 1.0, dual: float = 0.0):
         self.chain = split(model)
         if options["inference_steps"] is None:
             options = {**options, "inference_steps": max(16, 2 * len(self.chain))}
@@ -266,4 +265,4 @@ def predictive_coding(
     Coding to 100+ Layer Networks".
     """
     options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate}
-    return PredictiveCoding(model, {**options, "weight_decay": weight_decay, "loss": loss})
+    return PredictiveCoding("predictive-coding", model, {**options, "weight_decay": weight_decay, "loss": loss})
