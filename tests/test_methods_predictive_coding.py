@@ -213,7 +213,7 @@ def test_by_default_errors_can_reach_every_block() -> None:
 @pytest.mark.parametrize("name", ["predictive-coding", "pc-alm"])
 def test_a_number_of_steps_that_is_none_is_refused(name: str) -> None:
     for wrong, error in ((0, ValueError), (2.5, ValueError), (float("nan"), ValueError), ("many", TypeError)):
-        with pytest.raises(error, match="inference_steps of PredictiveCoding must be a whole number"):
+        with pytest.raises(error, match=f"inference_steps of {name} must be a whole number"):
             create(name, mlp(4, (5,), 3), inference_steps=wrong)
 
 

@@ -13,7 +13,7 @@ MUTANTS = [
     ),
     Mutant("models/fully_connected.py", "nn.init.zeros_(layer.bias)", "pass", "models_fully_connected"),
     Mutant("models/recurrent.py", "(0, 1), value=1.0", "(0, 1)", "models_recurrent"),
-    Mutant("models/names.py", "[int(found[2])] * int(found[1])", "[int(found[1])] * int(found[2])", "models_names"),
+    Mutant("models/names.py", "[int(found[3])] * int(found[2])", "[int(found[2])] * int(found[3])", "models_names"),
     Mutant("methods/backprop.py", "fused=fused or None, capturable", "fused=None, capturable", "methods_backprop"),
     Mutant("methods/backprop.py", "        self.optimizer.zero_grad()\n", "", "methods_backprop"),
     Mutant("methods/offline.py", "        self.am.end_epoch()\n", "", "methods_offline"),
