@@ -1,9 +1,9 @@
 """The figures of the README: `python experiments/core.py accuracy`, `... speed`, then `... table`.
 
 `accuracy` tunes the learning rate of backprop-Adam on validation data and reports every case on test data, seeds 0 to
-2, in benchmarks/core-accuracy.jsonl, with --jobs N in so many processes at once; the HIGGS cases need `altmin data
-fetch higgs`, or a part of that file. `speed`
-calls `altmin bench` for each data set and keeps its JSON beside. `table` writes all into README.md and trains nothing.
+2, in benchmarks/core-accuracy.jsonl, with --jobs N in so many processes at once, with --only NAME of one method; the
+HIGGS cases need `altmin data fetch higgs`, or a part of that file. `speed` calls `altmin bench` for each data set and
+keeps its JSON beside. `table` writes all into README.md and trains nothing.
 """
 
 import json
@@ -71,17 +71,21 @@ def run_of(case: Row, seed: int, measured_on: str) -> Row:
     return case | train(case, seed, measured_on)
 
 
-def accuracy(jobs: int = 1) -> None:
-    rows: list[Row] = [{"environment": output.environment(torch.device("cpu"))}]
-    cases = []
+def accuracy(jobs: int = 1, only: str | None = None) -> None:
+    """All runs; with `only` those of one method, in the place of what the file has of it."""
+    environment = {"environment": output.environment(torch.device("cpu"))}
+    rows: list[Row] = [environment] if only is None else [row for row in read(ACCURACY) if row.get("method") != only]
+    cases, own = [], environment if only else {}
     for case in CASES:
+        if only not in (None, case["method"]):
+            continue
         if case["options"].get("lr") == "tuned":
             case, tuning = tuned(case, jobs)
             rows += tuning
         cases.append(case)
     for row in parallel(run_of, [(case, seed, "test") for case in cases for seed in SEEDS], jobs):
         print(json.dumps(row), flush=True)
-        rows.append(row)
+        rows.append(row | own)
     write(ACCURACY, rows)
 
 
@@ -125,5 +129,6 @@ def _same(row: Row, case: Row, tuned: bool) -> bool:
 
 
 if __name__ == "__main__":
-    commands = {"accuracy": lambda: accuracy(jobs_given(sys.argv)), "speed": speed, "table": fill_table}
+    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else None
+    commands = {"accuracy": lambda: accuracy(jobs_given(sys.argv), only), "speed": speed, "table": fill_table}
     commands[sys.argv[1]]()
