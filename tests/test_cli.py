@@ -19,7 +19,7 @@ from altmin import __version__, methods
 ERRORS = {
     "train --data mnits": "unknown data set 'mnits'; did you mean 'mnist'?",
     "train --model lenet6": "unknown model 'lenet6'; did you mean 'lenet5'?",
-    "train --method adm": "unknown method 'adm'; did you mean 'adam'?",
+    "train --method adan": "unknown method 'adan'; did you mean 'adam'?",
     "train --method adam --set weight_decy=1": "'weight_decy'; did you mean 'weight_decay'?",
     "train --method adam --set lr": "--set takes name=value, such as lr=0.001, not 'lr'",
     "train --method adam --set lr=fast": "option lr of method 'adam' takes a number, not 'fast'",
@@ -53,7 +53,7 @@ ERRORS = {
     "compare --methods adam --plot curves.bmp": "curves.bmp should end in .png or .svg or .pdf",
     "compare --methods adam --plot nowhere/curves.png": "the folder nowhere of curves.png does not exist",
     "compare --methods adam --seeds 0": "--seeds",
-    "bench --methods adm --seconds 1": "unknown method 'adm'; did you mean 'adam'?",
+    "bench --methods adan --seconds 1": "unknown method 'adan'; did you mean 'adam'?",
     "bench --model mlp --seconds 1": "unknown model 'mlp'",
     "bench --model , --seconds 1": "--model names nothing",
     "bench --data mnits --seconds 1": "unknown data set 'mnits'; did you mean 'mnist'?",

@@ -117,7 +117,7 @@ WRONG = {
     "--methods adam:fused": "--methods adam:fused takes name=value, such as lr=0.001, not 'fused'",
     "--methods adam:fuse=true": "unknown option of method 'adam', 'fuse'; did you mean 'fused'?",
     "--methods adam:fused=yes": "option fused of method 'adam' takes true or false, not 'yes'",
-    "--methods adm:lr=1": "unknown method 'adm'; did you mean 'adam'?",
+    "--methods adan:lr=1": "unknown method 'adan'; did you mean 'adam'?",
     "--modes grph": "unknown mode 'grph'; did you mean 'graph'?",
     "--modes eager,graph": "--modes graph records CUDA graphs, which --device cpu does not have; choose --device cuda",
     "--modes compile+graph": "--modes compile+graph records CUDA graphs",
