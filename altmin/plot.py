@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -11,7 +11,21 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; markers help in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def style(i: int) -> dict[str, Any]:
+    """Colour, marker and line of curve i; those that share a colour have another line.
+
+    >>> style(0)["linestyle"], style(7)["linestyle"], style(0)["color"] == style(7)["color"]
+    ('-', '--', True)
+    """
+    return {
+        "color": COLOURS[i % len(COLOURS)],
+        "marker": MARKERS[i % len(MARKERS)],
+        "linestyle": LINES[i // len(COLOURS) % len(LINES)],
+    }
 
 
 def tidy(axes: Axes, grid: Literal["both", "y"] = "both") -> None:

@@ -126,7 +126,7 @@ def picture() -> None:
     """Accuracy against passes over the data, one panel for each net."""
     from matplotlib.figure import Figure
 
-    from altmin.plot import COLOURS, MARKERS, mark, tidy
+    from altmin.plot import mark, style, tidy
 
     rows, nets = read(ACCURACY)[1:], ("mlp-2x100", "mlp-2x500", "tanh-2x500", "binary-500")
     figure = Figure(figsize=(13, 3.8), layout="constrained")
@@ -139,9 +139,8 @@ def picture() -> None:
             i = names.index(each["method"])
             passes = range(1, each["epochs"] + 1)
             middle, low, high = ([f(a) for a in zip(*curves, strict=True)] for f in (mean, min, max))
-            axes.fill_between(passes, low, high, color=COLOURS[i], alpha=0.18, linewidth=0)
-            every = max(1, each["epochs"] // 8)
-            axes.plot(passes, middle, color=COLOURS[i], marker=MARKERS[i], markevery=every, label=each["method"])
+            (line,) = axes.plot(passes, middle, markevery=max(1, each["epochs"] // 8), label=each["method"], **style(i))
+            axes.fill_between(passes, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
         axes.set_title(net, loc="left", fontweight="bold")
         axes.set(xscale="log", xlabel="passes over the data")
         mark(axes.xaxis, [1, 2, 5, 10, 20, 50])

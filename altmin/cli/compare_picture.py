@@ -31,11 +31,11 @@ def draw(result: Mapping[str, Any], file_format: str = "png") -> bytes:
         low, middle, high = ([_inside(f(v)) for v in points.values()] for f in (min, mean, max))
         seen += low + high
         last = f"  {mean(points[max(points)]):.4f}" if points else "  diverged"
-        colour, marker = plot.COLOURS[i % len(plot.COLOURS)], plot.MARKERS[i % len(plot.MARKERS)]
         # Curves that coincide stay visible: those named later are wider, and lie below.
-        (line,) = axes.plot(list(points), middle, color=colour, linewidth=1.5 + i, zorder=3 - i / 100)
-        line.set(label=f"{method}{last}", marker=marker, markersize=4.5 + i)
-        axes.fill_between(list(points), low, high, color=colour, alpha=0.18, linewidth=0)
+        wider = i * min(1.0, 4 / len(result["methods"]))
+        (line,) = axes.plot(list(points), middle, linewidth=1.5 + wider, zorder=3 - i / 100, **plot.style(i))
+        line.set(label=f"{method}{last}", markersize=4.5 + wider)
+        axes.fill_between(list(points), low, high, color=line.get_color(), alpha=0.18, linewidth=0)
     for epoch in range(1, config["epochs"] + 1):
         axes.axvline(epoch * per_epoch, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
     least, most = _logit(min(seen, default=0.5)), _logit(max(seen, default=0.5))
@@ -48,7 +48,10 @@ def draw(result: Mapping[str, Any], file_format: str = "png") -> bytes:
     axes.set_title(f"{result['data']}, {result['model']}{several}", loc="left", fontweight="bold")
     axes.set_xlabel(f"batches of {config['batch_size']} samples seen (dotted: ends of epochs)")
     axes.set_ylabel(what)
-    axes.legend(title=f"last {what}", loc="lower right", frameon=True, framealpha=0.9, edgecolor="0.8")
+    beside = (
+        {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(result["methods"]) > 5 else {"loc": "lower right"}
+    )
+    axes.legend(title=f"last {what}", frameon=True, framealpha=0.9, edgecolor="0.8", **beside)
     return plot.content(figure, file_format)
 
 

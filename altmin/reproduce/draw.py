@@ -6,7 +6,7 @@ from statistics import mean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from altmin.plot import COLOURS, MARKERS, content, tidy
+from altmin.plot import content, style, tidy
 from altmin.reproduce.figure import Figure, Run
 from altmin.reproduce.results import Results
 
@@ -36,9 +36,8 @@ def _panel(axes: Axes, runs: Sequence[Run], axis: str, results: Results, names: 
         if not curve:
             continue
         i = names.index(run.name)
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         where = [x for x, _ in curve]
         low, middle, high = ([f(values) for _, values in curve] for f in (min, mean, max))
-        axes.fill_between(where, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(where, middle, color=colour, marker=marker, markevery=max(1, len(where) // 8), label=run.name)
+        (line,) = axes.plot(where, middle, markevery=max(1, len(where) // 8), label=run.name, **style(i))
+        axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
     tidy(axes)
