@@ -9,6 +9,7 @@ from torch.func import vmap
 
 from altmin.calculus.numbers import (
     TINY,
+    all_finite,
     along,
     at_least,
     eager,
@@ -149,3 +150,13 @@ def test_a_step_along_a_direction_is_the_same_for_floats_and_tensors():
         torch.testing.assert_close(found, torch.tensor([2.5, 1.5]))
     members = vmap(along, in_dims=(None, 0, None))(x, torch.tensor([0.5, -1.0]), u)
     torch.testing.assert_close(members, torch.tensor([[2.5, 1.5], [-2.0, 3.0]]))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_all_finite_is_told_by_every_entry_and_not_by_a_sum_that_overflows(bad: float) -> None:
+    t = torch.full((3, 4), 3e38)
+    assert all_finite(t)
+    assert all_finite(torch.zeros(0))
+    t[1, 2] = bad
+    assert not all_finite(t)
+    assert not all_finite(torch.tensor([torch.inf, -torch.inf]))

@@ -65,6 +65,16 @@ def finite(a: Number) -> Any:
     return a.isfinite() if isinstance(a, Tensor) else math.isfinite(a)
 
 
+def all_finite(t: Tensor) -> bool:
+    """Whether all entries of a tensor are finite. Their sum tells, many times faster than a look at each, unless it
+    overflows.
+
+    >>> all_finite(torch.tensor([3e38, 3e38])), all_finite(torch.tensor([1.0, torch.nan]))
+    (True, False)
+    """
+    return bool(t.sum().isfinite()) or bool(t.isfinite().all())
+
+
 def root(a: Number) -> Number:
     return a**0.5
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import own_call
+from altmin.calculus.numbers import all_finite
 from altmin.errors import Diverged
 from altmin.losses import CrossEntropy, Loss
 from altmin.state import demand_separate
@@ -92,8 +93,7 @@ def check_batch(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
 def demand_finite(x: Tensor, y: Tensor) -> None:
     """ValueError for a mini-batch with numbers that are not finite."""
     for name, given in (("input holds", x), ("targets hold", y)):
-        # a sum is many times as fast, and not finite if one of its numbers is not; it may also be too large
-        if not bool(given.sum().isfinite()) and not bool(given.isfinite().all()):
+        if not all_finite(given):
             raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from altmin.calculus import Number, Params
 from altmin.calculus.conjugate_gradients import conjugate_gradients
-from altmin.calculus.numbers import along, eager
+from altmin.calculus.numbers import all_finite, along, eager
 from altmin.chain import Block, Chain
 from altmin.codes.gradient import Residual
 from altmin.errors import Diverged, demand, demand_unclaimed
@@ -100,8 +100,8 @@ def descend(A: Tensor, R: Tensor, damping: Number, steps: int) -> Change:
     [[[0.5, 0.0]], [[0.6666666865348816, -0.3333333432674408]]]
     """
     ridge = damping * A.diagonal().mean()
-    V, r = conjugate_gradients(lambda V: V @ A + ridge * V, R, steps)
-    return Change(V, r + ridge * V)  # r = R - V (A + ridge), without a product with A
+    V, r = conjugate_gradients(lambda V: torch.addcmul(V @ A, ridge, V), R, steps)
+    return Change(V, torch.addcmul(r, ridge, V))  # r = R - V (A + ridge), without a product with A
 
 
 class CoActivationMemory:
@@ -218,13 +218,13 @@ class CoActivationMemory:
                 whole = new.plus(self.kept[l], self.forget) if l in self.kept else new
                 self._demand_finite(l, whole)
                 weights[l], kept[l] = self.fitted(self.theta[l], whole)
-                if not bool(kept[l].R.isfinite().all() & weights[l][0].isfinite().all()):
+                if not (all_finite(kept[l].R) and all_finite(weights[l][0])):
                     raise self._diverged(l)
         return kept, weights
 
     def _demand_finite(self, l: int, kept: Kept) -> None:
         """`Diverged` unless all is; no entry of A is larger than the largest on its diagonal."""
-        if not bool(kept.A.diagonal().isfinite().all() & kept.R.isfinite().all()):
+        if not (all_finite(kept.A.diagonal()) and all_finite(kept.R)):
             raise self._diverged(l)
 
     def _diverged(self, l: int) -> Diverged:
@@ -284,7 +284,7 @@ class CoActivationMemory:
 def recall(block: Block, residual: Residual, times: Number) -> Kept:
     """What one mini-batch adds, codes asking for a move of -times * delta."""
     a, delta = block.core.maps[0].columns(residual.saved[0], residual.delta)
-    return Kept(a.mT @ a, -times * (delta.mT @ a), len(a))
+    return Kept(a.mT @ a, (-times * delta).mT @ a, len(a))
 
 
 def _fits(block: Block) -> bool:

@@ -237,10 +237,12 @@ MUTANTS = [
         "weights_torch hooks",
     ),
     Mutant("weights/memory.py", "self.rate * len(residual.delta)", "self.rate", "weights_memory rate"),
-    Mutant("weights/memory.py", "a.mT @ a, -times *", "a.mT @ a, times *", "weights_memory"),
+    Mutant("weights/memory.py", "a.mT @ a, (-times *", "a.mT @ a, (times *", "weights_memory"),
     Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory_fit damping"),
-    Mutant("weights/memory.py", "Change(V, r + ridge * V)", "Change(V, r)", "weights_memory_fit conjugate"),
-    Mutant("weights/memory.py", "V @ A + ridge * V, R", "V @ A, R", "weights_memory_fit conjugate"),
+    Mutant(
+        "weights/memory.py", "Change(V, torch.addcmul(r, ridge, V))", "Change(V, r)", "weights_memory_fit conjugate"
+    ),
+    Mutant("weights/memory.py", "torch.addcmul(V @ A, ridge, V), R", "V @ A, R", "weights_memory_fit conjugate"),
     Mutant(
         "calculus/conjugate_gradients.py",
         "square / before.clamp_min(tiny)",
