@@ -181,6 +181,17 @@ def test_a_frozen_layer_stays_and_the_others_move(name: str) -> None:
 
 
 @EVERY
+def test_a_model_whose_layer_was_replaced_is_refused_and_stays_as_it_is(name: str) -> None:
+    """Else the old layer would be trained on, and the one in the model never."""
+    method = trained(name)
+    method.model[3] = copy.deepcopy(method.model[3])
+    before = numbers(method)
+    with pytest.raises(ValueError, match="the model has changed since"):
+        method.step(*problem())
+    assert equal(numbers(method), before)
+
+
+@EVERY
 def test_a_model_that_it_cannot_train_is_refused_in_words(name: str) -> None:
     frozen = net(name).requires_grad_(False)
     with pytest.raises((ValueError, TypeError)):

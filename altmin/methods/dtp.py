@@ -19,7 +19,7 @@ from altmin.errors import Diverged, demand
 from altmin.layers import Sign, Staircase
 from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import Layer, check_batch, layers_of, options_text
+from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_tensor, load_optimizer
 
@@ -190,6 +190,7 @@ class DifferenceTargetPropagation:
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         """One step of all weights and of all inverses; `Diverged`, and nothing has changed, if a gradient is not
         finite."""
+        demand_unchanged(self.model, self.layers, self.optimizer)
         check_batch(self.model, self.loss, x, y)
         at = encode(self.layers, self.units, x.flatten(1))
         value, delta, _ = self.loss.at(at.output, self.loss.prepare(at.output, y))

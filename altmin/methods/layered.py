@@ -1,7 +1,7 @@
 """What methods for fully connected nets have in common: the model as layers, and the checks of their mini-batches."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -95,6 +95,23 @@ def demand_finite(x: Tensor, y: Tensor) -> None:
     for name, given in (("input holds", x), ("targets hold", y)):
         if not all_finite(given):
             raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+
+
+def demand_unchanged(
+    model: nn.Module, layers: Sequence[Layer] | None = None, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """ValueError if the model is no longer the one that a method was made for: its Linear layers are not those of
+    `layers`, or it has parameters to train that are not the optimizer's."""
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer else set()
+    changed = optimizer is not None and any(p.requires_grad and id(p) not in known for p in model.parameters())
+    if layers is not None:
+        linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
+        changed = changed or [id(m) for m in linears] != [id(layer.linear) for layer in layers]
+    if changed:
+        raise ValueError(
+            "the model has changed since the method was made: a module or parameter was replaced, added or freed; make "
+            "a new method for it (nothing was changed)"
+        )
 
 
 def demand_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:

@@ -32,7 +32,7 @@ from altmin.errors import Diverged, demand
 from altmin.layers import StraightThrough, no_derivative
 from altmin.losses import CrossEntropy, Loss, LossFunction, adapt
 from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import options_text
+from altmin.methods.layered import demand_finite, options_text
 from altmin.methods.protocol import register
 from altmin.state import demand_separate
 from altmin.trainer import check, check_model
@@ -224,9 +224,7 @@ class PredictiveCoding:
     def _check(self, x: Tensor, y: Tensor) -> None:
         self.chain.demand_unchanged()
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].opaque)
-        for name, given in (("input holds", x), ("targets hold", y)):
-            if not bool(given.isfinite().all()):
-                raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+        demand_finite(x, y)
 
     def end_epoch(self) -> None:
         pass

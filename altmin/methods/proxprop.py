@@ -28,7 +28,7 @@ from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.errors import demand, unknown
 from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import check_batch, demand_step, layers_of, options_text
+from altmin.methods.layered import check_batch, demand_step, demand_unchanged, layers_of, options_text
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, load_optimizer
 
@@ -112,6 +112,7 @@ class ProxProp:
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
+        demand_unchanged(self.model, self.layers, self.optimizer)
         check_batch(self.model, self.loss, x, y)
         self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from altmin.errors import Diverged
 from altmin.losses import IGNORED, CrossEntropy
 from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import Layer, check_batch, layers_of, options_text
+from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
 from altmin.methods.per_sample import Gram, Table
 from altmin.methods.proximal import CLAMPS, clamp_of, output_loss, preactivations
 from altmin.state import demand_count, demand_entries
@@ -93,6 +93,7 @@ class Splitting:
         rows: the samples' numbers in the data; without them the batch is all of it. The loss is the mean cross-entropy
         of the model, whose weights move in `end_epoch`. ValueError or TypeError, and no change, for a bad batch.
         """
+        demand_unchanged(self.model, self.layers)
         check_batch(self.model, self.reported, x, y)
         if y.dtype != torch.int64 or bool((y == IGNORED).any()):
             raise ValueError(f"{type(self).__name__} takes a label from 0 on for every sample, given others")

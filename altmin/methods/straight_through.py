@@ -9,7 +9,7 @@ from altmin.errors import Diverged, demand
 from altmin.layers import straight_through as estimating
 from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.methods.backprop import Backprop, LossOnly
-from altmin.methods.layered import demand_finite, demand_step, options_text
+from altmin.methods.layered import demand_finite, demand_step, demand_unchanged, options_text
 from altmin.methods.protocol import register
 from altmin.trainer import check, check_model
 
@@ -53,6 +53,7 @@ class StraightThroughBackprop:
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
+        demand_unchanged(self.model, optimizer=self.optimizer)
         check(x, y, next(self.model.parameters()), self._integers)
         demand_finite(x, y)
         buffers = list(self.model.buffers())
