@@ -15,7 +15,7 @@ DECLARED = """
 from altmin.reproduce import Claim, Figure, Finding, Run
 RUN = Run("adam", "mlp-1x4", batch_size=20, seeds=2, limit=40, eval_batches=(1,))
 CLAIM = Claim("C1", "it learns", "0.9", lambda r: Finding("reached", min(r.values(RUN, epoch=-1)) > 2, 0.0, "no"))
-FIGURE = Figure("small", "a small figure", [RUN], "epochs", 1, [CLAIM])
+FIGURE = Figure("small", "a small figure", [RUN], ["epochs"], 1, [CLAIM])
 """
 
 # ruff: noqa: F811
@@ -47,7 +47,7 @@ def test_a_figure_is_made_from_scratch_and_its_claims_judged(
     assert [row["seed"] for row in rows] == [0, 1]
     assert {"torch", "cpu"} <= set(rows[0]["environment"])
     assert (tmp_path / "results/small.png").read_bytes().startswith(b"\x89PNG")
-    assert "1 epochs" in capsys.readouterr().out
+    assert "in epochs" in capsys.readouterr().out
     assert run(["verify", *folders, "--json", str(tmp_path / "after.json")]) == 0
     found = json.loads((tmp_path / "after.json").read_text())
     assert [(row["claim"], row["verdict"]) for row in found] == [("C1", "does not hold, because no")]

@@ -8,7 +8,8 @@ DECLARED = """
 from altmin.reproduce import Claim, Figure, Run
 def judge(results):
     raise KeyError
-FIGURE = Figure("{name}", "t", [Run("adam", "mlp-1x4")], "epochs", 1, [Claim(c, "text", "paper", judge) for c in {ids}])
+CLAIMS = [Claim(c, "text", "paper", judge) for c in {ids}]
+FIGURE = Figure("{name}", "t", [Run("adam", "mlp-1x4")], ["epochs"], 1, CLAIMS)
 """
 
 

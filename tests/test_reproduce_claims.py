@@ -1,8 +1,8 @@
 """A claim is judged by results alone; where they are missing it says how to make them."""
 
 from altmin.reproduce.claims import Claim, Finding, judged, order
-from altmin.reproduce.figure import Run
 from altmin.reproduce.results import Results
+from altmin.reproduce.run import Run
 
 RUN = Run("adam", "mlp-1x4", seeds=1)
 

@@ -6,21 +6,23 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from altmin.reproduce import draw
-from altmin.reproduce.figure import Figure, Mark, Run
+from altmin.reproduce.figure import Figure, Mark
 from altmin.reproduce.results import Results
+from altmin.reproduce.run import Run
 
 RUNS = [Run("adam", "mlp-1x4", seeds=2), Run("sgd", "mlp-1x4", label="plain"), Run("adam", "mlp-2x4")]
 
 
 def row(run: Run, seed: int, accuracy: float) -> dict[str, Any]:
-    return {"config": run.config(), "seed": seed, "batches": [], "epochs": [{"epoch": 1, "test_accuracy": accuracy}]}
+    epochs = [{"epoch": 1, "test_accuracy": accuracy}]
+    return {"config": run.config(), "seed": seed, "rows": 200, "batches": [], "epochs": epochs}
 
 
 def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Picture] = []
     monkeypatch.setattr(draw, "content", lambda picture, kind: drawn.append(picture) or b"")
     results = Results([row(RUNS[0], 0, 0.2), row(RUNS[0], 1, 0.4), row(RUNS[1], 0, 0.5), row(RUNS[2], 0, 0.7)])
-    figure = Figure("f", "the title", RUNS, "epochs", 1, marks=[Mark("mnist, mlp-2x4", 1, 0.98, "AM-Adam 0.98")])
+    figure = Figure("f", "the title", RUNS, ["epochs"], 1, marks=[Mark("mnist, mlp-2x4", 1, 0.98, "AM-Adam 0.98")])
     draw.draw(figure, results, "png", "a note")
     left, right = drawn[0].axes
     assert [axes.get_title(loc="left") for axes in (left, right)] == ["mnist, mlp-1x4", "mnist, mlp-2x4"]
@@ -35,5 +37,19 @@ def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(monkeypatch: pytest
 
 
 def test_it_is_a_file_of_its_format() -> None:
-    figure = Figure("f", "t", RUNS[:1], "epochs", 1)
+    figure = Figure("f", "t", RUNS[:1], ["epochs"], 1)
     assert draw.draw(figure, Results([]), "png").startswith(b"\x89PNG")
+
+
+def test_scales_are_those_of_the_figure_and_empty_places_stay_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Picture] = []
+    monkeypatch.setattr(draw, "content", lambda picture, kind: drawn.append(picture) or b"")
+    runs = [Run("adam", f"mlp-{n}x4", at=n, title=f"panel {n}") for n in (1, 2, 3, 4)]
+    results = Results([row(run, 0, 0.1 * run.at) for run in runs])
+    draw.draw(Figure("f", "t", runs, ["layers"], 1, measure="accuracy at the end", log="x"), results, "png")
+    shown = [axes for axes in drawn[0].axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == [f"panel {n}" for n in (1, 2, 3, 4)]
+    assert {(axes.get_xscale(), axes.get_yscale(), axes.get_ylabel()) for axes in shown} == {
+        ("log", "linear", "accuracy at the end")
+    }
+    assert [axes.lines[0].get_xydata().tolist() for axes in shown[:2]] == [[[1, 0.1]], [[2, 0.2]]]

@@ -1,37 +1,39 @@
-"""A figure is data: its runs, its reduced version, and the file that declares it."""
+"""A figure is data: its runs, its curves, its reduced version, and the file that declares it."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from altmin.reproduce.figure import Figure, Run, choose, load
+from altmin.reproduce.figure import Curve, Figure, choose, load
+from altmin.reproduce.results import Results
+from altmin.reproduce.run import Run
 
 DECLARED = """
 from altmin.reproduce import Figure, Run
-FIGURE = Figure("{name}", "a title", [Run("adam", "mlp-1x4")], "epochs", 1)
+FIGURE = Figure("{name}", "a title", [Run("adam", "mlp-1x4")], ["epochs"], 1)
 """
 
 
-def test_a_config_is_what_json_gives_back_and_knows_neither_name_nor_number_of_seeds() -> None:
-    run = Run("adam", "mlp-1x4", options={"lr": 0.1}, eval_batches=(1, 2), seeds=3, label="mine")
-    assert json.loads(json.dumps(run.config())) == run.config()
-    assert run.config() == Run("adam", "mlp-1x4", options={"lr": 0.1}, eval_batches=(1, 2)).config()
-    assert run.config() != Run("adam", "mlp-1x4", options={"lr": 0.2}, eval_batches=(1, 2)).config()
-    assert (run.name, Run("adam", "mlp-1x4").name) == ("mine", "adam")
+def test_a_curve_has_the_points_of_all_runs_of_its_panel_and_name_at_rising_places() -> None:
+    runs = [Run("adam", f"mlp-{n}x4", at=n, title="depth", seeds=2) for n in (8, 2)]
+    runs.append(Run("sgd", "mlp-2x4", at=2, title="depth"))
 
+    def row(run: Run, seed: int, accuracy: float) -> dict[str, object]:
+        epochs = [{"epoch": 1, "test_accuracy": accuracy}]
+        return {"config": run.config(), "seed": seed, "rows": 10, "batches": [], "epochs": epochs}
 
-def test_a_reduced_run_has_one_seed_and_evaluates_where_it_still_comes_to() -> None:
-    run = Run("adam", "mlp-1x4", epochs=50, batch_size=1000, eval_batches=(1, 20, 21))
-    small = run.reduced()
-    assert (small.seeds, small.epochs, small.limit) == (1, 2, 10_000)
-    assert small.eval_batches == (1, 20), "two epochs of ten batches"
-    assert Run("adam", "mlp-1x4", limit=500).reduced().limit == 500
+    rows = [row(runs[0], 1, 0.4), row(runs[0], 0, 0.3), row(runs[1], 0, 0.2), row(runs[0], 2, 0.9)]
+    figure = Figure("f", "t", runs, ["layers"], 1)
+    curves = figure.curves(Results(rows), "layers")
+    assert curves == [Curve("depth", "adam", [(2, [0.2]), (8, [0.3, 0.4])])], "no third seed, and no curve of sgd"
+    assert (figure.panels, figure.names) == (["depth"], ["adam", "sgd"])
 
 
 def test_a_figure_made_smaller_leaves_out_runs_and_bears_on_no_claim() -> None:
     runs = [Run("adam", "mlp-1x4"), Run("sgd", "mlp-1x4")]
-    figure = Figure("f", "t", runs, "epochs", 1, claims=["C1"], quick=lambda run: run if run.method == "sgd" else None)  # type: ignore[list-item]
+    figure = Figure(
+        "f", "t", runs, ["epochs"], 1, claims=["C1"], quick=lambda run: run if run.method == "sgd" else None
+    )  # type: ignore[list-item]
     assert figure.smaller().runs == runs[1:]
     assert not figure.smaller().claims
 

@@ -1,5 +1,6 @@
 """Runs that are missing are made, each once, and go on where they were interrupted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,23 +10,25 @@ from torch import Tensor
 
 from altmin import methods, models
 from altmin.fit import fit
-from altmin.reproduce.figure import Figure, Run
+from altmin.reproduce.figure import Figure
 from altmin.reproduce.make import make
+from altmin.reproduce.measurement import Setting
 from altmin.reproduce.results import Results
+from altmin.reproduce.run import Run
 
 # ruff: noqa: F811
 
-CPU = torch.device("cpu")
+SETTING = Setting(torch.device("cpu"), environment={"torch": "x"})
 RUNS = [
     Run("adam", "mlp-1x4", epochs=2, batch_size=20, seeds=2, limit=60, eval_batches=(1, 4)),
     Run("am-adam", "mlp-1x4", options={"lr": 0.01}, batch_size=20, seeds=1, limit=60, freeze_first=True),
 ]
-FIGURE = Figure("fig", "a title", RUNS, "epochs", 1)
+FIGURE = Figure("fig", "a title", RUNS, ["epochs"], 1)
 
 
 def test_every_run_is_made_as_declared_and_says_where_it_comes_from(made_up: tuple[Tensor, Tensor]) -> None:
     results = Results([])
-    make(FIGURE, results, CPU, {"torch": "x"}, None, lambda *_: None)
+    make(FIGURE, results, SETTING, lambda *_: None)
     assert [(row["config"]["method"], row["seed"]) for row in results.rows] == [
         ("adam", 0),
         ("adam", 1),
@@ -53,10 +56,18 @@ def test_what_is_there_is_not_made_again(made_up: tuple[Tensor, Tensor], tmp_pat
 
     path = tmp_path / "fig.jsonl"
     with pytest.raises(Stop):
-        make(FIGURE, Results.read(path), CPU, {}, None, tick)
+        make(FIGURE, Results.read(path), SETTING, tick)
     kept = Results.read(path)
     assert len(kept.rows) == 2, "the first run was kept when it was done"
     shown: list[str] = []
-    make(FIGURE, kept, CPU, {}, None, lambda done, total, text: shown.append(text))
+    make(FIGURE, kept, SETTING, lambda done, total, text: shown.append(text))
     assert set(shown) == {"mnist, mlp-1x4, am-adam"}
     assert not [seed for run in RUNS for seed in Results.read(path).missing(run)]
+
+
+def test_two_curves_of_one_config_are_measured_once(made_up: tuple[Tensor, Tensor]) -> None:
+    figure = Figure("fig", "a title", [replace(RUNS[1], at=at, title="both") for at in (1, 2)], ["share"], 1)
+    results = Results([])
+    make(figure, results, SETTING, lambda *_: None)
+    assert len(results.rows) == 1
+    assert [x for x, _ in figure.curves(results, "share")[0].points] == [1, 2]

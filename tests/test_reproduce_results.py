@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from altmin.reproduce.figure import Run
 from altmin.reproduce.results import Results, deviation, words
+from altmin.reproduce.run import Run
 
 RUN = Run("adam", "mlp-1x4", epochs=2, seeds=2, eval_batches=(3,))
 
@@ -26,8 +26,6 @@ def test_values_are_those_of_every_seed_at_one_place() -> None:
     assert results.values(RUN, epoch=1) == [0.5, 0.6]
     assert results.values(RUN, epoch=-1) == [0.7, 0.8]
     assert results.values(RUN, batch=3) == [0.25, 0.3]
-    assert results.curve(RUN, "epochs") == [(1, [0.5, 0.6]), (2, [0.7, 0.8])]
-    assert results.curve(RUN, "batches") == [(3, [0.25, 0.3])]
 
 
 def test_a_run_lacks_the_seeds_that_were_not_made() -> None:

@@ -1,8 +1,9 @@
 """`altmin reproduce`: a figure of the paper from scratch."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -10,6 +11,7 @@ from rich.table import Table
 from altmin.cli import options, output, training
 from altmin.reproduce.figure import Figure, choose, load
 from altmin.reproduce.make import make
+from altmin.reproduce.measurement import Setting
 from altmin.reproduce.results import Results, words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +48,7 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     output.check_writable(folder / f"{name}.jsonl", picture=picture)
     with output.progress(f"reproduce {figure}") as tick:
-        make(chosen, rows, place, output.environment(place), data_dir, tick)
+        make(chosen, rows, Setting(place, data_dir, output.environment(place)), tick)
     output.console().print(summary(chosen, rows))
     from altmin.reproduce.draw import draw  # matplotlib takes a second to import
 
@@ -65,14 +67,12 @@ def listed(figures: Mapping[str, Figure]) -> Table:
 
 
 def summary(figure: Figure, results: Results) -> Table:
-    """Every run at its end."""
-    table = Table("data, net", "method", "after", "test accuracy", header_style="bold")
-    for run in figure.runs:
-        found: list[dict[str, Any]] = results.of(run)
-        unit = "epoch" if figure.axis == "epochs" else "batch"
-        points = results.curve(run, figure.axis)
-        failed = sum("diverged" in row for row in found)
-        last = f"{words(points[-1][1])}" if points else ""
-        after = f"{points[-1][0]} {unit}{'es' if unit == 'batch' else 's'}" if points else ""
-        table.add_row(run.panel, run.name, after, last + (f", {failed} diverged" if failed else ""))
+    """Every curve at its end."""
+    axis = figure.axes[0]
+    table = Table("panel", "curve", f"at, in {axis}", figure.measure, header_style="bold")
+    failed = Counter((run.panel, run.name) for run in figure.runs for row in results.of(run) if "diverged" in row)
+    for curve in figure.curves(results, axis):
+        x, values = curve.points[-1]
+        lost = failed[curve.panel, curve.name]
+        table.add_row(curve.panel, curve.name, f"{x:g}", words(values) + (f", {lost} diverged" if lost else ""))
     return table

@@ -67,6 +67,15 @@ def check_capturable(method: Any) -> None:
         raise ValueError(f"this step cannot be captured: {reason}")
 
 
+def can_capture(method: Any) -> bool:
+    """Whether a step of the method can be captured."""
+    try:
+        check_capturable(method)
+    except ValueError:
+        return False
+    return True
+
+
 @singledispatch
 def captured(method: Any) -> CapturedStep:
     """The method's step as it is captured."""

@@ -11,6 +11,7 @@ from altmin import data, methods, models
 from altmin.describe import plain
 from altmin.errors import Diverged
 from altmin.execution import Recorded
+from altmin.execution.capture import can_capture
 from altmin.execution.ensemble import Ensemble
 from altmin.fit.ensemble import fit_ensemble
 from altmin.fit.loop import History
@@ -44,7 +45,8 @@ NO_CHECKPOINT = Checkpoint()
 
 @dataclass(frozen=True)
 class Trial:
-    """What several runs have in common. evaluated_on: "test" or "validation", the part of the data that `test` is."""
+    """What several runs have in common. evaluated_on: "test" or "validation", the part of the data that `test` is.
+    record: whether steps are recorded; None for those of ensembles that can be, whose kernels then are not compiled."""
 
     data: str
     train: Samples
@@ -57,7 +59,7 @@ class Trial:
     freeze_first: bool
     precision: str
     device: torch.device
-    record: bool = False
+    record: bool | None = False
     eval_batches: Sequence[int] = ()
 
     def config(self) -> dict[str, Any]:
@@ -79,14 +81,14 @@ class Trial:
         """The number of batches in an epoch. Builds the method of every job, and raises what it has against this model:
         that is better known before the first run than after it."""
         for job in jobs:
-            model = self.build(job, self.record).model
+            model = self.build(job, bool(self.record)).model
         return batches_per_epoch(model, len(self.train[0]), self.batch_size)
 
     def run(self, job: Job, report: Callable[[Progress], None], checkpoint: Checkpoint = NO_CHECKPOINT) -> Row:
         """One run as a row of a result. Raises Diverged."""
         same = {name: getattr(self, name) for name in ("data", "model", "freeze_first", "precision")}
         history = fit(
-            self.build(job, self.record),
+            self.build(job, bool(self.record)),
             seed=job.seed,
             checkpoint=checkpoint.path,
             checkpoint_every=checkpoint.every,
@@ -142,6 +144,8 @@ class Trial:
             ensemble = Ensemble(members)
         except ValueError:
             return None
+        if self.record is None:
+            return Recorded(ensemble, fuse=False) if can_capture(ensemble) else ensemble
         return Recorded(ensemble) if self.record else ensemble
 
     def _fit(self) -> dict[str, Any]:

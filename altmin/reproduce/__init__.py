@@ -2,7 +2,8 @@
 declared one a file in experiments/figures/."""
 
 from altmin.reproduce.claims import Claim, Finding
-from altmin.reproduce.figure import Figure, Mark, Run, load
+from altmin.reproduce.figure import Figure, Mark, load
 from altmin.reproduce.results import Results
+from altmin.reproduce.run import Run
 
 __all__ = ["Claim", "Figure", "Finding", "Mark", "Results", "Run", "load"]

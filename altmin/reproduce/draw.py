@@ -7,37 +7,45 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from altmin.plot import content, style, tidy
-from altmin.reproduce.figure import Figure, Run
+from altmin.reproduce.figure import Curve, Figure
 from altmin.reproduce.results import Results
+
+ROW = 3
+"""Panels side by side."""
 
 
 def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
     """The picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
-    panels = list(dict.fromkeys(run.panel for run in figure.runs))
-    names = list(dict.fromkeys(run.name for run in figure.runs))
-    picture = Picture(figsize=(1.2 + 4.8 * len(panels), 4.2), layout="constrained")
-    for axes, panel in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _panel(axes, [run for run in figure.runs if run.panel == panel], figure.axis, results, names)
+    panels, axis = figure.panels, figure.axes[0]
+    across, down = min(ROW, len(panels)), -(-len(panels) // ROW)
+    picture = Picture(figsize=(1.2 + 4.8 * across, 4.2 * down), layout="constrained")
+    curves = figure.curves(results, axis)
+    grid = iter(picture.subplots(down, across, squeeze=False).flat)
+    for panel, axes in zip(panels, grid, strict=False):
+        _panel(axes, [curve for curve in curves if curve.panel == panel], figure.names)
         for mark in figure.marks:
             if mark.panel == panel:
                 axes.plot(mark.x, mark.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
                 axes.annotate(f" paper: {mark.name}", (mark.x, mark.y), fontsize=8, color="0.4", va="center")
         axes.set_title(panel, loc="left", fontweight="bold")
-        axes.set(xlabel=figure.axis, ylabel="test accuracy")
+        axes.set(xlabel=axis, ylabel=figure.measure)
+        if "x" in figure.log:
+            axes.set_xscale("log")
+        if "y" in figure.log:
+            axes.set_yscale("log")
         if axes.lines:
-            axes.legend(loc="lower right", framealpha=0.9, edgecolor="0.8", fontsize=8)
+            axes.legend(loc="best", framealpha=0.9, edgecolor="0.8", fontsize=8)
+    for axes in grid:
+        axes.set_visible(False)
     picture.suptitle(figure.title + (f"\n{note}" if note else ""), x=0.01, ha="left")
     return content(picture, file_format)
 
 
-def _panel(axes: Axes, runs: Sequence[Run], axis: str, results: Results, names: Sequence[str]) -> None:
-    for run in runs:
-        curve = results.curve(run, axis)
-        if not curve:
-            continue
-        i = names.index(run.name)
-        where = [x for x, _ in curve]
-        low, middle, high = ([f(values) for _, values in curve] for f in (min, mean, max))
-        (line,) = axes.plot(where, middle, markevery=max(1, len(where) // 8), label=run.name, **style(i))
+def _panel(axes: Axes, curves: Sequence[Curve], names: Sequence[str]) -> None:
+    for curve in curves:
+        where = [x for x, _ in curve.points]
+        low, middle, high = ([f(values) for _, values in curve.points] for f in (min, mean, max))
+        looks = style(names.index(curve.name))
+        (line,) = axes.plot(where, middle, markevery=max(1, len(where) // 8), label=curve.name, **looks)
         axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
     tidy(axes)

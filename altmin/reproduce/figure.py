@@ -1,61 +1,21 @@
-"""A figure: its runs, how they are drawn, and what the paper says they show."""
+"""A figure: its measurements, how they are drawn, and what the paper says they show."""
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from altmin.describe import plain
 from altmin.errors import unknown
 from altmin.reproduce.claims import Claim
-
-QUICK_ROWS = 10_000
-
-
-@dataclass(frozen=True)
-class Run:
-    """One curve: a method on a model and data, with as many seeds, counted from 0. limit: the first so many training
-    samples only. label: the curve's name in the picture; the method's if there is none."""
-
-    method: str
-    model: str
-    data: str = "mnist"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 1
-    batch_size: int = 200
-    schedule: str = "constant"
-    seeds: int = 5
-    eval_batches: tuple[int, ...] = ()
-    freeze_first: bool = False
-    limit: int | None = None
-    label: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.label or self.method
-
-    @property
-    def panel(self) -> str:
-        """Which of a figure's panels it belongs to."""
-        return f"{self.data}, {self.model}"
-
-    def config(self) -> dict[str, Any]:
-        """All that tells it from other runs, as JSON holds it: everything but its name and how many seeds it has."""
-        settings = asdict(self) | {"options": dict(self.options), "eval_batches": list(self.eval_batches)}
-        return {name: plain(value) for name, value in settings.items() if name not in ("seeds", "label")}
-
-    def reduced(self) -> "Run":
-        """A run of the same kind for a look at the figure: one seed, two epochs at most, the first 10,000 samples."""
-        limit = min(self.limit or QUICK_ROWS, QUICK_ROWS)
-        epochs, batches = min(self.epochs, 2), -(-limit // self.batch_size)
-        seen = tuple(n for n in self.eval_batches if n <= epochs * batches)
-        return replace(self, seeds=1, epochs=epochs, limit=limit, eval_batches=seen)
+from altmin.reproduce.measurement import Measurement
+from altmin.reproduce.results import Results
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A value that the paper states: drawn at x, y in a panel, and named after what reached it."""
+    """A value that the paper states: drawn at x, y in a panel, on the figure's first axis, and named after what
+    reached it."""
 
     panel: str
     x: float
@@ -64,18 +24,50 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """points: where it was measured, in rising order, and what all seeds came to there."""
+
+    panel: str
+    name: str
+    points: list[tuple[float, list[float]]]
+
+
+@dataclass(frozen=True)
 class Figure:
-    """runs: all curves. axis: "batches" or "epochs", against which they are drawn. minutes: about how long it takes on
-    one H200. quick: makes a run smaller for `--quick`, or leaves it out (None)."""
+    """runs: all measurements. axes: against which they can be drawn, the picture's first. minutes: about how long it
+    takes on one H200. measure: what the curves show. log: which of "x" and "y" have a logarithmic scale. searches: how
+    settings are looked for. quick: makes a measurement smaller for `--quick`, or leaves it out (None)."""
 
     name: str
     title: str
-    runs: Sequence[Run]
-    axis: str
+    runs: Sequence[Any]
+    axes: Sequence[str]
     minutes: float
     claims: Sequence[Claim] = ()
     marks: Sequence[Mark] = ()
-    quick: Callable[[Run], Run | None] = Run.reduced
+    measure: str = "test accuracy"
+    log: str = ""
+    searches: Sequence[Any] = ()
+    quick: Callable[[Any], Measurement | None] = lambda run: run.reduced()
+
+    @property
+    def panels(self) -> list[str]:
+        return list(dict.fromkeys(run.panel for run in self.runs))
+
+    @property
+    def names(self) -> list[str]:
+        """Those of the curves, over all panels."""
+        return list(dict.fromkeys(run.name for run in self.runs))
+
+    def curves(self, results: Results, axis: str) -> list[Curve]:
+        """What the results show, a curve for each panel and name that has points."""
+        found: dict[tuple[str, str], dict[float, list[float]]] = {}
+        for run in self.runs:
+            points = found.setdefault((run.panel, run.name), {})
+            for row in results.of(run)[: run.seeds]:
+                for x, y in run.points(row, axis):
+                    points.setdefault(x, []).append(y)
+        return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
 
     def smaller(self) -> "Figure":
         """The figure as `--quick` makes it; it bears on no claim."""

@@ -4,12 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 from altmin.data.atomic import replacing
-from altmin.reproduce.figure import Run
-
-Row = dict[str, Any]
+from altmin.reproduce.measurement import Measurement, Row
+from altmin.reproduce.run import Run, accuracy
 
 
 class Results:
@@ -41,12 +39,12 @@ class Results:
             with replacing(self.path) as file:
                 file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
 
-    def of(self, run: Run) -> list[Row]:
+    def of(self, run: Measurement) -> list[Row]:
         """The rows of a run, by seed."""
         config = run.config()
         return sorted((row for row in self.rows if row["config"] == config), key=lambda row: int(row["seed"]))
 
-    def missing(self, run: Run) -> list[int]:
+    def missing(self, run: Measurement) -> list[int]:
         """The seeds of a run that have not been made."""
         made = {row["seed"] for row in self.of(run)}
         return [seed for seed in range(run.seeds) if seed not in made]
@@ -61,20 +59,6 @@ class Results:
             epoch = run.epochs
         unit, number = ("batch", batch) if batch is not None else ("epoch", epoch)
         return [_at(row["batches" if unit == "batch" else "epochs"], unit, number) for row in rows]
-
-    def curve(self, run: Run, axis: str) -> list[tuple[int, list[float]]]:
-        """Where it was measured, counted in batches or epochs, and the accuracies of all seeds there."""
-        unit = "batch" if axis == "batches" else "epoch"
-        found: dict[int, list[float]] = {}
-        for row in self.of(run):
-            for point in row[axis]:
-                found.setdefault(point[unit], []).append(accuracy(point))
-        return sorted(found.items())
-
-
-def accuracy(point: Row) -> float:
-    """What a row of a history measured on test or validation samples."""
-    return float(next(value for name, value in point.items() if name.endswith("_accuracy")))
 
 
 def _at(points: Sequence[Row], unit: str, number: int | None) -> float:

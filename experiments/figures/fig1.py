@@ -48,7 +48,7 @@ FIGURE = Figure(
     name="fig1",
     title="MNIST, first epoch, online methods",
     runs=list(RUNS.values()),
-    axis="batches",
+    axes=("batches", "epochs", "seconds"),
     minutes=1,
     claims=[
         Claim(
