@@ -1,6 +1,6 @@
 """A claim is judged by results alone; where they are missing it says how to make them."""
 
-from altmin.reproduce.claims import Claim, Finding, judged, order
+from altmin.reproduce.claims import Claim, Finding, judged, merged, order
 from altmin.reproduce.results import Results
 from altmin.reproduce.run import Run
 
@@ -37,3 +37,13 @@ def test_without_runs_the_verdict_says_how_to_make_them() -> None:
 
 def test_claims_are_in_the_order_of_their_numbers() -> None:
     assert sorted(["C10", "C1", "C9"], key=order) == ["C1", "C9", "C10"]
+
+
+def test_a_claim_of_two_figures_holds_if_it_does_in_both() -> None:
+    a = {"claim": "C1", "text": "t", "paper": "p", "ours": "one", "spread": 0.1, "verdict": "holds"}
+    b = {**a, "ours": "two", "spread": 0.2}
+    assert merged([a]) == a
+    assert merged([a, b]) == {**a, "ours": "one; two", "spread": 0.2}
+    failed = merged([a, {**b, "verdict": "does not hold, because no"}])
+    assert failed["verdict"] == "does not hold, because no"
+    assert merged([{**a, "spread": None}, {**b, "spread": None}])["spread"] is None

@@ -71,3 +71,13 @@ def test_two_curves_of_one_config_are_measured_once(made_up: tuple[Tensor, Tenso
     make(figure, results, SETTING, lambda *_: None)
     assert len(results.rows) == 1
     assert [x for x, _ in figure.curves(results, "share")[0].points] == [1, 2]
+
+
+def test_what_cannot_be_made_here_is_named_and_the_rest_is_made(
+    made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "lacking", lambda run, setting: "the moon" if run.method == "adam" else "")
+    results = Results([])
+    left = make(FIGURE, results, SETTING, lambda *_: None)
+    assert left == ["mnist, mlp-1x4, adam: the moon"]
+    assert [row["config"]["method"] for row in results.rows] == ["am-adam"]

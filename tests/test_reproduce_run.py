@@ -2,10 +2,13 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pytest
 from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor, device
 
+from altmin import data
 from altmin.reproduce.measurement import Setting
 from altmin.reproduce.run import Run
 
@@ -63,3 +66,12 @@ def test_options_that_differ_are_made_in_their_order(made_up: tuple[Tensor, Tens
         assert one["epochs"][0]["validation_accuracy"] == other["epochs"][0]["validation_accuracy"]
         assert one["epochs"][0]["train_loss"] == other["epochs"][0]["train_loss"]
     assert both[0]["epochs"][0]["train_loss"] != both[1]["epochs"][0]["train_loss"]
+
+
+def test_a_run_on_the_whole_data_is_not_made_from_a_part_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting(device("cpu"))
+    monkeypatch.setattr(data, "describe", lambda name, folder: SimpleNamespace(state="partial"))
+    assert Run("adam", "mlp-1x4", "higgs", whole=True).lacking(setting) == "the file of higgs is a partial one"
+    assert Run("adam", "mlp-1x4", "higgs").lacking(setting) == ""
+    monkeypatch.setattr(data, "describe", lambda name, folder: SimpleNamespace(state="found"))
+    assert Run("adam", "mlp-1x4", "higgs", whole=True).lacking(setting) == ""

@@ -48,8 +48,10 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     output.check_writable(folder / f"{name}.jsonl", picture=picture)
     with output.progress(f"reproduce {figure}") as tick:
-        make(chosen, rows, Setting(place, data_dir, output.environment(place)), tick)
+        left = make(chosen, rows, Setting(place, data_dir, output.environment(place)), tick)
     output.console().print(summary(chosen, rows))
+    for each in left:
+        output.console().print(f"not made: {each}")
     from altmin.reproduce.draw import draw  # matplotlib takes a second to import
 
     output.write(picture, draw(chosen, rows, "png", "reduced runs: a look, not a result" if quick else ""))

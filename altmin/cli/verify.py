@@ -8,7 +8,7 @@ from rich.table import Table
 
 from altmin.cli import options, output
 from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store
-from altmin.reproduce.claims import judged, order
+from altmin.reproduce.claims import judged, merged, order
 from altmin.reproduce.figure import load
 from altmin.reproduce.results import Results
 
@@ -26,9 +26,11 @@ def verify(figures: Figures = FIGURES, results: Store = RESULTS, json_file: opti
 
 
 def verdicts(figures: Path, results: Path) -> list[dict[str, Any]]:
-    """A row for each claim, in their order."""
-    found: list[dict[str, Any]] = []
+    """A row for each claim, in their order; one on which several figures bear has what all of them found."""
+    found: dict[str, list[dict[str, Any]]] = {}
     for figure in load(figures).values():
         made = Results.read(results / f"{figure.name}.jsonl")
-        found += [judged(claim, made, f"altmin reproduce {figure.name}") for claim in figure.claims]
-    return sorted(found, key=lambda row: order(row["claim"]))
+        for claim in figure.claims:
+            row = judged(claim, made, f"altmin reproduce {figure.name}")
+            found.setdefault(claim.id, []).append(row)
+    return [merged(found[claim]) for claim in sorted(found, key=order)]

@@ -1,8 +1,8 @@
 """What the paper claims, and what was found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from altmin.reproduce.results import Results
@@ -38,6 +38,20 @@ def judged(claim: Claim, results: "Results", remedy: str) -> dict[str, object]:
         return {**row, "ours": "", "spread": None, "verdict": f"not run: {remedy}"}
     verdict = "holds" if found.holds else f"does not hold, because {found.because}"
     return {**row, "ours": found.ours, "spread": found.spread, "verdict": verdict}
+
+
+def merged(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One row of several figures' on the same claim: it holds if it does in all of them."""
+    if len(rows) == 1:
+        return rows[0]
+    verdicts = list(dict.fromkeys(str(row["verdict"]) for row in rows if row["verdict"] != "holds"))
+    spreads = [row["spread"] for row in rows if row["spread"] is not None]
+    return {
+        **rows[0],
+        "ours": "; ".join(row["ours"] for row in rows if row["ours"]),
+        "spread": max(spreads, default=None),
+        "verdict": "; ".join(verdicts) or "holds",
+    }
 
 
 def order(claim: str) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """A figure: its measurements, how they are drawn, and what the paper says they show."""
 
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,15 +77,11 @@ class Figure:
 
 
 def load(folder: Path) -> dict[str, Figure]:
-    """All figures of a folder by name: every file in it declares one as FIGURE. ValueError if there are none."""
+    """All figures of a folder by name: every file in it declares one as FIGURE, but those whose names begin with an
+    underscore, from which others import. ValueError if there are none."""
     found: dict[str, Figure] = {}
-    for path in sorted(folder.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(f"altmin_figure_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        figure: Figure = module.FIGURE
+    for path in sorted(folder.glob("[!_]*.py")):
+        figure = _declared(path)
         if figure.name != path.stem:
             raise ValueError(f"{path} declares figure {figure.name!r}; a file has its figure's name")
         found[figure.name] = figure
@@ -94,6 +91,20 @@ def load(folder: Path) -> dict[str, Figure]:
             "where it is with --figures DIR"
         )
     return found
+
+
+def _declared(path: Path) -> Figure:
+    spec = importlib.util.spec_from_file_location(f"altmin_figure_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    figure: Figure = module.FIGURE
+    return figure
 
 
 def choose(figures: Mapping[str, Figure], name: str) -> Figure:

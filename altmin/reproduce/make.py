@@ -5,10 +5,11 @@ from altmin.reproduce.measurement import Measurement, Setting, Tick
 from altmin.reproduce.results import Results
 
 
-def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> None:
+def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list[str]:
     """Makes what is not in the results yet. On a GPU all seeds of a run are made together, elsewhere they are kept one
-    by one; interrupted, it goes on with what was under way."""
-    todo = [(run, seeds) for run in figure.runs for seeds in _parts(results.missing(run), setting)]
+    by one; interrupted, it goes on with what was under way. Returns what could not be made here, and why."""
+    missing = [(run, run.lacking(setting)) for run in figure.runs if results.missing(run)]
+    todo = [(run, seeds) for run, why in missing if not why for seeds in _parts(results.missing(run), setting)]
     for n, (run, seeds) in enumerate(todo):
         if not set(seeds) & set(results.missing(run)):  # made by another with the same config
             continue
@@ -18,6 +19,7 @@ def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> None
 
         rows = run.make(seeds, setting, shown)
         results.add([{"config": run.config(), "environment": dict(setting.environment), **row} for row in rows])
+    return [f"{run.panel}, {run.name}: {why}" for run, why in missing if why]
 
 
 def _parts(seeds: list[int], setting: Setting) -> list[list[int]]:

@@ -54,6 +54,9 @@ class Measurement(Protocol):
     def config(self) -> dict[str, Any]:
         """All that its results depend on but the seed, as JSON holds it."""
 
+    def lacking(self, setting: Setting) -> str:
+        """What is missing to make it here, in words; empty if nothing is."""
+
     def reduced(self) -> "Measurement":
         """One of the same kind for a look at the figure, which takes seconds."""
 

@@ -49,12 +49,16 @@ class Results:
         made = {row["seed"] for row in self.of(run)}
         return [seed for seed in range(run.seeds) if seed not in made]
 
+    def all(self, run: Measurement) -> list[Row]:
+        """The rows of all its seeds. KeyError if one has not been made."""
+        if self.missing(run):
+            raise KeyError(run.name)
+        return self.of(run)[: run.seeds]
+
     def values(self, run: Run, *, batch: int | None = None, epoch: int | None = None) -> list[float]:
         """The accuracy after a batch or an epoch, -1 for the last, of every seed. KeyError if a seed has not been made;
         one that diverged before counts as 0."""
-        if self.missing(run):
-            raise KeyError(run.name)
-        rows = self.of(run)[: run.seeds]
+        rows = self.all(run)
         if epoch == -1:
             epoch = run.epochs
         unit, number = ("batch", batch) if batch is not None else ("epoch", epoch)

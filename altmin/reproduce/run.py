@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+from altmin import data
 from altmin.describe import plain
 from altmin.execution import precision
 from altmin.fit.trial import Job, Trial
@@ -17,8 +18,9 @@ OF_THE_PICTURE = ("seeds", "label", "title", "at")
 @dataclass(frozen=True)
 class Run:
     """A method on a model and data, evaluated on `part` of them. limit: the first so many training samples only.
-    label: the curve's name in the picture; the method's if there is none. title: its panel's, by default data and
-    model. at: where the run stands on an axis that is not one of training (its depth, say)."""
+    whole: not to be made from a file with a part of the data. label: the curve's name in the picture; the method's if
+    there is none. title: its panel's, by default data and model. at: where the run stands on an axis that is not one of
+    training (its depth, say)."""
 
     method: str
     model: str
@@ -32,6 +34,7 @@ class Run:
     freeze_first: bool = False
     limit: int | None = None
     part: str = "test"
+    whole: bool = False
     label: str = ""
     title: str = ""
     at: float | None = None
@@ -48,12 +51,18 @@ class Run:
         settings = asdict(self) | {"options": dict(self.options), "eval_batches": list(self.eval_batches)}
         return {name: plain(value) for name, value in settings.items() if name not in OF_THE_PICTURE}
 
+    def lacking(self, setting: Setting) -> str:
+        """The rest of the data, if `whole` and the file has only a part."""
+        if not self.whole or data.describe(self.data, setting.data_dir).state != "partial":
+            return ""
+        return f"the file of {self.data} is a partial one"
+
     def reduced(self) -> "Run":
         """One seed, two epochs at most, the first 10,000 samples."""
         limit = min(self.limit or QUICK_ROWS, QUICK_ROWS)
         epochs, batches = min(self.epochs, 2), -(-limit // self.batch_size)
         seen = tuple(n for n in self.eval_batches if n <= epochs * batches)
-        return replace(self, seeds=1, epochs=epochs, limit=limit, eval_batches=seen)
+        return replace(self, seeds=1, epochs=epochs, limit=limit, eval_batches=seen, whole=False)
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
         """The seeds as an ensemble where that is faster and can be. Each row has "batches" and "epochs", as

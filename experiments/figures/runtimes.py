@@ -1,0 +1,93 @@
+"""Run times (appendix): fully connected nets over 30 epochs, LeNet-5 over 450 batches; memory, and parallel weights."""
+
+from itertools import product
+from statistics import mean
+
+from altmin.reproduce import Claim, Figure, Finding, Results, Timing, WeightsInParallel, seconds_per_epoch, unevenness
+
+OPTIONS = {"am-adam": {}, "am-sgd": {}, "am-mem": {}, "adam": {}, "sgd": {}}
+NETS = {
+    "mlp-2x100": {"epochs": 31},  # the first epoch does not count
+    "mlp-2x500": {"epochs": 31},
+    "lenet5": {"epochs": 10, "limit": 6_400, "batch_size": 128},  # 50 batches an epoch
+}
+TIMES = {
+    (net, method, recorded): Timing(
+        method,
+        net,
+        recorded=recorded,
+        label=f"{method}, recorded" if recorded else method,
+        title=f"{net}, {'recorded steps' if recorded else 'ordinary steps'}",
+        seeds=3,
+        **NETS[net],
+    )
+    for recorded, net, method in product((False, True), NETS, OPTIONS)
+    if (net, method) != ("lenet5", "am-mem")
+}
+PARALLEL = [
+    WeightsInParallel("weights at once", "seconds in turn / at once", f"mlp-{depth}x512", depth)
+    for depth in (2, 5, 10, 20)
+]
+
+
+def ratios(results: Results, net: str, recorded: bool, method: str = "am-adam", rival: str = "adam") -> float:
+    """The mean time of an epoch, over that of a rival."""
+    return mean(map(seconds_per_epoch, results.all(TIMES[net, method, recorded]))) / mean(
+        map(seconds_per_epoch, results.all(TIMES[net, rival, recorded]))
+    )
+
+
+def about_as_fast(results: Results) -> Finding:
+    found = {(net, how): ratios(results, net, how) for net in NETS for how in (False, True)}
+    text = ", ".join(f"{net}{' recorded' if how else ''} {value:.2f}" for (net, how), value in found.items())
+    bent = max(unevenness(row) for run in TIMES.values() for row in results.all(run))
+    slow = [net for (net, how), value in found.items() if how and value > 1.15]
+    reasons = [f"AM-Adam takes more than 1.15 times Adam's time on {net}, both recorded" for net in slow]
+    reasons += [f"the time is not linear in batches (off by {bent:.2f})"] if bent > 0.05 else []
+    return Finding(f"AM-Adam/Adam: {text}; off a straight line by {bent:.3f}", not reasons, None, " and ".join(reasons))
+
+
+def memory_like_sgd(results: Results) -> Finding:
+    def peak(net: str, method: str) -> float:
+        return mean(row["peak_memory"] for row in results.all(TIMES[net, method, False]))
+
+    found = {net: peak(net, "am-sgd") / peak(net, "sgd") for net in NETS}
+    text = ", ".join(f"{net} {value:.2f}" for net, value in found.items())
+    most = max(found.values())
+    return Finding(f"peak memory AM-SGD/SGD: {text}", most <= 1.5, None, f"it takes {most:.2f} times the memory")
+
+
+def in_parallel(results: Results) -> Finding:
+    rows = {run.model: results.all(run) for run in PARALLEL}
+    text = ", ".join(
+        f"{net} {mean(row['in_turn'] / row['at_once'] for row in found):.2f}" for net, found in rows.items()
+    )
+    off = max(row["difference"] for found in rows.values() for row in found)
+    gain = mean(row["in_turn"] / row["at_once"] for row in rows[PARALLEL[-1].model])
+    reasons = ["the gradients depend on the order"] if off > 1e-6 else []
+    reasons += ["all blocks at once are not faster than one after the other"] if gain <= 1.1 else []
+    words = f"weights in any order differ by {off:.0e}; all blocks at once are so many times as fast: {text}"
+    return Finding(words, not reasons, None, " and ".join(reasons))
+
+
+FIGURE = Figure(
+    name="runtimes",
+    title="Seconds of training after the first epoch; weights of all blocks at once",
+    runs=[*TIMES.values(), *PARALLEL],
+    axes=("batches",),
+    minutes=8,
+    measure="seconds (or times as fast)",
+    claims=[
+        Claim(
+            "C15",
+            "run time like Adam's, linear in batches",
+            "9.6/8.7 s (30 epochs), 443/440 s (LeNet-5)",
+            about_as_fast,
+        ),
+        Claim(
+            "C17", "memory like SGD's: one set of auxiliary variables, no multipliers", "no numbers", memory_like_sgd
+        ),
+        Claim("C18", "weight updates run in parallel across layers", "no numbers", in_parallel),
+    ],
+    quick=lambda run: None if getattr(run, "recorded", False) else run.reduced(),
+)
