@@ -3,13 +3,35 @@
 from itertools import product
 from statistics import mean
 
-from altmin.reproduce import Claim, Figure, Finding, Results, Run
+from altmin.reproduce import Between, Claim, Figure, Finding, Results, Run, Search, settings
 from altmin.reproduce.results import deviation, words
 
 NETS = ("mlp-2x100", "mlp-2x500")
-OPTIONS = {"am-adam": {"lr": 0.004}, "am-mem": {}, "adam": {"lr": 0.004}, "sgd": {"lr": 0.05}}
+OPTIONS = {
+    "am-adam": {"lr": 0.004},
+    "am-mem": {"lr": 0.002, "damping": 30.0, "rate": 300.0},
+    "adam": {"lr": 0.004},
+    "sgd": {"lr": 0.05},
+}
+RATES = {"lr": Between(1e-4, 3e-2)}
+SPACES = {
+    "am-adam": RATES,
+    "am-mem": {**RATES, "damping": Between(1, 300), "rate": Between(30, 1000)},
+    "adam": RATES,
+    "sgd": {"lr": Between(1e-3, 1.0)},
+}
+PAPER = {"am-adam": (0.1973, 0.1171), "am-mem": (0.1737, 0.1376), "adam": (0.0210, 0.0005), "sgd": (0.2030, 0.1497)}
+SEARCHES = [
+    Search(Run(method, net, options=OPTIONS[method]), SPACES[method], at_batch=50, paper={"lr": PAPER[method][i]})
+    for (i, net), method in product(enumerate(NETS), OPTIONS)
+]
 RUNS = {
-    (net, method): Run(method, net, options=OPTIONS[method], eval_batches=tuple(range(1, 51)))
+    (net, method): Run(
+        method,
+        net,
+        options=settings("fig1", method=method, model=net, default=OPTIONS[method]),
+        eval_batches=tuple(range(1, 51)),
+    )
     for net, method in product(NETS, OPTIONS)
 }
 
@@ -50,6 +72,7 @@ FIGURE = Figure(
     runs=list(RUNS.values()),
     axes=("batches", "epochs", "seconds"),
     minutes=1,
+    searches=SEARCHES,
     claims=[
         Claim(
             "C1",
