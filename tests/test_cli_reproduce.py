@@ -8,8 +8,8 @@ from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor
 
 from altmin.cli import run
-from altmin.cli.reproduce import FIGURES
 from altmin.reproduce.figure import load
+from altmin.reproduce.folders import FIGURES
 
 DECLARED = """
 from altmin.reproduce import Claim, Figure, Finding, Run

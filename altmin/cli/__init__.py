@@ -14,6 +14,7 @@ from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
 from altmin.cli.reproduce import reproduce
+from altmin.cli.search import search
 from altmin.cli.theory import theory
 from altmin.cli.train import train
 from altmin.cli.verify import verify
@@ -38,6 +39,7 @@ app.command(epilog="Example: altmin compare --methods am-adam,am-mem,adam --epoc
 app.command(epilog="Example: altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png")(bench)
 app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
 app.command(epilog="Example: altmin reproduce fig1 --quick")(reproduce)
+app.command(epilog="Example: altmin search fig1 --trials 16")(search)
 app.command(epilog="Example: altmin verify --json claims.json")(verify)
 app.add_typer(data_app, name="data", epilog="Example: altmin data list")
 

@@ -10,14 +10,13 @@ from rich.table import Table
 
 from altmin.cli import options, output, training
 from altmin.reproduce.figure import Figure, choose, load
+from altmin.reproduce.folders import FIGURES, RESULTS
 from altmin.reproduce.make import make
 from altmin.reproduce.measurement import Setting
 from altmin.reproduce.results import Results, words
 
-ROOT = Path(__file__).resolve().parents[2]
 Figures = Annotated[Path, typer.Option(metavar="DIR", help="Where the figures are declared, one a file.")]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="Where the results of full runs are kept.")]
-FIGURES, RESULTS = ROOT / "experiments/figures", ROOT / "benchmarks/reproduce"
 
 
 def reproduce(

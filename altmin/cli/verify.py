@@ -7,9 +7,10 @@ from typing import Any
 from rich.table import Table
 
 from altmin.cli import options, output
-from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store
+from altmin.cli.reproduce import Figures, Store
 from altmin.reproduce.claims import judged, merged, order
 from altmin.reproduce.figure import load
+from altmin.reproduce.folders import FIGURES, RESULTS
 from altmin.reproduce.results import Results
 
 

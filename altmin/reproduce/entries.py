@@ -27,10 +27,11 @@ class Entry:
     def on(self, figure: str, model: str, common: Mapping[str, Any]) -> Run:
         """Its run on a net, with the options that a search has chosen."""
         run = Run(self.method, model, **{**common, **self.run})
-        known = {"freeze_first": run.freeze_first, "schedule": run.schedule}
-        about = {"method": self.method, "model": model, "data": run.data, **known}
-        options = settings(figure, default=self.options, **about) if self.space else self.options
-        return replace(run, options=options)
+        if not self.space:
+            return replace(run, options=self.options)
+        about = {"freeze_first": run.freeze_first, "schedule": run.schedule}
+        found = settings(figure, method=self.method, model=model, data=run.data, default=self.options, **about)
+        return replace(run, options=found)
 
     def searched(self, run: Run) -> Search:
         """The search for the options of its run on a net."""

@@ -11,6 +11,7 @@ from altmin.errors import unknown
 from altmin.reproduce.claims import Claim
 from altmin.reproduce.measurement import Measurement
 from altmin.reproduce.results import Results
+from altmin.reproduce.search import Search
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Figure:
     marks: Sequence[Mark] = ()
     measure: str = "test accuracy"
     log: str = ""
-    searches: Sequence[Any] = ()
+    searches: Sequence[Search] = ()
     quick: Callable[[Any], Measurement | None] = lambda run: run.reduced()
 
     @property

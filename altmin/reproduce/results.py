@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import ClassVar, Self
 
 from altmin.data.atomic import replacing
 from altmin.reproduce.measurement import Measurement, Row
@@ -13,11 +14,14 @@ from altmin.reproduce.run import Run, accuracy
 class Results:
     """Rows with a run's config and seed, the environment, the data's fingerprint, and what was measured."""
 
+    keys: ClassVar[tuple[str, ...]] = ("config", "seed")
+    """What every row has."""
+
     def __init__(self, rows: Sequence[Row], path: Path | None = None):
         self.rows, self.path = list(rows), path
 
     @classmethod
-    def read(cls, path: Path) -> "Results":
+    def read(cls, path: Path) -> Self:
         """Those of a file; none if it is not there. ValueError if a line is not one of a result."""
         if not path.exists():
             return cls([], path)
@@ -25,7 +29,7 @@ class Results:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
                 row = json.loads(line)
-                rows.append({**row, "config": row["config"], "seed": row["seed"]})
+                rows.append({**row, **{key: row[key] for key in cls.keys}})
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"line {number} of {path} is no result; delete it, and the run is made again"

@@ -12,8 +12,8 @@ BLOCKS, COUPLINGS, CONDITIONS, NOISE = (2, 4, 8), (0.0, 0.5, 0.9), (1.0, 10.0), 
 
 @dataclass(frozen=True)
 class TheoremCurve:
-    """One curve of the study that `altmin theory` makes. case, blocks, coupling, condition: which problem; None for any.
-    shown: "mean" error or "bound"."""
+    """One curve of the study that `altmin theory` makes. case, blocks, coupling, condition: which problem; None for
+    any. shown: "mean" error or "bound"."""
 
     name: str
     panel: str

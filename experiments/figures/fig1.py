@@ -1,47 +1,45 @@
 """Figure 1: MNIST, the first epoch of the online methods, test accuracy after each of the first 50 batches."""
 
-from itertools import product
-from statistics import mean
-
-from altmin.reproduce import Claim, Figure, Finding, Results, Run
-from altmin.reproduce.results import deviation, words
+from altmin.reproduce import Between, Claim, Entry, Figure, Finding, Results, finding, over, runs_of
 
 NETS = ("mlp-2x100", "mlp-2x500")
-OPTIONS = {"am-adam": {"lr": 0.004}, "am-mem": {}, "adam": {"lr": 0.004}, "sgd": {"lr": 0.05}}
-RUNS = {
-    (net, method): Run(method, net, options=OPTIONS[method], eval_batches=tuple(range(1, 51)))
-    for net, method in product(NETS, OPTIONS)
-}
+FIRST = range(1, 51)
+SEARCH = {"trials": 32, "together": 16, "seeds": 2, "run": {"limit": 10_000, "eval_batches": ()}}  # 50 batches
+ENTRIES = [
+    Entry("am-adam", {"lr": 0.004}, {"lr": Between(3e-4, 3e-2)}, search=SEARCH),
+    Entry(
+        "am-mem",
+        {"lr": 0.002, "damping": 30.0, "rate": 300.0},
+        {"lr": Between(3e-4, 3e-2), "damping": Between(1, 300), "rate": Between(30, 3000)},
+        search=SEARCH,
+    ),
+    Entry("adam", {"lr": 0.004}, {"lr": Between(3e-4, 3e-2)}, search=SEARCH),
+    Entry("sgd", {"lr": 0.2, "momentum": 0.0}, {"lr": Between(1e-2, 2.0)}, search=SEARCH),
+]
+RUNS, SEARCHES = runs_of("fig1", ENTRIES, NETS, eval_batches=tuple(FIRST))
 
 
-def early(results: Results, net: str, method: str) -> list[float]:
-    """The mean accuracy over the first 50 batches, of every seed."""
-    each = [results.values(RUNS[net, method], batch=n) for n in range(1, 51)]
-    return [mean(values) for values in zip(*each, strict=True)]
-
-
-def compared(results: Results, net: str) -> tuple[str, dict[str, list[float]]]:
-    found = {method: early(results, net, method) for method in OPTIONS}
-    return f"{net}: " + ", ".join(f"{method} {words(values)}" for method, values in found.items()), found
+def early(results: Results, net: str):
+    """The mean accuracy over the first 50 batches, of every method."""
+    return over(results, [RUNS[net, entry.method] for entry in ENTRIES], net, FIRST)
 
 
 def am_adam_keeps_up(results: Results) -> Finding:
-    texts, found = zip(*(compared(results, net) for net in NETS), strict=True)
-    behind = [net for net, by in zip(NETS, found, strict=True) if mean(by["am-adam"]) < mean(by["adam"]) - 0.01]
-    spread = max(deviation(values) for by in found for values in by.values())
-    return Finding("; ".join(texts), not behind, spread, f"AM-Adam is behind Adam on {', '.join(behind)}")
+    both = [early(results, net) for net in NETS]
+    against = {f"on {by.about} AM-Adam is more than 0.01 behind Adam": by["am-adam"] < by["adam"] - 0.01 for by in both}
+    against |= {f"on {by.about} AM-Adam is behind SGD": by["am-adam"] < by["sgd"] - 0.01 for by in both}
+    return finding(both, against, "means over the first 50 batches")
 
 
 def am_mem_keeps_up(results: Results) -> Finding:
-    texts, found = zip(*(compared(results, net) for net in NETS), strict=True)
-    small, large = ({name: mean(values) for name, values in by.items()} for by in found)
+    small, large = (early(results, net) for net in NETS)
     low, high = sorted((small["sgd"], small["adam"]))
-    reasons = [] if large["am-mem"] >= large["adam"] - 0.02 else ["on 2x500 it is more than 0.02 behind Adam"]
-    if not low <= small["am-mem"] <= high:
-        place = "above" if small["am-mem"] > high else "below"
-        reasons.append(f"on 2x100 it is {place} both SGD and Adam")
-    spread = max(deviation(values) for by in found for values in by.values())
-    return Finding("; ".join(texts), not reasons, spread, " and ".join(reasons))
+    against = {
+        "on 2x500 AM-mem is more than 0.02 behind Adam": large["am-mem"] < large["adam"] - 0.02,
+        "on 2x100 AM-mem is above both SGD and Adam": small["am-mem"] > high,
+        "on 2x100 AM-mem is below both SGD and Adam": small["am-mem"] < low,
+    }
+    return finding([small, large], against, "means over the first 50 batches")
 
 
 FIGURE = Figure(
@@ -50,6 +48,7 @@ FIGURE = Figure(
     runs=list(RUNS.values()),
     axes=("batches", "epochs", "seconds"),
     minutes=1,
+    searches=SEARCHES,
     claims=[
         Claim(
             "C1",

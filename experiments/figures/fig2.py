@@ -6,6 +6,7 @@ NETS = ("mlp-2x100", "mlp-2x500")
 ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline", "admm")
 SEARCH = {"trials": 32, "together": 16}
 PARTS = {"batch_size": 10_000}  # in which an offline method sees the data; its results do not depend on them
+FORGET = (0.9, 0.99, 0.999)
 SUMS = {"forget": 1.0, "rate": None}  # the paper's rule: all codes since the first, each for what it is
 ENTRIES = [
     *(
@@ -25,12 +26,7 @@ ENTRIES = [
     Entry(
         "am-mem",
         {"lr": 0.001, "forget": 0.9, "damping": 30.0, "rate": 300.0},
-        {
-            "lr": Between(1e-4, 1e-2),
-            "forget": (0.9, 0.99, 0.999),
-            "damping": Between(1, 300),
-            "rate": Between(30, 3000),
-        },
+        {"lr": Between(1e-4, 1e-2), "forget": FORGET, "damping": Between(1, 300), "rate": Between(30, 3000)},
         search=SEARCH,
         paper={"mlp-2x100": 0.1737, "mlp-2x500": 0.1376},
     ),
@@ -77,7 +73,7 @@ def offline_is_slow(results: Results) -> Finding:
 def admm_is_slow(results: Results) -> Finding:
     early, late = at_the_end(results, OFFLINE, 5), at_the_end(results, OFFLINE)
     small, large = late
-    others = [m for m in (*ONLINE, *OFFLINE[:2])]
+    others = [*ONLINE, *OFFLINE[:2]]
     rest = compared(results, [RUNS[NETS[1], m] for m in others], NETS[1], epoch=-1)
     against = {
         "it has nearly all after 5 epochs": all(a["admm"] > b["admm"] - 0.05 for a, b in zip(early, late, strict=True)),
