@@ -41,6 +41,7 @@ def test_a_reduced_run_has_one_seed_and_evaluates_where_it_still_comes_to() -> N
     assert (small.seeds, small.epochs, small.limit) == (1, 2, 10_000)
     assert small.eval_batches == (1, 20), "two epochs of ten batches"
     assert Run("adam", "mlp-1x4", limit=500).reduced().limit == 500
+    assert (run.reduced(2_000).limit, run.reduced(2_000).eval_batches) == (2_000, (1,))
 
 
 def test_points_are_the_evaluations_counted_in_batches_epochs_or_seconds() -> None:

@@ -57,9 +57,9 @@ class Run:
             return ""
         return f"the file of {self.data} is a partial one"
 
-    def reduced(self) -> "Run":
-        """One seed, two epochs at most, the first 10,000 samples."""
-        limit = min(self.limit or QUICK_ROWS, QUICK_ROWS)
+    def reduced(self, most: int = QUICK_ROWS) -> "Run":
+        """One seed, two epochs at most, the first `most` samples."""
+        limit = min(self.limit or most, most)
         epochs, batches = min(self.epochs, 2), -(-limit // self.batch_size)
         seen = tuple(n for n in self.eval_batches if n <= epochs * batches)
         return replace(self, seeds=1, epochs=epochs, limit=limit, eval_batches=seen, whole=False)

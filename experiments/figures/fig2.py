@@ -49,7 +49,6 @@ def at_the_end(results: Results, names, epoch: int = -1):
 
 def reach_098(results: Results) -> Finding:
     both = at_the_end(results, ("am-adam", "sgd", "adam"))
-    # The paper gives two digits.
     against = {f"on {by.about} {m} stays below 0.975": by[m] < 0.975 for by in both for m in by.values}
     return finding(both, against)
 
