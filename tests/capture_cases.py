@@ -60,12 +60,17 @@ NETS: dict[str, Callable[[], nn.Sequential]] = {
     "mixed": lambda: nn.Sequential(*mlp(8, 8, 8)[:-1], nn.Linear(8, 8), nn.Tanh(), *mlp(8, 8, 8)[2:]).double(),
 }
 # rates that float32, in which they lie on a device, holds exactly
-RULES: dict[str, Callable[[], altmin.LocalOptimizer]] = {
+RULES: dict[str, Callable[[], Any]] = {
     "adam": lambda: altmin.LocalAdam(2**-7, weight_decay=0.1),
     "adamw": lambda: altmin.LocalAdam(2**-7, weight_decay=0.1, decoupled_weight_decay=True),
     "sgd": lambda: altmin.LocalSGD(2**-4, momentum=0.9, weight_decay=0.01),
     "sgd, plain": lambda: altmin.LocalSGD(2**-4, momentum=0.0),
     "several steps, l1 and clipping": lambda: altmin.LocalAdam(2**-7, steps=3, l1=2**-6, clip_norm=0.1),
+    "memory": lambda: altmin.CoActivationMemory(0.5, rate=1.0, rest=altmin.LocalAdam(2**-7)),
+    "memory, two steps, of codes": lambda: altmin.CoActivationMemory(
+        0.9, 2.0, rate=None, rest=altmin.LocalSGD(2**-4), steps=2
+    ),
+    "memory, sweeps": lambda: altmin.CoActivationMemory(1.0, sweeps=1, rate=1.0, rest=altmin.LocalAdam(2**-7, steps=2)),
 }
 
 

@@ -49,7 +49,7 @@ def test_an_ensemble_on_the_gpu_goes_where_separate_runs_on_the_cpu_go(name: str
 
 @pytest.mark.parametrize("own", [True, False], ids=["own data", "shared data"])
 @pytest.mark.parametrize("net", ["mlp", "lenet5", "elman"])
-@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "adam", "sgd"])
+@pytest.mark.parametrize("name", OPTIONS)
 def test_advance_does_not_wait_for_the_gpu(name: str, net: str, own: bool) -> None:
     data = [moved(batch) for batch in batches(net, 5, own)]
     one, other = Ensemble(made(name, net)), Ensemble(made(name, net))
@@ -80,7 +80,7 @@ def test_step_waits_for_the_gpu_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "adam"])
+@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "am-mem", "adam"])
 def test_compiled_operations_take_the_same_steps(name: str, net: str) -> None:
     data = [moved(batch) for batch in batches(net, 4)]
     one, other = Ensemble(made(name, net)), Ensemble(made(name, net))

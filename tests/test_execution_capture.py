@@ -273,7 +273,11 @@ def averaging() -> nn.Sequential:
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory()), "CoActivationMemory decides"),
+        (lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory(steps=None)), "exact fit .* give steps=1"),
+        (
+            lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory(rest=altmin.LocalOptimizer(unfused, 0.1))),
+            "Adagrad is captured if it is fused",
+        ),
         (lambda m: altmin.AltMin(m, weights=altmin.LocalOptimizer(unfused, 0.1)), "Adagrad is captured if it is fused"),
         (lambda m: altmin.AltMin(m, codes=altmin.GradientCodes(steps=5, tolerance=0.1)), "with a tolerance"),
         (lambda m: altmin.AltMin(averaging()), "averages over all batches"),

@@ -284,3 +284,30 @@ def test_a_deep_net(name: str) -> None:
         return model
 
     compare(lambda: build(name, net, OPTIONS[name]), batches("mlp", 3))
+
+
+def test_a_frozen_layer_beside_a_memory_stays_as_it_is() -> None:
+    ensemble = compare(lambda: build("am-mem", first_frozen, OPTIONS["am-mem"]), batches("mlp", 3))
+    for i, method in enumerate(build("am-mem", first_frozen, OPTIONS["am-mem"])):
+        assert torch.equal(ensemble.member(i)[1].weight, method.model[1].weight)
+
+
+def test_a_member_whose_memory_overflows_keeps_it_and_takes_no_further_part() -> None:
+    """Of inputs as large as these the loss is finite; the sum of their squares is not, and what sweeps make of it is no
+    change of the weights and a memory that is not finite."""
+    options = [{"sweeps": 1, "damping": 0.0, "rate": 1.0}] * 2
+    alone, ensemble = build("am-mem", "mlp", options), Ensemble(build("am-mem", "mlp", options))
+    data = batches("mlp", 4, own=True)
+    for n, (x, y) in enumerate(data):
+        x, y = x[:2].clone(), y[:2]
+        if n == 2:
+            x[1] *= 1e160
+        ensemble.step(x, y)
+        alone[0].step(x[0], y[0])
+        if n < 2:
+            alone[1].step(x[1], y[1])
+    assert ensemble.diverged == {1: 3}
+    agree(alone, ensemble)
+    for method, left in zip(alone, ensemble.methods, strict=True):
+        for l, kept in method.weights.kept.items():
+            torch.testing.assert_close(left.weights.kept[l][:2], kept[:2])  # type: ignore[attr-defined]

@@ -57,7 +57,9 @@ def batches(net: str, count: int, size: int = 12, seed: int = 0):
 CASES = [
     *((net, "am-adam", False) for net in NETS),
     *(("deep", "am-sgd", False), ("mlp", "adam", False), ("lenet5", "sgd", False), ("mlp", "sgd", False)),
+    *((net, "am-mem", False) for net in ("mlp", "deep", "normed", "lenet5")),
     *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
+    *(("mlp", "am-mem", True), ("lenet5", "am-mem", True)),
 ]
 
 
@@ -78,7 +80,7 @@ def test_a_recorded_step_is_the_step(net, method, fuse, device):
 
 
 def test_a_method_that_has_begun_goes_on():
-    for name in ("am-adam", "adam"):
+    for name in ("am-adam", "am-mem", "adam"):
         ordinary, other = build("deep", name), build("deep", name)
         data = list(batches("deep", 9))
         for x, y in data:
@@ -110,9 +112,12 @@ def test_a_batch_of_another_shape_takes_the_ordinary_step_and_it_is_said_once():
     assert recorded.others == 2
 
 
-@pytest.mark.parametrize("ask", ["look", "model", "penalty", "state_dict", "end_epoch"])
-def test_a_step_that_is_not_finite_is_found_when_somebody_asks(ask):
-    ordinary, recorded = build("mlp", "am-adam"), Recorded(build("mlp", "am-adam"), fuse=False)
+@pytest.mark.parametrize(
+    "method, ask",
+    [*(("am-adam", ask) for ask in ("look", "model", "penalty", "state_dict", "end_epoch")), ("am-mem", "look")],
+)
+def test_a_step_that_is_not_finite_is_found_when_somebody_asks(method, ask):
+    ordinary, recorded = build("mlp", method), Recorded(build("mlp", method), fuse=False)
     data = list(batches("mlp", 4))
     for x, y in data[:2]:
         ordinary.step(x, y)
@@ -138,7 +143,27 @@ def test_nobody_waits_longer_than_64_steps_to_hear_of_it():
     assert LOOK == 256
 
 
-@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_a_memory_that_overflows_leaves_no_trace():
+    """Of inputs as large as these the loss is finite and the sum of their squares is not."""
+    ordinary, recorded = build("mlp", "am-mem"), Recorded(build("mlp", "am-mem"), fuse=False)
+    data = list(batches("mlp", 4))
+    for x, y in data[:2]:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    recorded.step(1e160 * x, y)
+    with pytest.raises(altmin.Diverged, match="step 3 of the last 3"):
+        recorded.look()
+    for x, y in data[2:]:
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same(ordinary.model, recorded.model, 1e-8)
+    ours, theirs = (each.state_dict()["weights"]["memories"] for each in (recorded, ordinary))
+    for l, memory in theirs.items():
+        for name, value in memory.items():
+            torch.testing.assert_close(ours[l][name], value, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
 def test_fit_with_a_schedule_and_a_smaller_last_batch(method):
     x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
     runs = []
@@ -157,7 +182,7 @@ def test_fit_with_a_schedule_and_a_smaller_last_batch(method):
 def test_replays_never_wait_for_the_device(device):
     if device == "cpu":
         pytest.skip("a CPU does not make itself wait")
-    for name in ("am-adam", "adam"):
+    for name in ("am-adam", "am-mem", "adam"):
         recorded = Recorded(build("deep", name), *next(batches("deep", 1)), fuse=False)
         data = list(batches("deep", 20))
         torch.cuda.synchronize()
@@ -183,8 +208,9 @@ def test_backprop_is_recorded_whatever_its_adam_was_told():
     same(own, model, 1e-5)  # it counts in float32
 
 
-def test_a_state_is_loaded_at_any_time():
-    ordinary, recorded = build("deep", "am-adam"), Recorded(build("deep", "am-adam"), fuse=False)
+@pytest.mark.parametrize("method", ["am-adam", "am-mem"])
+def test_a_state_is_loaded_at_any_time(method):
+    ordinary, recorded = build("deep", method), Recorded(build("deep", method), fuse=False)
     data = list(batches("deep", 8))
     for x, y in data[:4]:
         ordinary.step(x, y)
@@ -240,7 +266,15 @@ def ensemble(net: str, method: str, rates=(2**-10, 2**-7, 2**-5), **options) -> 
 
 
 @pytest.mark.parametrize(
-    "net, method", [("mlp", "am-adam"), ("deep", "am-sgd"), ("lenet5", "am-adam"), ("mlp", "adam")]
+    "net, method",
+    [
+        ("mlp", "am-adam"),
+        ("deep", "am-sgd"),
+        ("lenet5", "am-adam"),
+        ("mlp", "adam"),
+        ("mlp", "am-mem"),
+        ("lenet5", "am-mem"),
+    ],
 )
 def test_a_recorded_ensemble_is_the_ensemble(net, method):
     ordinary, other = ensemble(net, method), ensemble(net, method)
@@ -254,8 +288,9 @@ def test_a_recorded_ensemble_is_the_ensemble(net, method):
     assert bool(recorded)
 
 
-def test_a_member_of_a_recorded_ensemble_that_diverges_takes_no_further_part():
-    ordinary, recorded = ensemble("mlp", "am-adam"), Recorded(ensemble("mlp", "am-adam"), fuse=False)
+@pytest.mark.parametrize("method", ["am-adam", "am-mem"])
+def test_a_member_of_a_recorded_ensemble_that_diverges_takes_no_further_part(method):
+    ordinary, recorded = ensemble("mlp", method), Recorded(ensemble("mlp", method), fuse=False)
     for each in (ordinary, recorded.method):
         with torch.no_grad():
             next(each.member(1).parameters()).fill_(torch.inf)

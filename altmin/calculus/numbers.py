@@ -65,13 +65,15 @@ def finite(a: Number) -> Any:
     return a.isfinite() if isinstance(a, Tensor) else math.isfinite(a)
 
 
-def all_finite(t: Tensor) -> bool:
-    """Whether all entries of a tensor are finite. Their sum tells, many times faster than a look at each, unless it
-    overflows.
+def all_finite(t: Tensor) -> Any:
+    """Whether all entries of a tensor are finite: a bool, or a tensor of one where numbers are tensors. Their sum tells
+    a bool, many times faster than a look at each, unless it overflows.
 
     >>> all_finite(torch.tensor([3e38, 3e38])), all_finite(torch.tensor([1.0, torch.nan]))
     (True, False)
     """
+    if not eager():
+        return t.isfinite().all()
     return bool(t.sum().isfinite()) or bool(t.isfinite().all())
 
 

@@ -5,10 +5,10 @@ every one after it, leaves weights, moments, mu and statistics as they are until
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from altmin.methods.backprop import Backprop, LossOnly
 from altmin.penalty import grown
 from altmin.step import Moved, move_codes, verdict
 from altmin.trainer import AltMin, Metrics
-from altmin.weights.local import FusedAdam, LocalOptimizer
 
 WHOLE = 64
 """Blocks up to which a step is compiled as a whole; a longer one would take minutes, and is compiled in its pieces."""
@@ -84,18 +83,39 @@ def captured(method: Any) -> CapturedStep:
     )
 
 
+class CapturableRule(Protocol):
+    """What a weight rule needs besides for its update to be captured.
+
+    takes_gradients: whether `propose` needs of every block its gradients and nothing else. adam_alone: whether an
+    update is one step of Adam. `allocate` makes everything that an update changes besides what the optimizer has;
+    `tensors` are these. `propose` computes an update and changes nothing: what `take` needs, and whether it is finite.
+    `take` makes it where ok; the optimizer has been told by itself.
+    """
+
+    @property
+    def takes_gradients(self) -> bool: ...
+    @property
+    def adam_alone(self) -> bool: ...
+    def allocate(self) -> None: ...
+    def tensors(self) -> list[Tensor]: ...
+    def propose(self, found: Sequence[Any]) -> tuple[Any, Any]: ...
+    def take(self, proposed: Any, ok: Tensor | None = None) -> None: ...
+
+
 @captured.register(AltMin)
 class AltMinStep(CapturedStep):
     """`AltMin.step`, with equal layers together."""
 
     def __init__(self, am: AltMin):
-        assert isinstance(am.weights, LocalOptimizer)
         self.am, self.optimizer = am, OptimizerOnDevice(am.optimizer)
+        self.weights = cast(CapturableRule, am.weights)
+        self.weights.allocate()
         first = am.theta[0][0]
         self.dtype, self.sizes = first.dtype, list[int]()
         self.codes: Any = am.codes
         if type(am.codes) is GradientCodes and am.codes.one_exact_step:
-            self.codes = StackedCodes(am.codes, stack_weights(am.chain), gradients=am.weights.steps == 1)
+            self.codes = StackedCodes(am.codes, stack_weights(am.chain), gradients=self.weights.takes_gradients)
+        self.places = self._places()
         self.compiled: Any = None
         self.known = am.penalty.value
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
@@ -106,12 +126,11 @@ class AltMinStep(CapturedStep):
         am = self.am
         am.optimizer.zero_grad()  # those of the last step would be held until the new ones are known
         with tensors():
-            values, state, found_inf, found, statistics = self._computed(x, y)
+            values, state, found_inf, self.sizes, proposed, statistics = self._computed(x, y)
             self.state.copy_(state)
-            if found:
-                self.sizes = [size for size, _ in found[:-1]]
+            if proposed is not None:
                 with self.optimizer.lent(found_inf):
-                    am.weights.update([each for _, each in found])
+                    self.weights.take(proposed, found_inf == 0)
         for m, kept in statistics:
             _commit(m, kept, found_inf == 0)
         return values
@@ -120,28 +139,20 @@ class AltMinStep(CapturedStep):
         """The whole step up to the weights; nothing changes."""
         am, mu = self.am, self.state[2].to(self.dtype)
         moved = move_codes(am.chain, am.theta, self.codes, am.loss, x, y, mu, self._measure)
+        proposed, finite = self.weights.propose([each for _, each in moved.found])
         numbers = moved._replace(found=[], statistics=[])
-        settled = _settle(numbers, self.state, am.penalty.increment, am.penalty.maximum)
-        return *settled, moved.found, moved.statistics
+        settled = _settle(numbers, finite, self.state, am.penalty.increment, am.penalty.maximum)
+        return *settled, [size for size, _ in moved.found[:-1]], proposed, moved.statistics
 
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute` and, if the weights are Adam's, their update with it; then nothing is left to be done with what
-        was found."""
-        values, state, found_inf, found, statistics = self._compute(x, y)
-        if self.plain_adam:
-            pairs = (zip(own, each, strict=True) for own, (_, each) in zip(self.am.theta, found, strict=True))
+        """`_compute` and, if the weights are Adam's and few enough, their update with it; then nothing is left to be
+        done with what was proposed."""
+        values, state, found_inf, sizes, proposed, statistics = self._compute(x, y)
+        if self.weights.adam_alone and len(self.am.chain) <= WITH_ADAM:
+            pairs = (zip(own, each, strict=True) for own, each in zip(self.am.theta, proposed, strict=True))
             self.optimizer.step_adam(dict(itertools.chain(*pairs)), found_inf)
-            found = []
-        return values, state, found_inf, found, statistics
-
-    @property
-    def plain_adam(self) -> bool:
-        """Whether the weight step is one of Adam and nothing else, on few enough blocks to be compiled with them."""
-        weights, adam = self.am.weights, self.am.optimizer
-        assert isinstance(weights, LocalOptimizer)
-        hooked = adam._optimizer_step_pre_hooks or adam._optimizer_step_post_hooks
-        more = weights.steps > 1 or weights.l1 or weights.clip_norm is not None or hooked
-        return type(adam) is FusedAdam and not more and len(self.am.chain) <= WITH_ADAM
+            proposed = None
+        return values, state, found_inf, sizes, proposed, statistics
 
     def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """`_compute`; within `fusing()` compiled as a whole from the second time on, when losses and optimizers have
@@ -171,11 +182,16 @@ class AltMinStep(CapturedStep):
         return LaterMetrics(values, self.sizes, self.dtype)
 
     def tensors(self) -> list[Tensor]:
-        return [self.state, *self.am.model.buffers(), *self.optimizer.tensors()]
+        return [self.state, *self.am.model.buffers(), *self.optimizer.tensors(), *self.weights.tensors()]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
         self.optimizer.push()
+        if self._places() != self.places:
+            raise ValueError(
+                "the tensors of the weight rule are no longer those of the captured step: they were moved, loaded, "
+                "frozen or freed; make a new Recorded(method)"
+            )
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
             self.state[2].fill_(self.known)
@@ -188,6 +204,10 @@ class AltMinStep(CapturedStep):
         if not all_finite(self.optimizer.tensors()):
             raise Diverged("a weight or one of the optimizer's moments", "lower the learning rate")
         return None if ok else int(taken)
+
+    def _places(self) -> list[tuple[int, bool]]:
+        """Where the tensors of the weight rule lie, and whether they are trained."""
+        return [(t.data_ptr(), t.requires_grad) for t in self.weights.tensors()]
 
 
 class LaterMetrics:
@@ -245,8 +265,10 @@ class EnsembleStep(CapturedStep):
 
 
 @fusible_alone
-def _settle(moved: Moved, state: Tensor, increment: float, maximum: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The verdict on a step, and what follows from it.
+def _settle(
+    moved: Moved, finite: Any, state: Tensor, increment: float, maximum: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The verdict on a step, and what follows from it. finite: whether what the weight rule proposes is.
 
     Returns loss, mu, objective, costs and squared movements of the hidden blocks in one vector; the next state (see
     `AltMinStep.state`), in which mu grows with every step that is taken; and found_inf as torch's optimizers have it, 1
@@ -255,7 +277,7 @@ def _settle(moved: Moved, state: Tensor, increment: float, maximum: float | None
     before, taken, mu = state.unbind()
     numbers = (moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1])
     values = torch.stack([torch.as_tensor(n, dtype=torch.float64, device=mu.device) for n in numbers])
-    ok = (before > 0) & verdict(moved)
+    ok = (before > 0) & verdict(moved) & finite
     new = torch.stack([ok.double(), taken + ok.double(), torch.where(ok, grown(mu, increment, 1.0, maximum), mu)])
     return values, new, 1.0 - ok.float()
 

@@ -51,8 +51,8 @@ class State(NamedTuple):
 class Outcome(NamedTuple):
     """What a member's step has found; nothing is written yet.
 
-    finite: whether loss, objective and codes are. grads: of every `FlatGroup`, for the optimizer's last step. rows: by
-    the group's number, where a memory or inner steps have made new ones. buffers, counts, own: the next ones.
+    finite: whether loss, objective, codes and memories are. grads: of every `FlatGroup`, for the optimizer's last step.
+    rows: by the group's number, where a memory or inner steps have made new ones. buffers, counts, own: the next ones.
     """
 
     loss: Tensor
@@ -137,7 +137,7 @@ class AltMinTemplate(Template):
         places = {id(p): place for place, p in enumerate(methods[0].model.parameters())}
         self.places = [[places[id(p)] for p in block] for block in methods[0].theta]
         rests = [getattr(method.weights, "rest", method.weights) for method in methods]
-        fitted = {} if rests[0] is methods[0].weights else {l: self.places[l] for l in methods[0].weights.blocks}
+        fitted = {} if rests[0] is methods[0].weights else {l: self.places[l] for l in methods[0].weights.trained}
         super().__init__(methods, [rest.l1 for rest in rests], {place: l for l in fitted for place in fitted[l]})
         self.rest, self.steps = rests[0], rests[0].steps
         self.integers = self.method.chain.blocks[0].opaque
@@ -160,7 +160,7 @@ class AltMinTemplate(Template):
 
     def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
-        buffers, memories, rows = [value.clone() for value in state.buffers], {}, {}
+        buffers, fits, rows = [value.clone() for value in state.buffers], {}, {}
 
         def measure(l: int, residual: Residual) -> Any:
             return am.weights.measure(l, theta[l], residual)
@@ -170,14 +170,16 @@ class AltMinTemplate(Template):
             for m, saved in moved.statistics:
                 m.commit(saved)
             for l, n in self.fitted.items():
-                whole = moved.found[l].plus(state.own["memories"][l], am.weights.forget)
-                weights, memories[l] = am.weights.fitted(theta[l], whole)
-                rows[n] = {"weights": self.groups[n].flat(weights)}
+                fits[l] = am.weights.fit(theta[l], moved.found[l], state.own["memories"][l])
+                rows[n] = {"weights": self.groups[n].flat(fits[l].weights)}
             mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
         inner, grads = self._inner_steps(state, theta, {l: moved.found[l] for l in self.rest.blocks})
-        own, counts = {"mu": mu, "memories": memories}, state.counts + self.steps
+        own = {"mu": mu, "memories": {l: fit.kept for l, fit in fits.items()}}
+        finite, counts = verdict(moved), state.counts + self.steps
+        for fit in fits.values():
+            finite = finite & fit.finite
         objective = torch.as_tensor(moved.objective)
-        return Outcome(moved.loss, objective, verdict(moved), grads, rows | inner, buffers, counts, own)
+        return Outcome(moved.loss, objective, finite, grads, rows | inner, buffers, counts, own)
 
     def _inner_steps(
         self, state: State, first: Theta, found: dict[int, Any]

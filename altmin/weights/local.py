@@ -181,6 +181,33 @@ class LocalOptimizer:
                     return False
         return True
 
+    @property
+    def takes_gradients(self) -> bool:
+        """Whether `update` needs of every block its gradients and nothing else."""
+        return self.steps == 1
+
+    @property
+    def adam_alone(self) -> bool:
+        """Whether an update is one step of Adam and nothing else."""
+        hooked = self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
+        more = self.steps > 1 or self.l1 or self.clip_norm is not None or hooked
+        return type(self.optimizer) is FusedAdam and not more
+
+    def allocate(self) -> None:
+        """Makes everything that an update changes besides what the optimizer has: nothing."""
+
+    def tensors(self) -> list[Tensor]:
+        """What `allocate` has made."""
+        return []
+
+    def propose(self, found: Sequence[Any]) -> tuple[Any, Any]:
+        """What `take` needs for an update, and whether all of it is finite, as far as it is known; changes nothing."""
+        return found, True
+
+    def take(self, proposed: Any, ok: Tensor | None = None) -> None:
+        """The update, where ok, of which the optimizer has been told by itself (`found_inf`)."""
+        self.update(proposed)
+
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
         where a tensor says so, as torch's fused ones do."""

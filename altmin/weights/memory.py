@@ -51,6 +51,15 @@ class Kept(NamedTuple):
         return Kept(A, R, self.samples + factor * older.samples)
 
 
+class Fit(NamedTuple):
+    """The next weights and memory of a block; nothing is written yet. finite: whether all of it is, a bool, or a tensor
+    of one where numbers are tensors."""
+
+    weights: list[Tensor]
+    kept: Kept
+    finite: Any
+
+
 class Change(NamedTuple):
     """A change V of the weights, and the R that it leaves, R - V A."""
 
@@ -118,6 +127,7 @@ class CoActivationMemory:
     """
 
     claimed = False
+    takes_gradients = adam_alone = False
 
     def __init__(
         self,
@@ -160,17 +170,18 @@ class CoActivationMemory:
                 raise ValueError(
                     f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
                 )
-            self.kept[l] = Kept(memory.A, memory.B - _join(self.theta[l]).detach() @ memory.A, memory.samples)
+            R = memory.B - _join(self.theta[l]).detach() @ memory.A
+            self.kept[l] = Kept(memory.A.clone(), R, memory.samples)  # it is written to
         self.rest.bind(chain, [l for l in blocks if l not in self.blocks])
         self.claimed = True
 
     @property
     def memories(self) -> dict[int, Memory]:
-        """The memories by block; before the rule is bound, those to start from."""
+        """The memories by block, as copies; before the rule is bound, those to start from."""
         if not self.claimed:
             return dict(self.prior)
         of = {l: _join(self.theta[l]).detach() for l in self.kept}
-        return {l: Memory(kept.A, of[l] @ kept.A + kept.R, kept.samples) for l, kept in self.kept.items()}
+        return {l: Memory(A.clone(), of[l] @ A + R, samples) for l, (A, R, samples) in self.kept.items()}
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -187,55 +198,95 @@ class CoActivationMemory:
     def update(self, found: Sequence[Any]) -> None:
         """Fits every block to its memory and this mini-batch. `Diverged`, and nothing changes, if weights would not be
         finite."""
-        new = self._fit({l: found[l] for l in self.blocks})
-        self.rest.update(found)
-        self._write(*new)
+        proposed, _ = self.propose(found)
+        self.take(proposed)
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole. `Diverged`, and nothing is added,
         if the memory would not be finite."""
         new = {l: found[l].plus(self.gathered[l]) if l in self.gathered else found[l] for l in self.blocks}
         for l, memory in new.items():
-            self._demand_finite(l, memory)
+            if not _finite(memory):
+                raise self._diverged(l)
         self.rest.gather(found, samples)
         self.gathered = new
 
     def apply(self) -> None:
         gathered, self.gathered = self.gathered, {}
         try:
-            new = self._fit(gathered)
+            fits = self._fits(gathered)
         except Diverged:
             self.rest.gathered = {}
             raise
         self.rest.apply()
-        self._write(*new)
+        self._write(fits)
 
-    def _fit(self, gathered: Mapping[int, Kept]) -> tuple[dict[int, Kept], dict[int, list[Tensor]]]:
-        """What is kept next and the weights fitted to it, of the blocks that are not frozen."""
-        kept, weights = {}, {}
-        for l, new in gathered.items():
-            if any(q.requires_grad for q in self.theta[l]):
-                whole = new.plus(self.kept[l], self.forget) if l in self.kept else new
-                self._demand_finite(l, whole)
-                weights[l], kept[l] = self.fitted(self.theta[l], whole)
-                if not (all_finite(kept[l].R) and all_finite(weights[l][0])):
-                    raise self._diverged(l)
-        return kept, weights
+    def why_not_captured(self) -> str:
+        """Why an update cannot be captured as a CUDA graph; empty if it can."""
+        if self.steps is self.sweeps is None:
+            return "the exact fit to a memory looks on the processor whether its solution is the only one; give steps=1"
+        return self.rest.why_not_captured()
 
-    def _demand_finite(self, l: int, kept: Kept) -> None:
-        """`Diverged` unless all is; no entry of A is larger than the largest on its diagonal."""
-        if not (all_finite(kept.A.diagonal()) and all_finite(kept.R)):
-            raise self._diverged(l)
+    def allocate(self) -> None:
+        """Makes everything that an update changes, besides what the optimizer has: tensors that it writes to."""
+        for l in self.trained:
+            W = _join(self.theta[l])
+            A, R, samples = self.kept.get(l) or (W.new_zeros(W.shape[1], W.shape[1]), torch.zeros_like(W), 0.0)
+            self.kept[l] = Kept(A, R, torch.as_tensor(samples, dtype=torch.float64, device=W.device))
+
+    def tensors(self) -> list[Tensor]:
+        """What `allocate` has made, and the weights that are fitted."""
+        kept = (t for l in self.trained if l in self.kept for t in self.kept[l])
+        return [*(q for l in self.trained for q in self.theta[l]), *(t for t in kept if isinstance(t, Tensor))]
+
+    def propose(self, found: Sequence[Any]) -> tuple[Any, Any]:
+        """What `take` needs for an update, and whether all of it is finite; changes nothing. `Diverged` instead where
+        numbers may be read."""
+        fits = self._fits({l: found[l] for l in self.blocks})
+        return (found, fits), torch.stack([f.finite for f in fits.values()]).all() if fits and not eager() else True
+
+    def take(self, proposed: Any, ok: Tensor | None = None) -> None:
+        """The update, where ok; the optimizer of `rest` has been told by itself."""
+        found, fits = proposed
+        self.rest.take(found, ok)
+        self._write(fits, ok)
+
+    @property
+    def trained(self) -> list[int]:
+        """The blocks that are fitted: those of `blocks` that are not frozen."""
+        return [l for l in self.blocks if any(q.requires_grad for q in self.theta[l])]
+
+    def _fits(self, gathered: Mapping[int, Kept]) -> dict[int, Fit]:
+        """Of the blocks that are not frozen. `Diverged` if one is not finite, where numbers may be read."""
+        fits = {}
+        for l in self.trained:
+            fits[l] = self.fit(self.theta[l], gathered[l], self.kept.get(l))
+            if eager() and not fits[l].finite:
+                raise self._diverged(l)
+        return fits
 
     def _diverged(self, l: int) -> Diverged:
         return Diverged(f"the memory of block {l} ({self.chain.blocks[l]})", "give inputs of a smaller size")
 
-    def _write(self, kept: dict[int, Kept], weights: dict[int, list[Tensor]]) -> None:
-        self.kept |= kept
-        for l, parts in weights.items():
-            for q, part in zip(self.theta[l], parts, strict=True):
-                if q.requires_grad:
-                    q.copy_(part)
+    def _write(self, fits: Mapping[int, Fit], ok: Tensor | None = None) -> None:
+        """Writes what is new, where ok, over what is kept, which stays where it lies."""
+        for l, fit in fits.items():
+            kept = self.kept.setdefault(l, fit.kept)
+            weights = [(q, new) for q, new in zip(self.theta[l], fit.weights, strict=True) if q.requires_grad]
+            for old, new in [*weights, *zip(kept, fit.kept, strict=True)]:
+                if isinstance(old, Tensor):
+                    old.copy_(new if ok is None else torch.where(ok, new, old))
+            if not isinstance(kept.samples, Tensor):
+                self.kept[l] = kept._replace(samples=fit.kept.samples)
+
+    def fit(self, p: Params, new: Kept, older: Kept | None) -> Fit:
+        """The parameters p of a block, fitted to what a mini-batch adds to an older memory. Changes nothing."""
+        whole = new if older is None else new.plus(older, self.forget)
+        finite = _finite(whole)
+        if eager() and not finite:
+            return Fit([], whole, False)
+        weights, kept = self.fitted(p, whole)
+        return Fit(weights, kept, finite & all_finite(kept.R) & all_finite(weights[0]))
 
     def fitted(self, p: Params, kept: Kept) -> tuple[list[Tensor], Kept]:
         """The parameters p of a block, fitted to its memory, and the memory as it is kept beside them then."""
@@ -253,7 +304,10 @@ class CoActivationMemory:
         return [q + part.reshape(q.shape) for q, part in zip(p, parts, strict=True)], Kept(A, R, samples)
 
     def state_dict(self) -> dict[str, Any]:
-        kept, gathered = ({l: each._asdict() for l, each in all_.items()} for all_ in (self.kept, self.gathered))
+        kept, gathered = (
+            {l: each._replace(samples=float(each.samples))._asdict() for l, each in all_.items()}
+            for all_ in (self.kept, self.gathered)
+        )
         return {"memories": kept, "gathered": gathered, "rest": self.rest.state_dict()}
 
     def check_state(self, state: Any) -> None:
@@ -273,7 +327,8 @@ class CoActivationMemory:
 
         def here(l: int, memory: dict[str, Any]) -> Kept:
             device = self.theta[l][0].device
-            return Kept(memory["A"].to(device), memory["R"].to(device), memory["samples"])
+            A, R = (memory[name].to(device, copy=True) for name in ("A", "R"))  # they are written to
+            return Kept(A, R, memory["samples"])
 
         self.rest.load_state_dict(state["rest"])
         self.kept, self.gathered = (
@@ -285,6 +340,11 @@ def recall(block: Block, residual: Residual, times: Number) -> Kept:
     """What one mini-batch adds, codes asking for a move of -times * delta."""
     a, delta = block.core.maps[0].columns(residual.saved[0], residual.delta)
     return Kept(a.mT @ a, (-times * delta).mT @ a, len(a))
+
+
+def _finite(kept: Kept) -> Any:
+    """Whether all of it is; no entry of A is larger than the largest on its diagonal."""
+    return all_finite(kept.A.diagonal()) & all_finite(kept.R)
 
 
 def _fits(block: Block) -> bool:

@@ -88,8 +88,8 @@ MUTANTS = [
     Mutant("step.py", "chain.shows_input and x.numel()", "x.numel()", "trainer hide"),
     Mutant(
         "weights/memory.py",
-        "            if any(q.requires_grad for q in self.theta[l]):\n",
-        "            if True:\n",
+        "return [l for l in self.blocks if any(q.requires_grad for q in self.theta[l])]",
+        "return list(self.blocks)",
         "weights_trust layer",
     ),
     Mutant(
@@ -262,7 +262,7 @@ MUTANTS = [
         "times = 1.0 if self.rate is None",
         "weights_memory",
     ),
-    Mutant("weights/memory.py", "plus(self.kept[l], self.forget)", "plus(self.kept[l])", "weights_memory"),
+    Mutant("weights/memory.py", "new.plus(older, self.forget)", "new.plus(older)", "weights_memory"),
     Mutant(
         "weights/memory.py",
         "ridge = damping * A.diagonal().mean()\n    factor",

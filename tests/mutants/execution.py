@@ -49,7 +49,10 @@ MUTANTS = [
     Mutant("execution/parameters.py", 'self.options["lr"][i] = float', "_ = float", "execution_ensemble saved"),
     Mutant("execution/parameters.py", 'and group.get("momentum") != 0', "", "execution_ensemble separate"),
     Mutant("execution/parameters.py", "or not p.requires_grad", "", "execution_parameters frozen"),
-    Mutant("execution/members.py", ", am.weights.forget)", ")", "execution_members am-mem"),
+    Mutant(
+        "execution/members.py", "methods[0].weights.trained}", "methods[0].weights.blocks}", "execution_members frozen"
+    ),
+    Mutant("execution/members.py", "finite = finite & fit.finite", "pass", "execution_members overflows"),
     Mutant(
         "execution/members.py",
         "grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)",
@@ -109,7 +112,7 @@ MUTANTS = [
         "for group in grads[:1] for g in group[:1]) ** 0.5",
         "execution_members clipped",
     ),
-    Mutant("execution/members.py", "verdict(moved), grads", "moved.loss.isfinite(), grads", "execution_ensemble code"),
+    Mutant("execution/members.py", "verdict(moved), state", "moved.loss.isfinite(), state", "execution_ensemble code"),
     Mutant(
         "execution/members.py",
         "grads, {}, buffers, state.counts + 1, {}",
