@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from searches import Trained
 
+from altmin import data, methods, models
 from altmin.cli import run
+from altmin.execution import compatible
 from altmin.reproduce.figure import load
 from altmin.reproduce.folders import FIGURES
 
@@ -117,15 +119,15 @@ def test_a_damaged_history_and_a_missing_optuna_are_one_line(
     assert "line 1 of" in capsys.readouterr().err
 
 
-def test_every_search_of_the_repository_looks_for_options_of_a_run_of_its_figure() -> None:
-    from altmin import data, methods, models
-
+def test_every_search_of_the_repository_is_of_a_run_of_its_figure_and_can_be_made_as_ensembles() -> None:
     for figure in load(FIGURES).values():
         runs = {(each.data, each.model, each.method) for each in figure.runs}
         for each in figure.searches:
-            template = each.template
+            template, known = each.template, data.dataset(each.run.data)
             assert (template.data, template.model, template.method) in runs
-            known = data.dataset(template.data)
+            built = []
             for options in each.propose([])[:2]:
                 model = models.create(template.model, known.sample_shape, known.classes)
-                methods.create(template.method, model, **template.options, **options)
+                built.append(methods.create(template.method, model, **template.options, **options))
+            if not compatible.refusal(built[0]):
+                compatible.check(built)
