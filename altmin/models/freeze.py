@@ -1,4 +1,4 @@
-"""Training without the first layer: the control for what training that layer is worth."""
+"""Training without the first layer, or without all but the last: controls for what training them is worth."""
 
 from torch import nn
 
@@ -13,3 +13,15 @@ def freeze_first(model: nn.Module) -> None:
             module.requires_grad_(False)
             return
     raise ValueError(f"{type(model).__name__} has no parameters, so no first layer to freeze")
+
+
+def freeze_hidden(model: nn.Module) -> None:
+    """Set `requires_grad` to False for all parameters but those of the last module of `model` that has any of its own.
+
+    Raises ValueError if no module has.
+    """
+    layers = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no parameters, so no hidden layers to freeze")
+    for module in layers[:-1]:
+        module.requires_grad_(False)
