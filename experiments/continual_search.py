@@ -49,8 +49,8 @@ class Here:
 
     device = torch.device("cpu")
 
-    def samples(self, data: str, part: str, limit: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        x, y = altmin.data.load(data, part)
+    def samples(self, name: str, part: str, limit: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = altmin.data.load(name, part)
         return x[:limit], y[:limit]
 
 
@@ -60,7 +60,7 @@ def trial(learner: str, frozen: bool, sequence: str, options: Row, seed: int) ->
         *(learner, sequence, options, "linear" if learner == "slda" else "mlp-2x100"),
         freeze_hidden=frozen,
         limit=LIMIT[sequence],
-        evaluated_on="validation",
+        part="validation",
     )
     (row,) = stream.make([seed], Here(), lambda *_: None)
     about = {"learner": learner, "freeze_hidden": frozen, "sequence": sequence, "limit": LIMIT[sequence]}

@@ -91,8 +91,8 @@ class Small:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int | None]] = []
 
-    def samples(self, data: str, part: str, limit: int | None = None) -> Samples:
-        self.asked.append((data, part, limit))
+    def samples(self, name: str, part: str, limit: int | None = None) -> Samples:
+        self.asked.append((name, part, limit))
         generator = torch.Generator().manual_seed(len(part))
         y = torch.arange(200) % 10
         x = torch.randn(200, 784, generator=generator) / 4
@@ -111,6 +111,7 @@ def test_a_stream_makes_a_row_for_each_seed_and_draws_the_average_so_far() -> No
         assert [len(r) for r in a] == [1, 2, 3, 4, 5]
         assert row["average_accuracy"] == sum(a[4]) / 5 > 0.9
         assert row["forgetting"] == continual.forgetting(a)
+        assert row["rows"] == 150
         assert row["bytes"]["memory"] == 4 * (784 * 784 + 10 * 784 + 10)
         assert stream.points(row, "tasks") == [(k + 1.0, sum(a[k]) / (k + 1)) for k in range(5)]
     assert [done for done, *_ in ticks] == list(range(1, 11))
@@ -141,7 +142,7 @@ def test_a_config_tells_runs_apart_by_all_but_name_and_seeds() -> None:
     assert Stream("adam", "split", {"lr": 1e-3}, seeds=2, label="x").config() == stream.config()
     assert json.loads(json.dumps(stream.config())) == stream.config()
     others = [Stream("sgd", "split", {"lr": 1e-3}), Stream("adam", "permuted", {"lr": 1e-3}), Stream("adam", "split")]
-    others += [Stream("adam", "split", {"lr": 1e-3}, evaluated_on="validation", freeze_hidden=True)]
+    others += [Stream("adam", "split", {"lr": 1e-3}, part="validation", freeze_hidden=True)]
     assert all(other.config() != stream.config() for other in others)
     assert (stream.name, stream.panel) == ("adam", "split MNIST")
 

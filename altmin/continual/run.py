@@ -14,6 +14,7 @@ from altmin.describe import plain
 from altmin.errors import Diverged, demand, unknown
 from altmin.execution import precision
 from altmin.fit.evaluate import accuracy
+from altmin.fit.identity import fingerprint
 from altmin.fit.samples import Samples, epoch_order
 
 Row = dict[str, Any]
@@ -25,9 +26,9 @@ QUICK_ROWS = 5_000
 class Setting(Protocol):
     """Where runs are made, and their data: inputs and labels of the first `limit` samples of a part, on the device."""
 
-    device: torch.device
-
-    def samples(self, data: str, part: str, limit: int | None = None) -> Samples: ...
+    @property
+    def device(self) -> torch.device: ...
+    def samples(self, name: str, part: str, limit: int | None = None) -> Samples: ...
 
 
 def run(
@@ -66,8 +67,8 @@ class Stream:
     """One curve: a learner on a sequence of tasks, with as many seeds, counted from 0.
 
     sequence: "split" or "permuted". limit: the first so many training samples only. freeze_hidden: only the last layer
-    learns, the others stay random. evaluated_on: "test", or "validation" to choose options by. label: the curve's name
-    in the picture; the learner's if there is none. A seed gives the first weights, the order of the samples, the
+    learns, the others stay random. part: of the data, to be judged by; "validation" to choose options. label: the
+    curve's name in the picture; the learner's if there is none. A seed gives the first weights, the order of the samples, the
     permutations and what a learner draws.
     """
 
@@ -81,7 +82,7 @@ class Stream:
     seeds: int = 5
     freeze_hidden: bool = False
     limit: int | None = None
-    evaluated_on: str = "test"
+    part: str = "test"
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -107,11 +108,9 @@ class Stream:
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
         """A row for each seed: `accuracies`, a[k][j] as `run` returns it; `average_accuracy`, `forgetting`, the bytes
-        kept and the seconds taken. One that diverged has the reason as `diverged` instead."""
-        train, evaluated = (
-            setting.samples(self.data, "train", self.limit),
-            setting.samples(self.data, self.evaluated_on),
-        )
+        kept and the seconds taken, evaluations included. One that diverged has the reason as `diverged` instead."""
+        train, evaluated = setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
+        about = {"data": fingerprint(train), "rows": len(train[0])}
         number = SEQUENCES[self.sequence]
         rows = []
         for i, seed in enumerate(seeds):
@@ -120,7 +119,8 @@ class Stream:
                 tick(i * number + done, len(seeds) * number, f"seed {seeds[i]}, task {done} of {number}")
 
             with precision.using("float32"):
-                rows.append({"seed": seed, **self._measured(seed, train, evaluated, setting.device, after_task)})
+                measured = self._measured(seed, train, evaluated, setting.device, after_task)
+            rows.append({**about, "seed": seed, **measured})
         return rows
 
     def points(self, row: Row, axis: str = "tasks") -> list[tuple[float, float]]:

@@ -4,9 +4,7 @@ from . import Mutant
 
 MUTANTS = [
     Mutant("continual/tasks.py", "[number == k for", "[number >= k for", "continual_tasks split"),
-    Mutant(
-        "continual/tasks.py", "generator=generator) if k else None", "generator=generator)", "continual_tasks first"
-    ),
+    Mutant("continual/tasks.py", " if k else None", "", "continual_tasks first"),
     Mutant("continual/measures.py", "a[j:-1]", "a[j:]", "continual_measures forgetting negative"),
     Mutant("continual/measures.py", "max(row[j]", "min(row[j]", "continual_measures forgetting"),
     Mutant("continual/measures.py", "return mean(a[-1])", "return mean(a[-1][:-1])", "continual_measures average"),
@@ -43,5 +41,5 @@ MUTANTS = [
     Mutant("continual/run.py", "k * epochs + epoch)", "epoch)", "continual_run epoch"),
     Mutant("continual/run.py", "        learner.end_task(task.train)\n", "", "continual_run epoch"),
     Mutant("continual/run.py", "        torch.manual_seed(seed)\n", "", "continual_run again"),
-    Mutant("models/freeze.py", "in layers[:-1]", "in layers[:1]", "models_freeze hidden"),
+    Mutant("models/freeze.py", "[:-1]:", "[:1]:", "models_freeze hidden"),
 ]
