@@ -68,8 +68,8 @@ class Stream:
 
     sequence: "split" or "permuted". limit: the first so many training samples only. freeze_hidden: only the last layer
     learns, the others stay random. part: of the data, to be judged by; "validation" to choose options. label: the
-    curve's name in the picture; the learner's if there is none. A seed gives the first weights, the order of the samples, the
-    permutations and what a learner draws.
+    curve's name in the picture; the learner's if there is none. A seed gives the first weights, the order of the
+    samples, the permutations and what a learner draws.
     """
 
     learner: str
