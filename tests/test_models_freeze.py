@@ -29,3 +29,18 @@ def test_the_first_layer_may_be_inside_another_module() -> None:
 def test_a_model_without_parameters_has_no_first_layer() -> None:
     with pytest.raises(ValueError, match="Sequential has no parameters, so no first layer to freeze"):
         models.freeze_first(nn.Sequential(nn.ReLU()))
+
+
+@pytest.mark.parametrize("name", ["adam", "am-adam", "am-mem"])
+def test_with_frozen_hidden_layers_only_the_last_learns(name: str) -> None:
+    model = net(name, 4, 5, 6, 3)
+    models.freeze_hidden(model)
+    before = [p.detach().clone() for p in model.parameters()]
+    methods.create(name, model).step(torch.randn(8, 4), torch.randint(3, (8,)))
+    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+    assert same == [True, True, True, True, False, False]
+
+
+def test_a_model_without_parameters_has_no_hidden_layers() -> None:
+    with pytest.raises(ValueError, match="Sequential has no parameters, so no hidden layers to freeze"):
+        models.freeze_hidden(nn.Sequential(nn.ReLU()))

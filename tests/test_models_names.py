@@ -17,6 +17,7 @@ IMAGE, SEQUENCE = (1, 28, 28), (784, 1)
         ("mlp-3x20", IMAGE, lambda: models.mlp(784, (20, 20, 20), 10)),
         ("mlp-1x300", (28,), lambda: models.mlp(28, (300,), 10)),
         ("tanh-2x6", (28,), lambda: models.mlp(28, (6, 6), 10, nn.Tanh)),
+        ("linear", IMAGE, lambda: models.mlp(784, (), 10)),
         ("residual-3x20", IMAGE, lambda: models.residual_mlp(20, 3, 784, 10)),
         ("lenet5", (3, 28, 28), lambda: models.lenet5(10, 3)),
         ("elman-15", (9, 2), lambda: models.elman(15, 9, 2, 10)),

@@ -1,10 +1,10 @@
 """The paper's architectures and a residual net as plain `nn.Sequential`s; `create` makes one by its name."""
 
 from altmin.models.convolutional import lenet5
-from altmin.models.freeze import freeze_first
+from altmin.models.freeze import freeze_first, freeze_hidden
 from altmin.models.fully_connected import binary_mlp, mlp
 from altmin.models.names import create
 from altmin.models.recurrent import elman, pad
 from altmin.models.residual import residual_mlp
 
-__all__ = ["binary_mlp", "create", "elman", "freeze_first", "lenet5", "mlp", "pad", "residual_mlp"]
+__all__ = ["binary_mlp", "create", "elman", "freeze_first", "freeze_hidden", "lenet5", "mlp", "pad", "residual_mlp"]

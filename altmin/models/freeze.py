@@ -1,4 +1,4 @@
-"""Training without the first layer: the control for what training that layer is worth."""
+"""Training without the first layer, or without all but the last: controls for what training them is worth."""
 
 from torch import nn
 
@@ -8,8 +8,21 @@ def freeze_first(model: nn.Module) -> None:
 
     Raises ValueError if no module has.
     """
-    for module in model.modules():
-        if any(True for _ in module.parameters(recurse=False)):
-            module.requires_grad_(False)
-            return
-    raise ValueError(f"{type(model).__name__} has no parameters, so no first layer to freeze")
+    _layers(model, "first layer")[0].requires_grad_(False)
+
+
+def freeze_hidden(model: nn.Module) -> None:
+    """Set `requires_grad` to False for all parameters but those of the last module of `model` that has any of its own.
+
+    Raises ValueError if no module has.
+    """
+    for layer in _layers(model, "hidden layers")[:-1]:
+        layer.requires_grad_(False)
+
+
+def _layers(model: nn.Module, wanted: str) -> list[nn.Module]:
+    """The modules that have parameters of their own."""
+    layers = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no parameters, so no {wanted} to freeze")
+    return layers

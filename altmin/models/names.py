@@ -16,7 +16,7 @@ from altmin.models.residual import residual_mlp
 
 KNOWN = [
     *("mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100", "tanh-2x500", "residual-32x32"),
-    *("lenet5", "elman-15", "elman-50", "binary-500", "staircase-500"),
+    *("linear", "lenet5", "elman-15", "elman-50", "binary-500", "staircase-500"),
 ]
 """Examples for the error about an unknown name; widths and depths are free."""
 
@@ -24,9 +24,9 @@ KNOWN = [
 def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequential:
     """A model by its name, for samples of the given shape.
 
-    `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `residual-DEPTHxWIDTH`, `lenet5`, `elman-UNITS`,
-    `binary-WIDTH` (sign, then tanh) and `staircase-WIDTH` (4 levels, then tanh). Raises ValueError for another name,
-    and for samples of a shape that the model cannot take.
+    `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `linear` (no hidden layer), `residual-DEPTHxWIDTH`,
+    `lenet5`, `elman-UNITS`, `binary-WIDTH` (sign, then tanh) and `staircase-WIDTH` (4 levels, then tanh). Raises
+    ValueError for another name, and for samples of a shape that the model cannot take.
 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
@@ -35,6 +35,8 @@ def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequentia
     if found := re.fullmatch(r"(mlp|tanh)-([1-9]\d*)x([1-9]\d*)", name):
         activation = nn.ReLU if found[1] == "mlp" else nn.Tanh
         return mlp(inputs, [int(found[3])] * int(found[2]), outputs, activation)
+    if name == "linear":
+        return mlp(inputs, (), outputs)
     if found := re.fullmatch(r"residual-([1-9]\d*)x([1-9]\d*)", name):
         return residual_mlp(int(found[2]), int(found[1]), inputs, outputs)
     if found := re.fullmatch(r"(binary|staircase)-([1-9]\d*)", name):

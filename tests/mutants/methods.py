@@ -3,7 +3,7 @@
 from . import Mutant
 
 MUTANTS = [
-    Mutant("models/freeze.py", "module.requires_grad_(False)", "pass", "models_freeze"),
+    Mutant("models/freeze.py", "[0].requires_grad_(False)", "", "models_freeze"),
     Mutant("models/freeze.py", "parameters(recurse=False)", "parameters()", "models_freeze"),
     Mutant(
         "models/fully_connected.py", 'nn.Linear(m, n), "relu"', 'nn.Linear(m, n), "linear"', "models_fully_connected"

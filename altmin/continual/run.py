@@ -1,0 +1,160 @@
+"""One run over a sequence of tasks, and the curve of a figure that such runs make."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+
+from altmin import data, models
+from altmin.continual import learners, tasks
+from altmin.continual.measures import average_accuracy, average_so_far, forgetting
+from altmin.describe import plain
+from altmin.errors import Diverged, demand, unknown
+from altmin.execution import precision
+from altmin.fit.evaluate import accuracy
+from altmin.fit.identity import fingerprint
+from altmin.fit.samples import Samples, epoch_order
+
+Row = dict[str, Any]
+SEQUENCES = {"split": 5, "permuted": 10}
+"""How many tasks each kind of sequence has."""
+QUICK_ROWS = 5_000
+
+
+class Setting(Protocol):
+    """Where runs are made, and their data: inputs and labels of the first `limit` samples of a part, on the device."""
+
+    @property
+    def device(self) -> torch.device: ...
+    def samples(self, name: str, part: str, limit: int | None = None) -> Samples: ...
+
+
+def run(
+    learner: learners.Learner,
+    sequence: Iterable[tasks.Task],
+    *,
+    epochs: int = 1,
+    batch_size: int = 200,
+    seed: int = 0,
+    after_task: Callable[[int], None] = lambda done: None,
+) -> list[list[float]]:
+    """Learns the tasks in turn, each in `epochs` passes over its samples; returns a[k][j], the accuracy on task j after
+    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. Raises `Diverged`."""
+    demand("run", "epochs", epochs, low=1, whole=True)
+    demand("run", "batch_size", batch_size, low=1, whole=True)
+    seen: list[Samples] = []
+    found: list[list[float]] = []
+    for k, task in enumerate(sequence):
+        x, y = task.train
+        for epoch in range(epochs):
+            for rows in epoch_order(len(x), seed, k * epochs + epoch).to(x.device).split(batch_size):
+                learner.step(x[rows], y[rows])
+            learner.end_epoch()
+        learner.end_task(task.train)
+        for name, p in learner.model.named_parameters():
+            if not p.isfinite().all():
+                raise Diverged(f"{name} in task {k + 1}")
+        seen.append(task.evaluated)
+        found.append([accuracy(learner.model, samples) for samples in seen])
+        after_task(k + 1)
+    return found
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One curve: a learner on a sequence of tasks, with as many seeds, counted from 0.
+
+    sequence: "split" or "permuted". limit: the first so many training samples only. freeze_hidden: only the last layer
+    learns, the others stay random. part: of the data, to be judged by; "validation" to choose options. label: the
+    curve's name in the picture; the learner's if there is none. A seed gives the first weights, the order of the
+    samples, the permutations and what a learner draws.
+    """
+
+    learner: str
+    sequence: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "mlp-2x100"
+    data: str = "mnist"
+    epochs: int = 1
+    batch_size: int = 200
+    seeds: int = 5
+    freeze_hidden: bool = False
+    limit: int | None = None
+    part: str = "test"
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if self.sequence not in SEQUENCES:
+            raise unknown("sequence of tasks", self.sequence, SEQUENCES)
+
+    @property
+    def name(self) -> str:
+        return self.label or self.learner
+
+    @property
+    def panel(self) -> str:
+        return f"{self.sequence} {self.data.upper()}"
+
+    def config(self) -> Row:
+        """All that tells it from other runs, as JSON holds it: everything but its name and how many seeds it has."""
+        settings = asdict(self) | {"options": dict(self.options)}
+        return {name: plain(value) for name, value in settings.items() if name not in ("seeds", "label")}
+
+    def reduced(self) -> "Stream":
+        """A run of the same kind for a look at the figure: one seed, one epoch, the first 5,000 samples."""
+        return replace(self, seeds=1, epochs=1, limit=min(self.limit or QUICK_ROWS, QUICK_ROWS))
+
+    def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
+        """A row for each seed: `accuracies`, a[k][j] as `run` returns it; `average_accuracy`, `forgetting`, the bytes
+        kept and the seconds taken, evaluations included. One that diverged has the reason as `diverged` instead."""
+        train, evaluated = setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
+        about = {"data": fingerprint(train), "rows": len(train[0])}
+        number = SEQUENCES[self.sequence]
+        rows = []
+        for i, seed in enumerate(seeds):
+
+            def after_task(done: int, i: int = i) -> None:
+                tick(i * number + done, len(seeds) * number, f"seed {seeds[i]}, task {done} of {number}")
+
+            with precision.using("float32"):
+                measured = self._measured(seed, train, evaluated, setting.device, after_task)
+            rows.append({**about, "seed": seed, **measured})
+        return rows
+
+    def points(self, row: Row, axis: str = "tasks") -> list[tuple[float, float]]:
+        """The number of tasks learnt against the mean accuracy on them; none of a run that diverged."""
+        if axis != "tasks":
+            raise ValueError(f"a run over tasks is drawn against 'tasks', given {axis!r}")
+        return [(float(k), value) for k, value in enumerate(average_so_far(row.get("accuracies", [])), 1)]
+
+    def build(self, seed: int, device: torch.device) -> learners.Learner:
+        """The learner on a model whose first weights depend on the seed alone."""
+        known = data.dataset(self.data)
+        torch.manual_seed(seed)
+        model = models.create(self.model, known.sample_shape, known.classes).to(device)
+        if self.freeze_hidden:
+            models.freeze_hidden(model)
+        return learners.create(self.learner, model, **self.options)
+
+    def _measured(
+        self, seed: int, train: Samples, evaluated: Samples, device: torch.device, after_task: Callable[[int], None]
+    ) -> Row:
+        learner, started = self.build(seed, device), time.perf_counter()
+        if self.sequence == "split":
+            sequence = tasks.split(train, evaluated, SEQUENCES["split"])
+        else:
+            sequence = tasks.permuted(train, evaluated, SEQUENCES["permuted"], seed)
+        how = {"epochs": self.epochs, "batch_size": self.batch_size, "seed": seed}
+        try:
+            found = run(learner, sequence, **how, after_task=after_task)
+        except Diverged as error:
+            return {"diverged": str(error)}
+        return {
+            "accuracies": found,
+            "average_accuracy": average_accuracy(found),
+            "forgetting": forgetting(found),
+            "bytes": learners.sizes(learner),
+            "seconds": time.perf_counter() - started,
+        }

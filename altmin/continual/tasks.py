@@ -1,0 +1,52 @@
+"""Sequences of tasks made from one data set: its classes a few at a time, or all of them under permuted inputs."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from altmin.errors import demand
+from altmin.fit.samples import Samples
+
+
+class Task(NamedTuple):
+    """What is learnt, and what it is judged by."""
+
+    train: Samples
+    evaluated: Samples
+
+
+def split(train: Samples, evaluated: Samples, tasks: int = 5) -> Iterator[Task]:
+    """Tasks of equally many classes each, in the order of the labels: of ten classes, 0 and 1 come first.
+
+    Labels stay as they are, so that a model has one output for each class of all tasks (class-incremental learning).
+    Raises ValueError if the classes, those from 0 to the largest label, cannot be dealt out evenly, or if one of the
+    tasks has no samples.
+    """
+    demand("split", "tasks", tasks, low=1, whole=True)
+    classes = int(train[1].max()) + 1
+    if classes % tasks:
+        raise ValueError(f"{classes} classes cannot be split into {tasks} equal tasks; give a number that divides them")
+    numbers = [labels.div(classes // tasks, rounding_mode="floor") for _, labels in (train, evaluated)]
+    for k in range(tasks):
+        inside = [number == k for number in numbers]
+        if not all(bool(chosen.any()) for chosen in inside):
+            raise ValueError(f"task {k + 1} of {tasks} has no samples to learn or to evaluate; give more samples")
+        yield Task(*((x[chosen], y[chosen]) for (x, y), chosen in zip((train, evaluated), inside, strict=True)))
+
+
+def permuted(train: Samples, evaluated: Samples, tasks: int = 10, seed: int = 0) -> Iterator[Task]:
+    """Tasks of all samples; task k >= 2 has their values permuted, by a permutation that depends on seed and k alone.
+
+    Samples keep their shape. Tasks are made as they are asked for, since each is as large as the data.
+    """
+    demand("permuted", "tasks", tasks, low=1, whole=True)
+    generator = torch.Generator().manual_seed(seed)
+    for k in range(tasks):
+        order = torch.randperm(train[0][0].numel(), generator=generator) if k else None
+        yield Task((_reordered(train[0], order), train[1]), (_reordered(evaluated[0], order), evaluated[1]))
+
+
+def _reordered(x: Tensor, order: Tensor | None) -> Tensor:
+    return x if order is None else x.flatten(1)[:, order.to(x.device)].reshape(x.shape)
