@@ -13,6 +13,7 @@ from altmin import __version__, startup
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
+from altmin.cli.report import report
 from altmin.cli.reproduce import reproduce
 from altmin.cli.theory import theory
 from altmin.cli.train import train
@@ -39,6 +40,7 @@ app.command(epilog="Example: altmin bench --model mlp-2x100,mlp-1x300@higgs --me
 app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
 app.command(epilog="Example: altmin reproduce fig1 --quick")(reproduce)
 app.command(epilog="Example: altmin verify --json claims.json")(verify)
+app.command(epilog="Example: altmin report --out report.html")(report)
 app.add_typer(data_app, name="data", epilog="Example: altmin data list")
 
 

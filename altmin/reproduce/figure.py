@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from altmin.errors import unknown
@@ -64,15 +65,24 @@ class Figure:
         found: dict[tuple[str, str], dict[float, list[float]]] = {}
         for run in self.runs:
             points = found.setdefault((run.panel, run.name), {})
-            for row in results.of(run)[: run.seeds]:
-                for x, y in run.points(row, axis):
-                    points.setdefault(x, []).append(y)
+            for x, values in _together([run.points(row, axis) for row in results.of(run)[: run.seeds]], axis):
+                points.setdefault(x, []).extend(values)
         return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
 
     def smaller(self) -> "Figure":
         """The figure as `--quick` makes it; it bears on no claim."""
         runs = [small for run in self.runs if (small := self.quick(run)) is not None]
         return replace(self, runs=runs, claims=())
+
+
+def _together(seeds: Sequence[Sequence[tuple[float, float]]], axis: str) -> list[tuple[float, list[float]]]:
+    """What all seeds of a run came to, place by place. No two seeds take the same time: the first points of all stand
+    at their mean "seconds", so do the second ones, and so on."""
+    found: dict[float, list[tuple[float, float]]] = {}
+    for points in seeds:
+        for n, (x, y) in enumerate(points):
+            found.setdefault(n if axis == "seconds" else x, []).append((x, y))
+    return [(mean(x for x, _ in each), [y for _, y in each]) for each in found.values()]
 
 
 def load(folder: Path) -> dict[str, Figure]:
