@@ -47,7 +47,9 @@ def browser() -> str:
 def framed(page: Path, width: int) -> Path:
     """A page that shows another in a frame, #frame: a window cannot be as narrow as a phone."""
     outer = page.with_name("framed.html")
-    frame = f'<iframe id="frame" width="{width}" height="800" style="border: 0" srcdoc="{html.escape(page.read_text())}">'
+    frame = (
+        f'<iframe id="frame" width="{width}" height="800" style="border: 0" srcdoc="{html.escape(page.read_text())}">'
+    )
     outer.write_text(f"<!DOCTYPE html><html><body>{frame}</iframe></body></html>")
     return outer
 

@@ -42,7 +42,8 @@ found.hidden = lines();
 document.querySelector("button[data-figure=small]").click();
 await pause(200);
 found.still_hidden = lines();
-const look = () => ({ open: all("details").map((each) => each.open), widths: all(".plot").map((each) => each.layout.width) });
+const look = () => ({ open: all("details").map((each) => each.open),
+  widths: all(".plot").map((each) => each.layout.width) });
 found.screen = look();
 dispatchEvent(new Event("beforeprint"));
 found.printed = look();

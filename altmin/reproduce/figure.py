@@ -12,6 +12,8 @@ from altmin.reproduce.claims import Claim
 from altmin.reproduce.measurement import Measurement
 from altmin.reproduce.results import Results
 
+Points = Sequence[tuple[float, float]]
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -65,8 +67,10 @@ class Figure:
         found: dict[tuple[str, str], dict[float, list[float]]] = {}
         for run in self.runs:
             points = found.setdefault((run.panel, run.name), {})
-            for x, values in _together([run.points(row, axis) for row in results.of(run)[: run.seeds]], axis):
-                points.setdefault(x, []).extend(values)
+            seeds = [run.points(row, axis) for row in results.of(run)[: run.seeds]]
+            for seed in _in_step(seeds) if axis == "seconds" else seeds:
+                for x, y in seed:
+                    points.setdefault(x, []).append(y)
         return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
 
     def smaller(self) -> "Figure":
@@ -75,14 +79,12 @@ class Figure:
         return replace(self, runs=runs, claims=())
 
 
-def _together(seeds: Sequence[Sequence[tuple[float, float]]], axis: str) -> list[tuple[float, list[float]]]:
-    """What all seeds of a run came to, place by place. No two seeds take the same time: the first points of all stand
-    at their mean "seconds", so do the second ones, and so on."""
-    found: dict[float, list[tuple[float, float]]] = {}
-    for points in seeds:
-        for n, (x, y) in enumerate(points):
-            found.setdefault(n if axis == "seconds" else x, []).append((x, y))
-    return [(mean(x for x, _ in each), [y for _, y in each]) for each in found.values()]
+def _in_step(seeds: Sequence[Points]) -> list[Points]:
+    """No two seeds take the same time: their first points stand at one place, so do their second ones, and so on,
+    which is the mean over the seeds with the most points (one that diverges has fewer)."""
+    longest = [points for points in seeds if len(points) == max(map(len, seeds))]
+    times = [mean(x for x, _ in each) for each in zip(*longest, strict=True)]
+    return [[(time, y) for time, (_, y) in zip(times, points, strict=False)] for points in seeds]
 
 
 def load(folder: Path) -> dict[str, Figure]:
