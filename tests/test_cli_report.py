@@ -19,7 +19,7 @@ def test_the_page_has_the_claims_and_figures_of_its_folders(options: list[str], 
     assert run(["report", *options]) == 0
     text = (tmp_path / "report.html").read_text()
     assert "Of 3 claims 1 hold, 1 do not hold, 1 not run." in text
-    assert text.count('class="plot"') == 2
+    assert text.count('class="drawing"') == 2
     assert run(["report", *options, "--out", "other.html"]) == 0
     assert (tmp_path / "other.html").read_text() == text
 

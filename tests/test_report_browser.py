@@ -23,7 +23,7 @@ const lines = () => small.data.filter((each) => each.mode === "lines+markers").m
   (each) => ({ name: each.name, place: each.xaxis, x: each.x, visible: each.visible ?? true }));
 const found = { axes: {}, title: document.title };
 found.requests = performance.getEntriesByType("resource").map((each) => each.name);
-found.drawn = Object.fromEntries(all(".plot").map((div) => [div.id, {
+found.drawn = Object.fromEntries(all(".drawing").map((div) => [div.id, {
   svg: all(".main-svg", div).length, panels: all(".cartesianlayer .subplot", div).length,
   curves: all(".scatterlayer .trace path.js-line", div).length }]));
 found.claims = all(".claims tbody tr").map((tr) => Object.fromEntries(
@@ -43,7 +43,7 @@ document.querySelector("button[data-figure=small]").click();
 await pause(200);
 found.still_hidden = lines();
 const look = () => ({ open: all("details").map((each) => each.open),
-  widths: all(".plot").map((each) => each.layout.width) });
+  widths: all(".drawing").map((each) => each.layout.width) });
 found.screen = look();
 dispatchEvent(new Event("beforeprint"));
 found.printed = look();

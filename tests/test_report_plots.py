@@ -59,7 +59,8 @@ def test_a_method_looks_the_same_in_all_panels_and_is_hidden_in_all_at_once() ->
     assert [(line["xaxis"], line["yaxis"]) for line in lines] == [("x", "y"), ("x", "y"), ("x2", "y2")]
     bands = traces(by_axis(SMALL, ROWS)["epochs"], "lines")
     assert [band["legendgroup"] for band in bands] == [line["legendgroup"] for line in lines]
-    assert [band["fillcolor"][:7] for band in bands] == [line["line"]["color"] for line in lines]
+    colours = [tuple(int(colour[n : n + 2], 16) for n in (1, 3, 5)) for colour in (COLOURS[0], COLOURS[1], COLOURS[0])]
+    assert [band["fillcolor"] for band in bands] == [f"rgba({r}, {g}, {b}, 0.18)" for r, g, b in colours]
 
 
 def test_what_the_paper_states_is_a_star_on_the_first_axis_alone() -> None:

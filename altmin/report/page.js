@@ -16,8 +16,8 @@
     const rows = Math.ceil(plots[name].panels / Math.max(1, Math.min(3, Math.floor(width / 330))));
     const columns = Math.ceil(plots[name].panels / rows);
     const axis = JSON.stringify(plots[name].axes[shown[name]]);
-    // A copy, which plotly may change; black curves are white at night.
-    const { data, layout } = JSON.parse(night ? axis.replaceAll("#000000", "#ffffff") : axis);
+    const white = axis.replaceAll('"#000000"', '"#ffffff"').replaceAll('"rgba(0, 0, 0, ', '"rgba(255, 255, 255, ');
+    const { data, layout } = JSON.parse(night ? white : axis);  // a copy, which plotly may change
     for (const [key, value] of Object.entries(layout)) {
       if (/^[xy]axis/.test(key)) {
         Object.assign(value, { gridcolor: night ? "#353b43" : "#e5e5e5", zeroline: false, automargin: true });

@@ -20,8 +20,6 @@ SYMBOLS = {
     "X": "x",
 }
 DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
-PALE = "2e"
-"""The opacity 0.18, as the last two digits of a colour."""
 GREY = "#888888"
 
 
@@ -51,7 +49,7 @@ def _traces(figure: Figure, curves: Sequence[Curve]) -> list[dict[str, Any]]:
             "legendgroup": text(curve.name),
             **_place(figure, curve.panel),
         }
-        bands.append({**shared, **_band(curve), "fillcolor": looks["color"] + PALE, "uid": _uid("band", curve)})
+        bands.append({**shared, **_band(curve), "fillcolor": pale(looks["color"]), "uid": _uid("band", curve)})
         lines.append(
             {
                 **shared,
@@ -164,6 +162,14 @@ def _uid(kind: str, curve: Curve) -> str:
 
 def _each(curve: Curve, what: Callable[[list[float]], float]) -> list[float | None]:
     return [finite(what(values)) for _, values in curve.points]
+
+
+def pale(colour: str) -> str:
+    """
+    >>> pale("#0072B2")
+    'rgba(0, 114, 178, 0.18)'
+    """
+    return f"rgba({int(colour[1:3], 16)}, {int(colour[3:5], 16)}, {int(colour[5:7], 16)}, 0.18)"
 
 
 def finite(value: float) -> float | None:
