@@ -30,6 +30,20 @@ def test_a_curve_has_the_points_of_all_runs_of_its_panel_and_name_at_rising_plac
     assert (figure.panels, figure.names) == (["depth"], ["adam", "sgd"])
 
 
+def test_seeds_that_take_different_times_are_one_curve_at_their_mean_time() -> None:
+    run = Run("adam", "mlp-1x4", seeds=2, epochs=2)
+
+    def row(seed: int, seconds: float, accuracies: list[float]) -> dict[str, object]:
+        epochs = [{"epoch": n, "test_accuracy": a, "seconds": seconds} for n, a in enumerate(accuracies, 1)]
+        return {"config": run.config(), "seed": seed, "rows": 10, "batches": [], "epochs": epochs}
+
+    figure = Figure("f", "t", [run], ["seconds"], 1)
+    (curve,) = figure.curves(Results([row(0, 1.0, [0.1, 0.2]), row(1, 3.0, [0.3, 0.4])]), "seconds")
+    assert curve.points == [(2, [0.1, 0.3]), (4, [0.2, 0.4])]
+    (curve,) = figure.curves(Results([row(0, 1.0, [0.1, 0.2]), row(1, 3.0, [0.3])]), "seconds")
+    assert curve.points == [(1, [0.1, 0.3]), (2, [0.2])], "time is that of seeds that reached the end"
+
+
 def test_a_figure_made_smaller_leaves_out_runs_and_bears_on_no_claim() -> None:
     runs = [Run("adam", "mlp-1x4"), Run("sgd", "mlp-1x4")]
     figure = Figure(

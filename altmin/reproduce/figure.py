@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from altmin.errors import unknown
@@ -12,6 +13,8 @@ from altmin.reproduce.claims import Claim
 from altmin.reproduce.measurement import Measurement
 from altmin.reproduce.results import Results
 from altmin.reproduce.search import Search
+
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,9 @@ class Figure:
         found: dict[tuple[str, str], dict[float, list[float]]] = {}
         for run in self.runs:
             points = found.setdefault((run.panel, run.name), {})
-            for row in results.of(run)[: run.seeds]:
-                for x, y in run.points(row, axis):
+            seeds = [run.points(row, axis) for row in results.of(run)[: run.seeds]]
+            for seed in _in_step(seeds) if axis == "seconds" else seeds:
+                for x, y in seed:
                     points.setdefault(x, []).append(y)
         return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
 
@@ -75,6 +79,14 @@ class Figure:
         """The figure as `--quick` makes it; it bears on no claim."""
         runs = [small for run in self.runs if (small := self.quick(run)) is not None]
         return replace(self, runs=runs, claims=())
+
+
+def _in_step(seeds: Sequence[Points]) -> list[Points]:
+    """No two seeds take the same time: their first points stand at one place, so do their second ones, and so on,
+    which is the mean over the seeds with the most points (one that diverges has fewer)."""
+    longest = [points for points in seeds if len(points) == max(map(len, seeds))]
+    times = [mean(x for x, _ in each) for each in zip(*longest, strict=True)]
+    return [[(time, y) for time, (_, y) in zip(times, points, strict=False)] for points in seeds]
 
 
 def load(folder: Path) -> dict[str, Figure]:

@@ -1,0 +1,29 @@
+"""`altmin report`: claims and figures in one HTML file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from altmin.cli import output
+from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store
+from altmin.cli.verify import verdicts
+from altmin.report.page import page
+from altmin.reproduce.figure import load
+from altmin.reproduce.results import Results
+
+
+def report(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
+    figures: Figures = FIGURES,
+    results: Store = RESULTS,
+) -> None:
+    """Write a page of the paper's claims and figures: one HTML file, which works offline, on a phone and printed."""
+    output.check_writable(out)
+    known = load(figures)
+    if results != RESULTS and not results.is_dir():  # that one is made with the first result
+        raise ValueError(
+            f"there is no folder {results} of results; `altmin reproduce FIGURE` makes them, --results DIR says where"
+        )
+    made = {name: Results.read(results / f"{name}.jsonl") for name in known}
+    output.write(out, page(known, made, verdicts(figures, results)).encode())
