@@ -10,6 +10,8 @@ from torch import Tensor
 from altmin.cli import run
 from altmin.reproduce.figure import load
 from altmin.reproduce.folders import FIGURES
+from altmin.reproduce.results import Results
+from altmin.reproduce.run import Run
 
 DECLARED = """
 from altmin.reproduce import Claim, Figure, Finding, Run
@@ -66,13 +68,35 @@ def test_an_unknown_figure_is_answered_with_the_nearest(folders: list[str], caps
     assert "unknown figure 'smal'; did you mean 'small'" in capsys.readouterr().err
 
 
-def test_every_figure_of_the_repository_is_short_and_its_runs_can_be_built() -> None:
+@pytest.mark.parametrize("path", sorted(FIGURES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_figure_of_the_repository_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 100
+
+
+@pytest.mark.parametrize("name", load(FIGURES))
+def test_every_figure_can_be_told_made_smaller_and_judged(name: str) -> None:
+    figure = load(FIGURES)[name]
+    assert len({each.panel for each in figure.runs}) == len(figure.panels)
+    smaller = figure.smaller()
+    assert smaller.runs
+    for each in [*figure.runs, *smaller.runs]:
+        assert json.loads(json.dumps(each.config())) == each.config(), "as a file of results gives it back"
+    for claim in figure.claims:
+        with pytest.raises(KeyError):
+            claim.judge(Results([]))
+
+
+@pytest.mark.parametrize("name", load(FIGURES))
+def test_every_run_of_a_figure_can_be_built(name: str) -> None:
     from altmin import data, methods, models
 
-    for name, figure in load(FIGURES).items():
-        assert len((FIGURES / f"{name}.py").read_text().splitlines()) <= 100
-        assert figure.smaller().runs
-        for each in figure.runs:
-            known = data.dataset(each.data)
-            model = models.create(each.model, known.sample_shape, known.classes)
-            methods.create(each.method, model, **each.options)
+    runs = {json.dumps(each.config()): each for each in load(FIGURES)[name].runs if isinstance(each, Run)}
+    for each in runs.values():
+        known = data.dataset(each.data)
+        model = models.create(each.model, known.sample_shape, known.classes)
+        methods.create(each.method, model, **each.options)
+
+
+def test_all_nineteen_claims_are_judged_by_some_figure() -> None:
+    claims = {claim.id for figure in load(FIGURES).values() for claim in figure.claims}
+    assert claims == {f"C{n}" for n in range(1, 20)}

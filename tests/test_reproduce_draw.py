@@ -29,7 +29,7 @@ def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(monkeypatch: pytest
     curves = {line.get_label(): list(line.get_ydata()) for line in left.lines}
     assert curves["adam"] == pytest.approx([0.3]), "the mean of the seeds"
     assert curves["plain"] == [0.5]
-    assert [text.get_text() for text in right.texts] == [" paper: AM-Adam 0.98"]
+    assert [text.get_text() for text in right.texts] == ["paper: AM-Adam 0.98 "]
     assert [list(line.get_ydata()) for line in right.lines] == [[0.7], [0.98]]
     assert drawn[0].get_suptitle() == "the title\na note"
     colour = {line.get_label(): line.get_color() for axes in (left, right) for line in axes.lines}
@@ -53,3 +53,5 @@ def test_scales_are_those_of_the_figure_and_empty_places_stay_empty(monkeypatch:
         ("log", "linear", "accuracy at the end")
     }
     assert [axes.lines[0].get_xydata().tolist() for axes in shown[:2]] == [[[1, 0.1]], [[2, 0.2]]]
+    drawn[0].canvas.draw()
+    assert [label.get_text() for label in shown[1].get_xticklabels()] == ["2"], "the place that was measured"

@@ -145,7 +145,8 @@ class Trial:
         except ValueError:
             return None
         if self.record is None:
-            return Recorded(ensemble, fuse=False) if can_capture(ensemble) else ensemble
+            possible = self.device.type == "cuda" and can_capture(ensemble)
+            return Recorded(ensemble, fuse=False) if possible else ensemble
         return Recorded(ensemble) if self.record else ensemble
 
     def _fit(self) -> dict[str, Any]:

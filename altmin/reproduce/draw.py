@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from statistics import mean
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from altmin.plot import content, style, tidy
+from altmin.plot import content, mark, style, tidy
 from altmin.reproduce.figure import Curve, Figure
 from altmin.reproduce.results import Results
 
 ROW = 3
 """Panels side by side."""
+MARKED = 8
+"""Places up to which each is written at a logarithmic axis."""
 
 
 def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
@@ -23,22 +26,32 @@ def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> 
     grid = iter(picture.subplots(down, across, squeeze=False).flat)
     for panel, axes in zip(panels, grid, strict=False):
         _panel(axes, [curve for curve in curves if curve.panel == panel], figure.names)
-        for mark in figure.marks:
-            if mark.panel == panel:
-                axes.plot(mark.x, mark.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
-                axes.annotate(f" paper: {mark.name}", (mark.x, mark.y), fontsize=8, color="0.4", va="center")
+        for stated in figure.marks:
+            if stated.panel == panel:
+                axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
+                axes.annotate(
+                    f"paper: {stated.name} ", (stated.x, stated.y), fontsize=8, color="0.4", va="center", ha="right"
+                )
         axes.set_title(panel, loc="left", fontweight="bold")
         axes.set(xlabel=axis, ylabel=figure.measure)
-        if "x" in figure.log:
-            axes.set_xscale("log")
-        if "y" in figure.log:
-            axes.set_yscale("log")
+        _scales(axes, figure.log)
         if axes.lines:
             axes.legend(loc="best", framealpha=0.9, edgecolor="0.8", fontsize=8)
     for axes in grid:
         axes.set_visible(False)
     picture.suptitle(figure.title + (f"\n{note}" if note else ""), x=0.01, ha="left")
     return content(picture, file_format)
+
+
+def _scales(axes: Axes, log: str) -> None:
+    """Logarithmic ones where asked for; a few places that were measured are written out in full."""
+    if "x" in log:
+        axes.set_xscale("log")
+        places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), float)})
+        if len(places) <= MARKED:
+            mark(axes.xaxis, places)
+    if "y" in log:
+        axes.set_yscale("log")
 
 
 def _panel(axes: Axes, curves: Sequence[Curve], names: Sequence[str]) -> None:

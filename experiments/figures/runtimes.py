@@ -1,9 +1,9 @@
-"""Run times (appendix): fully connected nets over 30 epochs, LeNet-5 over 450 batches; memory, and parallel weights."""
+"""Run times (appendix): fully connected nets over 30 epochs, LeNet-5 over 450 batches; and the memory they take."""
 
 from itertools import product
 from statistics import mean
 
-from altmin.reproduce import Claim, Figure, Finding, Results, Timing, WeightsInParallel, seconds_per_epoch, unevenness
+from altmin.reproduce import Claim, Figure, Finding, Results, Timing, seconds_per_epoch, unevenness
 
 OPTIONS = {"am-adam": {}, "am-sgd": {}, "am-mem": {}, "adam": {}, "sgd": {}}
 NETS = {
@@ -24,10 +24,6 @@ TIMES = {
     for recorded, net, method in product((False, True), NETS, OPTIONS)
     if (net, method) != ("lenet5", "am-mem")
 }
-PARALLEL = [
-    WeightsInParallel("weights at once", "seconds in turn / at once", f"mlp-{depth}x512", depth)
-    for depth in (2, 5, 10, 20)
-]
 
 
 def ratios(results: Results, net: str, recorded: bool, method: str = "am-adam", rival: str = "adam") -> float:
@@ -57,26 +53,13 @@ def memory_like_sgd(results: Results) -> Finding:
     return Finding(f"peak memory AM-SGD/SGD: {text}", most <= 1.5, None, f"it takes {most:.2f} times the memory")
 
 
-def in_parallel(results: Results) -> Finding:
-    rows = {run.model: results.all(run) for run in PARALLEL}
-    text = ", ".join(
-        f"{net} {mean(row['in_turn'] / row['at_once'] for row in found):.2f}" for net, found in rows.items()
-    )
-    off = max(row["difference"] for found in rows.values() for row in found)
-    gain = mean(row["in_turn"] / row["at_once"] for row in rows[PARALLEL[-1].model])
-    reasons = ["the gradients depend on the order"] if off > 1e-6 else []
-    reasons += ["all blocks at once are not faster than one after the other"] if gain <= 1.1 else []
-    words = f"weights in any order differ by {off:.0e}; all blocks at once are so many times as fast: {text}"
-    return Finding(words, not reasons, None, " and ".join(reasons))
-
-
 FIGURE = Figure(
     name="runtimes",
-    title="Seconds of training after the first epoch; weights of all blocks at once",
-    runs=[*TIMES.values(), *PARALLEL],
-    axes=("batches",),
+    title="Seconds of training after the first epoch",
+    runs=list(TIMES.values()),
+    axes=("batches", "epochs"),
     minutes=8,
-    measure="seconds (or times as fast)",
+    measure="seconds",
     claims=[
         Claim(
             "C15",
@@ -87,7 +70,6 @@ FIGURE = Figure(
         Claim(
             "C17", "memory like SGD's: one set of auxiliary variables, no multipliers", "no numbers", memory_like_sgd
         ),
-        Claim("C18", "weight updates run in parallel across layers", "no numbers", in_parallel),
     ],
-    quick=lambda run: None if getattr(run, "recorded", False) else run.reduced(),
+    quick=lambda run: None if run.recorded else run.reduced(),
 )
