@@ -27,7 +27,7 @@ ENTRIES = [
         "am-mem",
         {"lr": 0.001, "forget": 0.9, "damping": 30.0, "rate": 300.0},
         {"lr": Between(1e-4, 1e-2), "forget": FORGET, "damping": Between(1, 300), "rate": Between(30, 3000)},
-        search=SEARCH,
+        search={"trials": 16, "together": 16, "run": {"epochs": 20}},
         paper={"mlp-2x100": 0.1737, "mlp-2x500": 0.1376},
     ),
     Entry("am-mem", {"lr": 0.001, **SUMS}, run={"label": "am-mem, plain sums"}),

@@ -7,7 +7,7 @@ PAPER = {NETS[0]: {"am-adam": 0.53, "sgd": 0.49, "adam": 0.49}, NETS[1]: {"am-ad
 ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline")
 COSINE = {"schedule": "cosine"}
 PARTS = {"batch_size": 10_000, "schedule": "constant"}  # parts in which an offline method sees the data
-SEARCH = {"trials": 32, "together": 16}
+SEARCH = {"trials": 16, "together": 16}
 DECAY = {"weight_decay": Between(1e-6, 1e-2)}
 ENTRIES = [
     *(
@@ -30,7 +30,7 @@ ENTRIES = [
         {"lr": 0.001, "damping": 30.0, "rate": 300.0},
         {"lr": Between(1e-4, 1e-2), "damping": Between(1, 300), "rate": Between(10, 3000)},
         {},
-        SEARCH,
+        {"trials": 8, "together": 8, "run": {"epochs": 15}},
         dict(zip(NETS, (0.1746, 0.1016), strict=True)),
     ),
     *(
