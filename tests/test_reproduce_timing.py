@@ -48,11 +48,11 @@ def test_a_row_has_every_epochs_seconds_and_on_a_processor_no_memory(made_up: tu
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_the_memory_is_that_beyond_the_samples() -> None:
+def test_on_a_gpu_the_memory_is_that_of_steps_without_samples_and_evaluations() -> None:
     setting = Setting(torch.device("cuda"))
     small, large = (
         Timing("adam", f"mlp-1x{width}", limit=400, epochs=2).make([0], setting, lambda *_: None)[0]["peak_memory"]
         for width in (10, 2000)
     )
     parameters = 1990 * 785 * 4  # bytes that the larger net has more, at least, and as many again for each moment
-    assert large - small > 3 * parameters
+    assert 3 * parameters < large - small < 6 * parameters

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 
 from altmin.execution import precision
-from altmin.fit.trial import Job
+from altmin.fit.trial import Job, Trial
 from altmin.reproduce.measurement import Row, Setting, Tick
 from altmin.reproduce.run import Run
+
+STEPS = 3
+"""After which memory is looked at: the first may find optimizers without their state."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,15 @@ class Timing(Run):
         return "recorded steps need a GPU (--device cuda)" if no_gpu else super().lacking(setting)
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
-        """Rows as of a run, with "peak_memory": the most bytes of the GPU that were in use beyond those of the samples;
+        """Rows as of a run, with "peak_memory": the most bytes of the GPU that model, optimizer and a few steps take;
         None elsewhere."""
         trial, rows = self.trial(setting, self.recorded), []
         for seed in seeds:
-            held = _start(setting.device)
+            job = Job(self.method, dict(self.options), seed)
             with precision.using("float32"):
-                found = trial.in_turn([Job(self.method, dict(self.options), seed)], tick)
-            peak = None if held is None else torch.cuda.max_memory_allocated(setting.device) - held
-            rows += [{**setting.about(trial.train), **row, "peak_memory": peak} for row in found]
-        return rows
+                peak = _peak_memory(trial, job)
+                rows += [{**row, "peak_memory": peak} for row in trial.in_turn([job], tick)]
+        return [{**setting.about(trial.train), **row} for row in rows]
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """Seconds since the end of the first epoch against "batches" or "epochs" since then."""
@@ -63,11 +65,15 @@ def unevenness(row: Row) -> float:
     return max(abs(at / times[-1] - n / (len(times) - 1)) for n, at in enumerate(times))
 
 
-def _start(device: torch.device) -> int | None:
-    """The bytes in use on a GPU before a run."""
-    if device.type != "cuda":
+def _peak_memory(trial: Trial, job: Job) -> int | None:
+    if trial.device.type != "cuda":
         return None
-    torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
+    torch.cuda.synchronize(trial.device)
+    torch.cuda.reset_peak_memory_stats(trial.device)
+    before = torch.cuda.memory_allocated(trial.device)
+    method = trial.build(job, bool(trial.record))
+    x, y = (part[: trial.batch_size] for part in trial.train)
+    for _ in range(STEPS):
+        method.step(x, y)
+    torch.cuda.synchronize(trial.device)
+    return torch.cuda.max_memory_allocated(trial.device) - before
