@@ -1,0 +1,75 @@
+"""The tables of docs/reproduction.md from the files of benchmarks/reproduce: `python experiments/reproduction.py table`.
+
+The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
+figures anew from their results.
+"""
+
+import sys
+from statistics import mean
+
+from common import HERE, fill, table
+
+from altmin.cli.verify import verdicts
+from altmin.reproduce.draw import draw
+from altmin.reproduce.figure import load
+from altmin.reproduce.folders import FIGURES, RESULTS, history
+from altmin.reproduce.results import Results
+from altmin.reproduce.settings import History
+
+DOCUMENT = HERE / "docs/reproduction.md"
+
+
+def claims() -> str:
+    rows = [
+        [row["claim"], row["text"], row["paper"], row["ours"] or "", row["verdict"]]
+        for row in verdicts(FIGURES, RESULTS)
+    ]
+    return table(["claim", "what the paper says", "its value", "ours", "verdict"], rows)
+
+
+def figures() -> str:
+    rows = []
+    for name, figure in load(FIGURES).items():
+        made = sum(len(Results.read(RESULTS / f"{name}.jsonl").of(run)) for run in figure.runs)
+        judged = ", ".join(claim.id for claim in figure.claims)
+        shown = f"[{figure.title}](../benchmarks/reproduce/{name}.png)" if made else figure.title
+        rows.append([name, shown, f"`altmin reproduce {name}`", f"{figure.minutes:g}", judged])
+    return table(["figure", "shows", "command", "minutes on an H200", "claims"], rows)
+
+
+def settings() -> str:
+    rows = []
+    for name, figure in load(FIGURES).items():
+        if not figure.searches:
+            continue
+        tried = History.read(history(RESULTS, name))
+        for search in figure.searches:
+            best = search.best(tried)
+            if best is None:
+                continue
+            options = ", ".join(f"{option} {value:.3g}" for option, value in best["options"].items())
+            paper = ", ".join(f"{option} {value:g}" for option, value in search.paper.items())
+            count, kind = len(search.tried(tried)), "Bayesian" if search.bayesian else "grid"
+            net = f"{search.run.data}, {search.run.model}"
+            rows.append(
+                [name, net, search.run.name, f"{count}, {kind}", options, f"{mean(best['accuracy']):.4f}", paper]
+            )
+    head = ["figure", "data, net", "method", "tried", "chosen", "validation accuracy", "the paper's"]
+    return table(head, rows)
+
+
+def main() -> None:
+    if sys.argv[1:] == ["table"]:
+        for name, text in ("figures", figures()), ("claims", claims()), ("settings", settings()):
+            fill(DOCUMENT, text, name)
+    elif sys.argv[1:] == ["pictures"]:
+        for name, figure in load(FIGURES).items():
+            results = Results.read(RESULTS / f"{name}.jsonl")
+            if results.rows:
+                (RESULTS / f"{name}.png").write_bytes(draw(figure, results, "png"))
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
