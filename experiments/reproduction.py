@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md from the files of benchmarks/reproduce: `python experiments/reproduction.py table`.
+"""The tables of docs/reproduction.md from the files of benchmarks/reproduce: `experiments/reproduction.py table`.
 
 The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
 figures anew from their results.
