@@ -91,10 +91,11 @@ def test_bayesian_proposals_are_better_than_the_first_random_ones(rate: float, m
 def test_a_bayesian_search_tries_what_the_run_says_first_and_lists_too(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = Trained(peak, monkeypatch)
     run = replace(RUN, options={"lr": 0.3, "steps": 2, "weight_decay": 0.5})
-    made(Search(run, {"lr": Between(0.1, 1.0), "steps": [1, 2]}, trials=10, together=5))
+    history = made(Search(run, {"lr": Between(0.1, 1.0), "steps": [1, 2]}, trials=10, together=5))
     asked = [options for call in trained.calls for options, _ in call]
     assert asked[0] == {"lr": 0.3, "steps": 2, "weight_decay": 0.5}
     assert {options["steps"] for options in asked} == {1, 2}
+    assert all(row["config"]["options"] == {"weight_decay": 0.5} for row in history.rows), "what is fixed"
     assert [len(call) for call in trained.calls] == [5, 5]
 
 

@@ -4,7 +4,7 @@ from . import Mutant
 
 MUTANTS = [
     Mutant("reproduce/search.py", 'part="validation", ', "", "reproduce_search loaded"),
-    Mutant("reproduce/search.py", "if name not in self.space}", "}", "reproduce_search row alike"),
+    Mutant("reproduce/search.py", "if name not in self.space}", "}", "reproduce_search first"),
     Mutant(
         "reproduce/search.py",
         '        if "diverged" in row:\n            return 0.0\n',
@@ -14,7 +14,7 @@ MUTANTS = [
     Mutant(
         "reproduce/search.py", 'accuracy(row["epochs"][-1])', 'accuracy(row["epochs"][0])', "reproduce_search accuracy"
     ),
-    Mutant("reproduce/search.py", "if point not in known]", "]", "reproduce_search grid interrupted"),
+    Mutant("reproduce/search.py", "dict.fromkeys(each) for", "list(each) for", "reproduce_search grid"),
     Mutant("reproduce/search.py", "seed=len(tried)", "seed=None", "reproduce_search interrupted"),
     Mutant("reproduce/search.py", "log=True", "log=False", "reproduce_search better"),
     Mutant("reproduce/search.py", 'direction="maximize"', 'direction="minimize"', "reproduce_search better"),
