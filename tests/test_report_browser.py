@@ -29,6 +29,10 @@ found.drawn = Object.fromEntries(all(".drawing").map((div) => [div.id, {
 found.claims = all(".claims tbody tr").map((tr) => Object.fromEntries(
   ["id", "text", "paper", "ours", "spread", "verdict"].map((name) => [name, text(tr, "." + name)])));
 found.legend = all("#plot-small .legendtext").map((each) => each.textContent);
+const first = small.data.findIndex((each) => each.mode === "lines+markers");
+Plotly.Fx.hover(small, [{ curveNumber: first, pointNumber: 3 }]);
+await pause(500);
+found.hover = text(small, ".hoverlayer");
 for (const button of all("button[data-figure=small]")) {
   button.click();
   await pause(200);
@@ -97,6 +101,13 @@ def test_the_table_says_what_the_result_files_say(opened: tuple[Mapping[str, Any
         spread = float(row["spread"]) if row["spread"] else None
         assert spread == (None if truth["spread"] is None else pytest.approx(truth["spread"], rel=5e-3))
     assert shown[1]["ours"].startswith("0.767"), "(0.6 + 0.8 + 0.9) / 3"
+
+
+def test_hovering_tells_where_the_mean_the_extremes_and_the_seeds(
+    opened: tuple[Mapping[str, Any], list[str]],
+) -> None:
+    for words in ("8 batches: 0.7667", "0.6 to 0.9, seeds: 3", "adam"):
+        assert words in opened[0]["hover"]
 
 
 def test_each_button_draws_the_curves_against_its_axis(opened: tuple[Mapping[str, Any], list[str]]) -> None:

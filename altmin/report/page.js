@@ -34,7 +34,7 @@
       paper_bgcolor: "transparent",
       plot_bgcolor: "transparent",
       legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom" },
-      hovermode: "x unified",
+      hovermode: "closest",
       hoverlabel: { bgcolor: night ? "#1e2329" : "#ffffff" },
       dragmode: touch.matches ? false : "zoom",  // so that a finger scrolls the page
       uirevision: "kept",

@@ -18,7 +18,7 @@ def page(figures: Mapping[str, Figure], results: Mapping[str, Results], verdicts
     """The page as text, which depends on its arguments alone. results: of every figure, by its name. verdicts: the rows
     of `altmin verify`. Text is escaped. Nothing in the page is loaded from elsewhere, which its content security policy
     makes sure of."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # these two take a while to import
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and so is plotly
     from plotly.offline import get_plotlyjs
 
     files = resources.files("altmin.report")

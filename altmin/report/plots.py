@@ -32,12 +32,12 @@ def plot(figure: Figure, results: Results) -> dict[str, Any]:
         if curves := figure.curves(results, axis):
             marks = _marks(figure) if axis == figure.axes[0] else []
             axes.append(
-                {"name": axis, "data": _traces(figure, curves) + marks, "layout": _layout(figure, axis, curves)}
+                {"name": axis, "data": _traces(figure, curves, axis) + marks, "layout": _layout(figure, axis, curves)}
             )
     return {"panels": len(figure.panels), "axes": axes}
 
 
-def _traces(figure: Figure, curves: Sequence[Curve]) -> list[dict[str, Any]]:
+def _traces(figure: Figure, curves: Sequence[Curve], axis: str) -> list[dict[str, Any]]:
     """Bands before lines, so that none lies over a line. Those of one name are one group, which the legend shows once
     and hides as a whole."""
     bands, lines, seen = [], [], set()
@@ -53,7 +53,7 @@ def _traces(figure: Figure, curves: Sequence[Curve]) -> list[dict[str, Any]]:
         lines.append(
             {
                 **shared,
-                **_line(curve),
+                **_line(curve, axis),
                 "showlegend": curve.name not in seen,
                 "line": {"color": looks["color"], "dash": DASHES[looks["linestyle"]], "width": 2},
                 "marker": {"symbol": SYMBOLS[looks["marker"]], "size": 7, "maxdisplayed": 9},
@@ -64,13 +64,14 @@ def _traces(figure: Figure, curves: Sequence[Curve]) -> list[dict[str, Any]]:
     return bands + lines
 
 
-def _line(curve: Curve) -> dict[str, Any]:
+def _line(curve: Curve, axis: str) -> dict[str, Any]:
     """The mean over seeds; hovering tells the smallest, the largest and the number of seeds too."""
     return {
         "x": [finite(x) for x, _ in curve.points],
         "y": _each(curve, mean),
         "customdata": [[finite(min(values)), finite(max(values)), len(values)] for _, values in curve.points],
-        "hovertemplate": "%{y:.4~g} (%{customdata[0]:.4~g} to %{customdata[1]:.4~g}, seeds: %{customdata[2]})",
+        "hovertemplate": f"<b>%{{fullData.name}}</b><br>%{{x:.4~g}} {text(axis)}: %{{y:.4~g}}<br>"
+        "%{customdata[0]:.4~g} to %{customdata[1]:.4~g}, seeds: %{customdata[2]}<extra></extra>",
         "mode": "lines+markers",
     }
 
