@@ -134,8 +134,7 @@ def test_the_installed_command_is_quiet_in_a_pipe_and_help_is_light(tmp_path: Pa
     light = (
         "import sys; from altmin.cli import run\n"
         "assert run(['--help']) == run(['train', '--help']) == run(['--version']) == 0\n"
-        "assert not {'matplotlib', 'optuna', 'plotly'} & set(sys.modules)
-"
+        "assert not {'matplotlib', 'optuna', 'plotly'} & set(sys.modules)\n"
     )
     shown = subprocess.run([sys.executable, "-c", light], capture_output=True, text=True, check=True).stdout
     assert "Example: altmin train" in shown
