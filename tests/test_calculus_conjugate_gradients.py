@@ -11,18 +11,21 @@ from altmin.calculus.conjugate_gradients import conjugate_gradients
 F64 = torch.float64
 
 
-@given(seed=st.integers(0, 10**6), unknowns=st.integers(1, 7), rows=st.integers(1, 4))
-def test_every_step_comes_nearer_and_the_last_is_there(seed: int, unknowns: int, rows: int) -> None:
+@given(
+    seed=st.integers(0, 10**6), unknowns=st.integers(1, 7), rows=st.integers(1, 4), ridge=st.sampled_from([0.0, 3.0])
+)
+def test_every_step_comes_nearer_and_the_last_is_there(seed: int, unknowns: int, rows: int, ridge: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     a = torch.randn(unknowns + 3, unknowns, generator=generator, dtype=F64)
     b = torch.randn(rows, unknowns, generator=generator, dtype=F64)
     M = a.T @ a + 0.1 * torch.eye(unknowns, dtype=F64)
-    exact = torch.linalg.solve(M, b.T).T
-    errors = [torch.einsum("ri,ij,rj->r", b * 0 - exact, M, b * 0 - exact)]
+    whole = M + ridge * torch.eye(unknowns, dtype=F64)
+    exact = torch.linalg.solve(whole, b.T).T
+    errors = [torch.einsum("ri,ij,rj->r", exact, whole, exact)]
     for steps in range(1, unknowns + 1):
-        x, left = conjugate_gradients(lambda x: x @ M, b, steps)
+        x, left = conjugate_gradients(lambda x: x @ M, b, steps, ridge)
         torch.testing.assert_close(left, b - x @ M, rtol=1e-8, atol=1e-8)
-        errors.append(torch.einsum("ri,ij,rj->r", x - exact, M, x - exact))
+        errors.append(torch.einsum("ri,ij,rj->r", x - exact, whole, x - exact))
     assert all(bool((after <= before + 1e-9).all()) for before, after in itertools.pairwise(errors))
     torch.testing.assert_close(x, exact, rtol=1e-6, atol=1e-6)
 

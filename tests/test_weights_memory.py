@@ -113,6 +113,35 @@ def test_with_a_rate_a_code_asks_for_a_gradient_step_of_that_length_on_its_own_s
     close(am.weights.memories[1].B, B)
 
 
+def test_parts_of_a_mini_batch_add_up_to_its_memory():
+    """Also once a memory is kept; of the first block the inputs are known."""
+    am = trainer(mlp(), forget=0.5)
+    am.step(*batch(0))
+    am.step(*batch(1))
+    for part in (2, 3, 4):
+        am.gather(*batch(part))
+    am.apply()
+    am.step(*batch(5))
+    expected = 0.0
+    for parts in ((0,), (1,), (2, 3, 4), (5,)):
+        a = torch.cat([F.pad(batch(part)[0], (0, 1), value=1.0) for part in parts])
+        expected = 0.5 * expected + a.T @ a
+    close(am.weights.memories[0].A, expected)
+    assert am.weights.memories[0].samples == pytest.approx(12 * (0.125 + 0.25 + 3 * 0.5 + 1))
+
+
+def test_what_was_handed_out_stays_as_it_was():
+    am = trainer(mlp(), forget=0.5)
+    am.step(*batch(0))
+    memories = am.weights.memories
+    before = copy.deepcopy(memories)
+    for i in range(3):
+        am.step(*batch(i))
+    for l, memory in before.items():
+        assert torch.equal(memories[l].A, memory.A)
+        assert torch.equal(memories[l].B, memory.B)
+
+
 # -- prior memories, merging, saving ----------------------------------------------------------------------------------
 
 

@@ -74,7 +74,7 @@ def all_finite(t: Tensor) -> Any:
     """
     if not eager():
         return t.isfinite().all()
-    return bool(t.sum().isfinite()) or bool(t.isfinite().all())
+    return math.isfinite(t.sum().item()) or bool(t.isfinite().all())
 
 
 def root(a: Number) -> Number:

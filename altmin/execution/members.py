@@ -171,7 +171,7 @@ class AltMinTemplate(Template):
                 m.commit(saved)
             for l, n in self.fitted.items():
                 fits[l] = am.weights.fit(theta[l], moved.found[l], state.own["memories"][l])
-                rows[n] = {"weights": self.groups[n].flat(fits[l].weights)}
+                rows[n] = {"weights": state.rows[n]["weights"] + self.groups[n].flat(fits[l].changes)}
             mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
         inner, grads = self._inner_steps(state, theta, {l: moved.found[l] for l in self.rest.blocks})
         own = {"mu": mu, "memories": {l: fit.kept for l, fit in fits.items()}}

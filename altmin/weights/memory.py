@@ -46,16 +46,18 @@ class Kept(NamedTuple):
     samples: Any
 
     def plus(self, older: "Kept", factor: Any = 1.0) -> "Kept":
-        """Itself and factor times an older one."""
-        A, R = along(self.A, factor, older.A), along(self.R, factor, older.R)
-        return Kept(A, R, self.samples + factor * older.samples)
+        """Itself and factor times an older one; written over itself where numbers may be read."""
+        samples = self.samples + factor * older.samples
+        if eager():
+            return Kept(self.A.add_(older.A, alpha=factor), self.R.add_(older.R, alpha=factor), samples)
+        return Kept(along(self.A, factor, older.A), along(self.R, factor, older.R), samples)
 
 
 class Fit(NamedTuple):
-    """The next weights and memory of a block; nothing is written yet. finite: whether all of it is, a bool, or a tensor
-    of one where numbers are tensors."""
+    """What a block's parameters change by, and its next memory; nothing is written yet. finite: whether all of it is, a
+    bool, or a tensor of one where numbers are tensors."""
 
-    weights: list[Tensor]
+    changes: list[Tensor]
     kept: Kept
     finite: Any
 
@@ -108,9 +110,7 @@ def descend(A: Tensor, R: Tensor, damping: Number, steps: int) -> Change:
     >>> [descend(A, R, 0.0, steps).V.tolist() for steps in (1, 2)]
     [[[0.5, 0.0]], [[0.6666666865348816, -0.3333333432674408]]]
     """
-    ridge = damping * A.diagonal().mean()
-    V, r = conjugate_gradients(lambda V: torch.addcmul(V @ A, ridge, V), R, steps)
-    return Change(V, torch.addcmul(r, ridge, V))  # r = R - V (A + ridge), without a product with A
+    return Change(*conjugate_gradients(lambda V: V @ A, R, steps, damping * A.diagonal().mean()))
 
 
 class CoActivationMemory:
@@ -153,6 +153,8 @@ class CoActivationMemory:
         self.prior = dict(prior or {})
         self.kept: dict[int, Kept] = {}
         self.gathered: dict[int, Kept] = {}
+        self.scratch: dict[int, Tensor] = {}
+        """Where A of a mini-batch is computed: fresh memory costs a processor as much as the product."""
 
     def __repr__(self) -> str:
         options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
@@ -193,7 +195,9 @@ class CoActivationMemory:
             return self.rest.measure(l, p, residual)
         # deltas are those of the mean loss
         times = residual.scale if self.rate is None else self.rate * len(residual.delta)
-        return recall(self.chain.blocks[l], residual, times)
+        again = eager() and l in self.kept and not residual.delta.is_cuda
+        out = self.scratch.setdefault(l, torch.empty_like(self.kept[l].A)) if again else None
+        return recall(self.chain.blocks[l], residual, times, out)
 
     def update(self, found: Sequence[Any]) -> None:
         """Fits every block to its memory and this mini-batch. `Diverged`, and nothing changes, if weights would not be
@@ -209,7 +213,7 @@ class CoActivationMemory:
             if not _finite(memory):
                 raise self._diverged(l)
         self.rest.gather(found, samples)
-        self.gathered = new
+        self.gathered, self.scratch = new, {}
 
     def apply(self) -> None:
         gathered, self.gathered = self.gathered, {}
@@ -269,28 +273,28 @@ class CoActivationMemory:
         return Diverged(f"the memory of block {l} ({self.chain.blocks[l]})", "give inputs of a smaller size")
 
     def _write(self, fits: Mapping[int, Fit], ok: Tensor | None = None) -> None:
-        """Writes what is new, where ok, over what is kept, which stays where it lies."""
+        """Changes weights and memories, where ok. Memories that `allocate` has made stay where they lie."""
         for l, fit in fits.items():
-            kept = self.kept.setdefault(l, fit.kept)
-            weights = [(q, new) for q, new in zip(self.theta[l], fit.weights, strict=True) if q.requires_grad]
-            for old, new in [*weights, *zip(kept, fit.kept, strict=True)]:
-                if isinstance(old, Tensor):
+            for q, change in zip(self.theta[l], fit.changes, strict=True):
+                if q.requires_grad:
+                    q.add_(change if ok is None else torch.where(ok, change, 0.0))
+            kept = self.kept.get(l)
+            if kept is not None and isinstance(kept.samples, Tensor):
+                for old, new in zip(kept, fit.kept, strict=True):
                     old.copy_(new if ok is None else torch.where(ok, new, old))
-            if not isinstance(kept.samples, Tensor):
-                self.kept[l] = kept._replace(samples=fit.kept.samples)
+                continue
+            self.kept[l] = fit.kept
+            if kept is not None and l in self.scratch:  # where the new A was computed
+                self.scratch[l] = kept.A
 
     def fit(self, p: Params, new: Kept, older: Kept | None) -> Fit:
-        """The parameters p of a block, fitted to what a mini-batch adds to an older memory. Changes nothing."""
+        """Fits the parameters p of a block to what a mini-batch adds to an older memory. Changes nothing but `new`,
+        which is used up."""
         whole = new if older is None else new.plus(older, self.forget)
+        A, R, samples = whole
         finite = _finite(whole)
         if eager() and not finite:
             return Fit([], whole, False)
-        weights, kept = self.fitted(p, whole)
-        return Fit(weights, kept, finite & all_finite(kept.R) & all_finite(weights[0]))
-
-    def fitted(self, p: Params, kept: Kept) -> tuple[list[Tensor], Kept]:
-        """The parameters p of a block, fitted to its memory, and the memory as it is kept beside them then."""
-        A, R, samples = kept
         if self.sweeps is not None:
             V = torch.zeros_like(R)
             for _ in range(self.sweeps):
@@ -300,8 +304,9 @@ class CoActivationMemory:
             V, R = solve(A, R, self.damping)
         else:
             V, R = descend(A, R, self.damping, self.steps)
-        parts = V.split([q[0].numel() for q in p], 1)
-        return [q + part.reshape(q.shape) for q, part in zip(p, parts, strict=True)], Kept(A, R, samples)
+        parts = zip(p, V.split([q[0].numel() for q in p], 1), strict=True)
+        changes = [part.reshape(q.shape) for q, part in parts]
+        return Fit(changes, Kept(A, R, samples), finite & all_finite(R) & all_finite(V))
 
     def state_dict(self) -> dict[str, Any]:
         kept, gathered = (
@@ -336,10 +341,10 @@ class CoActivationMemory:
         )
 
 
-def recall(block: Block, residual: Residual, times: Number) -> Kept:
-    """What one mini-batch adds, codes asking for a move of -times * delta."""
+def recall(block: Block, residual: Residual, times: Number, out: Tensor | None = None) -> Kept:
+    """What one mini-batch adds, codes asking for a move of -times * delta. out: where its A is written, if given."""
     a, delta = block.core.maps[0].columns(residual.saved[0], residual.delta)
-    return Kept(a.mT @ a, (-times * delta).mT @ a, len(a))
+    return Kept(torch.mm(a.mT, a, out=out), (-times * delta).mT @ a, len(a))
 
 
 def _finite(kept: Kept) -> Any:

@@ -99,8 +99,14 @@ MUTANTS = [
     ),
     Mutant(
         "weights/memory.py",
-        "finite & all_finite(kept.R)",
-        "True | all_finite(kept.R)",
+        "q.add_(change if ok is None else torch.where(ok, change, 0.0))",
+        "q.add_(change)",
+        "execution_capture_memory overflows",
+    ),
+    Mutant(
+        "weights/memory.py",
+        "finite & all_finite(R)",
+        "True | all_finite(R)",
         "execution_capture_memory overflows",
     ),
     Mutant("weights/memory.py", "memory.A.clone(), R", "memory.A, R", "execution_capture_memory prior"),

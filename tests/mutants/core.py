@@ -237,22 +237,22 @@ MUTANTS = [
         "weights_torch hooks",
     ),
     Mutant("weights/memory.py", "self.rate * len(residual.delta)", "self.rate", "weights_memory rate"),
-    Mutant("weights/memory.py", "a.mT @ a, (-times *", "a.mT @ a, (times *", "weights_memory"),
+    Mutant("weights/memory.py", "out=out), (-times *", "out=out), (times *", "weights_memory"),
     Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory_fit damping"),
-    Mutant(
-        "weights/memory.py", "Change(V, torch.addcmul(r, ridge, V))", "Change(V, r)", "weights_memory_fit conjugate"
-    ),
-    Mutant("weights/memory.py", "torch.addcmul(V @ A, ridge, V), R", "V @ A, R", "weights_memory_fit conjugate"),
+    Mutant("weights/memory.py", "steps, damping * A", "steps, 0 * A", "weights_memory_fit conjugate"),
+    Mutant("weights/memory.py", "self.scratch[l] = kept.A", "pass", "weights_memory"),
+    Mutant("weights/memory.py", "self.scratch = new, {}", "self.scratch = new, self.scratch", "weights_memory parts"),
     Mutant(
         "calculus/conjugate_gradients.py",
         "square / before.clamp_min(tiny)",
         "before / square.clamp_min(tiny)",
         "calculus_conjugate_gradients",
     ),
-    Mutant(
-        "calculus/conjugate_gradients.py", "length, image, value=-1)", "length, image)", "calculus_conjugate_gradients"
-    ),
+    Mutant("calculus/conjugate_gradients.py", "mul_(-length)", "mul_(length)", "calculus_conjugate_gradients"),
     Mutant("calculus/conjugate_gradients.py", "image).sum(1", "image).sum(0", "calculus_conjugate_gradients"),
+    Mutant("calculus/conjugate_gradients.py", "+ ridge * size)", ")", "calculus_conjugate_gradients"),
+    Mutant("calculus/conjugate_gradients.py", "along(left, -ridge, x)", "left", "calculus_conjugate_gradients"),
+    Mutant("calculus/conjugate_gradients.py", "size = _squares(direction)", "pass", "calculus_conjugate_gradients"),
     Mutant(
         "weights/memory.py", "memory.B - _join(self.theta[l]).detach() @ memory.A", "memory.B", "weights_memory prior"
     ),

@@ -20,7 +20,7 @@ MUTANTS = [
     Mutant(STRAIGHT, "b.copy_(before)", "pass", "methods_straight_through batch_norm"),
     Mutant(STRAIGHT, "            self._demand_finite_buffers(kept)\n", "", "methods_straight_through batch_norm"),
     Mutant("layers.py", "return _estimates.set(True)", "return _estimates.set(False)", "layers"),
-    Mutant("calculus/numbers.py", "isfinite()) or bool(t.isfinite().all())", "isfinite())", "calculus_numbers"),
+    Mutant("calculus/numbers.py", ".item()) or bool(t.isfinite().all())", ".item())", "calculus_numbers"),
     Mutant("methods/layered.py", "if not math.isfinite(value):", "if value != value:", "methods_layered"),
     Mutant("methods/layered.py", "norm * largest <", "norm <", "methods_layered"),
 ]
