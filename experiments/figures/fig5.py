@@ -7,7 +7,7 @@ LEVELS = (10, 25, 50, 100, 200, 300, 400, 500, 750, 1_000, 1_500, 2_000, 3_000, 
 ROWS = 39_621
 """Training rows of the partial file that was at hand."""
 RATES = (3e-4, 1e-3, 3e-3)
-PART = {"limit": ROWS, "epochs": 25, "title": f"higgs, {ROWS:,} rows", "eval_batches": LEVELS[:15]}
+PART = {"limit": ROWS, "epochs": 25, "title": f"higgs, {ROWS:,} rows", "eval_batches": LEVELS[:14]}
 WHOLE = {"whole": True, "epochs": 1, "seeds": 1, "title": "higgs, whole file", "eval_batches": LEVELS}
 GRID = {"seeds": 2, "together": 3, "run": {"limit": ROWS, "epochs": 25, "eval_batches": (), "whole": False}}
 ENTRIES = [
