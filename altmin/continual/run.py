@@ -102,6 +102,10 @@ class Stream:
         settings = asdict(self) | {"options": dict(self.options)}
         return {name: plain(value) for name, value in settings.items() if name not in ("seeds", "label")}
 
+    def lacking(self, setting: Setting) -> str:
+        """What is missing to make it there: nothing."""
+        return ""
+
     def reduced(self) -> "Stream":
         """A run of the same kind for a look at the figure: one seed, one epoch, the first 5,000 samples."""
         return replace(self, seeds=1, epochs=1, limit=min(self.limit or QUICK_ROWS, QUICK_ROWS))

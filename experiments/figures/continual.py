@@ -27,15 +27,15 @@ LEARNERS = {
 OPTIONS = {
     "split": {
         KEPT: {"forget": 1.0, "lr": 1e-4, "rate": 30.0, "damping": 10.0, "steps": None},
-        FADING: {"forget": 0.99, "lr": 1e-4, "rate": 300.0, "damping": 30.0, "steps": None},
-        "AM-Adam": {"lr": 1e-4},
-        "Adam": {"lr": 1e-4},
-        "SGD": {"lr": 1e-3, "momentum": 0.0},
+        FADING: {"forget": 0.9, "lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None},
+        "AM-Adam": {"lr": 3e-5},
+        "Adam": {"lr": 3e-5},
+        "SGD": {"lr": 1e-4, "momentum": 0.9},
         FALLING: {"lr": 0.1, "batches": 3.0},
-        RANDOM: {"lr": 1e-3},
-        "replay": {"lr": 1e-3},
-        "EWC": {"strength": 1e4, "lr": 1e-3},
-        "streaming LDA": {"shrinkage": 1e-2},
+        RANDOM: {"lr": 3e-3},
+        "replay": {"lr": 3e-3},
+        "EWC": {"strength": 1e4, "lr": 1e-4},
+        "streaming LDA": {"shrinkage": 0.1},
     },
     "permuted": {
         KEPT: {"forget": 1.0, "lr": 1e-4, "rate": 30.0, "damping": 10.0, "steps": None},
