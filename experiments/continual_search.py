@@ -35,7 +35,7 @@ SPLIT: dict[tuple[str, bool], list[Row]] = {
     ("falling-sgd", False): grid(lr=[0.03, 0.1, 0.3], batches=[1.0, 3.0, 10.0, 30.0]),
     ("replay", False): grid(lr=[3e-4, 1e-3, 3e-3, 1e-2]),
     ("ewc", False): grid(strength=[1e1, 1e2, 1e3, 1e4, 1e5], lr=[1e-4, 1e-3]) + grid(strength=[1e3, 1e4], lr=[3e-5]),
-    ("slda", False): grid(shrinkage=[1e-4, 1e-3, 1e-2, 1e-1, 0.3]),
+    ("slda", False): grid(shrinkage=[1e-4, 1e-3, 1e-2, 1e-1, 0.3, 0.5]),
     ("am-mem", False): grid(
         forget=[1.0], lr=[1e-5, 1e-4, 1e-3], rate=[10.0, 30.0, 100.0, 300.0], damping=[30.0], steps=[None, 1]
     )
@@ -45,15 +45,15 @@ SPLIT: dict[tuple[str, bool], list[Row]] = {
 PERMUTED: dict[tuple[str, bool], list[Row]] = {  # a run takes five times as long, so fewer are tried
     ("am-adam", False): grid(lr=[1e-4, 3e-4, 1e-3]),
     ("adam", False): grid(lr=[1e-4, 3e-4, 1e-3]),
-    ("sgd", False): grid(lr=[1e-2, 1e-1], momentum=[0.0]) + grid(lr=[1e-3, 1e-2], momentum=[0.9]),
+    ("sgd", False): grid(lr=[1e-2, 1e-1, 0.3], momentum=[0.0]) + grid(lr=[1e-3, 1e-2], momentum=[0.9]),
     ("am-mem", False): grid(forget=[1.0], lr=[1e-4], rate=[30.0, 100.0, 300.0], damping=[10.0], steps=[None])
     + grid(forget=[1.0], lr=[1e-4], rate=[100.0], damping=[30.0], steps=[None, 1])
     + grid(forget=[0.9], lr=[1e-4], rate=[30.0, 300.0], damping=[30.0], steps=[None]),
-    ("replay", False): grid(lr=[3e-4, 1e-3, 3e-3]),
-    ("adam", True): grid(lr=[1e-3, 3e-3]),
-    ("falling-sgd", False): grid(lr=[0.1, 0.3], batches=[10.0, 100.0]),
+    ("replay", False): grid(lr=[3e-4, 1e-3, 3e-3, 1e-2]),
+    ("adam", True): grid(lr=[3e-4, 1e-3, 3e-3]),
+    ("falling-sgd", False): grid(lr=[0.1, 0.3], batches=[10.0, 100.0, 300.0]),
     ("slda", False): grid(shrinkage=[1e-3, 1e-2, 1e-1]),
-    ("ewc", False): grid(strength=[1e2, 1e3, 1e4], lr=[1e-3]) + grid(strength=[1e3], lr=[1e-4]),
+    ("ewc", False): grid(strength=[1e1, 1e2, 1e3, 1e4], lr=[1e-3]) + grid(strength=[1e3], lr=[1e-4]),
 }
 GRIDS = {"split": SPLIT, "permuted": PERMUTED}
 """What is tried, by learner and whether hidden layers are frozen."""
