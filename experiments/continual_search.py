@@ -53,7 +53,7 @@ PERMUTED: dict[tuple[str, bool], list[Row]] = {  # a run takes five times as lon
     ("adam", True): grid(lr=[3e-4, 1e-3, 3e-3]),
     ("falling-sgd", False): grid(lr=[0.1, 0.3], batches=[10.0, 100.0, 300.0]),
     ("slda", False): grid(shrinkage=[1e-3, 1e-2, 1e-1]),
-    ("ewc", False): grid(strength=[1e1, 1e2, 1e3, 1e4], lr=[1e-3]) + grid(strength=[1e3], lr=[1e-4]),
+    ("ewc", False): grid(strength=[1.0, 3.0, 1e1, 1e2, 1e3, 1e4], lr=[1e-3]) + grid(strength=[1e3], lr=[1e-4]),
 }
 GRIDS = {"split": SPLIT, "permuted": PERMUTED}
 """What is tried, by learner and whether hidden layers are frozen."""

@@ -111,8 +111,8 @@ class Stream:
         return replace(self, seeds=1, epochs=1, limit=min(self.limit or QUICK_ROWS, QUICK_ROWS))
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
-        """A row for each seed: `accuracies`, a[k][j] as `run` returns it; `average_accuracy`, `forgetting`, the bytes
-        kept and the seconds taken, evaluations included. One that diverged has the reason as `diverged` instead."""
+        """A row for each seed: `accuracies`, a[k][j] as `run` returns it, `average_accuracy` and `forgetting`, or, if
+        it diverged, the reason as `diverged`; `bytes` kept, and `seconds` taken, evaluations included."""
         train, evaluated = setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
         about = {"data": fingerprint(train), "rows": len(train[0])}
         number = SEQUENCES[self.sequence]
@@ -152,13 +152,9 @@ class Stream:
             sequence = tasks.permuted(train, evaluated, SEQUENCES["permuted"], seed)
         how = {"epochs": self.epochs, "batch_size": self.batch_size, "seed": seed}
         try:
-            found = run(learner, sequence, **how, after_task=after_task)
+            a = run(learner, sequence, **how, after_task=after_task)
         except Diverged as error:
-            return {"diverged": str(error)}
-        return {
-            "accuracies": found,
-            "average_accuracy": average_accuracy(found),
-            "forgetting": forgetting(found),
-            "bytes": learners.sizes(learner),
-            "seconds": time.perf_counter() - started,
-        }
+            found: Row = {"diverged": str(error)}
+        else:
+            found = {"accuracies": a, "average_accuracy": average_accuracy(a), "forgetting": forgetting(a)}
+        return {**found, "bytes": learners.sizes(learner), "seconds": time.perf_counter() - started}
