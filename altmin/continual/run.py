@@ -103,7 +103,6 @@ class Stream:
         return {name: plain(value) for name, value in settings.items() if name not in ("seeds", "label")}
 
     def lacking(self, setting: Setting) -> str:
-        """What is missing to make it there: nothing."""
         return ""
 
     def reduced(self) -> "Stream":
