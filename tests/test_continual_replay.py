@@ -102,6 +102,7 @@ def test_a_step_learns_the_batch_and_as_many_samples_of_earlier_batches() -> Non
     assert watched.batches[1][1].tolist() == [1, 1, 0, 0]
     assert set(watched.batches[2][1].tolist()[2:]) <= {0, 1}
     assert len(watched.batches[2][1]) == 4
+    assert sorted(learner.buffer.draw(9)[1].tolist()) == [0, 0, 1, 1, 2, 2]  # samples replayed are not added again
 
 
 def two_tasks() -> list[tuple[Tensor, Tensor]]:
