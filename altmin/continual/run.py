@@ -20,7 +20,8 @@ from altmin.fit.samples import Samples, epoch_order
 Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}
 """How many tasks each kind of sequence has."""
-QUICK_ROWS = 5_000
+QUICK_ROWS = {"split": 20_000, "permuted": 4_000}
+"""For a look: every permuted task has them all, a split task a fifth."""
 
 
 class Setting(Protocol):
@@ -106,8 +107,9 @@ class Stream:
         return ""
 
     def reduced(self) -> "Stream":
-        """A run of the same kind for a look at the figure: one seed, one epoch, the first 5,000 samples."""
-        return replace(self, seeds=1, epochs=1, limit=min(self.limit or QUICK_ROWS, QUICK_ROWS))
+        """A run of the same kind for a look at the figure: one seed, one epoch, few samples."""
+        most = QUICK_ROWS[self.sequence]
+        return replace(self, seeds=1, epochs=1, limit=min(self.limit or most, most))
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
         """A row for each seed: `accuracies`, a[k][j] as `run` returns it, `average_accuracy` and `forgetting`, or, if
