@@ -56,7 +56,7 @@ def test_the_number_of_a_sample_that_comes_late_is_any_up_to_its_own() -> None:
 
 def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() -> None:
     levels = torch.arange(256.0)
-    x = (levels / 255 - 0.13) / 0.31  # as standardised images are
+    x = (levels / 255 - 0.1307) / 0.3081  # as standardised images are
     buffer = Reservoir(1000)
     buffer.add(x.reshape(64, 1, 2, 2), torch.arange(64))
     values, labels = buffer.draw(64)
@@ -102,6 +102,7 @@ def test_a_step_learns_the_batch_and_as_many_samples_of_earlier_batches() -> Non
     assert watched.batches[1][1].tolist() == [1, 1, 0, 0]
     assert set(watched.batches[2][1].tolist()[2:]) <= {0, 1}
     assert len(watched.batches[2][1]) == 4
+    assert sorted(learner.buffer.draw(9)[1].tolist()) == [0, 0, 1, 1, 2, 2]  # samples replayed are not added again
 
 
 def two_tasks() -> list[tuple[Tensor, Tensor]]:

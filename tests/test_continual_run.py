@@ -149,7 +149,8 @@ def test_a_config_tells_runs_apart_by_all_but_name_and_seeds() -> None:
 
 def test_a_reduced_stream_has_one_seed_and_few_samples() -> None:
     small = Stream("adam", "split", epochs=3).reduced()
-    assert (small.seeds, small.epochs, small.limit) == (1, 1, 5000)
+    assert (small.seeds, small.epochs, small.limit) == (1, 1, 20_000)
+    assert Stream("adam", "permuted", limit=10_000).reduced().limit == 4_000
     assert Stream("adam", "split", limit=100).reduced().limit == 100
 
 

@@ -20,7 +20,8 @@ from altmin.fit.samples import Samples, epoch_order
 Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}
 """How many tasks each kind of sequence has."""
-QUICK_ROWS = 5_000
+QUICK_ROWS = {"split": 20_000, "permuted": 4_000}
+"""For a look: every permuted task has them all, a split task a fifth."""
 
 
 class Setting(Protocol):
@@ -106,12 +107,13 @@ class Stream:
         return ""
 
     def reduced(self) -> "Stream":
-        """A run of the same kind for a look at the figure: one seed, one epoch, the first 5,000 samples."""
-        return replace(self, seeds=1, epochs=1, limit=min(self.limit or QUICK_ROWS, QUICK_ROWS))
+        """A run of the same kind for a look at the figure: one seed, one epoch, few samples."""
+        most = QUICK_ROWS[self.sequence]
+        return replace(self, seeds=1, epochs=1, limit=min(self.limit or most, most))
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
-        """A row for each seed: `accuracies`, a[k][j] as `run` returns it; `average_accuracy`, `forgetting`, the bytes
-        kept and the seconds taken, evaluations included. One that diverged has the reason as `diverged` instead."""
+        """A row for each seed: `accuracies`, a[k][j] as `run` returns it, `average_accuracy` and `forgetting`, or, if
+        it diverged, the reason as `diverged`; `bytes` kept, and `seconds` taken, evaluations included."""
         train, evaluated = setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
         about = {"data": fingerprint(train), "rows": len(train[0])}
         number = SEQUENCES[self.sequence]
@@ -151,13 +153,9 @@ class Stream:
             sequence = tasks.permuted(train, evaluated, SEQUENCES["permuted"], seed)
         how = {"epochs": self.epochs, "batch_size": self.batch_size, "seed": seed}
         try:
-            found = run(learner, sequence, **how, after_task=after_task)
+            a = run(learner, sequence, **how, after_task=after_task)
         except Diverged as error:
-            return {"diverged": str(error)}
-        return {
-            "accuracies": found,
-            "average_accuracy": average_accuracy(found),
-            "forgetting": forgetting(found),
-            "bytes": learners.sizes(learner),
-            "seconds": time.perf_counter() - started,
-        }
+            found: Row = {"diverged": str(error)}
+        else:
+            found = {"accuracies": a, "average_accuracy": average_accuracy(a), "forgetting": forgetting(a)}
+        return {**found, "bytes": learners.sizes(learner), "seconds": time.perf_counter() - started}
