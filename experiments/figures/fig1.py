@@ -16,7 +16,7 @@ ENTRIES = [
     Entry("adam", {"lr": 0.004}, {"lr": Between(3e-4, 3e-2)}, search=SEARCH),
     Entry("sgd", {"lr": 0.2, "momentum": 0.0}, {"lr": Between(1e-2, 2.0)}, search=SEARCH),
 ]
-RUNS, SEARCHES = runs_of("fig1", ENTRIES, NETS, eval_batches=tuple(FIRST))
+RUNS, SEARCHES = runs_of("fig1", ENTRIES, NETS, eval_batches=(*FIRST, *range(60, 250, 10)))
 
 
 def early(results: Results, net: str):
