@@ -8,7 +8,7 @@ from statistics import mean
 
 from altmin.continual import Stream
 from altmin.reproduce import Claim, Figure, Finding, Results
-from altmin.reproduce.results import deviation, words
+from altmin.reproduce.results import deviation
 
 KEPT, FADING = "AM-mem, memory kept", "AM-mem, memory fading"
 FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"
@@ -77,7 +77,7 @@ def memory_lessens_forgetting(results: Results) -> Finding:
     texts, reasons, spread = [], [], 0.0
     for sequence in OPTIONS:
         found = {name: [values(results, RUNS[sequence, name], each) for each in MEASURES] for name in LEARNERS}
-        shown = ", ".join(f"{name} {words(accuracy)} ({words(lost)})" for name, (accuracy, lost) in found.items())
+        shown = ", ".join(f"{name} {mean(high):.3f} ({mean(low):.3f})" for name, (high, low) in found.items())
         texts.append(f"{sequence} MNIST, average accuracy (forgetting): {shown}")
         spread = max(spread, *(deviation(each) for both in found.values() for each in both))
         accuracy, lost = (mean(each) for each in found[KEPT])

@@ -19,27 +19,26 @@ ENTRIES = [
 RUNS, SEARCHES = runs_of("fig1", ENTRIES, NETS, eval_batches=(*FIRST, *range(60, 250, 10)))
 
 
-def early(results: Results, net: str):
-    """The mean accuracy over the first 50 batches, of every method."""
-    return over(results, [RUNS[net, entry.method] for entry in ENTRIES], net, FIRST)
+def early(results: Results, methods: tuple[str, ...]):
+    """The mean accuracy over the first 50 batches, by net."""
+    return [over(results, [RUNS[net, m] for m in methods], f"{net}, first 50 batches", FIRST) for net in NETS]
 
 
 def am_adam_keeps_up(results: Results) -> Finding:
-    both = [early(results, net) for net in NETS]
-    against = {f"on {by.about} AM-Adam is more than 0.01 behind Adam": by["am-adam"] < by["adam"] - 0.01 for by in both}
-    against |= {f"on {by.about} AM-Adam is behind SGD": by["am-adam"] < by["sgd"] - 0.01 for by in both}
-    return finding(both, against, "means over the first 50 batches")
+    both = early(results, ("am-adam", "adam", "sgd"))
+    pairs = [(by, m) for by in both for m in ("adam", "sgd")]
+    return finding(both, {f"{by.about}: AM-Adam is 0.01 behind {m}": by["am-adam"] < by[m] - 0.01 for by, m in pairs})
 
 
 def am_mem_keeps_up(results: Results) -> Finding:
-    small, large = (early(results, net) for net in NETS)
+    small, large = early(results, ("am-mem", "adam", "sgd"))
     low, high = sorted((small["sgd"], small["adam"]))
     against = {
         "on 2x500 AM-mem is more than 0.02 behind Adam": large["am-mem"] < large["adam"] - 0.02,
         "on 2x100 AM-mem is above both SGD and Adam": small["am-mem"] > high,
         "on 2x100 AM-mem is below both SGD and Adam": small["am-mem"] < low,
     }
-    return finding([small, large], against, "means over the first 50 batches")
+    return finding([small, large], against)
 
 
 FIGURE = Figure(

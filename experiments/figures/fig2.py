@@ -6,6 +6,7 @@ NETS = ("mlp-2x100", "mlp-2x500")
 ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline", "admm")
 SEARCH = {"trials": 32, "together": 16}
 PARTS = {"batch_size": 10_000}  # in which an offline method sees the data; its results do not depend on them
+PLAIN = {"lr": 0.1, "momentum": 0.0}
 FORGET = (0.9, 0.99, 0.999)
 SUMS = {"forget": 1.0, "rate": None}  # the paper's rule: all codes since the first, each for what it is
 ENTRIES = [
@@ -16,13 +17,7 @@ ENTRIES = [
             ("adam", {"mlp-2x100": 0.0210, "mlp-2x500": 0.0005}),
         )
     ),
-    Entry(
-        "sgd",
-        {"lr": 0.1, "momentum": 0.0},
-        {"lr": Between(1e-2, 1.0)},
-        search=SEARCH,
-        paper={"mlp-2x100": 0.2030, "mlp-2x500": 0.1497},
-    ),
+    Entry("sgd", PLAIN, {"lr": Between(1e-2, 1.0)}, {}, SEARCH, {"mlp-2x100": 0.2030, "mlp-2x500": 0.1497}),
     Entry(
         "am-mem",
         {"lr": 0.001, "forget": 0.9, "damping": 30.0, "rate": 300.0},
@@ -54,32 +49,35 @@ def reach_098(results: Results) -> Finding:
 
 
 def memory(results: Results) -> Finding:
-    both = at_the_end(results, ("am-mem", "am-mem, plain sums"))
-    wanted = zip(both, (0.97, 0.975), strict=True)
-    against = {f"on {by.about} AM-mem stays below {level}": by["am-mem"] < level for by, level in wanted}
-    return finding(both, against, "with forgetting it exceeds the paper's values")
+    both = at_the_end(results, ("am-mem", "am-mem, plain sums", "am-adam"))
+    against = {
+        f"with forgetting AM-mem is level with AM-Adam on {by.about}": by["am-mem"] > by["am-adam"] - 0.01
+        for by in both
+    }
+    return finding(both, against, "only plain sums, the paper's rule, end lower")
 
 
 def offline_is_slow(results: Results) -> Finding:
     both = at_the_end(results, ONLINE + OFFLINE)
     gaps = {by.about: min(by[m] for m in ONLINE) - max(by[m] for m in OFFLINE) for by in both}
     against = {
-        f"on {net} the best offline method is {gap:.3f} below the worst online": gap < 0.02 for net, gap in gaps.items()
+        f"on {net} the best offline method is only {gap:.3f} below the worst online": gap < 0.02
+        for net, gap in gaps.items()
     }
     return finding(both, against)
 
 
 def admm_is_slow(results: Results) -> Finding:
-    early, late = at_the_end(results, OFFLINE, 5), at_the_end(results, OFFLINE)
-    small, large = late
-    others = [*ONLINE, *OFFLINE[:2]]
-    rest = compared(results, [RUNS[NETS[1], m] for m in others], NETS[1], epoch=-1)
+    early, (small, large) = at_the_end(results, OFFLINE, 5), at_the_end(results, (*ONLINE, *OFFLINE))
+    nearly = [a["admm"] > b["admm"] - 0.05 for a, b in zip(early, (small, large), strict=True)]
     against = {
-        "it has nearly all after 5 epochs": all(a["admm"] > b["admm"] - 0.05 for a, b in zip(early, late, strict=True)),
+        "it has nearly all after 5 epochs": all(nearly),
         "on 2x100 it does not catch up with AM-mem-off": small["admm"] < small["am-mem-offline"] - 0.02,
-        "on 2x500 it is not below all others": any(rest[m] <= large["admm"] for m in others),
+        "on 2x500 it is not below all others": any(large[m] <= large["admm"] for m in large.values if m != "admm"),
     }
-    return finding([*late], against, f"after 5 epochs admm {early[0]['admm']:.3f} and {early[1]['admm']:.3f}")
+    return finding(
+        [*at_the_end(results, OFFLINE)], against, f"after 5 epochs: {early[0]['admm']:.3f}, {early[1]['admm']:.3f}"
+    )
 
 
 FIGURE = Figure(
