@@ -29,8 +29,9 @@ def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(monkeypatch: pytest
     curves = {line.get_label(): list(line.get_ydata()) for line in left.lines}
     assert curves["adam"] == pytest.approx([0.3]), "the mean of the seeds"
     assert curves["plain"] == [0.5]
-    assert [text.get_text() for text in right.texts] == ["paper: AM-Adam 0.98 "]
+    assert [text.get_text() for text in right.texts] == ["paper: AM-Adam 0.98"]
     assert [list(line.get_ydata()) for line in right.lines] == [[0.7], [0.98]]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["adam", "plain"], "once for all panels"
     assert drawn[0].get_suptitle() == "the title\na note"
     colour = {line.get_label(): line.get_color() for axes in (left, right) for line in axes.lines}
     assert colour["adam"] != colour["plain"]
@@ -55,3 +56,17 @@ def test_scales_are_those_of_the_figure_and_empty_places_stay_empty(monkeypatch:
     assert [axes.lines[0].get_xydata().tolist() for axes in shown[:2]] == [[[1, 0.1]], [[2, 0.2]]]
     drawn[0].canvas.draw()
     assert [label.get_text() for label in shown[1].get_xticklabels()] == ["2"], "the place that was measured"
+
+
+def test_marks_of_one_place_share_a_text_and_panels_without_results_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[Picture] = []
+    monkeypatch.setattr(draw, "content", lambda picture, kind: drawn.append(picture) or b"")
+    marks = [Mark("mnist, mlp-1x4", 1, 0.49, name) for name in ("SGD", "Adam")]
+    figure = Figure("f", "t", RUNS, ["epochs"], 1, marks=marks, bottom=0.1)
+    draw.draw(figure, Results([row(RUNS[0], 0, 0.2)]), "png")
+    (axes,) = drawn[0].axes
+    assert axes.get_title(loc="left") == "mnist, mlp-1x4"
+    assert [text.get_text() for text in axes.texts] == ["paper: SGD, Adam"]
+    assert axes.get_ylim()[0] == 0.1

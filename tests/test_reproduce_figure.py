@@ -44,6 +44,14 @@ def test_seeds_that_take_different_times_are_one_curve_at_their_mean_time() -> N
     assert curve.points == [(1, [0.1, 0.3]), (2, [0.2])], "time is that of seeds that reached the end"
 
 
+def test_panels_without_results_are_left_out_unless_all_are() -> None:
+    runs = [Run("adam", "mlp-1x4"), Run("sgd", "mlp-1x4"), Run("adam", "mlp-2x4")]
+    figure = Figure("f", "t", runs, ["epochs"], 1)
+    made = {"config": runs[1].config(), "seed": 0}
+    assert figure.with_results(Results([made])).runs == runs[:2]
+    assert figure.with_results(Results([])).runs == runs
+
+
 def test_a_figure_made_smaller_leaves_out_runs_and_bears_on_no_claim() -> None:
     runs = [Run("adam", "mlp-1x4"), Run("sgd", "mlp-1x4")]
     figure = Figure(

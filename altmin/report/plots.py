@@ -27,7 +27,7 @@ def plot(figure: Figure, results: Results) -> dict[str, Any]:
     """What the page draws of a figure: its number of "panels", and for each axis along which there are points its
     "name", "data" (a line and a band for each curve, and marks) and "layout". Marks belong to the figure's first axis
     and are drawn against it alone."""
-    axes = []
+    figure, axes = figure.with_results(results), []
     for axis in figure.axes:
         if curves := figure.curves(results, axis):
             marks = _marks(figure) if axis == figure.axes[0] else []
@@ -126,7 +126,11 @@ def _layout(figure: Figure, axis: str, curves: Sequence[Curve]) -> dict[str, Any
             "type": _scale(figure, "x"),
             **_ticks([x for curve in curves if curve.panel == panel for x, _ in curve.points], _scale(figure, "x")),
         }
-        layout[f"yaxis{n + 1 if n else ''}"] = {"title": {"text": text(figure.measure)}, "type": _scale(figure, "y")}
+        layout[f"yaxis{n + 1 if n else ''}"] = {
+            "title": {"text": text(figure.measure)},
+            "type": _scale(figure, "y"),
+            **({} if figure.bottom is None else {"range": [figure.bottom, None], "autorange": "max"}),
+        }
         layout["annotations"].append(
             {
                 "text": f"<b>{text(panel)}</b>",

@@ -40,8 +40,9 @@ class Curve:
 @dataclass(frozen=True)
 class Figure:
     """runs: all measurements. axes: against which they can be drawn, the picture's first. minutes: about how long it
-    takes on one H200. measure: what the curves show. log: which of "x" and "y" have a logarithmic scale. searches: how
-    settings are looked for. quick: makes a measurement smaller for `--quick`, or leaves it out (None)."""
+    takes on one H200. measure: what the curves show; it is drawn from `bottom` on. log: which of "x" and "y" have a
+    logarithmic scale. searches: how settings are looked for. quick: makes a measurement smaller for `--quick`, or
+    leaves it out (None)."""
 
     name: str
     title: str
@@ -51,6 +52,7 @@ class Figure:
     claims: Sequence[Claim] = ()
     marks: Sequence[Mark] = ()
     measure: str = "test accuracy"
+    bottom: float | None = None
     log: str = ""
     searches: Sequence[Search] = ()
     quick: Callable[[Any], Measurement | None] = lambda run: run.reduced()
@@ -74,6 +76,11 @@ class Figure:
                 for x, y in seed:
                     points.setdefault(x, []).append(y)
         return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
+
+    def with_results(self, results: Results) -> "Figure":
+        """The figure without the panels of which nothing has been measured, unless that is so of all."""
+        made = {run.panel for run in self.runs if results.of(run)}
+        return replace(self, runs=[run for run in self.runs if run.panel in made or not made])
 
     def smaller(self) -> "Figure":
         """The figure as `--quick` makes it; it bears on no claim."""

@@ -34,6 +34,7 @@ def recurrent(name: str, units: int, rates: tuple[float, ...]) -> Figure:
         runs,
         ("epochs", "batches", "seconds"),
         minutes=6,
+        bottom=0.7,
         searches=searches,
         claims=[Claim("C12", text, "curves, no numbers", judge)],
     )
@@ -68,6 +69,7 @@ def lenet(name: str, data: str) -> Figure:
         runs,
         ("epochs", "batches", "seconds"),
         minutes=5,
+        bottom=0.9 if data == "mnist" else 0.7,
         searches=searches,
         claims=[Claim("C13", text, "curves, no numbers", judge)],
     )

@@ -48,6 +48,7 @@ FIGURE = Figure(
     axes=("batches", "epochs", "seconds"),
     minutes=1,
     searches=SEARCHES,
+    bottom=0.5,
     claims=[
         Claim(
             "C1",

@@ -87,6 +87,7 @@ FIGURE = Figure(
     axes=("epochs", "batches", "seconds"),
     minutes=8,
     searches=SEARCHES,
+    bottom=0.75,
     marks=[Mark(f"mnist, {net}", 50, y, f"AM-mem {y}") for net, y in zip(NETS, (0.91, 0.96), strict=True)]
     + [Mark(f"mnist, {net}", 50, 0.98, "AM-Adam, Adam, SGD 0.98") for net in NETS],
     claims=[

@@ -35,6 +35,7 @@ FIGURE = Figure(
     axes=("batches", "epochs", "seconds"),
     minutes=1,
     searches=SEARCHES,
+    bottom=0.1,
     claims=[
         Claim(
             "C7",

@@ -46,6 +46,7 @@ FIGURE = Figure(
     axes=("epochs", "batches", "seconds"),
     minutes=8,
     searches=SEARCHES,
+    bottom=0.94,
     marks=[Mark(f"mnist, {NET}", EPOCHS, 0.98, "2% error, what 0.2 must mean")],
     claims=[
         Claim(
