@@ -68,7 +68,7 @@ def lenet(name: str, data: str) -> Figure:
         f"{data}, LeNet-5",
         runs,
         ("epochs", "batches", "seconds"),
-        minutes=5,
+        minutes=1,
         bottom=0.9 if data == "mnist" else 0.7,
         searches=searches,
         claims=[Claim("C13", text, "curves, no numbers", judge)],

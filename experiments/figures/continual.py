@@ -95,6 +95,6 @@ FIGURE = Figure(
     title="Tasks one after the other: average accuracy on the tasks seen",
     runs=list(RUNS.values()),
     axes=("tasks",),
-    minutes=3,
+    minutes=16,
     claims=[Claim("C19", TEXT, "a hypothesis, no numbers", memory_lessens_forgetting)],
 )

@@ -85,7 +85,7 @@ FIGURE = Figure(
     title="MNIST, 50 epochs: online, offline, ADMM",
     runs=list(RUNS.values()),
     axes=("epochs", "batches", "seconds"),
-    minutes=8,
+    minutes=13,
     searches=SEARCHES,
     bottom=0.75,
     marks=[Mark(f"mnist, {net}", 50, y, f"AM-mem {y}") for net, y in zip(NETS, (0.91, 0.96), strict=True)]

@@ -63,7 +63,7 @@ FIGURE = Figure(
     title="Seconds of training after the first epoch",
     runs=list(TIMES.values()),
     axes=("batches", "epochs"),
-    minutes=8,
+    minutes=4,
     measure="seconds",
     claims=[
         Claim(
