@@ -58,8 +58,8 @@ def unevenness(row: Row) -> float:
     """The largest distance of the time since the first epoch from a straight line, as a part of the whole: 0 if time is
     linear in batches.
 
-    >>> unevenness({"epochs": [{"seconds": s} for s in (9, 1, 1, 2)]})
-    0.16666666666666666
+    >>> unevenness({"epochs": [{"seconds": s} for s in (9, 1, 3)]})
+    0.25
     """
     times = list(accumulate((point["seconds"] for point in row["epochs"][1:]), initial=0.0))
     return max(abs(at / times[-1] - n / (len(times) - 1)) for n, at in enumerate(times))

@@ -261,9 +261,10 @@ class CoActivationMemory:
         return [l for l in self.blocks if any(q.requires_grad for q in self.theta[l])]
 
     def _fits(self, gathered: Mapping[int, Kept]) -> dict[int, Fit]:
-        """Of the blocks that are not frozen. `Diverged` if one is not finite, where numbers may be read."""
+        """Of the blocks that are not frozen and have gathered something. `Diverged` if one is not finite, where numbers
+        may be read."""
         fits = {}
-        for l in self.trained:
+        for l in (l for l in self.trained if l in gathered):
             fits[l] = self.fit(self.theta[l], gathered[l], self.kept.get(l))
             if eager() and not fits[l].finite:
                 raise self._diverged(l)
