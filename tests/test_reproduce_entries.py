@@ -8,6 +8,7 @@ import pytest
 from altmin.reproduce import folders
 from altmin.reproduce.entries import Entry, runs_of
 from altmin.reproduce.search import Between
+from altmin.reproduce.settings import History
 
 ENTRIES = [
     Entry(
@@ -17,7 +18,7 @@ ENTRIES = [
         search={"trials": 3, "run": {"epochs": 2}},
         paper={"mlp-1x4": 0.2},
     ),
-    Entry("admm", run={"batch_size": 500, "label": "ADMM"}),
+    Entry("admm", run={"batch_size": 500, "label": "ADMM", "epochs": 3}),
 ]
 
 
@@ -27,7 +28,7 @@ def test_every_entry_runs_on_every_net_with_what_is_common_and_its_own(
     monkeypatch.setattr(folders, "RESULTS", tmp_path)
     runs, searches = runs_of("fig9", ENTRIES, ["mlp-1x4", "mlp-2x4"], epochs=7)
     assert list(runs) == [("mlp-1x4", "sgd"), ("mlp-1x4", "ADMM"), ("mlp-2x4", "sgd"), ("mlp-2x4", "ADMM")]
-    assert {run.epochs for run in runs.values()} == {7}
+    assert [run.epochs for run in runs.values()] == [7, 3, 7, 3], "its own come before what is common"
     assert (runs["mlp-1x4", "ADMM"].batch_size, runs["mlp-1x4", "sgd"].batch_size) == (500, 200)
     assert runs["mlp-1x4", "sgd"].options == {"lr": 0.1, "momentum": 0.0}
     assert [(each.run.model, each.run.epochs, each.trials, each.paper) for each in searches] == [
@@ -49,10 +50,5 @@ def test_a_run_has_the_options_that_its_search_found(tmp_path: Path, monkeypatch
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     runs, searches = runs_of("fig9", ENTRIES, ["mlp-1x4"], epochs=7)
     assert runs["mlp-1x4", "sgd"].options == {"lr": 0.4, "momentum": 0.0}
-    assert len(searches[0].tried(searches_history(path))) == 2, "the search is the same, whatever it has found"
-
-
-def searches_history(path: Path):
-    from altmin.reproduce.settings import History
-
-    return History.read(path)
+    assert len(searches[0].tried(History.read(path))) == 2, "the search is the same, whatever it has found"
+    assert searches[0].start == {"lr": 0.1}

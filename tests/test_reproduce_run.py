@@ -60,7 +60,7 @@ def test_on_an_axis_of_the_figures_own_a_run_is_one_point() -> None:
 def test_options_that_differ_are_made_in_their_order(made_up: tuple[Tensor, Tensor]) -> None:
     run = Run("adam", "mlp-1x4", batch_size=20, limit=60, options={"lr": 7.0}, part="validation")
     setting = Setting(device("cpu"))
-    jobs = [({"lr": 0.01}, 1), ({"lr": 0.1}, 0)]
+    jobs = [({"lr": 0.01}, 0), ({"lr": 0.1}, 0), ({"lr": 0.01}, 1)]
     both = run.make_all(jobs, setting, lambda *_: None)
     alone = [replace(run, options=options).make([seed], setting, lambda *_: None)[0] for options, seed in jobs]
     for one, other in zip(both, alone, strict=True):
