@@ -1,4 +1,5 @@
-"""The tables of docs/reproduction.md from the files of benchmarks/reproduce: `experiments/reproduction.py table`.
+"""The tables of docs/reproduction.md and docs/continual.md from the files of benchmarks/reproduce: the
+command is `python experiments/reproduction.py table`.
 
 The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
 figures anew from their results.
@@ -13,7 +14,7 @@ from altmin.cli.verify import verdicts
 from altmin.reproduce.draw import draw
 from altmin.reproduce.figure import load
 from altmin.reproduce.folders import FIGURES, RESULTS, history
-from altmin.reproduce.results import Results
+from altmin.reproduce.results import Results, words
 from altmin.reproduce.settings import History
 
 DOCUMENT = HERE / "docs/reproduction.md"
@@ -58,10 +59,27 @@ def settings() -> str:
     return table(head, rows)
 
 
+def continual() -> str:
+    figure, results = load(FIGURES)["continual"], Results.read(RESULTS / "continual.jsonl")
+    cells: dict[str, list[str]] = {}
+    for run in figure.runs:
+        rows = results.all(run)
+        accuracy, lost = ([row[name] for row in rows] for name in ("average_accuracy", "forgetting"))
+        kept = f"{rows[0]['bytes']['memory'] / 1e6:.2f}"
+        cells.setdefault(run.name, [run.name, kept]).extend([words(accuracy), words(lost)])
+    head = [
+        "learner",
+        "MB kept",
+        *(f"{panel}, {what}" for panel in figure.panels for what in ("accuracy", "forgetting")),
+    ]
+    return table(head, list(cells.values()))
+
+
 def main() -> None:
     if sys.argv[1:] == ["table"]:
         for name, text in ("figures", figures()), ("claims", claims()), ("settings", settings()):
             fill(DOCUMENT, text, name)
+        fill(HERE / "docs/continual.md", continual())
     elif sys.argv[1:] == ["pictures"]:
         for name, figure in load(FIGURES).items():
             results = Results.read(RESULTS / f"{name}.jsonl")
