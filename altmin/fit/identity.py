@@ -27,6 +27,8 @@ def method_settings(method: Any) -> dict[str, str]:
     }
     found["model"] = parameters(inner.model)
     found["layers"] = " ".join(repr(inner.model).split())
+    if hasattr(parts, "chain"):
+        found["blocks"] = " | ".join(map(str, parts.chain))
     found["precision of products"] = precision.current(torch.device("cuda"))
     return found
 
