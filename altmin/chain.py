@@ -210,7 +210,7 @@ class Chain:
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
         """Whether an input that is not finite makes the first code so too."""
         used = {id(inner) for block in blocks for m in block.maps for inner in m.module.modules()}
-        self._opened = [c for c in model.modules() if id(c) not in used]
+        self._opened = [c for c in model.modules() if id(c) not in used and not own_call(c)]
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}

@@ -35,11 +35,10 @@ MODULES: dict[Any, type[nn.Module]] = {
     **{getattr(F, f"adaptive_max_pool{d}d"): getattr(nn, f"AdaptiveMaxPool{d}d") for d in (1, 2, 3)},
     **{getattr(F, f"adaptive_avg_pool{d}d"): getattr(nn, f"AdaptiveAvgPool{d}d") for d in (1, 2, 3)},
 }
-"""Functions, and names of methods, whose first arguments after the input are those of the module, in its order."""
-SAME_ORDER = 4
+"""Functions, and names of methods, whose arguments after the input are those of the module, in its order or by name."""
 RESHAPES = {"view", "reshape", torch.reshape}
-WITHOUT_EFFECT = {"inplace": (True, False), "return_indices": (False,)}
-"""Arguments, and those of their values, that do not matter for the value of a function."""
+WITHOUT_EFFECT = ("inplace", "return_indices")
+"""Arguments that do not matter for a function's value. One that returns indices is another function for torch.fx."""
 
 
 def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
@@ -56,8 +55,8 @@ def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
     if last.target in RESHAPES:
         return _reshape(nodes, given)
     kind = MODULES.get(last.target)
-    args, kwargs = last.args[1:], {k: v for k, v in last.kwargs.items() if v not in WITHOUT_EFFECT.get(k, ())}
-    if kind is None or len(nodes) > 1 or last.all_input_nodes != [given] or len(args) > SAME_ORDER:
+    args, kwargs = last.args[1:], {k: v for k, v in last.kwargs.items() if k not in WITHOUT_EFFECT}
+    if kind is None or len(nodes) > 1 or last.all_input_nodes != [given]:
         return None
     if kind is nn.Flatten and not args:
         kwargs.setdefault("start_dim", 0)

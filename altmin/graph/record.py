@@ -141,7 +141,8 @@ def _traced(module: nn.Module, training: bool) -> fx.Graph:
 def _as_it_was(module: nn.Module) -> Iterator[None]:
     """Puts back modes, attributes and random numbers. `Untraceable` if attributes have changed within."""
     modes = [(m, m.training) for m in module.modules()]
-    kept = [(m, dict(vars(m))) for m, _ in modes]
+    held = [each for m, _ in modes for each in (vars(m), m._parameters, m._buffers, m._modules)]
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = [(each, dict(each)) for each in held]
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield
@@ -149,10 +150,10 @@ def _as_it_was(module: nn.Module) -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
-        changed = [name for m, before in kept for name in _changed(before, vars(m))]
-        for m, before in kept:
-            vars(m).clear()
-            vars(m).update(before)
+        changed = [name for now, before in kept for name in _changed(before, now)]
+        for now, before in kept:
+            now.clear()
+            now.update(before)
         for m, mode in modes:
             m.training = mode
     if changed:
