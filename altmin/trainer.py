@@ -100,6 +100,7 @@ class AltMin:
     ):
         self.model = model
         self.chain = split(model, at)
+        self.at = None if at is None else tuple(at)
         check_model(model)
         self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
         self.codes: CodeSolver = choose(codes, self.chain)

@@ -219,6 +219,28 @@ def test_a_new_hook_inside_a_branch_is_honoured():
     assert torch.equal(chain(x), model(x))
 
 
+class Gated(nn.Module):
+    """Values that are no tensors: chunks, and what a recurrent layer returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.gru, self.b = nn.Linear(3, 8), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = torch.relu(self.a(x)).chunk(2, dim=-1)
+        out, _ = self.gru(left * right)
+        return self.b(out[:, -1])
+
+
+def test_tuples_are_not_handed_from_block_to_block():
+    torch.manual_seed(0)
+    model, x = Gated().double(), torch.randn(6, 5, 3, dtype=F64)
+    chain = altmin.split(model)
+    assert [str(block) for block in chain] == ["Linear", "ReLU, (chunk, mul, GRU)", "(getitem), Linear"]
+    assert torch.equal(chain(x), model(x))
+    altmin.AltMin(model).step(x, torch.randint(2, (6,)))
+
+
 # -- random graphs -----------------------------------------------------------------------------------------------------
 
 

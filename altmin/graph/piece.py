@@ -58,7 +58,8 @@ class Piece(nn.Module):
         self.output = places[output].number
         self.in_place = any(self._changes_its_input(step) for step in self.steps)
         """Whether it works on a copy of its input, which might be changed otherwise."""
-        self.label = f"({shortened([label for step in self.steps if (label := self._label(step))])})"
+        shown = [step for step in self.steps if step.op != "get_attr" and step.target not in HIDDEN] or self.steps
+        self.label = f"({shortened([self._label(step) for step in shown])})"
 
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> "Piece":
@@ -111,8 +112,6 @@ class Piece(nn.Module):
     def _label(self, step: Step) -> str:
         if step.op == "call_module":
             return self._modules[step.target]._get_name()  # type: ignore[union-attr]
-        if step.op == "get_attr" or step.target in HIDDEN:
-            return ""
         return step.target if isinstance(step.target, str) else step.target.__name__
 
 
