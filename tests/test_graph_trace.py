@@ -241,6 +241,28 @@ def test_tuples_are_not_handed_from_block_to_block():
     altmin.AltMin(model).step(x, torch.randint(2, (6,)))
 
 
+class Noise(nn.Module):
+    """A mask that is drawn once and used early and late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.drop = nn.Linear(3, 4), nn.Linear(4, 4), nn.Dropout(0.5)
+        self.register_buffer("one", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self.drop(self.one)
+        return self.b(torch.tanh(self.a(x) * mask)) * mask
+
+
+def test_a_module_is_called_once_where_the_model_calls_it_once():
+    model, x = Noise().double(), torch.randn(6, 3, dtype=F64)
+    assert len(altmin.split(model)) == 1
+    torch.manual_seed(0)
+    wanted = model(x)
+    torch.manual_seed(0)
+    assert torch.equal(composed(model, x), wanted)
+
+
 # -- random graphs -----------------------------------------------------------------------------------------------------
 
 

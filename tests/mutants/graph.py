@@ -11,7 +11,7 @@ MUTANTS = [
         "longest, first = [], given, 0, 1",
         "graph_trace",
     ),
-    Mutant("graph/trace.py", 'node.op == "call_module" or not node.users or', "", "graph_trace graph_piece compose"),
+    Mutant("graph/trace.py", 'node.op == "call_module" or not node.users or', "", "graph_trace once"),
     Mutant(
         "graph/trace.py",
         "return not any(isinstance(i, int | str) for i in entries) and",
