@@ -286,7 +286,7 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     maps = [map_of(module) for module in modules]
     cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
     bounds = [0, *cuts[:-1], len(maps)]
-    blocks = [_pool_first(_separate(maps[a:b])) for a, b in itertools.pairwise(bounds)]
+    blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
     _refuse_shared([m for block in blocks for m in block])
     return Chain(model, [_block(block) for block in blocks])
 
@@ -312,10 +312,12 @@ def _cuts_at(maps: Sequence[Map], ends: Sequence[int]) -> list[int]:
     return cuts
 
 
-def _separate(maps: Sequence[Map]) -> list[Map]:
-    """The maps of a block; as one, through autograd, if two of them share a parameter."""
+def _separate(maps: Sequence[Map], together: bool) -> list[Map]:
+    """The maps of a block; as one, through autograd, if two of them share a parameter. together: also if two or more go
+    through autograd, since one graph costs less than several."""
     held = [id(p) for m in maps for p in m.module.parameters()]
-    return list(maps) if len(held) == len(set(held)) else [AnyModule(Piece.of([m.module for m in maps]))]
+    several = together and sum(isinstance(m, AnyModule) for m in maps) > 1
+    return [AnyModule(Piece.of([m.module for m in maps]))] if several or len(held) > len(set(held)) else list(maps)
 
 
 def _pool_first(maps: list[Map]) -> list[Map]:

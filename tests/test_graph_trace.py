@@ -125,7 +125,7 @@ def test_a_model_cut_in_evaluation_follows_its_mode_and_keeps_one_set_of_statist
 def test_names_say_after_which_modules_to_cut_and_nowhere_else():
     chain = altmin.split(ResNet(), at=["layer1", "layer2.0"])
     assert [str(block) for block in chain] == [
-        "Conv2d, BatchNorm2d, ReLU, Basic, Basic",
+        "(Conv2d, BatchNorm2d, ReLU, Basic, Basic)",
         "Basic",
         "AdaptiveAvgPool2d, Flatten, Linear",
     ]

@@ -34,7 +34,7 @@ MUTANTS = [
     Mutant("graph/record.py", "        random.setstate(states[0])\n", "", "graph_record remedy"),
     Mutant("chain.py", "or any(owner._buffers.get(name) is not b", "or any(False", "graph_trace changed"),
     Mutant("chain.py", "or any(own_call(c) for c in self._opened)", "", "graph_trace changed"),
-    Mutant("chain.py", "if len(held) == len(set(held)) else", "if True else", "graph_trace twice"),
+    Mutant("chain.py", "several or len(held) > len(set(held))", "several", "graph_trace twice"),
     Mutant(
         "calculus/other.py",
         "any(m.training for m in self.module.modules())",
