@@ -92,7 +92,7 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
             if isinstance(m, AnyModule) or (isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d)):
-                finding.local.append(type(m.module).__name__)
+                finding.local.append(m.module._get_name())
             for name in ("forward", "vjp", "jvp", "quotient", "grads", "replay"):
                 setattr(m, name, _watched(getattr(m, name), finding))
             if isinstance(m, Discrete):

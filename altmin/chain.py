@@ -6,7 +6,7 @@ parameters: an affine map, the normalisation that follows it, and, in the last b
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import Recurrence
+from altmin.graph.piece import Piece, shortened
+from altmin.graph.trace import ends_at, trace
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -108,7 +110,7 @@ class Block:
         """Whether some of the core's inputs do not depend on the code: those that are zero."""
 
     def __str__(self) -> str:
-        return ", ".join(type(m.module).__name__ for m in self.maps)
+        return ", ".join(m.module._get_name() for m in self.maps)
 
     def misfit(self, c: Tensor) -> str:
         """What is wrong with an input that `forward` failed on, in words."""
@@ -207,8 +209,13 @@ class Chain:
         first = self.blocks[0]
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
         """Whether an input that is not finite makes the first code so too."""
-        self._containers = [(c, list(c)) for c in model.modules() if isinstance(c, nn.Sequential) and _plain(c)]
+        used = {id(inner) for block in blocks for m in block.maps for inner in m.module.modules()}
+        self._opened = [c for c in model.modules() if id(c) not in used and not own_call(c)]
+        self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
+        held = {id(p) for _, _, p in self._parameters}
+        self._parameters += [place for place in _places(model) if id(place[2]) in held]
+        self._buffers = [pair for block in blocks for m in block.maps for pair in _own_buffers(m.module, model)]
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -231,11 +238,14 @@ class Chain:
         or modules have got hooks."""
         changed = (
             any(
-                len(c) != len(inside) or any(a is not b for a, b in zip(c, inside, strict=True))
-                for c, inside in self._containers
+                len(c._modules) != len(inside)
+                or any(a is not b for a, b in zip(c._modules.values(), inside, strict=True))
+                for c, inside in self._children
             )
             or any(owner._parameters.get(name) is not p for owner, name, p in self._parameters)
+            or any(owner._buffers.get(name) is not b for owner, name, b in self._buffers)
             or any(own_call(m.module) and not isinstance(m, AnyModule) for block in self for m in block.maps)
+            or any(own_call(c) for c in self._opened)
         )
         if changed:
             raise ValueError(
@@ -248,25 +258,40 @@ class Chain:
         rows = [("block", "modules", "code", "parameters")]
         for l, block in enumerate(self):
             shape = block.code_shape() if l < len(self) - 1 else "output"
-            rows.append((str(l), str(block), shape, f"{sum(p.numel() for p in block.parameters()):,}"))
+            names = shortened([m.module._get_name() for m in block.maps])
+            rows.append((str(l), names, shape, f"{sum(p.numel() for p in block.parameters()):,}"))
         rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
         i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
         return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
 
 
-def split(model: nn.Module) -> Chain:
-    """Cuts an `nn.Sequential` after every module with parameters: one code per hidden block.
+def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
+    """Cuts a model into blocks, one code per hidden block. Parameters stay the model's own.
 
-    A normalisation right after an affine module belongs to its block; what follows the last block belongs to it.
+    An `nn.Sequential` is cut after every module with parameters. A normalisation right after an affine module belongs
+    to its block; what follows the last block belongs to it.
 
     >>> print(split(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))))
     block  modules              code    parameters
     0      Linear, BatchNorm1d  3               21
     1      ReLU, Linear         output           8
                                                 29
+
+    Any other module that `torch.fx` can trace is first made a chain of modules (see `graph.trace`): its graph is cut
+    where everything passes through one tensor, such as after a residual block.
+
+    at: names of modules after which to cut, and nowhere else. ValueError for a name after which the model cannot be.
     """
-    maps = _pool_first([map_of(module) for module in _modules(model)])
-    _refuse_shared(maps)
+    modules, ends = _modules(model, at)
+    maps = [map_of(module) for module in modules]
+    cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
+    bounds = [0, *cuts[:-1], len(maps)]
+    blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
+    _refuse_shared([m for block in blocks for m in block])
+    return Chain(model, [_block(block) for block in blocks])
+
+
+def _default_cuts(maps: Sequence[Map]) -> list[int]:
     cuts = [
         i + 1
         for i, m in enumerate(maps)
@@ -275,8 +300,24 @@ def split(model: nn.Module) -> Chain:
     ]
     if not cuts:
         raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
-    bounds = [0, *cuts[:-1], len(maps)]
-    return Chain(model, [_block(maps[a:b]) for a, b in itertools.pairwise(bounds)])
+    return cuts
+
+
+def _cuts_at(maps: Sequence[Map], ends: Sequence[int]) -> list[int]:
+    cuts = sorted({*ends, len(maps)})
+    for a, b in itertools.pairwise([0, *cuts]):
+        if not any(m.names for m in maps[a:b]):
+            held = ", ".join(m.module._get_name() for m in maps[a:b]) or "nothing"
+            raise ValueError(f"a block between the places given would have no parameters ({held}); give fewer places")
+    return cuts
+
+
+def _separate(maps: Sequence[Map], together: bool) -> list[Map]:
+    """The maps of a block; as one, through autograd, if two of them share a parameter. together: also if two or more go
+    through autograd, since one graph costs less than several."""
+    held = [id(p) for m in maps for p in m.module.parameters()]
+    several = together and sum(isinstance(m, AnyModule) for m in maps) > 1
+    return [AnyModule(Piece.of([m.module for m in maps]))] if several or len(held) > len(set(held)) else list(maps)
 
 
 def _pool_first(maps: list[Map]) -> list[Map]:
@@ -297,22 +338,20 @@ def _ends_a_block(m: Map) -> bool:
     return bool(m.names) and not isinstance(m, Normalisation)
 
 
-def _modules(model: nn.Module) -> list[nn.Module]:
-    if not isinstance(model, nn.Sequential):
-        given = f"a module is expected, given {model!r}: " if not isinstance(model, nn.Module) else ""
-        raise TypeError(
-            f"{given}{type(model).__name__} is not a chain: altmin trains an nn.Sequential (nested ones too), in which "
-            "each module feeds the next; put the layers of your forward() into one, and branching parts into modules "
-            "of their own inside it"
-        )
-    if not _plain(model):
-        raise TypeError(
-            f"{type(model).__name__} does more than feed each module into the next (a forward of its own, or hooks): "
-            "put it inside another nn.Sequential, where it is trained as one module, or leave that out"
-        )
+def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Module], list[int] | None]:
+    """The modules of a chain, and after how many of them to cut if names were given."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {model!r:.60}")
+    if at is None and _plain(model):
+        return _flat(model), None
+    parts = trace(model, () if at is None else at)
+    return [part.module for part in parts], None if at is None else ends_at(model, parts, at)
+
+
+def _flat(model: Any) -> list[nn.Module]:
     flat: list[nn.Module] = []
     for module in model:
-        flat += _modules(module) if _plain(module) else [module]
+        flat += _flat(module) if _plain(module) else [module]
     return [module for module in flat if type(module) is not nn.Identity or own_call(module)]
 
 
@@ -326,17 +365,23 @@ def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
     return [(m, name, p) for m in module.modules() for name, p in m._parameters.items() if p is not None]
 
 
+def _own_buffers(module: nn.Module, model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    """Where the model has the buffers that a `Piece` holds itself."""
+    held = {id(b) for b in module._buffers.values()} if isinstance(module, Piece) else set()
+    return [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None and id(b) in held]
+
+
 def _refuse_shared(maps: Sequence[Map]) -> None:
     seen: set[int] = set()
     for m in maps:
         for name, parameter in m.module.named_parameters():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise ValueError(f"{type(m.module).__name__} has no shape yet; pass one batch through the model first")
+                raise ValueError(f"{m.module._get_name()} has no shape yet; pass one batch through the model first")
             if not parameter.numel():
-                raise ValueError(f"the parameter {name!r} of {type(m.module).__name__} has no entries: a width is 0")
+                raise ValueError(f"the parameter {name!r} of {m.module._get_name()} has no entries: a width is 0")
             if id(parameter) in seen:
                 raise ValueError(
-                    f"the parameter {name!r} of {type(m.module).__name__} is used twice in the chain; "
+                    f"the parameter {name!r} of {m.module._get_name()} is used twice in the chain; "
                     "each block needs weights of its own, so give the second use its own module"
                 )
             seen.add(id(parameter))

@@ -1,5 +1,5 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
-them an estimate of one, layers in time (`Recurrent`, `Readout`), and `Residual`."""
+them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual` and `View`."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -209,3 +209,21 @@ class Residual(nn.Module):
 
     def extra_repr(self) -> str:
         return f"width={self.width}, scale={self.scale:.6g}"
+
+
+class View(nn.Module):
+    """The entries of x in other sizes, those of the whole batch; one of them may be -1.
+
+    >>> View(-1, 6)(torch.zeros(4, 2, 3)).shape
+    torch.Size([4, 6])
+    """
+
+    def __init__(self, *sizes: int):
+        super().__init__()
+        self.sizes = sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(self.sizes)
+
+    def extra_repr(self) -> str:
+        return ", ".join(map(str, self.sizes))

@@ -1,6 +1,6 @@
 """`AltMin`: owns the state of a run, checks its input, and calls the step (Algorithm 1)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -71,12 +71,12 @@ class Metrics:
 
 
 class AltMin:
-    """Trains an `nn.Sequential` in place, one mini-batch at a time, without backpropagation.
+    """Trains a model in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
     a fixed step, a name one of "gradient", "discrete", "straight-through" and, for codes in time, "parallel" and
-    "sequential"; a number for the penalty is a constant mu.
+    "sequential"; a number for the penalty is a constant mu. at: after which modules to cut the model, see `split`.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -96,9 +96,11 @@ class AltMin:
         codes: Codes = None,
         weights: WeightRule | None = None,
         penalty: Penalty | float | None = None,
+        at: Collection[str] | None = None,
     ):
         self.model = model
-        self.chain = split(model)
+        self.chain = split(model, at)
+        self.at = None if at is None else tuple(at)
         check_model(model)
         self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
         self.codes: CodeSolver = choose(codes, self.chain)

@@ -326,10 +326,11 @@ def test_only_batch_norm_in_training_couples_samples(name):
             assert block.couples == (training and norms)
 
 
-@pytest.mark.parametrize("model", [nn.Linear(2, 2), Residual(3), nn.ModuleList([nn.Linear(2, 2)])], ids=type)
-def test_what_is_no_chain_is_refused(model):
-    with pytest.raises(TypeError, match=rf"{type(model).__name__} is not a chain: altmin trains an nn\.Sequential"):
-        altmin.split(model)
+def test_what_is_no_module_or_has_no_forward_is_refused():
+    with pytest.raises(TypeError, match=r"a model is an nn\.Module, such as an nn\.Sequential, given 3"):
+        altmin.split(3)
+    with pytest.raises(ValueError, match="ModuleList has no forward of its own"):
+        altmin.split(nn.ModuleList([nn.Linear(2, 2)]))
 
 
 def test_a_parameter_used_twice_is_refused():

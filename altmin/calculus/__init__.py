@@ -17,7 +17,7 @@ from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
 from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear
 from altmin.calculus.residual import ResidualLayer
-from altmin.layers import Readout, Recurrent, Residual, Sign, Staircase, StraightThrough
+from altmin.layers import Readout, Recurrent, Residual, Sign, Staircase, StraightThrough, View
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
@@ -29,7 +29,7 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),
     nn.LayerNorm: LayerNorm,
     **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), Dropout),
-    **dict.fromkeys((nn.Flatten, nn.Unflatten), Reshape),
+    **dict.fromkeys((nn.Flatten, nn.Unflatten, View), Reshape),
     **dict.fromkeys((nn.AvgPool2d, nn.AdaptiveAvgPool2d), AveragePool2d),
     **dict.fromkeys((nn.AvgPool1d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool3d), LinearModule),
     **dict.fromkeys((nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle, nn.ChannelShuffle), LinearModule),

@@ -103,7 +103,8 @@ class AnyModule(Map):
         return self._pass(p, x, saved.by.rng)
 
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
-        return saved.by.buffers if self.module.training and saved.by.buffers else None
+        training = any(m.training for m in self.module.modules())
+        return saved.by.buffers if training and saved.by.buffers else None
 
     def soundness(self, kept: dict[str, Tensor]) -> Tensor | float:
         """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
@@ -123,7 +124,7 @@ class AnyModule(Map):
                 drew = before is not None and not torch.equal(before, generator.get_state())
             if drew:
                 raise ValueError(
-                    f"{type(self.module).__name__} draws random numbers, and an ensemble's or a captured step would "
+                    f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
                     "draw others in every pass; train it with a trainer of its own, or without dropout inside"
                 )
             return y, Point(x, y, Pass(buffers))
@@ -152,7 +153,7 @@ class AnyModule(Map):
                 torch.backends.mha.set_fastpath_enabled(fused)
         if not isinstance(y, Tensor):
             raise TypeError(
-                f"{type(self.module).__name__} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
+                f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
                 "in a module whose forward returns the tensor to go on with"
             )
         return y, {name: given[name].detach() for name in names}

@@ -72,7 +72,7 @@ def refusal(method: Any) -> str | None:
             return "it has gathered parts of a mini-batch that wait for apply(); call it first"
         for m in (m for block in method.chain for m in block.maps):
             if isinstance(m, AnyModule) and any(True for _ in m.module.buffers()):
-                return f"{type(m.module).__name__} has buffers and no closed form; {alone}"
+                return f"{m.module._get_name()} has buffers and no closed form; {alone}"
     for module in method.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.training:
             return "its batch norm averages over all batches (momentum=None); give it a momentum"
@@ -101,6 +101,7 @@ def traits(method: Any) -> Iterator[tuple[str, Any]]:
     yield "the optimizer", type(method.optimizer).__name__
     yield "decoupled weight decay", [g.get("decoupled_weight_decay") for g in method.optimizer.param_groups][:1]
     if isinstance(method, AltMin):
+        yield "the cut of the model into blocks", str(method.chain)
         varying = [option.name for option in TEMPLATES[AltMin].varying]
         yield from _settings("the code solver", method.codes, varying)
         for rule in {

@@ -27,6 +27,9 @@ def method_settings(method: Any) -> dict[str, str]:
     }
     found["model"] = parameters(inner.model)
     found["layers"] = " ".join(repr(inner.model).split())
+    at: Any = getattr(parts, "at", None)
+    if at is not None:
+        found["cut after"] = ", ".join(sorted(at)) or "nothing"
     found["precision of products"] = precision.current(torch.device("cuda"))
     return found
 

@@ -1,6 +1,6 @@
 """The paper's online methods: one code solver, three ways for the weights to follow."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch import nn
 
@@ -13,13 +13,15 @@ from altmin.trainer import AltMin, Codes
 from altmin.weights.local import LocalAdam, LocalSGD
 from altmin.weights.memory import CoActivationMemory
 
+Cuts = Collection[str] | None
 
-def solver(model: nn.Module, codes: Codes, share: float | None, order: str | None) -> Codes:
+
+def solver(model: nn.Module, codes: Codes, share: float | None, order: str | None, at: Cuts = None) -> Codes:
     """codes as given, or with a share or an order that solver, chosen by name or by default, with these options.
 
     ValueError if codes is a solver, which has options of its own.
     """
-    return codes if share is None and order is None else choose(codes, split(model), share, order)
+    return codes if share is None and order is None else choose(codes, split(model, at), share, order)
 
 
 @register("am-adam")
@@ -34,13 +36,14 @@ def am_adam(
     share: float | None = None,
     order: str | None = None,
     penalty: Penalty | float | None = None,
+    at: Cuts = None,
 ) -> AltMin:
     """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual.
 
-    share, order: options of the code solver, as in `GradientCodes`; None for its own.
+    share, order: options of the code solver, as in `GradientCodes`; None for its own. at: as in `split`.
     """
     rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps)
-    return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)
+    return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
 
 
 @register("am-sgd")
@@ -56,10 +59,11 @@ def am_sgd(
     share: float | None = None,
     order: str | None = None,
     penalty: Penalty | float | None = None,
+    at: Cuts = None,
 ) -> AltMin:
     """AM-SGD: as AM-Adam, the weights by stochastic gradient descent with momentum."""
     rule = LocalSGD(lr, momentum=momentum, weight_decay=weight_decay, l1=l1, steps=steps)
-    return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)
+    return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
 
 
 @register("am-mem")
@@ -76,7 +80,8 @@ def am_mem(
     order: str | None = None,
     penalty: Penalty | float | None = None,
     steps: int | None = 1,
+    at: Cuts = None,
 ) -> AltMin:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
     rule = CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
-    return AltMin(model, loss, solver(model, codes, share, order), rule, penalty)
+    return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)

@@ -194,7 +194,7 @@ MUTANTS = [
     Mutant("calculus/other.py", "buffer.copy_(kept[name])", "pass", "calculus_other buffers"),
     Mutant(
         "calculus/other.py",
-        "saved.by.buffers if self.module.training and saved.by.buffers",
+        "saved.by.buffers if training and saved.by.buffers",
         "saved.by.buffers if saved.by.buffers",
         "calculus_other buffers",
     ),

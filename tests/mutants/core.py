@@ -75,7 +75,12 @@ MUTANTS = [
     ),
     Mutant("trainer.py", "        self.penalty.claimed = True\n", "", "trainer two"),
     Mutant("weights/local.py", "        self.claimed = True\n", "", "trainer two"),
-    Mutant("chain.py", "a is not b for a, b in zip(c, inside, strict=True)", "False", "chain_calls changed"),
+    Mutant(
+        "chain.py",
+        "a is not b for a, b in zip(c._modules.values(), inside, strict=True)",
+        "False",
+        "chain_calls changed",
+    ),
     Mutant("chain.py", "owner._parameters.get(name) is not p", "False", "chain_calls changed"),
     Mutant("chain.py", "own_call(m.module) and not isinstance(m, AnyModule)", "False", "chain_calls changed"),
     Mutant(

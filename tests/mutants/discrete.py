@@ -98,8 +98,8 @@ MUTANTS = [
     Mutant("codes/choose.py", "if value is not None", "if value == 0.25", "codes_choose options"),
     Mutant(
         "methods/alternating.py",
-        "choose(codes, split(model), share, order)",
-        "choose(codes, split(model), share)",
+        "choose(codes, split(model, at), share, order)",
+        "choose(codes, split(model, at), share)",
         "methods_contract",
     ),
     Mutant(

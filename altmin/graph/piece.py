@@ -1,0 +1,142 @@
+"""`Piece`: a part of a module's graph as a module."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+
+CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
+HIDDEN = {getattr, operator.getitem, "size", "dim", *CHECKS}
+"""Nodes that a label leaves out: sizes, entries and assertions."""
+LONGEST = 7
+IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name}__")}
+
+
+class Place(NamedTuple):
+    """Where a value is found: the input is 0, the value of step i is i + 1."""
+
+    number: int
+
+
+class Step(NamedTuple):
+    """One node: `target` is a function, or the name of a method, or of what the piece holds."""
+
+    op: str
+    target: Any
+    args: Any
+    kwargs: Any
+
+
+class Piece(nn.Module):
+    """The nodes of a graph between two of its values, as a module of one input and one output.
+
+    It holds the modules, parameters and buffers that its nodes use: those of `owner` themselves, no copies. It calls
+    the modules, so their mode and their hooks count; its own mode does not.
+
+    nodes: in the order of the graph. given: the node whose value is the input. output: the one whose value is returned.
+    """
+
+    def __init__(self, owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node, output: fx.Node):
+        super().__init__()
+        self.training = False
+        places = {node: Place(i) for i, node in enumerate([given, *nodes])}
+        names: dict[str, str] = {}
+        for node in nodes:
+            if node.op in ("call_module", "get_attr") and node.target not in names:
+                names[str(node.target)] = self._hold(str(node.target), _find(owner, str(node.target)))
+        self.steps = [
+            Step(
+                node.op,
+                names.get(str(node.target), node.target) if node.op in ("call_module", "get_attr") else node.target,
+                mapped(node.args, fx.Node, places.__getitem__),
+                mapped(dict(node.kwargs), fx.Node, places.__getitem__),
+            )
+            for node in nodes
+        ]
+        self.output = places[output].number
+        self.in_place = any(self._changes_its_input(step) for step in self.steps)
+        """Whether it works on a copy of its input, which might be changed otherwise."""
+        shown = [step for step in self.steps if step.op != "get_attr" and step.target not in HIDDEN] or self.steps
+        self.label = f"({shortened([self._label(step) for step in shown])})"
+
+    @classmethod
+    def of(cls, modules: Sequence[nn.Module]) -> "Piece":
+        """Modules one after the other as one."""
+        graph, owner = fx.Graph(), nn.ModuleList(modules)
+        nodes = [graph.placeholder("input")]
+        for i in range(len(modules)):
+            nodes.append(graph.call_module(str(i), (nodes[-1],)))
+        return cls(owner, nodes[1:], nodes[0], nodes[-1])
+
+    def forward(self, x: Tensor) -> Any:
+        values: list[Any] = [x.clone() if self.in_place else x]
+
+        def value(place: Place) -> Any:
+            return values[place.number]
+
+        for step in self.steps:
+            args, kwargs = mapped(step.args, Place, value), mapped(step.kwargs, Place, value)
+            if step.op == "call_function":
+                values.append(step.target(*args, **kwargs))
+            elif step.op == "call_method":
+                values.append(getattr(args[0], step.target)(*args[1:], **kwargs))
+            elif step.op == "call_module":
+                values.append(self._modules[step.target](*args, **kwargs))  # type: ignore[misc]
+            else:
+                values.append(getattr(self, step.target))
+        return values[self.output]
+
+    def _get_name(self) -> str:
+        return self.label
+
+    def _hold(self, target: str, what: Any) -> str:
+        """Registers what the owner has under `target`; returns its name here."""
+        name = target.replace(".", "_")
+        while hasattr(self, name):
+            name += "_"
+        if isinstance(what, Tensor) and not isinstance(what, nn.Parameter):
+            self.register_buffer(name, what, persistent=False)
+        else:
+            setattr(self, name, what)
+        return name
+
+    def _changes_its_input(self, step: Step) -> bool:
+        if step.op == "call_module":
+            return any(getattr(m, "inplace", False) for m in self._modules[step.target].modules())  # type: ignore[union-attr]
+        name = step.target if isinstance(step.target, str) else getattr(step.target, "__name__", "")
+        by_name = step.op != "get_attr" and name.endswith("_") and not name.endswith("__")
+        return by_name or step.target in IN_PLACE or bool(step.kwargs.get("inplace")) or "out" in step.kwargs
+
+    def _label(self, step: Step) -> str:
+        if step.op == "call_module":
+            return self._modules[step.target]._get_name()  # type: ignore[union-attr]
+        return step.target if isinstance(step.target, str) else step.target.__name__
+
+
+def _find(owner: nn.Module, target: str) -> Any:
+    for name in target.split("."):
+        owner = getattr(owner, name)
+    return owner
+
+
+def mapped(a: Any, kind: type, f: Callable[[Any], Any]) -> Any:
+    """Arguments of a node with f of everything in them that is of a kind."""
+    if isinstance(a, kind):
+        return f(a)
+    if isinstance(a, tuple):
+        return tuple([mapped(each, kind, f) for each in a])
+    if isinstance(a, list):
+        return [mapped(each, kind, f) for each in a]
+    if isinstance(a, Mapping):
+        return {name: mapped(each, kind, f) for name, each in a.items()}
+    if isinstance(a, slice):
+        return slice(mapped(a.start, kind, f), mapped(a.stop, kind, f), mapped(a.step, kind, f))
+    return a
+
+
+def shortened(labels: Sequence[str]) -> str:
+    """Names in a row, of many the first and the last."""
+    shown = [*labels[: LONGEST - 1], "...", labels[-1]] if len(labels) > LONGEST else labels
+    return ", ".join(shown)

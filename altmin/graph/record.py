@@ -1,0 +1,178 @@
+"""What a module's forward calls, as a graph of `torch.fx`."""
+
+import dis
+import inspect
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+
+FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
+"""Functions that make tensors of numbers and sizes, which `torch.fx` by itself does not record."""
+
+BRANCHING = ("CACHE", "NOT_TAKEN", "TO_BOOL")
+"""Instructions of Python that may stand beside a conditional jump."""
+
+_one_at_a_time = threading.RLock()
+MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
+BUFFER = "register it with register_buffer"
+DECIDES = "put the part that depends on values or sizes into a module of its own, which is then one block"
+
+
+class Untraceable(Exception):
+    """Why a module's forward cannot be replaced by what it calls, and what to do about it."""
+
+    def __init__(self, reason: str, remedy: str):
+        super().__init__(f"{reason}; {remedy}")
+
+
+class Recorder(fx.Tracer):
+    """Records one forward; modules that it calls are single nodes. Other threads notice nothing of it."""
+
+    proxy_buffer_attributes = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        """One input; all other arguments have their defaults."""
+        return root_fn, [self.root, self.create_proxy("placeholder", "input", (), {})]
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, Tensor) and not isinstance(a, nn.Parameter):
+            known = any(a is b for b in self.root.buffers()) or a in self.tensor_attrs
+            if not known:  # torch.fx would keep its present value in the user's module
+                raise Untraceable("its forward uses a tensor that is neither parameter nor buffer", BUFFER)
+        return super().create_arg(a)
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """An assertion is recorded and taken to hold; any other decision is an error."""
+        caller = sys._getframe(2)
+        code = [i for i in dis.get_instructions(caller.f_code) if i.offset >= caller.f_lasti]
+        then = next(i.opname for i in code if i.opname not in BRANCHING and not i.opname.startswith("POP_JUMP"))
+        if then != "LOAD_ASSERTION_ERROR":
+            return super().to_bool(obj)
+        self.create_proxy("call_function", torch._assert, (obj, f"an assertion in {caller.f_code.co_name} fails"), {})
+        return True
+
+    @contextmanager
+    def recording_factories(self) -> Iterator[None]:
+        originals = {name: getattr(torch, name) for name in FACTORIES}
+
+        def recorded(original: Any) -> Any:
+            def make(*args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() != self.thread:
+                    return original(*args, **kwargs)
+                return self.create_proxy("call_function", original, args, kwargs)
+
+            return make
+
+        try:
+            for name, original in originals.items():
+                setattr(torch, name, recorded(original))
+            yield
+        finally:
+            for name, original in originals.items():
+                setattr(torch, name, original)
+
+
+def record(module: nn.Module) -> fx.Graph:
+    """The graph of a module's forward: one placeholder, one tensor as output, and every module that it calls a node.
+
+    Changes nothing. `Untraceable` unless the graph does what the forward does, in training and in evaluation.
+    """
+    name = "its forward"
+    try:
+        inspect.signature(module.forward).bind(None)
+    except TypeError:
+        inputs = ", ".join(inspect.signature(module.forward).parameters)
+        raise Untraceable(f"{name} takes ({inputs}) where a chain has one input", "join them in one tensor") from None
+    with _one_at_a_time, _as_it_was(module):
+        graphs = [_traced(module, training) for training in (True, False)]
+    if _text(graphs[0]) != _text(graphs[1]):
+        raise Untraceable(f"{name} asks whether it is in training (self.training)", MODULES)
+    graph = graphs[0]
+    output = graph.output_node().args[0]
+    if not isinstance(output, fx.Node):
+        remedy = "let it return the tensor that the loss takes"
+        raise Untraceable(f"{name} returns a {_kind(output)} where a chain ends with one tensor", remedy)
+    return graph
+
+
+def _traced(module: nn.Module, training: bool) -> fx.Graph:
+    for m in module.modules():
+        m.training = training
+    recorder = Recorder()
+    before = _random_numbers()
+    try:
+        with recorder.recording_factories():
+            graph = recorder.trace(module)
+    except Untraceable:
+        raise
+    except Exception as error:  # whatever a user's forward raises when it is given no numbers
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
+    if not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
+        raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
+    return graph
+
+
+@contextmanager
+def _as_it_was(module: nn.Module) -> Iterator[None]:
+    """Puts back modes, attributes and random numbers. `Untraceable` if attributes have changed within."""
+    modes = [(m, m.training) for m in module.modules()]
+    held = [each for m, _ in modes for each in (vars(m), m._parameters, m._buffers, m._modules)]
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = [(each, dict(each)) for each in held]
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+        changed = [name for now, before in kept for name in _changed(before, now)]
+        for now, before in kept:
+            now.clear()
+            now.update(before)
+        for m, mode in modes:
+            m.training = mode
+    if changed:
+        raise Untraceable(f"its forward sets the attribute {changed[0]!r}", "leave that out, or use a forward hook")
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    names = [name for name in (before | after) if name != "training"]
+    return [name for name in names if before.get(name, before) is not after.get(name, after)]
+
+
+def _random_numbers() -> list[Any]:
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    return [np.array(random.getstate()[1]), *legacy[1:3], torch.get_rng_state().numpy()]
+
+
+def _text(graph: fx.Graph) -> list[tuple[str, ...]]:
+    return [(n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in graph.nodes]
+
+
+def _kind(output: Any) -> str:
+    return next((kind.__name__ for kind in (tuple, list, dict) if isinstance(output, kind)), type(output).__name__)

@@ -1,0 +1,230 @@
+"""Networks that are no chains of layers, in float64: what `split` makes of them is tested on these."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+F64 = torch.float64
+
+
+class Plain(nn.Module):
+    """Layers and functions one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm, self.conv2 = nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 2)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(8, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.conv1(x))), 2)
+        x = torch.tanh(self.conv2(x))
+        x = x.view(x.size(0), -1)
+        return self.fc3(F.gelu(self.fc2(self.fc1(x).relu()), approximate="tanh"))
+
+
+def sequential(model: Plain) -> nn.Sequential:
+    """The layers of a `Plain`, written as a chain."""
+    m = model
+    return nn.Sequential(
+        *(m.conv1, m.norm, nn.ReLU(), nn.MaxPool2d(2), m.conv2, nn.Tanh(), nn.Flatten()),
+        *(m.fc1, nn.ReLU(), m.fc2, nn.GELU("tanh"), m.fc3),
+    )
+
+
+class Basic(nn.Module):
+    """A residual block of two convolutions, as in a ResNet."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.short = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        y += self.short(x)
+        return self.relu(y)
+
+
+class ResNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3)
+        self.layer1, self.layer2 = nn.Sequential(Basic(3, 3), Basic(3, 3)), nn.Sequential(Basic(3, 4))
+        self.pool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.stem(x)))
+        return self.fc(torch.flatten(self.pool(self.layer2(self.layer1(x))), 1))
+
+
+class Inception(nn.Module):
+    """Three branches side by side, twice; the second time in the forward of the model itself."""
+
+    class Mixed(nn.Module):
+        def __init__(self, inputs: int):
+            super().__init__()
+            self.one, self.three = nn.Conv2d(inputs, 2, 1), nn.Conv2d(inputs, 2, 3, padding=1)
+            self.after = nn.Conv2d(4 + inputs, 3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.after(torch.cat([self.one(x).relu(), torch.tanh(self.three(x)), F.avg_pool2d(x, 3, 1, 1)], 1))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed, self.left, self.right = self.Mixed(1), nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1)
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.mixed(x))
+        x = torch.cat((self.left(x), self.right(x).sigmoid()), dim=1)
+        return self.fc(x.mean(dim=(2, 3)))
+
+
+class SharedInput(nn.Module):
+    """The input feeds two branches, and one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = nn.Linear(5, 4), nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.shift = nn.Parameter(torch.randn(4))
+        self.register_buffer("scale", torch.rand(4) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.a(x)) * self.b(x) + self.shift
+        h = self.c(h) * self.scale
+        return self.d(F.silu(h))
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, context: int):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.register_buffer("mask", torch.ones(context, context).tril())
+
+    def forward(self, x: Tensor) -> Tensor:
+        samples, steps, width = x.shape
+        q, k, v = self.qkv(x).view(samples, steps, 3, width).unbind(2)
+        scores = (q @ k.mT / width**0.5).masked_fill(self.mask[:steps, :steps] == 0, -torch.inf)
+        return self.out(scores.softmax(-1) @ v)
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, width: int, context: int):
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, context)
+        self.norm2, self.mlp = nn.LayerNorm(width), nn.Sequential(nn.Linear(width, 12), nn.GELU(), nn.Linear(12, width))
+        self.drop = nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class Transformer(nn.Module):
+    """Pre-norm, causal, over tokens; positions are made in the forward."""
+
+    def __init__(self, tokens: int = 7, width: int = 6, context: int = 5):
+        super().__init__()
+        self.context = context
+        self.tokens, self.positions = nn.Embedding(tokens, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList([TransformerBlock(width, context) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, tokens)
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        steps = x.shape[1]
+        assert steps <= self.context, "too long"
+        x = self.tokens(x) + self.positions(torch.arange(steps, device=x.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class Sized(nn.Module):
+    """Sizes, assertions, optional arguments, numbers made on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, scale: float = 2.0, mask: Tensor | None = None, *rest: Tensor) -> Tensor:
+        assert x.shape[1] == 4, "four features"
+        if mask is not None:
+            x = x * mask
+        return self.layer(scale * x + torch.arange(x.size(1), dtype=x.dtype) - torch.ones(4, dtype=x.dtype))
+
+
+def per_token(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output.flatten(0, 1), y.flatten())
+
+
+class Case(NamedTuple):
+    """A model, a batch, the loss, the names of what each block holds, and a coarser cut."""
+
+    make: Callable[[], nn.Module]
+    batch: Callable[[], tuple[Tensor, Tensor]]
+    loss: Any
+    blocks: list[str]
+    at: list[str]
+
+    def build(self, seed: int = 0) -> tuple[nn.Module, Tensor, Tensor]:
+        torch.manual_seed(seed)
+        return self.make().double(), *self.batch()
+
+
+def images() -> tuple[Tensor, Tensor]:
+    return torch.randn(6, 1, 8, 8, dtype=F64), torch.randint(3, (6,))
+
+
+def rows() -> tuple[Tensor, Tensor]:
+    return torch.randn(6, 5, dtype=F64), torch.randint(3, (6,))
+
+
+def sentences() -> tuple[Tensor, Tensor]:
+    return torch.randint(7, (6, 5)), torch.randint(7, (6, 5))
+
+
+ENTROPY = nn.CrossEntropyLoss()
+CASES = {
+    "plain": Case(
+        *(Plain, images, ENTROPY),
+        [
+            *("Conv2d, BatchNorm2d", "MaxPool2d, ReLU, Conv2d", "Tanh, Flatten, Linear", "ReLU, Linear"),
+            "GELU, Linear",
+        ],
+        ["conv2", "fc2"],
+    ),
+    "residual": Case(
+        *(ResNet, images, ENTROPY),
+        ["Conv2d, BatchNorm2d", "ReLU, Basic", "Basic", "Basic", "AdaptiveAvgPool2d, Flatten, Linear"],
+        ["layer1.0", "layer2"],
+    ),
+    "inception": Case(
+        *(Inception, images, ENTROPY),
+        [
+            "(Conv2d, relu, Conv2d, tanh, avg_pool2d, cat)",
+            "Conv2d",
+            "ReLU, (Conv2d, Conv2d, sigmoid, cat)",
+            "(mean), Linear",
+        ],
+        ["mixed"],
+    ),
+    "shared input": Case(
+        *(SharedInput, rows, ENTROPY),
+        ["(Linear, tanh, Linear, mul)", "(add)", "Linear", "(mul), SiLU, Linear"],
+        ["c"],
+    ),
+    "transformer": Case(
+        *(Transformer, sentences, per_token),
+        [
+            "(Embedding, arange, Embedding, add)",
+            *("(LayerNorm, Attention, add)", "(LayerNorm, Sequential, Dropout, add)"),
+            *("(LayerNorm, Attention, add)", "(LayerNorm, Sequential, Dropout, add), LayerNorm", "Linear"),
+        ],
+        ["blocks.0", "norm"],
+    ),
+}

@@ -1,0 +1,186 @@
+"""A piece of a graph is an ordinary module: it runs, copies, pickles and trains as what it was cut from."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from graph_cases import CASES, F64, SharedInput, TransformerBlock
+from torch import Tensor, nn
+
+import altmin
+from altmin import methods
+from altmin.fit.identity import method_settings
+from altmin.graph.piece import Piece, mapped, shortened
+
+
+def test_arguments_are_mapped_inside_tuples_lists_dicts_and_slices():
+    assert mapped(((1, [2.0]), {"a": slice(None, 3, 1)}, "x"), int, lambda n: n + 1) == (
+        (2, [2.0]),
+        {"a": slice(None, 4, 2)},
+        "x",
+    )
+
+
+def test_many_names_are_shortened_to_the_first_and_the_last():
+    assert shortened(list("abcdefg")) == "a, b, c, d, e, f, g"
+    assert shortened(list("abcdefgh")) == "a, b, c, d, e, f, ..., h"
+
+
+def test_modules_in_a_row_are_one_module():
+    a, b = nn.Linear(3, 3), nn.Tanh()
+    piece, x = Piece.of([a, b, a]), torch.randn(2, 3)
+    assert torch.equal(piece(x), a(b(a(x))))
+    assert [id(p) for p in piece.parameters()] == [id(p) for p in a.parameters()]
+    assert repr(piece).startswith("(Linear, Tanh, Linear)(")
+
+
+class InPlace(nn.Module):
+    """A piece that begins with an operation in place, whose result nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x)
+        x.mul_(2)
+        y = self.b(x)
+        y += x
+        return self.c(torch.tanh(self.act(y)))
+
+
+def test_an_operation_in_place_leaves_the_code_before_it_alone():
+    torch.manual_seed(0)
+    model, x = InPlace().double(), torch.randn(5, 3, dtype=F64)
+    chain = altmin.split(model)
+    with torch.no_grad():
+        assert torch.equal(chain(x), model(x))
+        code = chain.blocks[0].forward([p.detach() for p in chain.blocks[0].parameters()], x)[0]
+        before = code.clone()
+        for m in chain.blocks[1].maps:
+            m.module(code)
+    assert torch.equal(code, before)
+    y = torch.randint(2, (5,))
+    wanted = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model.parameters()))
+    moved = copy.deepcopy(model)
+    altmin.AltMin(moved, codes=altmin.GradientCodes(share=0.0), weights=altmin.LocalSGD(1.0, momentum=0.0)).step(x, y)
+    for p, q, g in zip(model.parameters(), moved.parameters(), wanted, strict=True):
+        torch.testing.assert_close(p - q, g, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda am: pickle.loads(pickle.dumps(am))], ids=["copy", "pickle"])
+def test_a_copied_trainer_goes_on_as_the_original_by_itself(name, copied):
+    model, x, y = CASES[name].build()
+    am = altmin.AltMin(model, CASES[name].loss)
+    am.step(x, y)
+    other = copied(am)
+    untouched = copy.deepcopy(other.model.state_dict())
+    torch.manual_seed(3)
+    am.step(x, y)
+    assert all(torch.equal(a, b) for a, b in zip(untouched.values(), other.model.state_dict().values(), strict=True))
+    torch.manual_seed(3)
+    other.step(x, y)
+    ours, theirs = am.model.state_dict(), other.model.state_dict()
+    assert list(ours) == list(untouched)
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_graph_crosses_a_block_of_a_traced_model(name):
+    model, x, y = CASES[name].build()
+    before = copy.deepcopy(model.state_dict())
+    found = altmin.audit(altmin.AltMin(model, CASES[name].loss), x, y)
+    assert found.clean
+    assert [f.name.partition(" (")[2] for f in found.findings[:-1]] == [f"{block})" for block in CASES[name].blocks]
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+class Normed(nn.Module):
+    """A batch norm inside a branch of the model's own forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.c = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.a(x))
+        return self.c(x * self.norm(x))
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_running_statistics_inside_a_piece_follow_the_mode_of_the_model(training):
+    torch.manual_seed(0)
+    model, x, y = Normed().double().train(not training), torch.randn(6, 3, dtype=F64), torch.randint(2, (6,))
+    am = altmin.AltMin(model)
+    model.train(training)
+    other = copy.deepcopy(model)
+    other(x)
+    am.step(x, y)
+    assert int(model.norm.num_batches_tracked) == int(training)
+    torch.testing.assert_close(model.norm.running_mean, other.norm.running_mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model.norm.running_var, other.norm.running_var, rtol=1e-12, atol=1e-12)
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.a(x))
+        return self.c(x + torch.tanh(self.b(x)))
+
+
+@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "am-mem"])
+def test_an_ensemble_of_traced_models_trains_each_as_it_would_be_alone(method):
+    def members() -> list:
+        made = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            made.append(methods.create(method, Branch().double(), at=["a", "c"] if method == "am-sgd" else None))
+        return made
+
+    torch.manual_seed(5)
+    x, y = torch.randn(6, 3, dtype=F64), torch.randint(2, (6,))
+    together, alone = altmin.Ensemble(members()), members()
+    for _ in range(3):
+        together.step(x, y)
+        for each in alone:
+            each.step(x, y)
+    for i, each in enumerate(alone):
+        for p, q in zip(together.member(i).parameters(), each.model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-8, atol=1e-10)
+
+
+def test_members_that_are_cut_otherwise_or_whose_pieces_have_buffers_are_refused():
+    with pytest.raises(ValueError, match="the cut of the model into blocks"):
+        altmin.Ensemble([methods.create("am-adam", Branch(), at=at) for at in (None, [])])
+    with pytest.raises(ValueError, match=r"member 0 cannot be in an Ensemble: \(mul\) has buffers and no closed form"):
+        altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
+
+
+def test_where_a_model_is_cut_is_part_of_a_runs_identity():
+    first, *others = (method_settings(methods.create("am-adam", Branch(), at=at)) for at in (None, ["c", "a"], []))
+    assert "cut after" not in first
+    assert [each["cut after"] for each in others] == ["a, c", "nothing"]
+
+
+def test_predictive_coding_trains_a_traced_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 6), TransformerBlock(6, 4), nn.Flatten(), nn.Linear(24, 2)).double()
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    x, y = torch.randn(6, 4, 3, dtype=F64), torch.randint(2, (6,))
+    method = methods.create("predictive-coding", Wrapped().eval(), lr=0.01)
+    losses = [float(method.step(x, y).loss) for _ in range(30)]
+    assert losses[-1] < 0.5 * losses[0]
