@@ -44,7 +44,9 @@ TARGETS = {
     "smoothed soft labels": nn.CrossEntropyLoss(label_smoothing=0.1),
 }
 KINDS = {
-    **dict.fromkeys(("cross-entropy", "smoothed", "soft labels", "smoothed soft labels"), CrossEntropy),
+    **dict.fromkeys(
+        ("cross-entropy", "smoothed", "ignoring a class", "soft labels", "smoothed soft labels"), CrossEntropy
+    ),
     "squared": SquaredError,
 }
 EVERY_LOSS = pytest.mark.parametrize("name", [*LABELS, *TARGETS])
@@ -149,7 +151,20 @@ def test_cross_entropy_of_huge_outputs_stays_exact():
 @pytest.mark.parametrize(
     "o, y, said",
     [
-        (torch.zeros(3, 4, 5), torch.zeros(3, 5).long(), r"outputs of shape \(samples, classes\), given \(3, 4, 5\)"),
+        (torch.zeros(3, 4, 5), torch.zeros(3).long(), r"outputs of shape \(3, 4, 5\) and labels of shape \(3,\)"),
+        (
+            torch.zeros(3, 4, 5),
+            torch.zeros(2, 4).long(),
+            r"one int64 label per place, shape \(3, 4\), given .*\(2, 4\)",
+        ),
+        (torch.zeros(3, 4, 5), torch.zeros(3, 4), r"one int64 label per place, shape \(3, 4\), given float32"),
+        (
+            torch.zeros(3, 4, 4),
+            torch.zeros(3, 4).long(),
+            "do not tell which dimension counts the classes; give the loss",
+        ),
+        (torch.zeros(3, 4, 5), torch.full((3, 4), 5), "label 5 is out of range: the model has 5 outputs"),
+        (torch.zeros(3, 2000), torch.tensor([0, 1, 2000]), "label 2000 is out of range"),
         (torch.zeros(3, 4), torch.zeros(3), r"one int64 label per sample, shape \(3,\), given float32 of shape \(3,\)"),
         (torch.zeros(3, 4), torch.zeros(2).long(), r"shape \(3,\), given int64 of shape \(2,\)"),
         (torch.zeros(3, 4), torch.tensor([0, 4, 1]), "label 4 is out of range: the model has 4 outputs, .* 0 to 3"),
@@ -225,7 +240,7 @@ def test_labels_follow_a_model_that_moves_to_another_device_or_type():
 def test_what_is_kept_of_labels_inside_vmap_serves_outside_it():
     loss, o = CrossEntropy(), torch.randn(2, 3, 4)
     y = torch.randint(4, (2, 3))
-    vmap(loss.prepare)(o, y)
+    vmap(lambda o, y: loss.prepare(o, y).rows)(o, y)
     close(loss.prepare(o[0], y[0]).rows, F.one_hot(y[0], 4).float())
 
 
