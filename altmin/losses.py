@@ -166,30 +166,20 @@ class CrossEntropy(Loss):
         if classes > MANY:
             if readable:
                 self.check(output, y)
-            return Targets(*self._picked(labels, classes, output), axis)
+            return Targets(*_scattered(output, labels, classes, self.smoothing, self.ignored), axis)
         kind = (classes, output.dtype, output.device)
         if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes  # the same as columns
         if not readable:
-            return Targets(*self._picked(labels, classes, output), axis)
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
         try:
             if 0 <= self.ignored < classes:  # a label like others to index_select
                 raise IndexError
             return Targets(self.rows.index_select(1, labels).mT, None, axis)
         except (IndexError, RuntimeError):
             self.check(output, y)
-            return Targets(*self._picked(labels, classes, output), axis)
-
-    def _picked(self, y: Tensor, classes: int, output: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and masses for labels of which some may be out of range, or are to be ignored."""
-        label = y.clamp(0, classes - 1)
-        if classes <= MANY:
-            assert self.rows is not None
-            return _row_or_nan(self.rows[label], y, label, self.ignored)
-        rest = torch.full((len(y), classes), self.smoothing / classes, dtype=output.dtype, device=output.device)
-        row = rest.scatter(1, label.unsqueeze(1), 1 - self.smoothing + self.smoothing / classes)
-        return _row_or_nan(row, y, label, self.ignored)
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
 
     def check(self, output: Tensor, y: Tensor) -> None:
         """ValueError if a label is out of range, or if all samples are to be ignored."""
@@ -237,10 +227,24 @@ def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
 
 
 @fusible
-def _row_or_nan(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
-    """Rows and masses for labels, given the rows of the nearest labels: NaN for one that is out of range, zero for one
-    that is to be ignored. The others have more mass for it, so that the mean over all places is that over those that
-    count."""
+def _row_or_nan(table: Tensor, y: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """`_marked` rows of a table with one for each class."""
+    label = y.clamp(0, len(table) - 1)
+    return _marked(table[label], y, label, ignored)
+
+
+@fusible
+def _scattered(output: Tensor, y: Tensor, classes: int, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
+    """`_marked` rows of the output's type without such a table."""
+    label = y.clamp(0, classes - 1)
+    rest = output.new_full((len(y), classes), smoothing / classes)
+    return _marked(rest.scatter(1, label.unsqueeze(1), 1 - smoothing + smoothing / classes), y, label, ignored)
+
+
+def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """Rows and masses for labels y, given the rows of the nearest ones in range: NaN for one that is out of range, zero
+    for one that is to be ignored. The others have more mass for it, so that the mean over all places is that over those
+    that count."""
     counts = (y != ignored).to(rows.dtype)
     mass = (counts * (len(y) / counts.sum())).unsqueeze(1)
     known = (y == label) | (y == ignored)

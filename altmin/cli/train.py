@@ -109,14 +109,17 @@ def train(
 def lines(name: str, runs: Sequence[Mapping[str, Any]], measure: str, epochs: int) -> list[str]:
     """A line for each run that came to its end; of several, also their mean ± standard deviation."""
     ended = [run for run in runs if "diverged" not in run]
-    keys = (measure, "train_loss")
+    found = {key for run in ended for key in run["epochs"][-1]}
+    keys = [key for key in (measure, measure.replace("accuracy", "loss"), "train_loss") if key in found]
     values = {key.replace("_", " "): [run["epochs"][-1][key] for run in ended] for key in keys}
     said = []
     for i, run in enumerate(ended):
-        found = ", ".join(f"{what} {numbers[i]:.4f}" for what, numbers in values.items())
+        reached = ", ".join(f"{what} {numbers[i]:.4f}" for what, numbers in values.items())
         seconds = sum(row["seconds"] for row in run["epochs"])
-        said.append(f"{name}, seed {run['seed']}: {found} after {epochs} epoch{'s' * (epochs > 1)} in {seconds:.1f} s")
+        said.append(
+            f"{name}, seed {run['seed']}: {reached} after {epochs} epoch{'s' * (epochs > 1)} in {seconds:.1f} s"
+        )
     if len(ended) > 1:
-        found = ", ".join(f"{what} {mean(v):.4f} ± {stdev(v):.4f}" for what, v in values.items())
-        said.append(f"{name}, {len(ended)} seeds: {found}")
+        reached = ", ".join(f"{what} {mean(v):.4f} ± {stdev(v):.4f}" for what, v in values.items())
+        said.append(f"{name}, {len(ended)} seeds: {reached}")
     return said
