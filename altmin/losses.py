@@ -2,6 +2,7 @@
 
 All are those of the mean over the mini-batch, as PyTorch's losses return it, so that what goes down to the blocks has
 the size of backprop's gradients. The Hessian H is that of the same mean.
+Outputs may be sequences or images with a label at every place; the mean is then over all places that have one.
 """
 
 import inspect
@@ -22,6 +23,8 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 IGNORED = -100
 """The label of a sample that counts for nothing, torch's default `ignore_index`."""
+MANY = 1024
+"""Beyond so many classes there is no table with a row for each of them."""
 
 
 class Evaluation(NamedTuple):
@@ -59,64 +62,135 @@ class Loss:
         raise NotImplementedError
 
 
+def class_axis(output: Tensor, y: Tensor) -> int:
+    """Which dimension of an output counts the classes, if y has a label for each of its places.
+
+    The last for outputs (samples, time, classes), as transformers give them, the second for outputs (samples, classes,
+    ...), as torch's losses and convolutions have them. Numbers of samples are not compared. Raises ValueError if y
+    fits neither, or both.
+
+    >>> class_axis(torch.zeros(8, 5, 3), torch.zeros(8, 5)), class_axis(torch.zeros(8, 3, 5), torch.zeros(8, 5))
+    (2, 1)
+    """
+    places = y.shape[1:]
+    found = [axis for axis in {1, output.ndim - 1} if output.ndim > 1 and _without(output, axis)[1:] == places]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(
+            f"outputs of shape {tuple(output.shape)} with labels of shape {tuple(y.shape)} do not tell which dimension "
+            "counts the classes; give the loss as a function, such as "
+            "lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten()) where it is the last"
+        )
+    raise ValueError(
+        "cross-entropy takes outputs (samples, classes) with labels (samples,), outputs (samples, time, classes) with "
+        "labels (samples, time), or outputs (samples, classes, ...) with labels (samples, ...), given outputs of "
+        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}"
+    )
+
+
+def as_rows(x: Tensor, axis: int) -> Tensor:
+    """(places of all samples, classes): one row for each label. axis: where the classes are."""
+    return x if x.ndim == 2 else x.movedim(axis, -1).flatten(0, -2)
+
+
+def _from_rows(rows: Tensor, shape: torch.Size, axis: int) -> Tensor:
+    """The inverse of `as_rows` for an x of this shape."""
+    if len(shape) == 2:
+        return rows
+    places = (*shape[:axis], *shape[axis + 1 :])
+    return rows.unflatten(0, places).movedim(-1, axis)
+
+
+def _without(x: Tensor, axis: int) -> torch.Size:
+    return x.shape[:axis] + x.shape[axis + 1 :]
+
+
+class CrossEntropyLoss(nn.CrossEntropyLoss):
+    """torch's, which also takes outputs (samples, time, classes) with labels (samples, time)."""
+
+    def forward(self, output: Tensor, y: Tensor) -> Tensor:
+        if output.ndim > 2 and not y.is_floating_point():
+            output, y = as_rows(output, class_axis(output, y)), y.flatten()
+        return super().forward(output, y)
+
+
+def by_label(loss: LossFunction) -> LossFunction:
+    """The loss, as a `CrossEntropyLoss` of ours if it is one of torch's."""
+    if type(loss) is not nn.CrossEntropyLoss:
+        return loss
+    names = ("weight", "ignore_index", "reduction", "label_smoothing")
+    return CrossEntropyLoss(**{name: getattr(loss, name) for name in names})
+
+
 class Targets(NamedTuple):
-    """Of every sample a row of weights for the classes, and their sum, its mass; None where all are 1."""
+    """Of every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
+    the output that counts the classes."""
 
     rows: Tensor
     mass: Tensor | None
+    axis: int = 1
 
 
 class CrossEntropy(Loss):
     """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes for each
-    sample, whose sum multiplies p. A sample with the label -100 counts for nothing, and not in n, as in torch."""
+    sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in torch, every
+    place has a label, and n is the number of places. One with the label `ignore_index` counts for nothing, and not in
+    n, as in torch."""
 
     rounding = 32.0  # that of outputs of some ten units
 
-    def __init__(self, label_smoothing: float = 0.0):
-        self.smoothing = label_smoothing
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED):
+        self.smoothing, self.ignored = label_smoothing, ignore_index
         self.rows: Tensor | None = None
 
     def __repr__(self) -> str:
-        return f"CrossEntropy(label_smoothing={self.smoothing})"
+        ignored = f", ignore_index={self.ignored}" if self.ignored != IGNORED else ""
+        return f"CrossEntropy(label_smoothing={self.smoothing}{ignored})"
 
     def prepare(self, output: Tensor, y: Tensor) -> Targets:  # type: ignore[override]
         """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
         waiting for a device becomes NaN, and with it the loss."""
-        if output.ndim != 2:
-            raise ValueError(
-                f"cross-entropy takes outputs of shape (samples, classes), given {tuple(output.shape)}; for others "
-                "give the loss as a callable, such as lambda o, y: torch.nn.functional.cross_entropy(o, y)"
-            )
-        classes = output.shape[1]
-        if y.shape == output.shape and y.dtype == output.dtype:
-            rows = y * (1 - self.smoothing) + self.smoothing / classes if self.smoothing else y
+        if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
+            rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
             return Targets(rows, rows.sum(1, keepdim=True))
-        if y.dtype != torch.int64 or y.shape != output.shape[:1]:
+        axis = class_axis(output, y) if output.ndim != 2 else 1
+        wanted = _without(output, axis)
+        if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
-                f"cross-entropy takes one int64 label per sample, shape ({len(output)},), given {describe(y)}"
+                f"cross-entropy takes one int64 label per {'sample' if len(wanted) == 1 else 'place'}, "
+                f"shape {tuple(wanted)}, given {describe(y)}"
             )
+        labels, classes = y.reshape(-1), output.shape[axis]
+        readable = eager() and not y.is_cuda
+        if classes > MANY:
+            if readable:
+                self.check(output, y)
+            return Targets(*_scattered(output, labels, classes, self.smoothing, self.ignored), axis)
         kind = (classes, output.dtype, output.device)
         if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes  # the same as columns
-        if y.is_cuda or not eager():
-            return Targets(*_row_or_nan(self.rows, y))
+        if not readable:
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
         try:
-            return Targets(self.rows.index_select(1, y).mT, None)
+            if 0 <= self.ignored < classes:  # a label like others to index_select
+                raise IndexError
+            return Targets(self.rows.index_select(1, labels).mT, None, axis)
         except (IndexError, RuntimeError):
             self.check(output, y)
-            return Targets(*_row_or_nan(self.rows, y))
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
 
     def check(self, output: Tensor, y: Tensor) -> None:
         """ValueError if a label is out of range, or if all samples are to be ignored."""
         if y.dtype != torch.int64:
             return
-        counted = y[y != IGNORED]
-        if not len(counted):
+        counted = y[y != self.ignored]
+        if not counted.numel():
             raise ValueError(
-                f"all {len(y)} labels are {IGNORED}, which marks samples that do not count; nothing is left"
+                f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
             )
-        classes, (low, high) = output.shape[1], torch.stack(torch.aminmax(counted)).tolist()
+        classes, (low, high) = output.shape[class_axis(output, y)], torch.stack(torch.aminmax(counted)).tolist()
         if low < 0 or high >= classes:
             raise ValueError(
                 f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
@@ -124,8 +198,12 @@ class CrossEntropy(Loss):
             )
 
     def at(self, output: Tensor, y: Targets) -> Evaluation:  # type: ignore[override]
-        value, delta, p = _cross_entropy(output, *y)
-        return Evaluation(value, delta, lambda q: _softmax_hessian(p, y.mass, q))
+        value, delta, p = _cross_entropy(as_rows(output, y.axis), y.rows, y.mass)
+
+        def hessian(q: Tensor) -> Tensor:
+            return _from_rows(_softmax_hessian(p, y.mass, as_rows(q, y.axis)), q.shape, y.axis)
+
+        return Evaluation(value, _from_rows(delta, output.shape, y.axis), hessian)
 
 
 @fusible
@@ -149,13 +227,28 @@ def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
 
 
 @fusible
-def _row_or_nan(rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and masses for labels: NaN for one that is out of range, zero for one that is to be ignored. The others have
-    more mass for it, so that the mean over all samples is that over those that count."""
-    label, counts = y.clamp(0, len(rows) - 1), (y != IGNORED).to(rows.dtype)
+def _row_or_nan(table: Tensor, y: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """`_marked` rows of a table with one for each class."""
+    label = y.clamp(0, len(table) - 1)
+    return _marked(table[label], y, label, ignored)
+
+
+@fusible
+def _scattered(output: Tensor, y: Tensor, classes: int, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
+    """`_marked` rows of the output's type without such a table."""
+    label = y.clamp(0, classes - 1)
+    rest = output.new_full((len(y), classes), smoothing / classes)
+    return _marked(rest.scatter(1, label.unsqueeze(1), 1 - smoothing + smoothing / classes), y, label, ignored)
+
+
+def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """Rows and masses for labels y, given the rows of the nearest ones in range: NaN for one that is out of range, zero
+    for one that is to be ignored. The others have more mass for it, so that the mean over all places is that over those
+    that count."""
+    counts = (y != ignored).to(rows.dtype)
     mass = (counts * (len(y) / counts.sum())).unsqueeze(1)
-    known = (y == label) | (y == IGNORED)
-    return torch.where(known.unsqueeze(1), mass * rows[label], torch.nan), mass
+    known = (y == label) | (y == ignored)
+    return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
 
 
 class SquaredError(Loss):
@@ -245,11 +338,11 @@ def adapt(loss: LossFunction) -> Loss:
     except ValueError:  # one of C's functions, which does not tell
         pass
     mean = getattr(loss, "reduction", None) == "mean"
-    if mean and type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.ignore_index == -100:
-        return CrossEntropy(loss.label_smoothing)
+    if mean and type(loss) in (nn.CrossEntropyLoss, CrossEntropyLoss) and loss.weight is None:  # type: ignore[attr-defined]
+        return CrossEntropy(loss.label_smoothing, loss.ignore_index)  # type: ignore[attr-defined]
     if mean and type(loss) is nn.MSELoss:
         return SquaredError()
-    return AnyLoss(loss)
+    return AnyLoss(by_label(loss))
 
 
 def describe(x: Tensor) -> str:

@@ -143,5 +143,12 @@ def test_the_synthetic_labels_are_a_linear_function_of_the_samples() -> None:
     assert ((x @ readout).argmax(1) == y).float().mean() > 0.8
 
 
+def test_of_synthetic_tokens_each_is_its_own_label() -> None:
+    for x, y in synthetic((5,), 4, batch_size=100, device=torch.device("cpu"), count=3, tokens=True):
+        assert x.shape == (100, 5)
+        assert sorted(x.unique().tolist()) == [0, 1, 2, 3]
+        assert torch.equal(x, y)
+
+
 def test_the_spread_is_median_and_quartiles() -> None:
     assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0}

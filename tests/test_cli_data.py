@@ -26,7 +26,8 @@ def test_list_in_a_pipe_is_a_line_of_fields_for_each_set(tmp_path):
     assert result.exit_code == 0
     listed = rows(result)
     assert list(listed) == altmin.data.names()
-    assert [listed[name]["state"] for name in listed] == ["embedded", "embedded", "missing", "missing", "missing"]
+    states = ["embedded", "embedded", "missing", "missing", "missing", "embedded"]
+    assert [listed[name]["state"] for name in listed] == states
     assert [listed["cifar10"][split] for split in altmin.data.SPLITS] == ["40000", "10000", "10000"]
     assert (listed["higgs"]["shape"], listed["higgs"]["classes"]) == ("28", "2")
     assert listed["mnist"]["licence"].startswith("CC BY-SA 3.0")
@@ -62,6 +63,7 @@ def test_verify_without_a_name_checks_what_is_there(tmp_path):
     assert [(check["name"], check["state"]) for check in checks] == [
         *[("mnist", "sound")] * 4,
         *[("mnist-sequential", "sound")] * 4,
+        ("shakespeare", "sound"),
     ]
     assert checks[0]["detail"] == "sha256 ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
 

@@ -2,17 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from commands import made_up  # noqa: F401  (a fixture)
+from commands import altmin, made_up, read  # noqa: F401  (fixtures)
 from torch import Tensor
 
-from altmin import methods, models
+from altmin import data, methods, models
 from altmin.calculus import products
-from altmin.cli import run
+from altmin.cli import run, training
+from altmin.data import crop_flip
 from altmin.execution.precision import NAMES, available, check, using
-from altmin.fit import fit
+from altmin.fit import epoch_order, fit
+from altmin.fit.samples import batch_generator
 from altmin.fit.trial import Trial
 
 # ruff: noqa: F811
@@ -76,3 +79,70 @@ def test_a_run_does_not_go_on_in_another_precision(
     assert run([*line, "--precision", "bf16"]) == 0
     assert run([*line, "--resume", "--epochs", "2"]) == 2
     assert "its precision is bf16, here it is float32" in capsys.readouterr().err
+
+
+GPT = ["train", "--model", "gpt-1x16", "--data", "shakespeare", "--batch-size", "20", "--limit", "60"]
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_a_gpt_learns_characters_and_writes_some(altmin: Any, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model is trained once more through `fit`, and says the same with the same seed."""
+    assert altmin(*GPT, "--method", method, "--seed", 3, "--sample", 40, "--validation", "--json", "run.json") == 0
+    found, said = read("run.json"), capsys.readouterr().out
+    train, part = ([t[:60] for t in data.load("shakespeare", "train")], data.load("shakespeare", "validation"))
+    torch.manual_seed(3)
+    again = methods.create(method, models.gpt(1, 16, 1, 64, 65))
+    row = fit(again, train, part, epochs=1, batch_size=20, seed=3, measure="validation_accuracy").epochs[0]
+    keys = ["epoch", "train_loss", "validation_accuracy", "validation_loss", "seconds"]
+    assert list(found["epochs"][0]) == keys
+    assert [found["epochs"][0][key] for key in keys[:-1]] == [row[key] for key in keys[:-1]]
+    text = data.dataset("shakespeare").decode(models.sample(again.model, torch.tensor([0]), 40, seed=3))
+    assert found["sample"] == text
+    assert len(text) == 40
+    assert f"validation accuracy {row['validation_accuracy']:.4f}, validation loss {row['validation_loss']:.4f}" in said
+    assert said.partition(" s\n")[2].startswith(text)
+
+
+def test_images_are_changed_as_asked_and_the_result_says_so(altmin: Any) -> None:
+    line = ["--model", "resnet18-2", "--batch-size", "20", "--limit", "40", "--json"]
+    assert altmin("train", "--method", "adam", "--augment", "crop-flip", *line, "a.json") == 0
+    assert altmin("train", "--method", "adam", *line, "plain.json") == 0
+    assert altmin("compare", "--methods", "adam", "--epochs", 1, "--augment", "crop-flip", *line, "c.json") == 0
+    torch.manual_seed(0)
+    method, losses = methods.create("adam", models.resnet18(2, 10, 1)), []
+    x, y = data.load("mnist", "train")
+    for batch, rows in enumerate(epoch_order(40, 0, 0).split(20)):
+        losses.append(float(method.step(crop_flip(x[rows], batch_generator(0, 0, batch)), y[rows]).loss))
+    found, plain, compared = read("a.json"), read("plain.json"), read("c.json")
+    assert found["epochs"][0]["train_loss"] == sum(losses) / 2
+    assert compared["runs"][0]["epochs"][0]["train_loss"] == sum(losses) / 2
+    assert plain["epochs"][0]["train_loss"] != sum(losses) / 2
+    assert found["config"]["augment"] == compared["config"]["augment"] == "crop-flip"
+    assert "augment" not in plain["config"]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--sample", 5], "--sample prints text of a gpt, given mlp-2x100 on mnist; choose --model gpt-6x128 --data"),
+        ([*GPT[1:], "--sample", 5, "--seeds", 2], "--sample prints the text of one model, given --seeds 2"),
+        (["--model", "gpt-1x16"], "gpt-1x16 reads sequences of tokens, these samples are (1, 28, 28) numbers"),
+        (["--data", "shakespeare"], "mlp-2x100 reads numbers, these samples are sequences of tokens"),
+        (["--augment", "flip"], "unknown augmentation 'flip'"),
+        ([*GPT[1:], "--augment", "crop-flip"], "crops are made of images"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_a_sentence(
+    altmin: Any, arguments: list[Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert altmin("train", *arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_text_is_written_by_the_seed() -> None:
+    torch.manual_seed(0)
+    model = models.gpt(1, 16, 1, 8, 65)
+    texts = [training.sampled(model, "shakespeare", 30, seed) for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]

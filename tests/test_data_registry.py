@@ -9,11 +9,14 @@ import altmin.data
 
 
 def test_facts_need_no_files():
-    assert altmin.data.names() == ["mnist", "mnist-sequential", "fashion-mnist", "cifar10", "higgs"]
+    assert altmin.data.names() == ["mnist", "mnist-sequential", "fashion-mnist", "cifar10", "higgs", "shakespeare"]
     facts = {name: altmin.data.dataset(name) for name in altmin.data.names()}
-    assert [facts[name].sample_shape for name in facts] == [(1, 28, 28), (784, 1), (1, 28, 28), (3, 32, 32), (28,)]
-    assert [facts[name].classes for name in facts] == [10, 10, 10, 10, 2]
-    assert [sum(facts[name].splits.values()) for name in facts] == [70_000, 70_000, 70_000, 60_000, 11_000_000]
+    shapes = [(1, 28, 28), (784, 1), (1, 28, 28), (3, 32, 32), (28,), (64,)]
+    assert [facts[name].sample_shape for name in facts] == shapes
+    assert [facts[name].classes for name in facts] == [10, 10, 10, 10, 2, 65]
+    sizes = [70_000, 70_000, 70_000, 60_000, 11_000_000, 17_427]
+    assert [sum(facts[name].splits.values()) for name in facts] == sizes
+    assert [name for name in facts if facts[name].tokens] == ["shakespeare"]
     assert list(facts["higgs"].splits.values()) == [10_000_000, 500_000, 500_000]
     assert list(facts["cifar10"].splits.values()) == [40_000, 10_000, 10_000]
 

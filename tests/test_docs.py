@@ -100,7 +100,7 @@ def test_every_command_shown_is_one_that_altmin_takes(line: str):
     if "data" in given:
         for net in parse.nets(given["model"], given["data"], 200):
             data = altmin.data.dataset(net.data)
-            altmin.models.create(net.model, data.sample_shape, data.classes)
+            altmin.models.create(net.model, data.sample_shape, data.classes, data.tokens)
 
 
 @pytest.mark.parametrize("line", commands("make"))

@@ -1,5 +1,6 @@
 """What is measured on test samples: an accuracy, a mean loss, or what the caller wants; without a trace."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 from test_fit_loop import Recorder, learner, problem
 from torch import Tensor, nn
 
-from altmin import Ensemble
+from altmin import AltMin, Ensemble
 from altmin.fit import accuracy, epoch_order, fit, fit_ensemble, mean_loss
+from altmin.models import gpt
 
 
 def test_an_evaluation_is_in_evaluation_mode_and_gives_each_layer_its_mode_back() -> None:
@@ -105,3 +107,49 @@ def test_numbers_as_targets_have_no_accuracy_where_the_loss_is_unknown() -> None
         fit(recorder, train, test, epochs=1, batch_size=2)
     assert recorder.seen == []
     assert fit(recorder, train, test, epochs=1, batch_size=2, evaluate=lambda *_: 3.0).epochs[0]["test_score"] == 3
+
+
+def sequences(n: int) -> tuple[Tensor, Tensor]:
+    """Tokens, and as labels the tokens before them; the first has none, and some do not count."""
+    x = torch.randint(5, (n, 4), generator=torch.Generator().manual_seed(n))
+    y = torch.cat([torch.full((n, 1), -100), x[:, :-1]], 1)
+    y[::2, 2:] = -100
+    return x, y
+
+
+def by_hand(model: nn.Module, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
+    """Accuracy and mean loss over the places that count, one at a time."""
+    right, losses = [], []
+    for x, y in zip(*samples, strict=True):
+        for output, label in zip(model(x.unsqueeze(0))[0].detach().double(), y.tolist(), strict=True):
+            if label != -100:
+                right.append(float(output.argmax() == label))
+                losses.append(float(-output.log_softmax(0)[label]))
+    return sum(right) / len(right), sum(losses) / len(losses)
+
+
+def test_sequences_have_an_accuracy_and_a_loss_over_the_labels_that_count() -> None:
+    torch.manual_seed(0)
+    train, test = sequences(20), sequences(7)
+    am = AltMin(gpt(1, 8, 2, 4, 5))
+    history = fit(am, train, test, epochs=1, batch_size=10, eval_batches=[1])
+    assert list(history.epochs[0]) == ["epoch", "train_loss", "test_accuracy", "test_loss", "seconds"]
+    assert list(history.batches[0]) == ["batch", "test_accuracy", "test_loss"]
+    expected = by_hand(am.model, test)
+    assert [history.epochs[0][key] for key in ("test_accuracy", "test_loss")] == pytest.approx(expected, rel=1e-5)
+    for chunk in (1, 4, 9, 1000):
+        assert accuracy(am.model, test, chunk) == pytest.approx(expected[0], rel=1e-12)
+        assert mean_loss(am.model, test, am.loss, chunk) == pytest.approx(expected[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("name, other", [("validation_accuracy", "validation_loss"), ("score", "score_loss")])
+def test_the_loss_of_sequences_is_named_after_their_accuracy(name: str, other: str) -> None:
+    am = AltMin(gpt(1, 8, 2, 4, 5))
+    row = fit(am, sequences(8), sequences(6), epochs=1, batch_size=8, measure=name).epochs[0]
+    assert [row[name], row[other]] == pytest.approx(by_hand(am.model, sequences(6)), rel=1e-5)
+
+
+def test_samples_without_a_label_that_counts_have_no_accuracy_of_their_own() -> None:
+    model = nn.Identity()
+    assert accuracy(model, (torch.eye(3), torch.tensor([0, -100, 0]))) == 0.5
+    assert math.isnan(accuracy(model, (torch.eye(3), torch.full((3,), -100))))

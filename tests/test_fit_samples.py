@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from altmin.fit import batches_per_epoch, epoch_order
-from altmin.fit.samples import device_of
+from altmin.fit.samples import batch_generator, device_of
 
 
 def test_seeds_and_epochs_do_not_share_orders() -> None:
@@ -23,6 +23,15 @@ def test_an_order_leaves_the_global_random_state_alone() -> None:
     torch.manual_seed(0)
     epoch_order(10, 0, 0)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_every_batch_has_random_numbers_of_its_own_that_are_the_same_again() -> None:
+    def drawn(*key: int) -> int:
+        return int(torch.randint(2**60, (), generator=batch_generator(*key)))
+
+    keys = [(seed, epoch, batch) for seed in (0, 1, 12) for epoch in (0, 1, 11) for batch in (0, 1, 2, 11)]
+    assert len({drawn(*key) for key in keys}) == len(keys)
+    assert [drawn(*key) for key in keys] == [drawn(*key) for key in keys]
 
 
 def test_batches_are_as_many_as_it_takes_for_all_samples() -> None:

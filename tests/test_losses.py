@@ -11,7 +11,7 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from altmin.calculus.numbers import tensors
-from altmin.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
+from altmin.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt, class_axis
 
 F64 = torch.float64
 close = torch.testing.assert_close
@@ -44,7 +44,9 @@ TARGETS = {
     "smoothed soft labels": nn.CrossEntropyLoss(label_smoothing=0.1),
 }
 KINDS = {
-    **dict.fromkeys(("cross-entropy", "smoothed", "soft labels", "smoothed soft labels"), CrossEntropy),
+    **dict.fromkeys(
+        ("cross-entropy", "smoothed", "ignoring a class", "soft labels", "smoothed soft labels"), CrossEntropy
+    ),
     "squared": SquaredError,
 }
 EVERY_LOSS = pytest.mark.parametrize("name", [*LABELS, *TARGETS])
@@ -149,7 +151,20 @@ def test_cross_entropy_of_huge_outputs_stays_exact():
 @pytest.mark.parametrize(
     "o, y, said",
     [
-        (torch.zeros(3, 4, 5), torch.zeros(3, 5).long(), r"outputs of shape \(samples, classes\), given \(3, 4, 5\)"),
+        (torch.zeros(3, 4, 5), torch.zeros(3).long(), r"outputs of shape \(3, 4, 5\) and labels of shape \(3,\)"),
+        (
+            torch.zeros(3, 4, 5),
+            torch.zeros(2, 4).long(),
+            r"one int64 label per place, shape \(3, 4\), given .*\(2, 4\)",
+        ),
+        (torch.zeros(3, 4, 5), torch.zeros(3, 4), r"one int64 label per place, shape \(3, 4\), given float32"),
+        (
+            torch.zeros(3, 4, 4),
+            torch.zeros(3, 4).long(),
+            "do not tell which dimension counts the classes; give the loss",
+        ),
+        (torch.zeros(3, 4, 5), torch.full((3, 4), 5), "label 5 is out of range: the model has 5 outputs"),
+        (torch.zeros(3, 2000), torch.tensor([0, 1, 2000]), "label 2000 is out of range"),
         (torch.zeros(3, 4), torch.zeros(3), r"one int64 label per sample, shape \(3,\), given float32 of shape \(3,\)"),
         (torch.zeros(3, 4), torch.zeros(2).long(), r"shape \(3,\), given int64 of shape \(2,\)"),
         (torch.zeros(3, 4), torch.tensor([0, 4, 1]), "label 4 is out of range: the model has 4 outputs, .* 0 to 3"),
@@ -225,7 +240,7 @@ def test_labels_follow_a_model_that_moves_to_another_device_or_type():
 def test_what_is_kept_of_labels_inside_vmap_serves_outside_it():
     loss, o = CrossEntropy(), torch.randn(2, 3, 4)
     y = torch.randint(4, (2, 3))
-    vmap(loss.prepare)(o, y)
+    vmap(lambda o, y: loss.prepare(o, y).rows)(o, y)
     close(loss.prepare(o[0], y[0]).rows, F.one_hot(y[0], 4).float())
 
 
@@ -254,3 +269,95 @@ def test_a_loss_that_cannot_take_the_targets_says_so_in_one_line(y):
     ) as info:
         evaluate(F.cross_entropy, torch.randn(3, 2), y)
     assert "\n" not in str(info.value)
+
+
+SEQUENCES = {
+    "mean": nn.CrossEntropyLoss(),
+    "smoothed": nn.CrossEntropyLoss(label_smoothing=0.3),
+    "ignoring padding": nn.CrossEntropyLoss(ignore_index=-1),
+    "smoothed, ignoring a class": nn.CrossEntropyLoss(label_smoothing=0.2, ignore_index=2),
+    "summed": nn.CrossEntropyLoss(reduction="sum", ignore_index=-1),
+    "weighted": nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5, 1.0], dtype=F64), ignore_index=-1),
+}
+
+
+def sequences(name: str) -> tuple[nn.CrossEntropyLoss, Tensor, Tensor, Tensor]:
+    """A loss, outputs of 3 sequences of 5 places and 4 classes, labels, and a direction."""
+    torch.manual_seed(0)
+    loss, y = SEQUENCES[name], torch.randint(4, (3, 5))
+    if loss.ignore_index == -1:
+        y[0, 3:] = y[2, 1] = -1
+    return loss, 2 * torch.randn(3, 5, 4, dtype=F64), y, torch.randn(3, 5, 4, dtype=F64)
+
+
+def rows_only(loss: nn.CrossEntropyLoss, y: Tensor):
+    """What the loss is by definition: torch's over all places as if each were a sample."""
+    return lambda o: F.cross_entropy(
+        torch.stack([o[i, t] for i in range(3) for t in range(5)]),
+        torch.stack([y[i, t] for i in range(3) for t in range(5)]),
+        loss.weight,
+        ignore_index=loss.ignore_index,
+        reduction=loss.reduction,
+        label_smoothing=loss.label_smoothing,
+    )
+
+
+@pytest.mark.parametrize("unread", [False, True])
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_label_at_every_place_of_a_sequence_is_that_of_a_sample(name, second, unread):
+    """Classes last, as transformers give them, or second, as in torch."""
+    loss, o, y, q = sequences(name)
+    function = rows_only(loss, y)
+    gradient = torch.func.grad(function)
+    expected = function(o), gradient(o), torch.func.jvp(gradient, (o,), (q,))[1]
+    turn = (lambda t: t.transpose(1, 2)) if second else (lambda t: t)
+    with tensors() if unread else nullcontext():
+        value, delta, hessian = evaluate(loss, turn(o), y)
+        ours = value, turn(delta), turn(hessian(turn(q)))
+    close(ours, expected)
+    close(adapt(loss)(turn(o), y), expected[0])
+
+
+@pytest.mark.parametrize("name", ["mean", "ignoring padding", "smoothed, ignoring a class"])
+def test_a_callable_of_ones_own_over_all_places_is_the_same_step(name):
+    loss, o, y, q = sequences(name)
+    own = adapt(lambda o, y: rows_only(loss, y)(o))
+    closed = adapt(loss)
+    assert (type(own), type(closed)) == (AnyLoss, CrossEntropy)
+    assert own.samples(o) == closed.samples(o) == 3
+    ours, theirs = closed.at(o, closed.prepare(o, y)), own.at(o, own.prepare(o, y))
+    close((ours.value, ours.delta, ours.hessian(q)), (theirs.value, theirs.delta, theirs.hessian(q)))
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_large_vocabulary_needs_no_table(unread):
+    torch.manual_seed(0)
+    theirs, y = nn.CrossEntropyLoss(label_smoothing=0.1), torch.tensor([0, 2999, -100, 5])
+    o, q = torch.randn(4, 3000, dtype=F64), torch.randn(4, 3000, dtype=F64)
+    with tensors() if unread else nullcontext():
+        value, delta, hessian = evaluate(theirs, o, y)
+        ours = value, delta, hessian(q)
+    close(ours, autograd_of(theirs, o, y, q))
+    loss = CrossEntropy(0.1)
+    both = torch.stack([y, y.flip(0)])
+    rows, mass = vmap(lambda y: loss.prepare(o, y)[:2])(both)
+    for i in range(2):
+        alone = loss.prepare(o, both[i])
+        close((rows[i], mass[i]), (alone.rows, alone.mass))
+    assert loss.rows is None
+
+
+def test_images_have_their_classes_where_torch_has_them():
+    torch.manual_seed(0)
+    o, y, q = torch.randn(2, 4, 3, 5, dtype=F64), torch.randint(4, (2, 3, 5)), torch.randn(2, 4, 3, 5, dtype=F64)
+    value, delta, hessian = evaluate(nn.CrossEntropyLoss(), o, y)
+    close((value, delta, hessian(q)), autograd_of(nn.CrossEntropyLoss(), o, y, q))
+    assert class_axis(o, y) == 1
+    assert class_axis(torch.zeros(7, 3, 5, 4), y) == 3
+
+
+def test_a_loss_of_other_options_shows_them():
+    assert repr(adapt(SEQUENCES["mean"])) == "CrossEntropy(label_smoothing=0.0)"
+    found = repr(adapt(SEQUENCES["smoothed, ignoring a class"]))
+    assert found == "CrossEntropy(label_smoothing=0.2, ignore_index=2)"

@@ -74,3 +74,16 @@ def test_a_resumed_run_is_the_uninterrupted_one() -> None:
         method.step(x, y)
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_sequence_of_labels_is_taken_as_so_many_samples() -> None:
+    """A net that looks at each place alone learns from (samples, time, features) what it learns from rows."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
+    x, y = torch.randn(2, 6, 3), torch.randint(4, (2, 6))
+    losses = (None, nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=2))
+    for loss in losses:
+        ours, theirs = (methods.create("sgd", copy.deepcopy(model), loss=loss) for _ in range(2))
+        torch.testing.assert_close(ours.step(x, y).loss, theirs.step(x.flatten(0, 1), y.flatten()).loss)
+        for a, b in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+            torch.testing.assert_close(a, b)

@@ -24,9 +24,18 @@ MARK = "the step that is measured"
 
 
 def synthetic(
-    sample_shape: Sequence[int], classes: int, batch_size: int, device: torch.device, count: int = 16
+    sample_shape: Sequence[int],
+    classes: int,
+    batch_size: int,
+    device: torch.device,
+    count: int = 16,
+    tokens: bool = False,
 ) -> list[Batch]:
-    """Batches of noise with labels that can be learnt, so that no method runs into trivial numbers."""
+    """Batches of noise with labels that can be learnt, so that no method runs into trivial numbers. Of tokens each
+    label is the token itself."""
+    if tokens:
+        drawn = torch.randint(classes, (count, batch_size, *sample_shape)).to(device)
+        return [(x, x) for x in drawn]
     samples = torch.randn(count, batch_size, *sample_shape)
     labels = (samples.flatten(2) @ torch.randn(samples[0, 0].numel(), classes)).argmax(2)
     return [(x.to(device), y.to(device)) for x, y in zip(samples, labels, strict=True)]

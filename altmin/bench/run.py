@@ -34,7 +34,7 @@ class Plan(NamedTuple):
         known, built = data.dataset(net.data), []
         for i in range(entry.members):
             torch.manual_seed(self.seed + i)
-            model = models.create(net.model, known.sample_shape, known.classes).to(self.device)
+            model = models.create(net.model, known.sample_shape, known.classes, known.tokens).to(self.device)
             built.append(methods.create(variant.method, model, **variant.options))
         return built
 
@@ -99,7 +99,7 @@ def measure_net(
     if any("compile" in entry.mode for entry in entries):
         torch.compiler.reset()  # eight versions of a function are compiled, further ones run as they are
     known = data.dataset(net.data)
-    batches = synthetic(known.sample_shape, known.classes, net.batch_size, plan.device)
+    batches = synthetic(known.sample_shape, known.classes, net.batch_size, plan.device, tokens=known.tokens)
     built, sizes = {}, {}
     for entry in entries:
         make, plain = partial(plan.make, net, entry), partial(plan.make, net, entry._replace(mode="eager"))

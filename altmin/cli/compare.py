@@ -20,6 +20,7 @@ def compare(
     set_: options.Set = None,
     codes: options.Codes = None,
     schedule: options.Schedule = "constant",
+    augment: options.Augment = None,
     freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
     seeds: options.Seeds = 1,
@@ -44,7 +45,7 @@ def compare(
     jobs = [Job(name, given[name], each) for each in range(seed, seed + seeds) for name in names]
     per_epoch = trial.check(jobs[: len(names)])
     early = parse.numbers("--eval-batches", eval_batches, int) or early_batches(per_epoch)
-    trial = replace(trial, eval_batches=early)
+    trial = replace(trial, eval_batches=early, augment=augment)
     with products.using(precision), output.progress("compare") as tick:
         runs = [{"method": job.method, **run} for job, run in zip(jobs, trial.in_turn(jobs, tick), strict=True)]
     result = {

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[str, typer.Option(metavar="NAME", help="mnist, mnist-sequential, fashion-mnist, cifar10 or higgs.")]
+Data = Annotated[
+    str, typer.Option(metavar="NAME", help="mnist, mnist-sequential, fashion-mnist, cifar10, higgs or shakespeare.")
+]
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; else $ALTMIN_DATA, or the cache.")]
-Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, lenet5, elman-15, binary-500 and others.")]
+Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
 Set = Annotated[
@@ -34,6 +36,9 @@ Codes = Annotated[
     ),
 ]
 FreezeFirst = Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is initialised.")]
+Augment = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Change training images at random: crop-flip, as usual for cifar10.")
+]
 EvalBatches = Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches of the run too.")]
 Validation = Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples, not on test samples.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Train on the first so many samples only.")]

@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import Annotated, Any
 
 import typer
+from torch import nn
 
 from altmin import methods
 from altmin.cli import options, output, parse, training
@@ -23,6 +24,7 @@ def train(
     set_: options.Set = None,
     codes: options.Codes = None,
     schedule: options.Schedule = "constant",
+    augment: options.Augment = None,
     freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
     seeds: options.Seeds = 1,
@@ -36,6 +38,7 @@ def train(
     device: options.Device = "cpu",
     precision: options.Precision = "float32",
     record: Annotated[bool, typer.Option("--record", help="On a GPU: record the step, replay it.")] = False,
+    sample: Annotated[int | None, typer.Option(min=1, help="Print so many characters of the trained gpt.")] = None,
     threads: options.Threads = None,
     json_file: options.Json = None,
 ) -> None:
@@ -47,6 +50,8 @@ def train(
         )
     if seeds > 1 and checkpoint is not None:
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
+    if sample is not None:
+        training.check_sample(model, data, seeds)
     chosen = training.prepare(device, threads, precision)
     if record and chosen.type != "cuda":
         raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
@@ -55,18 +60,38 @@ def train(
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
     trial = Trial(
-        data, *samples, part, model, epochs, batch_size, schedule, freeze_first, precision, chosen, record, early
+        data,
+        *samples,
+        part,
+        model,
+        epochs,
+        batch_size,
+        schedule,
+        freeze_first,
+        precision,
+        chosen,
+        record,
+        early,
+        augment,
     )
     jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
+    text: list[str] = []
+
+    def finished(trained: nn.Module) -> None:
+        if sample is not None:
+            text.append(training.sampled(trained, data, sample, seed))
+
     with products.using(precision), output.progress(f"{method} on {data}") as tick:
         if seeds > 1:
             trial.check(jobs[:1])
             runs = trial.run_seeds(jobs, tick)
         else:
             kept = Checkpoint(checkpoint, checkpoint_every, resume)
-            runs = [trial.run(jobs[0], with_loss(tick), kept)]
+            runs = [trial.run(jobs[0], with_loss(tick), kept, finished)]
     for line in lines(f"{method}, {model}, {data}", runs, f"{part}_accuracy", epochs):
         print(line)
+    for each in text:
+        print(each)
     result = {
         "data": data,
         "model": model,
@@ -77,21 +102,24 @@ def train(
         **{key: runs[0][key] for key in ("batches", "epochs")},
     }
     several = {"seeds": [run["seed"] for run in runs], "runs": runs} if seeds > 1 else {}
-    output.write_json(json_file, {**result, **several})
+    output.write_json(json_file, {**result, **({"sample": text[0]} if text else {}), **several})
     output.report_failures({f"seed {run['seed']}": run.get("diverged") for run in runs})
 
 
 def lines(name: str, runs: Sequence[Mapping[str, Any]], measure: str, epochs: int) -> list[str]:
     """A line for each run that came to its end; of several, also their mean ± standard deviation."""
     ended = [run for run in runs if "diverged" not in run]
-    keys = (measure, "train_loss")
+    found = {key for run in ended for key in run["epochs"][-1]}
+    keys = [key for key in (measure, measure.replace("accuracy", "loss"), "train_loss") if key in found]
     values = {key.replace("_", " "): [run["epochs"][-1][key] for run in ended] for key in keys}
     said = []
     for i, run in enumerate(ended):
-        found = ", ".join(f"{what} {numbers[i]:.4f}" for what, numbers in values.items())
+        reached = ", ".join(f"{what} {numbers[i]:.4f}" for what, numbers in values.items())
         seconds = sum(row["seconds"] for row in run["epochs"])
-        said.append(f"{name}, seed {run['seed']}: {found} after {epochs} epoch{'s' * (epochs > 1)} in {seconds:.1f} s")
+        said.append(
+            f"{name}, seed {run['seed']}: {reached} after {epochs} epoch{'s' * (epochs > 1)} in {seconds:.1f} s"
+        )
     if len(ended) > 1:
-        found = ", ".join(f"{what} {mean(v):.4f} ± {stdev(v):.4f}" for what, v in values.items())
-        said.append(f"{name}, {len(ended)} seeds: {found}")
+        reached = ", ".join(f"{what} {mean(v):.4f} ± {stdev(v):.4f}" for what, v in values.items())
+        said.append(f"{name}, {len(ended)} seeds: {reached}")
     return said

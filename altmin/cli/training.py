@@ -1,10 +1,12 @@
-"""What `train` and `compare` share: the machine and the samples."""
+"""What `train` and `compare` share: the machine and the samples; and the text that a trained model writes."""
 
 from pathlib import Path
 
 import torch
+from torch import nn
 
-from altmin import data
+from altmin import data, models
+from altmin.data.shakespeare import Text
 from altmin.errors import unknown
 from altmin.execution import precision
 from altmin.fit.samples import Samples
@@ -34,3 +36,21 @@ def load(
     x, y = (each[:limit].to(device) for each in data.load(name, "train", data_dir))
     seen, labels = (each.to(device) for each in data.load(name, part, data_dir))
     return (x, y), (seen, labels)
+
+
+def check_sample(model: str, name: str, seeds: int) -> None:
+    """ValueError unless a model by this name writes text after it was trained on this data with so many seeds."""
+    if not isinstance(data.dataset(name), Text) or not model.startswith("gpt-"):
+        raise ValueError(
+            f"--sample prints text of a gpt, given {model} on {name}; choose --model gpt-6x128 --data shakespeare"
+        )
+    if seeds > 1:
+        raise ValueError(f"--sample prints the text of one model, given --seeds {seeds}; leave one of them out")
+
+
+def sampled(model: nn.Module, name: str, length: int, seed: int) -> str:
+    """So many characters that the model writes after the end of a line."""
+    known = data.dataset(name)
+    assert isinstance(known, Text)
+    assert isinstance(model, nn.Sequential)
+    return known.decode(models.sample(model, known.encode("\n"), length, seed=seed))

@@ -138,7 +138,7 @@ class Stream:
         """The learner on a model whose first weights depend on the seed alone."""
         known = data.dataset(self.data)
         torch.manual_seed(seed)
-        model = models.create(self.model, known.sample_shape, known.classes).to(device)
+        model = models.create(self.model, known.sample_shape, known.classes, known.tokens).to(device)
         if self.freeze_hidden:
             models.freeze_hidden(model)
         return learners.create(self.learner, model, **self.options)

@@ -5,22 +5,27 @@
 ((1, 28, 28), 10, 50000)
 """
 
+from altmin.data.augment import AUGMENTATIONS, crop_flip
 from altmin.data.base import SPLITS, Check, Dataset, Description
 from altmin.data.damage import Damaged
 from altmin.data.higgs import PartialData
 from altmin.data.registry import dataset, describe, fetch, load, names, verify
+from altmin.data.shakespeare import windows
 
 __all__ = [
+    "AUGMENTATIONS",
     "SPLITS",
     "Check",
     "Damaged",
     "Dataset",
     "Description",
     "PartialData",
+    "crop_flip",
     "dataset",
     "describe",
     "fetch",
     "load",
     "names",
     "verify",
+    "windows",
 ]

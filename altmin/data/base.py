@@ -58,6 +58,8 @@ class Dataset(ABC):
     url: str
     download_size: int
     """In bytes; no download of it may have more."""
+    tokens: bool = False
+    """Whether samples are tokens, int64 from 0 to classes - 1, and labels the tokens that follow them."""
 
     @property
     def size(self) -> str:
@@ -66,6 +68,8 @@ class Dataset(ABC):
 
     def load(self, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
         """Samples (n, *sample_shape), float32 and standardised by the training split, and labels (n,), int64.
+
+        Of a data set of tokens both are int64 and (n, *sample_shape).
 
         split: one of `SPLITS`. data_dir: see `folders.data_folder`. Nothing is downloaded.
 

@@ -10,16 +10,18 @@ from altmin.data.fashion_mnist import FASHION_MNIST
 from altmin.data.higgs import HIGGS
 from altmin.data.mnist import MNIST
 from altmin.data.pixel_sequences import MNIST_SEQUENTIAL
+from altmin.data.shakespeare import SHAKESPEARE
 from altmin.errors import unknown
 
-DATASETS: dict[str, Dataset] = {known.name: known for known in (MNIST, MNIST_SEQUENTIAL, FASHION_MNIST, CIFAR10, HIGGS)}
+KNOWN: tuple[Dataset, ...] = (MNIST, MNIST_SEQUENTIAL, FASHION_MNIST, CIFAR10, HIGGS, SHAKESPEARE)
+DATASETS = {known.name: known for known in KNOWN}
 
 
 def names() -> list[str]:
     """The names that `load` knows.
 
     >>> names()
-    ['mnist', 'mnist-sequential', 'fashion-mnist', 'cifar10', 'higgs']
+    ['mnist', 'mnist-sequential', 'fashion-mnist', 'cifar10', 'higgs', 'shakespeare']
     """
     return list(DATASETS)
 
@@ -35,7 +37,8 @@ def dataset(name: str) -> Dataset:
 def load(name: str, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
     """Samples (float32) and labels (int64) of a split: `train`, `validation` or `test`.
 
-    The samples are standardised by the mean and the standard deviation of the training split. The files are read from
+    The samples are standardised by the mean and the standard deviation of the training split. Of `shakespeare` both are
+    tokens, int64: windows of the text, and the character after each of theirs. The files are read from
     `data_dir`, else from `$ALTMIN_DATA`, else from the user's cache folder, and checked. Nothing is downloaded.
 
     Raises ValueError for an unknown name or split, FileNotFoundError, which says how to get the files, if they are

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from altmin.data.augment import Augmentation
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble
 from altmin.execution.recorded import Recorded
@@ -47,6 +48,7 @@ def fit_ensemble(
     schedule: str = "constant",
     measure: str | None = None,
     evaluate: Evaluation | None = None,
+    augment: Augmentation | str | None = None,
     report: Callable[[EnsembleProgress], None] | None = None,
 ) -> list[MemberHistory]:
     """What `fit` does, for every member at once: one history for each, with the rows that `fit` would have given.
@@ -61,7 +63,9 @@ def fit_ensemble(
         raise ValueError(f"there are {members} members but {len(seeds)} seeds; give one for each")
     histories = [MemberHistory() for _ in seeds]
     steps_before = ensemble.steps
-    loop = Loop(ensemble, histories, seeds, train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure)
+    loop = Loop(
+        ensemble, histories, seeds, train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure, augment
+    )
 
     def note_diverged() -> None:
         for i, step in loop.diverged.items():

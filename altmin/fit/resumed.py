@@ -45,7 +45,7 @@ def _history(state: Any, loop: Loop, at: Position) -> History:
     """Rows as the loop would have written them."""
     demand_entries(state, [field.name for field in fields(History)], "a history")
     done = at.epoch * loop.per_epoch + at.batch
-    measured = [] if loop.test is None else [loop.measure]
+    measured = [] if loop.test is None else list(loop.measures)
     expected = {
         "epochs": ("epoch", ["train_loss", "seconds", *measured], list(range(1, at.epoch + 1))),
         "batches": ("batch", measured, [number for number in loop.eval_batches if number <= done]),

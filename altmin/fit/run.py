@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from altmin.data.augment import Augmentation
+from altmin.describe import describe
 from altmin.errors import Diverged
 from altmin.fit import resumed
 from altmin.fit.checkpoint import CheckpointFile
@@ -46,6 +48,7 @@ def fit(
     config: Mapping[str, Any] | None = None,
     measure: str | None = None,
     evaluate: Evaluation | None = None,
+    augment: Augmentation | str | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> History:
     """Train `method.model` in place for `epochs` passes over `train` and return what was measured on the way.
@@ -57,8 +60,13 @@ def fit(
     After each epoch and after the batches of `eval_batches` (counted from 1 over the whole run),
     `evaluate(model, test)` is called and its number recorded under the name `measure`. Without `evaluate` it is
     the accuracy, as "test_accuracy", or for targets of a floating type the mean of the method's own loss, as
-    "test_loss". Training finds each layer in the mode, training or not, in which it was given. `train_loss` is
-    the mean of the steps' losses; `seconds` leave out evaluations and checkpoints.
+    "test_loss"; where each sample has several labels, as a sequence of tokens has, it is both. Training finds each
+    layer in the mode, training or not, in which it was given. `train_loss` is the mean of the steps' losses;
+    `seconds` leave out evaluations and checkpoints.
+
+    `augment` changes the samples of each training batch before its step: "crop-flip" (`altmin.data.crop_flip`), or a
+    function (x, generator) -> x, on the device, that draws from the generator alone. The generator depends on seed,
+    epoch and batch, so a run that goes on sees the same samples.
 
     `schedule` is one of `SCHEDULES` and moves the learning rate after each batch; with "/epoch" added, as in
     "cosine/epoch", after each epoch, as suits an offline method. Afterwards the optimizer has its first rate
@@ -76,7 +84,18 @@ def fit(
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
     loop = Loop(
-        Single(method), [History()], [seed], train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure
+        Single(method),
+        [History()],
+        [seed],
+        train,
+        test,
+        epochs,
+        batch_size,
+        eval_batches,
+        schedule,
+        evaluate,
+        measure,
+        augment,
     )
     settings = {
         "seed": seed,
@@ -84,10 +103,11 @@ def fit(
         "number of training samples": len(train[0]),
         "schedule": loop.schedule.description,
         "eval_batches": loop.eval_batches,
-        "measure": loop.measure,
+        "measure": " and ".join(loop.measures),
         **method_settings(method),
         "training data": fingerprint(train),
         "test data": fingerprint(test),
+        **({} if augment is None else {"augmentation": describe(augment)}),
     }
     both = {("caller", name): value for name, value in (config or {}).items()}
     both |= {("run", name): value for name, value in settings.items()}

@@ -13,9 +13,17 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
 
     The generator looks at 32 bits of its seed only, so the pair is hashed rather than packed.
     """
-    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
-    return torch.randperm(samples, generator=generator)
+    return torch.randperm(samples, generator=_generator(f"{seed} {epoch}"))
+
+
+def batch_generator(seed: int, epoch: int, batch: int) -> torch.Generator:
+    """Random numbers for one batch (from 0) of an epoch: a function of seed, epoch and batch alone."""
+    return _generator(f"{seed} {epoch} {batch}")
+
+
+def _generator(key: str) -> torch.Generator:
+    digest = hashlib.sha256(key.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
 
 
 def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from altmin import data, methods, models
 from altmin.describe import plain
@@ -61,17 +62,20 @@ class Trial:
     device: torch.device
     record: bool | None = False
     eval_batches: Sequence[int] = ()
+    augment: str | None = None
 
     def config(self) -> dict[str, Any]:
         """The settings as a result holds them."""
         names = ("epochs", "batch_size", "schedule", "freeze_first", "precision", "evaluated_on", "eval_batches")
-        return {**{name: getattr(self, name) for name in names}, "train_samples": len(self.train[0])}
+        augmented = {} if self.augment is None else {"augment": self.augment}
+        config = {**{name: getattr(self, name) for name in names}, "train_samples": len(self.train[0])}
+        return {**config, **augmented}
 
     def build(self, job: Job, record: bool) -> methods.Method:
         """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
         known = data.dataset(self.data)
         torch.manual_seed(job.seed)
-        model = models.create(self.model, known.sample_shape, known.classes).to(self.device)
+        model = models.create(self.model, known.sample_shape, known.classes, known.tokens).to(self.device)
         if self.freeze_first:
             models.freeze_first(model)
         method = methods.create(job.method, model, **job.options)
@@ -84,11 +88,18 @@ class Trial:
             model = self.build(job, bool(self.record)).model
         return batches_per_epoch(model, len(self.train[0]), self.batch_size)
 
-    def run(self, job: Job, report: Callable[[Progress], None], checkpoint: Checkpoint = NO_CHECKPOINT) -> Row:
-        """One run as a row of a result. Raises Diverged."""
+    def run(
+        self,
+        job: Job,
+        report: Callable[[Progress], None],
+        checkpoint: Checkpoint = NO_CHECKPOINT,
+        finished: Callable[[nn.Module], None] = lambda model: None,
+    ) -> Row:
+        """One run as a row of a result. finished: gets the trained model. Raises Diverged."""
+        method = self.build(job, bool(self.record))
         same = {name: getattr(self, name) for name in ("data", "model", "freeze_first", "precision")}
         history = fit(
-            self.build(job, bool(self.record)),
+            method,
             seed=job.seed,
             checkpoint=checkpoint.path,
             checkpoint_every=checkpoint.every,
@@ -97,6 +108,7 @@ class Trial:
             report=report,
             **self._fit(),
         )
+        finished(method.model)
         return {"seed": job.seed, **asdict(history)}
 
     def attempt(self, job: Job, report: Callable[[Progress], None]) -> Row:
@@ -151,7 +163,7 @@ class Trial:
 
     def _fit(self) -> dict[str, Any]:
         """What `fit` and `fit_ensemble` are told alike."""
-        names = ("train", "test", "epochs", "batch_size", "schedule", "eval_batches")
+        names = ("train", "test", "epochs", "batch_size", "schedule", "eval_batches", "augment")
         return {**{name: getattr(self, name) for name in names}, "measure": f"{self.evaluated_on}_accuracy"}
 
 

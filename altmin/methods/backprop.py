@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from altmin.calculus import products
 from altmin.describe import describe
 from altmin.errors import demand
+from altmin.losses import LossFunction, by_label
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
 
@@ -21,11 +22,12 @@ class LossOnly:
 
 
 class Backprop:
-    """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy."""
+    """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
+    (samples, time, classes) here too."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: nn.Module | None = None):
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: LossFunction | None = None):
         self.model, self.optimizer = model, optimizer
-        self.loss = loss or nn.CrossEntropyLoss()
+        self.loss = by_label(loss or nn.CrossEntropyLoss())
         if optimizer.defaults.get("fused"):
             demand_separate(model.named_parameters())
 

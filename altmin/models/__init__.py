@@ -1,10 +1,26 @@
-"""The paper's architectures and a residual net as plain `nn.Sequential`s; `create` makes one by its name."""
+"""The paper's architectures, residual nets and a transformer as `nn.Sequential`s; `create` makes one by its name."""
 
 from altmin.models.convolutional import lenet5
 from altmin.models.freeze import freeze_first, freeze_hidden
 from altmin.models.fully_connected import binary_mlp, mlp
+from altmin.models.gpt import gpt
 from altmin.models.names import create
 from altmin.models.recurrent import elman, pad
 from altmin.models.residual import residual_mlp
+from altmin.models.resnet import resnet18
+from altmin.models.sampling import sample
 
-__all__ = ["binary_mlp", "create", "elman", "freeze_first", "freeze_hidden", "lenet5", "mlp", "pad", "residual_mlp"]
+__all__ = [
+    "binary_mlp",
+    "create",
+    "elman",
+    "freeze_first",
+    "freeze_hidden",
+    "gpt",
+    "lenet5",
+    "mlp",
+    "pad",
+    "residual_mlp",
+    "resnet18",
+    "sample",
+]

@@ -11,26 +11,43 @@ from altmin.errors import unknown
 from altmin.layers import Sign, Staircase
 from altmin.models.convolutional import lenet5
 from altmin.models.fully_connected import Activation, binary_mlp, mlp
+from altmin.models.gpt import gpt
 from altmin.models.recurrent import elman
 from altmin.models.residual import residual_mlp
+from altmin.models.resnet import resnet18
 
 KNOWN = [
     *("mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100", "tanh-2x500", "residual-32x32"),
-    *("linear", "lenet5", "elman-15", "elman-50", "binary-500", "staircase-500"),
+    *("linear", "lenet5", "elman-15", "elman-50", "binary-500", "staircase-500", "resnet18-64"),
+    "gpt-6x128",
 ]
 """Examples for the error about an unknown name; widths and depths are free."""
 
 
-def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequential:
+def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Sequential:
     """A model by its name, for samples of the given shape.
 
     `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `linear` (no hidden layer), `residual-DEPTHxWIDTH`,
-    `lenet5`, `elman-UNITS`, `binary-WIDTH` (sign, then tanh) and `staircase-WIDTH` (4 levels, then tanh). Raises
-    ValueError for another name, and for samples of a shape that the model cannot take.
+    `lenet5`, `elman-UNITS`, `binary-WIDTH` (sign, then tanh), `staircase-WIDTH` (4 levels, then tanh),
+    `resnet18-WIDTH`, and `gpt-LAYERSxWIDTH` with width // 32 heads, or the next smaller number that divides the width.
+    tokens: whether samples are tokens, int64 from 0 to outputs - 1, which a gpt reads, and no other model.
+
+    Raises ValueError for another name, and for samples of a kind or shape that the model cannot take.
 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
     """
+    if found := re.fullmatch(r"gpt-([1-9]\d*)x([1-9]\d*)", name):
+        if not tokens or len(sample_shape) != 1:
+            raise ValueError(
+                f"{name} reads sequences of tokens, these samples are {tuple(sample_shape)} numbers; "
+                "choose --data shakespeare"
+            )
+        layers, width = int(found[1]), int(found[2])
+        heads = next(h for h in range(max(1, width // 32), 0, -1) if width % h == 0)
+        return gpt(layers, width, heads, sample_shape[0], outputs)
+    if tokens:
+        raise ValueError(f"{name} reads numbers, these samples are sequences of tokens; choose a gpt-LAYERSxWIDTH")
     inputs = math.prod(sample_shape)
     if found := re.fullmatch(r"(mlp|tanh)-([1-9]\d*)x([1-9]\d*)", name):
         activation = nn.ReLU if found[1] == "mlp" else nn.Tanh
@@ -49,6 +66,13 @@ def create(name: str, sample_shape: Sequence[int], outputs: int) -> nn.Sequentia
                 "choose an mlp-DEPTHxWIDTH, or MNIST or Fashion-MNIST"
             )
         return lenet5(outputs, sample_shape[0])
+    if found := re.fullmatch(r"resnet18-([1-9]\d*)", name):
+        if len(sample_shape) != 3 or min(sample_shape[1:]) < 8:
+            raise ValueError(
+                f"{name} reads images of channels x height x width, 8 x 8 or more, these samples are "
+                f"{tuple(sample_shape)}; choose --data cifar10"
+            )
+        return resnet18(int(found[1]), outputs, sample_shape[0])
     if found := re.fullmatch(r"elman-([1-9]\d*)", name):
         if len(sample_shape) != 2:
             raise ValueError(

@@ -49,4 +49,25 @@ MUTANTS = [
     Mutant("fit/resumed.py", "loop.per_epoch if epoch < loop.epochs else 1", "loop.per_epoch", "fit_resumed finished"),
     Mutant("fit/run.py", "        **method_settings(method),\n", "", "fit_run other_parts"),
     Mutant("fit/run.py", '        "training data": fingerprint(train),\n', "", "fit_run another_run"),
+    Mutant(
+        "fit/loop.py",
+        "batch_generator(seed, self.at.epoch, self.at.batch)",
+        "batch_generator(seed, 0, 0)",
+        "fit_augment",
+    ),
+    Mutant(
+        "fit/loop.py",
+        "self.seeds if each else self.seeds[:1]\n        generators",
+        "self.seeds[:1] * len(x)\n        generators",
+        "fit_augment members",
+    ),
+    Mutant("fit/run.py", '{"augmentation": describe(augment)}', "{}", "fit_augment goes"),
+    Mutant("fit/samples.py", 'f"{seed} {epoch} {batch}"', 'f"{seed}{epoch}{batch}"', "fit_samples"),
+    Mutant("fit/evaluate.py", "== y).sum(), (y >= 0).sum()", "== y).sum(), (y == y).sum()", "fit_evaluate"),
+    Mutant(
+        "fit/evaluate.py", "loss(output, y).mean() * counted if", "loss(output, y).mean() * len(y) if", "fit_evaluate"
+    ),
+    Mutant(
+        "fit/evaluate.py", "if y.is_floating_point() else (y >= 0).sum()", "if True else (y >= 0).sum()", "fit_evaluate"
+    ),
 ]

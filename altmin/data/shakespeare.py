@@ -1,0 +1,119 @@
+"""Tiny Shakespeare: plays as characters, of which the next is to be predicted. The text is part of the package."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from altmin.data.base import SPLITS, Dataset, Description, Folder
+from altmin.data.damage import Damaged, expect, sha256
+from altmin.data.gunzip import unpacking
+from altmin.errors import demand
+
+NAME = "input.txt"
+
+
+def windows(tokens: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    """A sequence cut into windows (n, context) that follow each other, and for each token of these the one after it.
+
+    What is left at the end is too short for a window. Raises ValueError if that is all.
+
+    >>> windows(torch.arange(6), 2)
+    (tensor([[0, 1],
+            [2, 3]]), tensor([[1, 2],
+            [3, 4]]))
+    """
+    demand("windows", "context", context, low=1, whole=True)
+    n = (len(tokens) - 1) // context
+    if n < 1:
+        raise ValueError(f"a window of {context} tokens and the one after it are more than the {len(tokens)} given")
+    return tokens[: n * context].view(n, context), tokens[1 : n * context + 1].view(n, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Dataset):
+    """A text of known characters: parts of it, one after the other, are training, validation and test.
+
+    A sample is a window of `sample_shape[0]` characters as tokens, its labels are the characters that follow each.
+    """
+
+    alphabet: str
+    """The characters, in the order of their tokens."""
+    parts: tuple[int, int, int]
+    """How many characters each split has."""
+    sha256: str
+    embedded: Path
+
+    def encode(self, text: str) -> Tensor:
+        """The tokens of a text, int64. Raises ValueError for a character that the alphabet does not have."""
+        if strange := sorted(set(text) - set(self.alphabet)):
+            raise ValueError(f"{self.name} has no character {strange[0]!r}; it has {self.alphabet!r}")
+        return torch.tensor([self.alphabet.index(character) for character in text], dtype=torch.int64)
+
+    def decode(self, tokens: Iterable[int] | Tensor) -> str:
+        """The text of tokens."""
+        return "".join(self.alphabet[int(i)] for i in tokens)
+
+    def files(self, root: Path) -> list[Path]:
+        path = root / self.name / NAME
+        return [path if path.is_file() else self.embedded]
+
+    def check(self, path: Path) -> str:
+        self._read(path)
+        return f"sha256 {self.sha256}"
+
+    def describe(self, data_dir: Folder = None) -> Description:
+        described = super().describe(data_dir)
+        if described.where == str(self.embedded.parent):
+            return self._described("embedded", self.embedded.parent, self.splits)
+        return described
+
+    def mend(self, path: Path) -> str:
+        return "reinstall altmin" if path == self.embedded else "delete it: altmin embeds a sound copy"
+
+    def fetch(self, data_dir: Folder = None) -> list[Path]:
+        return []
+
+    def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
+        table = np.zeros(256, np.int64)
+        table[np.frombuffer(self.alphabet.encode(), np.uint8)] = np.arange(len(self.alphabet))
+        tokens = torch.from_numpy(table[np.frombuffer(self._read(self.files(root)[0]), np.uint8)])
+        part = tokens.split(self.parts)[SPLITS.index(split)]
+        return windows(part, *self.sample_shape)
+
+    def _read(self, path: Path) -> bytes:
+        """The verified text of `path`; no more of a file is read than it should hold, and one byte."""
+        size = sum(self.parts)
+        if path.suffix == ".gz":
+            with unpacking(path) as file:
+                content = file.read(size + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(size + 1)
+        if len(content) != size:
+            found = f"{len(content):,}{' or more' if len(content) > size else ''}"
+            raise Damaged(path, f"it has {found} bytes, expected {size:,}")
+        expect(path, "sha256", sha256(content), self.sha256)
+        return content
+
+
+CONTEXT = 64
+PARTS = (1_003_854, 55_770, 55_770)  # nine tenths, and the halves of the rest
+
+SHAKESPEARE = Text(
+    name="shakespeare",
+    sample_shape=(CONTEXT,),
+    classes=65,
+    tokens=True,
+    splits={name: (size - 1) // CONTEXT for name, size in zip(SPLITS, PARTS, strict=True)},
+    licence="public domain",
+    url="https://github.com/karpathy/char-rnn",
+    download_size=0,
+    alphabet="\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
+    parts=PARTS,
+    sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    embedded=Path(__file__).parent / "files" / "shakespeare" / f"{NAME}.gz",
+)

@@ -1,0 +1,96 @@
+"""GPT: a causal transformer over tokens, each of its sub-layers a module of the chain."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.errors import demand
+
+
+class TokenEmbedding(nn.Module):
+    """Of tokens (samples, time), int64, the sum of a row for the token and a row for its position."""
+
+    def __init__(self, vocabulary: int, context: int, width: int):
+        super().__init__()
+        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+
+    @property
+    def context(self) -> int:
+        """The most tokens that a sequence may have."""
+        return self.position.num_embeddings
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        time = tokens.shape[-1]
+        if time > self.context:
+            raise ValueError(
+                f"this gpt reads {self.context} tokens at most, given {time}; cut the sequences, or make it with "
+                f"context={time}"
+            )
+        return self.token(tokens) + self.position.weight[:time]
+
+
+class Attention(nn.Module):
+    """x + W concat(heads(norm(x))) + b, where each place of a sequence attends to itself and to those before it."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.attend, self.project = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.attend(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.project(y.transpose(1, 2).flatten(2))
+
+
+class Perceptron(nn.Module):
+    """x + W2 gelu(W1 norm(x) + b1) + b2, with four times as many hidden units."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.norm, self.expand, self.project = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.project(F.gelu(self.expand(self.norm(x)), approximate="tanh"))
+
+
+class Head(nn.Module):
+    """W norm(x): for every place of a sequence a number for each token that may come next."""
+
+    def __init__(self, width: int, vocabulary: int):
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.norm(x))
+
+
+def gpt(layers: int, width: int, heads: int, context: int, vocabulary: int) -> nn.Sequential:
+    """A GPT: of tokens (samples, time), int64 below `vocabulary`, outputs (samples, time, vocabulary).
+
+    time: `context` at most. The output at a place depends on the tokens up to it and predicts the one after.
+
+    `TokenEmbedding`, then `layers` times `Attention` and `Perceptron`, then `Head`: every sub-layer is one module of
+    the chain. Weights start as GPT-2's: N(0, 0.02^2), those that end a sub-layer with 0.02 / sqrt(2 layers), biases
+    zero. The head has weights of its own, since each block of a chain needs them.
+
+    Raises ValueError unless all are whole numbers above 0 and width is a multiple of heads.
+    """
+    sizes = {"layers": layers, "width": width, "heads": heads, "context": context, "vocabulary": vocabulary}
+    for name, value in sizes.items():
+        demand("gpt", name, value, low=1, whole=True)
+    if width % heads:
+        raise ValueError(f"width of gpt must be a multiple of heads, given width {width} and {heads} heads")
+    sublayers = [sub for _ in range(layers) for sub in (Attention(width, heads), Perceptron(width))]
+    model = nn.Sequential(TokenEmbedding(vocabulary, context, width), *sublayers, Head(width, vocabulary))
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    for sub in sublayers:
+        nn.init.normal_(sub.project.weight, std=0.02 / (2 * layers) ** 0.5)
+    return model

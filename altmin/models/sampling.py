@@ -1,0 +1,47 @@
+"""Drawing a sequence of tokens from a trained model, one after the other."""
+
+import torch
+from torch import Tensor, nn
+
+from altmin.errors import demand
+from altmin.models.gpt import TokenEmbedding
+
+
+def sample(model: nn.Sequential, prompt: Tensor, length: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
+    """`length` tokens, int64 on the CPU, that `model`, a `gpt` in evaluation mode, continues `prompt` with.
+
+    Each is drawn from softmax(output / temperature) at the last place of what has come so far, of which the model reads
+    its last `context` tokens; with temperature 0 it is the most likely one. prompt: at least one token, int64. Every
+    layer stays in the mode it was in, and the global random state as it was.
+
+    Raises ValueError for another model, for a prompt that is none, and for tokens that the model does not have.
+    """
+    first = model[0] if isinstance(model, nn.Sequential) and len(model) else None
+    if not isinstance(first, TokenEmbedding):
+        raise ValueError("tokens are drawn from an altmin.models.gpt, given another model")
+    demand("sample", "length", length, whole=True)
+    demand("sample", "temperature", temperature)
+    vocabulary, device = first.token.num_embeddings, first.token.weight.device
+    if prompt.ndim != 1 or not len(prompt) or prompt.dtype != torch.int64:
+        raise ValueError(
+            f"a prompt is a sequence of at least one int64 token, given {prompt.dtype} of shape {tuple(prompt.shape)}"
+        )
+    if prompt.min() < 0 or prompt.max() >= vocabulary:
+        raise ValueError(f"tokens go from 0 to {vocabulary - 1}, the prompt's from {prompt.min()} to {prompt.max()}")
+    generator = torch.Generator().manual_seed(seed)
+    modes = {module: module.training for module in model.modules()}
+    tokens = prompt.cpu()
+    model.eval()
+    try:
+        with torch.no_grad():
+            for _ in range(length):
+                output = model(tokens[-first.context :].to(device).unsqueeze(0))[0, -1].double().cpu()
+                if temperature:
+                    drawn = torch.multinomial((output / temperature).softmax(0), 1, generator=generator)
+                else:
+                    drawn = output.argmax().unsqueeze(0)
+                tokens = torch.cat([tokens, drawn])
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return tokens[len(prompt) :]
