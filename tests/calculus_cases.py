@@ -14,6 +14,7 @@ from torch.func import functional_call, vmap
 
 from altmin.calculus import map_of
 from altmin.calculus.numbers import tensors
+from altmin.layers import View
 
 
 class Bilinear(nn.Module):
@@ -67,6 +68,7 @@ LINEAR = [
     (lambda: nn.Dropout3d(0.0), (3, 5, 2, 2, 2)),
     (lambda: nn.Flatten(), (3, 2, 4)),
     (lambda: nn.Unflatten(1, (2, 3)), (3, 6)),
+    (lambda: View(-1, 3, 2), (3, 6)),
     (lambda: nn.AvgPool1d(2), (3, 2, 6)),
     (lambda: nn.AvgPool2d(3, stride=2, padding=1, count_include_pad=False), (2, 2, 6, 5)),
     (lambda: nn.AvgPool2d((2, 3), ceil_mode=True, divisor_override=5), (2, 2, 5, 7)),

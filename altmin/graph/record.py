@@ -96,17 +96,23 @@ class Recorder(fx.Tracer):
                 setattr(torch, name, original)
 
 
+def demand_one_input(module: nn.Module) -> None:
+    """`Untraceable` if a module's forward cannot be called with one input."""
+    try:
+        inspect.signature(module.forward).bind(None)
+    except TypeError:
+        inputs = ", ".join(inspect.signature(module.forward).parameters)
+        given = f"its forward takes ({inputs}) where a chain has one input"
+        raise Untraceable(given, "join them in one tensor") from None
+
+
 def record(module: nn.Module) -> fx.Graph:
     """The graph of a module's forward: one placeholder, one tensor as output, and every module that it calls a node.
 
     Changes nothing. `Untraceable` unless the graph does what the forward does, in training and in evaluation.
     """
     name = "its forward"
-    try:
-        inspect.signature(module.forward).bind(None)
-    except TypeError:
-        inputs = ", ".join(inspect.signature(module.forward).parameters)
-        raise Untraceable(f"{name} takes ({inputs}) where a chain has one input", "join them in one tensor") from None
+    demand_one_input(module)
     with _one_at_a_time, _as_it_was(module):
         graphs = [_traced(module, training) for training in (True, False)]
     if _text(graphs[0]) != _text(graphs[1]):

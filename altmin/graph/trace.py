@@ -16,7 +16,7 @@ from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
 from altmin.errors import unknown
 from altmin.graph.functional import module_of
 from altmin.graph.piece import Piece
-from altmin.graph.record import Untraceable, record
+from altmin.graph.record import Untraceable, demand_one_input, record
 
 PURE = {getattr, operator.getitem, "size", "dim"}
 
@@ -47,6 +47,10 @@ def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
             f"{type(model).__name__} has hooks or a forward that was put on it, which its blocks would leave out; take "
             "them off, or train it as one block: nn.Sequential(model)"
         )
+    try:
+        demand_one_input(model)
+    except Untraceable as why:
+        raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}") from why
     try:
         parts = list(_opened(model, "", at))
     except Untraceable as why:
