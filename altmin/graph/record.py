@@ -26,10 +26,12 @@ DECIDES = "put the part that depends on values or sizes into a module of its own
 
 
 class Untraceable(Exception):
-    """Why a module's forward cannot be replaced by what it calls, and what to do about it."""
+    """Why a module's forward cannot be replaced by what it calls, and what to do about it. one_block: whether it could
+    still be trained as one block."""
 
-    def __init__(self, reason: str, remedy: str):
+    def __init__(self, reason: str, remedy: str, one_block: bool = True):
         super().__init__(f"{reason}; {remedy}")
+        self.one_block = one_block
 
 
 class Recorder(fx.Tracer):
@@ -103,7 +105,7 @@ def demand_one_input(module: nn.Module) -> None:
     except TypeError:
         inputs = ", ".join(inspect.signature(module.forward).parameters)
         given = f"its forward takes ({inputs}) where a chain has one input"
-        raise Untraceable(given, "join them in one tensor") from None
+        raise Untraceable(given, "join them in one tensor", one_block=False) from None
 
 
 def record(module: nn.Module) -> fx.Graph:
@@ -121,7 +123,8 @@ def record(module: nn.Module) -> fx.Graph:
     output = graph.output_node().args[0]
     if not isinstance(output, fx.Node):
         remedy = "let it return the tensor that the loss takes"
-        raise Untraceable(f"{name} returns a {_kind(output)} where a chain ends with one tensor", remedy)
+        reason = f"{name} returns a {_kind(output)} where a chain ends with one tensor"
+        raise Untraceable(reason, remedy, one_block=False)
     return graph
 
 

@@ -49,14 +49,10 @@ def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
         )
     try:
         demand_one_input(model)
-    except Untraceable as why:
-        raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}") from why
-    try:
         parts = list(_opened(model, "", at))
     except Untraceable as why:
-        raise ValueError(
-            f"{type(model).__name__} cannot be cut into blocks: {why}; or train it as one block: nn.Sequential(model)"
-        ) from why
+        whole = "; or train it as one block: nn.Sequential(model)" if why.one_block else ""
+        raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}{whole}") from why
     return _without_identities(parts)
 
 
@@ -148,7 +144,7 @@ def segments(graph: fx.Graph) -> list[tuple[list[fx.Node], fx.Node, fx.Node]]:
     output: Any = graph.output_node().args[0]
     passing = _passing(nodes, given)
     if output not in passing:
-        raise Untraceable("its output does not depend on its input", "let it")
+        raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in passing]
     place = {node: i for i, node in enumerate(order)}
     last_use = {node: max((place.get(user, len(order)) for user in node.users), default=0) for node in order}
