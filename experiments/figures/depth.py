@@ -25,7 +25,7 @@ FIGURE = Figure(
     title="Accuracy after one epoch against depth",
     runs=RUNS,
     axes=("layers",),
-    minutes=50,
+    minutes=65,
     log="x",
     searches=SEARCHES,
     quick=lambda run: run.reduced(2_000) if run.at <= 32 else None,
