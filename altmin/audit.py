@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.calculus import AnyModule, AveragePool2d, Discrete, Estimated, LinearModule, Reshape
+from altmin.calculus import AveragePool2d, Discrete, Estimated, LinearModule, Reshape, Scaling
 from altmin.calculus.other import Pass
 from altmin.losses import AnyLoss
 from altmin.trainer import AltMin
@@ -91,8 +91,7 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
     for l, block in enumerate(trial.chain):
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
-            if isinstance(m, AnyModule) or (isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d)):
-                finding.local.append(m.module._get_name())
+            finding.local += [each.module._get_name() for each in m.inner if each.opaque or _by_function(each)]
             for name in ("forward", "vjp", "jvp", "quotient", "grads", "replay"):
                 setattr(m, name, _watched(getattr(m, name), finding))
             if isinstance(m, Discrete):
@@ -106,6 +105,11 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
     trial.loss.at = _watched(trial.loss.at, findings[-1])  # type: ignore[method-assign]
     trial.step(x, y)
     return Audit(findings)
+
+
+def _by_function(m: Any) -> bool:
+    """Whether the vjp of a linear map is torch's, by a graph of its own."""
+    return isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d | Scaling)
 
 
 def _watched(method: Callable[..., Any], finding: Finding) -> Callable[..., Any]:
@@ -122,8 +126,8 @@ def _reachable(result: Any) -> list[Tensor]:
     tensors: list[Tensor] = []
     for leaf in pytree.tree_leaves(result):
         if isinstance(leaf, Pass) and leaf.graph is not None:
-            x, parameters, _ = leaf.graph
-            tensors += [x, *parameters]
+            inputs, parameters, _ = leaf.graph
+            tensors += [t for t in (*inputs, *parameters) if isinstance(t, Tensor)]
         elif isinstance(leaf, Tensor):
             tensors.append(leaf)
     return tensors

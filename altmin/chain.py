@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.calculus import Number, map_of, own_call
+from altmin.calculus import Number, own_call
 from altmin.calculus.affine import Affine, Convolution
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Estimated
@@ -21,65 +21,13 @@ from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import Recurrence
+from altmin.calculus.series import Series
+from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece, shortened
 from altmin.graph.trace import ends_at, trace
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
-
-
-class Series:
-    """Maps one after the other: again a map. Parameters are handed over flat, in the order of the maps."""
-
-    def __init__(self, maps: Sequence[Map]):
-        self.maps = tuple(maps)
-        ends = [sum(len(m.names) for m in self.maps[:i]) for i in range(len(self.maps) + 1)]
-        self.slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
-        self.first_with_parameters = next((i for i, m in enumerate(self.maps) if m.names), len(self.maps))
-        self.affine = len(self.maps) == 1 and self.maps[0].affine
-        """Whether the output is linear in the input and in the parameters."""
-
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, list[Saved]]:
-        saved = []
-        for m, s in zip(self.maps, self.slices, strict=True):
-            x, kept = m.forward(p[s], x)
-            saved.append(kept)
-        return x, saved
-
-    def vjp(self, p: Params, saved: Sequence[Saved], v: Tensor) -> Tensor:
-        for i in reversed(range(len(self.maps))):
-            v = self.maps[i].vjp(p[self.slices[i]], saved[i], v)
-        return v
-
-    def jvp(self, p: Params, saved: Sequence[Saved], u: Tensor) -> Tensor:
-        for i, m in enumerate(self.maps):
-            u = m.jvp(p[self.slices[i]], saved[i], u)
-        return u
-
-    def quotient(self, p: Params, saved: Sequence[Saved], u: Tensor, e: Number) -> tuple[Tensor, list[Saved]]:
-        new = []
-        for i, m in enumerate(self.maps):
-            u, kept = m.quotient(p[self.slices[i]], saved[i], u, e)
-            new.append(kept)
-        return u, new
-
-    def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
-        """As of one map; v goes down no further than to the first map with parameters."""
-        out: list[Tensor] = []
-        for i in range(len(self.maps) - 1, self.first_with_parameters - 1, -1):
-            out[:0] = self.maps[i].grads(p[self.slices[i]], saved[i], v)
-            if i > self.first_with_parameters:
-                v = self.maps[i].vjp(p[self.slices[i]], saved[i], v)
-        return out
-
-    def replay(self, p: Params, saved: Sequence[Saved], x: Tensor | None = None) -> tuple[Tensor, list[Saved]]:
-        """`forward` with other parameters or another input (None: the saved one of the first map), with the random
-        numbers of the saved pass."""
-        x, new = self.maps[0].input(saved[0]) if x is None else x, []
-        for i, m in enumerate(self.maps):
-            x, kept = m.replay(p[self.slices[i]], saved[i], x)
-            new.append(kept)
-        return x, new
 
 
 class State(NamedTuple):
@@ -104,7 +52,7 @@ class Block:
         zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
         and |P^T u| = |u|. So moves can be computed there, where there may be fewer entries, and handed on last.
         """
-        self.opaque = any(isinstance(m, AnyModule) for m in self.maps)
+        self.opaque = any(m.opaque for m in self.maps)
         """Whether a module of the block goes through autograd."""
         self.rectified = any(isinstance(m, ReLU) for m in prelude)
         """Whether some of the core's inputs do not depend on the code: those that are zero."""
@@ -209,8 +157,10 @@ class Chain:
         first = self.blocks[0]
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
         """Whether an input that is not finite makes the first code so too."""
-        used = {id(inner) for block in blocks for m in block.maps for inner in m.module.modules()}
-        self._opened = [c for c in model.modules() if id(c) not in used and not own_call(c)]
+        inner = [each for block in blocks for m in block.maps for each in m.inner]
+        self._closed = [each for each in inner if each.module is not None and not each.opaque]
+        whole = {id(c) for each in inner if each.module is not None for c in each.module.modules()}
+        self._opened = [c for c in model.modules() if id(c) not in whole and not own_call(c)]
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
@@ -244,7 +194,7 @@ class Chain:
             )
             or any(owner._parameters.get(name) is not p for owner, name, p in self._parameters)
             or any(owner._buffers.get(name) is not b for owner, name, b in self._buffers)
-            or any(own_call(m.module) and not isinstance(m, AnyModule) for block in self for m in block.maps)
+            or any(own_call(m.module) for m in self._closed)
             or any(own_call(c) for c in self._opened)
         )
         if changed:
@@ -317,7 +267,7 @@ def _separate(maps: Sequence[Map], together: bool) -> list[Map]:
     through autograd, since one graph costs less than several."""
     held = [id(p) for m in maps for p in m.module.parameters()]
     several = together and sum(isinstance(m, AnyModule) for m in maps) > 1
-    return [AnyModule(Piece.of([m.module for m in maps]))] if several or len(held) > len(set(held)) else list(maps)
+    return [map_of(Piece.of([m.module for m in maps]))] if several or len(held) > len(set(held)) else list(maps)
 
 
 def _pool_first(maps: list[Map]) -> list[Map]:

@@ -1,5 +1,5 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
-them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual` and `View`."""
+them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual`, `View` and `Scale`."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -227,3 +227,21 @@ class View(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(map(str, self.sizes))
+
+
+class Scale(nn.Module):
+    """x times a number.
+
+    >>> Scale(0.5)(torch.ones(2))
+    tensor([0.5000, 0.5000])
+    """
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+    def extra_repr(self) -> str:
+        return repr(self.factor)

@@ -11,7 +11,8 @@ from torch import Tensor
 from altmin.calculus import Map, Number, Saved
 from altmin.calculus.numbers import finite, number
 from altmin.chain import Chain, Theta
-from altmin.codes.gradient import Residual, Top, Trace, encode
+from altmin.codes.above import Residual, Top
+from altmin.codes.gradient import Trace, encode
 from altmin.losses import Loss
 
 

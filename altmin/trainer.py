@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from altmin.calculus import Number, Params
 from altmin.chain import Chain, split
+from altmin.codes.above import Residual
 from altmin.codes.choose import choose
-from altmin.codes.gradient import Residual, encode
+from altmin.codes.gradient import encode
 from altmin.errors import Diverged, demand_unclaimed
 from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty

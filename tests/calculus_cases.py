@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 
 from altmin.calculus import map_of
 from altmin.calculus.numbers import tensors
-from altmin.layers import View
+from altmin.layers import Scale, View
 
 
 class Bilinear(nn.Module):
@@ -69,6 +69,7 @@ LINEAR = [
     (lambda: nn.Flatten(), (3, 2, 4)),
     (lambda: nn.Unflatten(1, (2, 3)), (3, 6)),
     (lambda: View(-1, 3, 2), (3, 6)),
+    (lambda: Scale(-0.3), (3, 6)),
     (lambda: nn.AvgPool1d(2), (3, 2, 6)),
     (lambda: nn.AvgPool2d(3, stride=2, padding=1, count_include_pad=False), (2, 2, 6, 5)),
     (lambda: nn.AvgPool2d((2, 3), ceil_mode=True, divisor_override=5), (2, 2, 5, 7)),
@@ -189,7 +190,7 @@ def outcome(m: Any, p: Sequence[Tensor], x: Tensor, u: Tensor, v: Tensor, e: Any
     return [y, m.vjp(p, saved, v), m.jvp(p, saved, u), q, m.vjp(p, moved, v), *m.grads(p, saved, v)]
 
 
-def contract(cases: Sequence[Case]) -> type:
+def contract(cases: Sequence[Case], map_of: Callable[[nn.Module], Any] = map_of) -> type:
     """A class of tests: what every map must do, for the maps of these modules in training and in evaluation."""
 
     @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes.gradient import Residual, encode, top_down
+from altmin.codes.above import Residual
+from altmin.codes.gradient import encode, top_down
 from altmin.losses import adapt
 from altmin.step import move_codes
 

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus import Recurrence, numbers
-from altmin.codes.gradient import Ask, encode
+from altmin.codes.above import Ask
+from altmin.codes.gradient import encode
 from altmin.losses import adapt
 from altmin.step import move_codes
 

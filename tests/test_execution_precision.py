@@ -11,8 +11,9 @@ import altmin
 from altmin import methods
 from altmin.calculus import products
 from altmin.chain import Theta
+from altmin.codes.above import Top
 from altmin.codes.choose import choose
-from altmin.codes.gradient import Top, encode
+from altmin.codes.gradient import encode
 from altmin.execution.precision import current, using
 from altmin.layers import Readout, Recurrent
 from altmin.losses import adapt

@@ -7,7 +7,7 @@ from torch import nn
 
 import altmin
 from altmin.calculus.numbers import tensors
-from altmin.codes.gradient import Residual
+from altmin.codes.above import Residual
 from altmin.execution.stacked import StackedCodes, runs, stack_weights
 from altmin.losses import adapt
 from altmin.step import move_codes

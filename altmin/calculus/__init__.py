@@ -9,15 +9,15 @@ from torch.nn.utils.weight_norm import WeightNorm
 from altmin.calculus.affine import Affine, Convolution, Linear
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Discrete, Estimated, StandIn
-from altmin.calculus.elementwise import Elementwise, ReLU, Sigmoid, Tanh, gate
-from altmin.calculus.linear import AveragePool2d, Dropout, LinearModule, Reshape
+from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh, gate
+from altmin.calculus.linear import AveragePool2d, Dropout, LinearModule, Reshape, Scaling
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.calculus.numbers import Number, vectorised
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
 from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear
 from altmin.calculus.residual import ResidualLayer
-from altmin.layers import Readout, Recurrent, Residual, Sign, Staircase, StraightThrough, View
+from altmin.layers import Readout, Recurrent, Residual, Scale, Sign, Staircase, StraightThrough, View
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
@@ -37,10 +37,13 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d), MaxPool),
     **dict.fromkeys((Sign, Staircase), Discrete),
     StraightThrough: Estimated,
+    Scale: Scaling,
     nn.ReLU: ReLU,
     nn.Tanh: Tanh,
     nn.Sigmoid: Sigmoid,
-    **dict.fromkeys((nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish), Elementwise),
+    nn.GELU: Gelu,
+    nn.SiLU: Silu,
+    **dict.fromkeys((nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Mish), Elementwise),
     **dict.fromkeys((nn.Softplus, nn.Softsign, nn.ReLU6, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid), Elementwise),
     **dict.fromkeys((nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Threshold), Elementwise),
 }

@@ -36,7 +36,8 @@ class Map:
 
     couples: a sample's output depends on the other samples. selects: each output is one of the inputs, none chosen
     twice, or zero; see `Block.straight`. affine: the output is linear in the input and in the parameters. regresses:
-    its parameters are one matrix, found by regression from `columns`. names: of the parameters, in the order of p.
+    its parameters are one matrix, found by regression from `columns`. opaque: it goes through autograd. names: of the
+    parameters, in the order of p.
 
     p: the parameters, with which every operation is called anew. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
@@ -46,11 +47,17 @@ class Map:
     couples = False
     affine = False
     regresses = False
+    opaque = False
     names: tuple[str, ...] = ()
 
     def __init__(self, module: nn.Module):
         self.module: Any = module
         self.names = tuple(name for name, _ in module.named_parameters())
+
+    @property
+    def inner(self) -> Sequence[Any]:
+        """The maps of which it is made: this one."""
+        return (self,)
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         """y, and what the other operations need of x."""

@@ -72,11 +72,29 @@ class Elementwise(Map):
         """f(x + u) - f(x), given y = f(x) and y_moved = f(x + u): below the square root of the rounding error the
         tangent is the more exact of the two."""
         small = u.abs() < torch.finfo(x.dtype).eps ** 0.5 * (1 + x.abs())
-        return torch.where(small, self.slope(x, y) * u, y_moved - y)
+        return torch.where(small, self.vjp((), (x, y), u), y_moved - y)
 
     def _function(self, x: Tensor) -> Tensor:
         # An in-place activation would overwrite the point at which it is differentiated.
         return self.module(x.clone() if getattr(self.module, "inplace", False) else x)
+
+
+class Gelu(Elementwise):
+    """torch's kernel has its vjp, which is its jvp."""
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return torch.ops.aten.gelu_backward(v, saved[0], approximate=self.module.approximate)
+
+    jvp = vjp
+
+
+class Silu(Elementwise):
+    """torch's kernel has its vjp, which is its jvp."""
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return torch.ops.aten.silu_backward(v, saved[0])
+
+    jvp = vjp
 
 
 class Tanh(Elementwise):

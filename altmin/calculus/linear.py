@@ -31,6 +31,13 @@ class Reshape(LinearModule):
         return v.reshape(saved)
 
 
+class Scaling(LinearModule):
+    """A multiple of the input."""
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return self.module(v)
+
+
 class AveragePool2d(LinearModule):
     """Average pooling in two dimensions, with PyTorch's own kernel for its vjp."""
 

@@ -1,86 +1,108 @@
-"""Layer and batch norm."""
+"""Layer and batch norm, by torch's own kernels."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, shifted
 from altmin.calculus.numbers import Number
 
+ONLY_INPUT, ONLY_PARAMETERS = (True, False, False), (False, True, True)
+Optional = Tensor | None
+
+
+class Normalised(NamedTuple):
+    """An input, its means, and 1 / sqrt(var + eps), of the shapes in which the kernels have them."""
+
+    x: Tensor
+    mean: Tensor
+    inverse: Tensor
+
 
 class Normalisation(Map):
     """x̂ = (x - mean) / sqrt(var + eps), y = x̂ * weight + bias, as layer and batch norm have in common.
 
-    With m entries to a mean, J = weight * (I - 1 1^T / m - x̂ x̂^T / m) / sqrt(var + eps). fixed: mean and var do not
-    depend on x, and J = weight / sqrt(var + eps).
+    With m entries to a mean, J = weight * P, where P = (I - 1 1^T / m - x̂ x̂^T / m) / sqrt(var + eps) is symmetric.
+    fixed: mean and var do not depend on x, and P = I / sqrt(var + eps).
     """
 
     fixed = False
 
-    def dims(self, x: Tensor) -> list[int]:
-        """Those over which a mean is taken."""
+    def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
+        """The gradients of <v, weight * x̂ + bias> with respect to x, weight and bias, those that the mask wants."""
         raise NotImplementedError
 
-    def shared(self, x: Tensor) -> list[int]:
-        """Those along which a parameter is repeated."""
+    def across(self, t: Tensor, x: Tensor) -> Tensor:
+        """A mean or a parameter in a shape that broadcasts against x."""
         raise NotImplementedError
 
-    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return self._project(saved, self._scale(p, v))
+    def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The means of u, of u x̂ and of u^2."""
+        raise NotImplementedError
 
-    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return self._scale(p, self._project(saved, u))
+    def vjp(self, p: Params, saved: Normalised, v: Tensor) -> Tensor:
+        g: Tensor = self.kernel(saved, v, p[0] if p else None, ONLY_INPUT)[0]
+        return g
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
-        """With v = (var(x) - var(x - e u)) / e, inverse = 1 / sqrt(var + eps) and moved that at x - e u,
-        (moved - inverse) / e = v (inverse moved)^2 / (inverse + moved)."""
+    def jvp(self, p: Params, saved: Normalised, u: Tensor) -> Tensor:
+        Pu: Tensor = self.kernel(saved, u, None, ONLY_INPUT)[0]
+        return Pu * self.weight(p[0], u) if p else Pu
+
+    def quotient(self, p: Params, saved: Normalised, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+        """With q = (var(x) - var(x - e u)) / e, i = 1 / sqrt(var + eps) and j that at x - e u,
+        (j - i) / e = q (i j)^2 / (i + j), and x̂(x) - x̂(x - e u) = e j (u - mean(u)) - x̂ (j - i) / i."""
+        x, mean, i = saved
         if self.fixed:
-            return self.jvp(p, saved, u), shifted(saved, u, e)
-        dims, (xhat, inverse) = self.dims(saved), self._statistics(saved)
-        centred, shift = xhat / inverse, u - u.mean(dims, keepdim=True)
-        v = (shift * (2 * centred - e * shift)).mean(dims, keepdim=True)
-        moved = (inverse**-2 - e * v).clamp_min(self.module.eps).rsqrt()  # rounding may take away more than var
-        change = v * (inverse * moved) ** 2 / (inverse + moved)
-        return self._scale(p, shift * moved - centred * change), shifted(saved, u, e)
+            return self.jvp(p, saved, u), saved._replace(x=shifted(x, u, e))
+        mean_u, product, square = self.sums(saved, u)
+        q = 2 * product / i - e * (square - mean_u * mean_u).clamp_min(0)
+        j = (i**-2 - e * q).clamp_min(self.module.eps).rsqrt()  # rounding may take away more than var
+        slope = q * i * j**2 / (i + j)
+        of_u, of_x, constant = (self.across(t, x) for t in (j, slope * i, slope * i * mean - j * mean_u))
+        Q = torch.addcmul(torch.addcmul(constant, u, of_u), x, of_x, value=-1)
+        Q = Q * self.weight(p[0], u) if p else Q
+        return Q, Normalised(shifted(x, u, e), mean - e * mean_u, j)
 
-    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        shared = self.shared(saved)
-        return ((v * self._statistics(saved)[0]).sum(shared), v.sum(shared))[: len(p)]
+    def weight(self, w: Tensor, x: Tensor) -> Tensor:
+        """The first parameter in a shape that broadcasts against x."""
+        raise NotImplementedError
 
-    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x̂ and 1 / sqrt(var + eps)."""
-        if self.fixed:
-            mean, var = (q.view(-1, *[1] * (x.ndim - 2)) for q in (self.module.running_mean, self.module.running_var))
-        else:
-            var, mean = torch.var_mean(x, self.dims(x), unbiased=False, keepdim=True)
-        inverse = (var + self.module.eps).rsqrt()
-        return (x - mean) * inverse, inverse
+    def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
+        found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
+        return tuple(found[: len(p)])
 
-    def _project(self, x: Tensor, u: Tensor) -> Tensor:
-        dims, (xhat, inverse) = self.dims(x), self._statistics(x)
-        if self.fixed:
-            return inverse * u
-        return inverse * (u - u.mean(dims, keepdim=True) - xhat * (u * xhat).mean(dims, keepdim=True))
-
-    def _scale(self, p: Params, u: Tensor) -> Tensor:
-        return p[0].view([1 if dim in self.shared(u) else n for dim, n in enumerate(u.shape)]) * u if p else u
+    def input(self, saved: Normalised) -> Tensor:
+        return saved.x
 
 
-def _pair(p: Params) -> tuple[Tensor | None, Tensor | None]:
+def _pair(p: Params) -> tuple[Optional, Optional]:
     return (p[0] if p else None), (p[1] if len(p) > 1 else None)
 
 
 class LayerNorm(Normalisation):
-    def dims(self, x: Tensor) -> list[int]:
-        return list(range(-len(self.module.normalized_shape), 0))
-
-    def shared(self, x: Tensor) -> list[int]:
-        return list(range(x.ndim - len(self.module.normalized_shape)))
-
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        return F.layer_norm(x, self.module.normalized_shape, *_pair(p), self.module.eps), x
+        m = self.module
+        y, mean, inverse = torch.ops.aten.native_layer_norm(x, m.normalized_shape, *_pair(p), m.eps)
+        return y, Normalised(x, mean, inverse)
+
+    def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
+        bias = weight if mask[2] else None  # it is asked for its shape alone
+        return torch.ops.aten.native_layer_norm_backward(
+            v, saved.x, self.module.normalized_shape, saved.mean, saved.inverse, weight, bias, mask
+        )
+
+    def across(self, t: Tensor, x: Tensor) -> Tensor:
+        return t
+
+    weight = across  # type: ignore[assignment]
+
+    def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dims = list(range(-len(self.module.normalized_shape), 0))
+        x, mean, inverse = saved
+        mean_u = u.mean(dims, keepdim=True)
+        product = ((u * x).mean(dims, keepdim=True) - mean_u * mean) * inverse
+        return mean_u, product, (u * u).mean(dims, keepdim=True)
 
 
 class BatchNorm(Normalisation):
@@ -94,11 +116,6 @@ class BatchNorm(Normalisation):
     def fixed(self) -> bool:  # type: ignore[override]
         return not self.couples
 
-    def dims(self, x: Tensor) -> list[int]:
-        return [0, *range(2, x.ndim)]
-
-    shared = dims
-
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         """ValueError in training for a single value per channel."""
         m = self.module
@@ -107,14 +124,41 @@ class BatchNorm(Normalisation):
                 "batch norm in training needs more than one value per channel, given a batch of one; "
                 "use larger batches, or model.eval() to train with fixed statistics"
             )
-        mean, var = (None, None) if self.couples else (m.running_mean, m.running_var)
-        return F.batch_norm(x, mean, var, *_pair(p), self.couples, eps=m.eps), x
+        if self.couples:
+            y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
+        else:
+            mean, inverse = (t.to(x.dtype) for t in (m.running_mean, (m.running_var + m.eps).rsqrt()))
+            y = torch.nn.functional.batch_norm(x, m.running_mean, m.running_var, *_pair(p), False, eps=m.eps)
+        return y, Normalised(x, mean, inverse)
 
-    def kept(self, saved: Saved) -> Any:
+    def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
+        x, mean, inverse = saved
+        if self.fixed:
+            vjp = v * self.across(inverse if weight is None else weight * inverse, x)
+            xhat, dims = (x - self.across(mean, x)) * self.across(inverse, x), [0, *range(2, x.ndim)]
+            return vjp, *(((v * xhat).sum(dims), v.sum(dims)) if mask[1] else ())
+        return torch.ops.aten.native_batch_norm_backward(
+            v, x, weight, None, None, mean, inverse, True, self.module.eps, mask
+        )
+
+    def across(self, t: Tensor, x: Tensor) -> Tensor:
+        return t.view(-1, *[1] * (x.ndim - 2))
+
+    weight = across  # type: ignore[assignment]
+
+    def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        count = u.numel() // u.shape[1]
+        _, product, total = self.kernel(saved, u, torch.ones_like(saved.mean), ONLY_PARAMETERS)
+        square = torch.linalg.vector_norm(u, dim=[0, *range(2, u.ndim)]) ** 2
+        return total / count, product / count, square / count
+
+    def kept(self, saved: Normalised) -> Any:
         """Variance and mean of every channel."""
         if self.fixed or self.module.running_mean is None:
             return None
-        return torch.var_mean(saved, self.dims(saved), unbiased=True)
+        count = saved.x.numel() // saved.x.shape[1]
+        var = (saved.inverse**-2 - self.module.eps).clamp_min(0)
+        return var * (count / (count - 1)), saved.mean
 
     def soundness(self, kept: Any) -> Tensor | float:
         return 0 * kept[0].sum()

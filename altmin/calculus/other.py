@@ -1,4 +1,4 @@
-"""Modules without a closed form here."""
+"""Modules without a closed form here, of one input or of several."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
+from altmin.calculus.joints import Direction, Joint
 from altmin.calculus.numbers import Number, eager, inner, select
 
 _passes = threading.RLock()
@@ -24,83 +25,103 @@ def _alone() -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a pass of a module leaves behind. buffers: as it left them. In an eager step also graph: its input, its
+    """What a pass of a module leaves behind. buffers: as it left them. In an eager step also graph: its inputs, its
     parameters and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another
     pass; and rng: the state of the random numbers that it began with, None if it drew none."""
 
     buffers: dict[str, Tensor]
-    graph: tuple[Tensor, list[Tensor], Tensor] | None = None
+    graph: tuple[list[Any], list[Tensor], Tensor] | None = None
     rng: Tensor | None = None
 
 
 class Point(NamedTuple):
-    """A module's input and output, without graphs, and the pass between them."""
+    """A module's inputs and output, without graphs, and the pass between them."""
 
-    x: Tensor
+    xs: list[Any]
     y: Tensor
     by: Pass
 
+    @property
+    def x(self) -> Any:
+        """The input of a module that has one."""
+        return self.xs[0]
 
-class AnyModule(Map):
-    """Everything else, through autograd on this one module. Its quotient is that of two outputs where they differ by
-    clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those it moves
-    to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a ValueError."""
 
+class AnyFunction(Joint):
+    """A module of several inputs, through autograd on this one module. Its quotient is that of two outputs where they
+    differ by clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those
+    it moves to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a
+    ValueError. Inputs that are no floating-point tensors have no derivative."""
+
+    opaque = True
     only_once = False
     """Whether a kernel of the module has turned out to have no second derivative."""
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+        self.names = tuple(name for name, _ in module.named_parameters())
 
     @property
     def couples(self) -> bool:  # type: ignore[override]
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
-        return self._pass(p, x, None)
+    def forward(self, p: Params, xs: Sequence[Any]) -> tuple[Tensor, Point]:
+        return self._pass(p, xs, None)
 
-    def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
+    def vjp(self, p: Params, saved: Point, v: Tensor) -> Sequence[Direction]:
+        moving = [x for x in saved.xs if _moves(x)]
+        if not moving:
+            return [None] * len(saved.xs)
         if saved.by.graph is None:
-            return torch.func.vjp(lambda x: self._call(p, x)[0], saved.x)[1](v)[0]
-        x, _, y = saved.by.graph
-        return _gradients(y, [x], v)[0]
+            found = torch.func.vjp(lambda *given: self._call(p, _placed(saved.xs, given))[0], *moving)[1](v)
+        else:
+            xs, _, y = saved.by.graph
+            found = tuple(_gradients(y, [x for x in xs if _moves(x)], v))
+        return _spread(saved.xs, found)
 
-    def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
+    def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
         if saved.by.graph is None:
             p = [q.detach() for q in p]
+            moving = [x for x, u in zip(saved.xs, us, strict=True) if u is not None]
+            given = tuple(u for u in us if u is not None)
             with _alone(), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
-                return torch.func.jvp(lambda x: self._call(p, x)[0], (saved.x,), (u,))[1].detach()
+                at = [x if u is None else None for x, u in zip(saved.xs, us, strict=True)]
+                return torch.func.jvp(lambda *xs: self._call(p, _filled(at, xs))[0], tuple(moving), given)[1].detach()
         if not self.only_once:
             try:
-                return _jvp(*saved.by.graph, u)
+                return _jvp(*saved.by.graph, us)
             except RuntimeError:
                 self.only_once = True
         # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
         with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
-            graph = self.replay(p, saved, saved.x)[1].by.graph
+            graph = self.replay(p, saved, saved.xs)[1].by.graph
         assert graph is not None
-        return _jvp(*graph, u)
+        return _jvp(*graph, us)
 
-    def quotient(self, p: Params, saved: Point, u: Tensor, e: Number, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
+    def quotient(
+        self, p: Params, saved: Point, us: Sequence[Direction], e: Number, Ju: Tensor | None = None
+    ) -> tuple[Tensor, Point]:
         """Ju: the jvp, if it is known."""
-        y_moved, moved = self.replay(p, saved, shifted(saved.x, u, e))
+        y_moved, moved = self.replay(
+            p, saved, [x if u is None else shifted(x, u, e) for x, u in zip(saved.xs, us, strict=True)]
+        )
         change = saved.y - y_moved
         clear = inner(change, change) > inner(saved.y, saved.y) * torch.finfo(change.dtype).eps
         if clear is True:
             return change / e, moved
-        return select(clear, change / divisor(e), self.jvp(p, saved, u) if Ju is None else Ju), moved
+        return select(clear, change / divisor(e), self.jvp(p, saved, us) if Ju is None else Ju), moved
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         if not p:
             return ()
         if saved.by.graph is None:
-            return torch.func.vjp(lambda *p: self._call(p, saved.x)[0], *p)[1](v)
+            return torch.func.vjp(lambda *p: self._call(p, saved.xs)[0], *p)[1](v)
         _, leaves, y = saved.by.graph
         return _gradients(y, leaves, v)
 
-    def input(self, saved: Point) -> Tensor:
-        return saved.x
-
-    def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
-        return self._pass(p, x, saved.by.rng)
+    def replay(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
+        return self._pass(p, xs, saved.by.rng)
 
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
         training = any(m.training for m in self.module.modules())
@@ -115,30 +136,32 @@ class AnyModule(Map):
         for name, buffer in self.module.named_buffers():
             buffer.copy_(kept[name])
 
-    def _pass(self, p: Params, x: Tensor, rng: Tensor | None) -> tuple[Tensor, Point]:
-        generator = _generator(x)
+    def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> tuple[Tensor, Point]:
+        like = next(x for x in xs if isinstance(x, Tensor))
+        generator = _generator(like)
         if not eager():
             with _alone():
-                before = None if _recording(x) else generator.get_state()
-                y, buffers = self._call(p, x)
+                before = None if _recording(like) else generator.get_state()
+                y, buffers = self._call(p, xs)
                 drew = before is not None and not torch.equal(before, generator.get_state())
             if drew:
                 raise ValueError(
                     f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
                     "draw others in every pass; train it with a trainer of its own, or without dropout inside"
                 )
-            return y, Point(x, y, Pass(buffers))
+            return y, Point(list(xs), y, Pass(buffers))
         with _alone(), torch.enable_grad():
             before = generator.get_state()
             leaves = [q.detach().requires_grad_() for q in p]
-            at = x.detach().requires_grad_(x.is_floating_point())
+            at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
             y, buffers = self._call(leaves, at, rng)
             drew = rng is None and not torch.equal(before, generator.get_state())
         if drew:
-            return self._pass(p, x, before)  # as all later ones
-        return y.detach(), Point(at.detach(), y.detach(), Pass(buffers, (at, leaves, y), rng))
+            return self._pass(p, xs, before)  # as all later ones
+        point = [x.detach() if isinstance(x, Tensor) else x for x in at]
+        return y.detach(), Point(point, y.detach(), Pass(buffers, (at, leaves, y), rng))
 
-    def _call(self, p: Params, x: Tensor, rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def _call(self, p: Params, xs: Sequence[Any], rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
         given = {name: b.clone() for name, b in self.module.named_buffers()}
         names = tuple(given)
@@ -147,8 +170,8 @@ class AnyModule(Map):
             fused = torch.backends.mha.get_fastpath_enabled()
             torch.backends.mha.set_fastpath_enabled(False)  # a layer of a transformer as one kernel without derivatives
             try:
-                with _drawing(x, rng):
-                    y = torch.func.functional_call(self.module, given, (x,))
+                with _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
+                    y = torch.func.functional_call(self.module, given, tuple(xs))
             finally:
                 torch.backends.mha.set_fastpath_enabled(fused)
         if not isinstance(y, Tensor):
@@ -159,11 +182,84 @@ class AnyModule(Map):
         return y, {name: given[name].detach() for name in names}
 
 
-def _jvp(x: Tensor, p: Params, y: Tensor, u: Tensor) -> Tensor:
-    v = torch.zeros_like(y, requires_grad=True)
+class AnyModule(Map):
+    """Everything else of one input: an `AnyFunction` of it."""
+
+    opaque = True
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module)
+        self.function = AnyFunction(module)
+
+    @property
+    def couples(self) -> bool:  # type: ignore[override]
+        return self.function.couples
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
+        return self.function.forward(p, [x])
+
+    def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
+        g = self.function.vjp(p, saved, v)[0]
+        return torch.zeros_like(saved.x) if g is None else g
+
+    def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
+        return self.function.jvp(p, saved, [u])
+
+    def quotient(self, p: Params, saved: Point, u: Tensor, e: Number, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
+        """Ju: the jvp, if it is known."""
+        return self.function.quotient(p, saved, [u], e, Ju)
+
+    def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
+        return self.function.grads(p, saved, v)
+
+    def input(self, saved: Point) -> Tensor:
+        x: Tensor = saved.x
+        return x
+
+    def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
+        return self.function.replay(p, saved, [x])
+
+    def kept(self, saved: Point) -> dict[str, Tensor] | None:
+        return self.function.kept(saved)
+
+    def soundness(self, kept: dict[str, Tensor]) -> Tensor | float:
+        return self.function.soundness(kept)
+
+    def commit(self, kept: dict[str, Tensor]) -> None:
+        self.function.commit(kept)
+
+
+def _moves(x: Any) -> bool:
+    """Whether an input can have a derivative."""
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _filled(at: Sequence[Any], given: Sequence[Tensor]) -> list[Any]:
+    """`at` with what is given in the places of None."""
+    each = iter(given)
+    return [next(each) if x is None else x for x in at]
+
+
+def _placed(xs: Sequence[Any], given: Sequence[Tensor]) -> list[Any]:
+    """The inputs with what is given in the places of those that move."""
+    return _filled([None if _moves(x) else x for x in xs], given)
+
+
+def _spread(xs: Sequence[Any], found: Sequence[Tensor]) -> list[Direction]:
+    """What was found for the inputs that move, None for the others."""
+    each = iter(found)
+    return [next(each) if _moves(x) else None for x in xs]
+
+
+def _jvp(xs: Sequence[Any], p: Params, y: Tensor, us: Sequence[Direction]) -> Tensor:
+    moving = [(x, u) for x, u in zip(xs, us, strict=True) if u is not None]
+    v = y.detach().requires_grad_()  # any numbers will do
     with torch.enable_grad():
-        pulled = _gradients(y, [x], v, create_graph=True)[0]
-    return _gradients(pulled, [v], u)[0]
+        pulled = _gradients(y, [x for x, _ in moving], v, create_graph=True)
+        if not any(t.requires_grad for t in pulled):
+            return torch.zeros_like(y)
+        along = [(t, u) for t, (_, u) in zip(pulled, moving, strict=True) if t.requires_grad]
+    return torch.autograd.grad([t for t, _ in along], [v], [u for _, u in along], materialize_grads=True)[0]
 
 
 def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = False) -> Sequence[Tensor]:

@@ -7,7 +7,8 @@ from torch import Tensor
 from altmin.calculus import Discrete, Params, StandIn
 from altmin.calculus.numbers import inner, over, root
 from altmin.chain import Block, Chain, State, Theta
-from altmin.codes.gradient import Above, Ask, GradientCodes, Residual, Top, Trace, top_down
+from altmin.codes.above import Above, Ask, Residual, Top
+from altmin.codes.gradient import GradientCodes, Trace, top_down
 from altmin.codes.search import Search, lacks_derivative
 from altmin.errors import demand, unknown
 

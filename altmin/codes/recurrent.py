@@ -31,7 +31,8 @@ from altmin.calculus.base import divisor
 from altmin.calculus.numbers import TINY, along, at_least, inner, least, over, root, select, size
 from altmin.calculus.products import matmul
 from altmin.chain import Chain, Theta
-from altmin.codes.gradient import Above, Ask, At, GradientCodes, Residual, Trace
+from altmin.codes.above import Above, Ask, At, Residual
+from altmin.codes.gradient import GradientCodes, Trace
 from altmin.codes.linesearch import judged
 from altmin.errors import demand
 from altmin.fusing import fusible

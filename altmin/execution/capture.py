@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from altmin.calculus import Map
 from altmin.calculus.numbers import tensors
-from altmin.codes.gradient import GradientCodes, Residual
+from altmin.codes.above import Residual
+from altmin.codes.gradient import GradientCodes
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble
 from altmin.execution.optimizer_on_device import OptimizerOnDevice, all_finite

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus import AnyModule
 from altmin.codes.discrete import StraightThroughCodes
 from altmin.codes.gradient import GradientCodes
 from altmin.codes.recurrent import RecurrentCodes
@@ -70,8 +69,8 @@ def refusal(method: Any) -> str | None:
             return "without damping the processor decides how to solve for the weights; give damping above 0, or steps"
         if rule.state_dict().get("gathered"):
             return "it has gathered parts of a mini-batch that wait for apply(); call it first"
-        for m in (m for block in method.chain for m in block.maps):
-            if isinstance(m, AnyModule) and any(True for _ in m.module.buffers()):
+        for m in (each for block in method.chain for held in block.maps for each in held.inner):
+            if m.opaque and any(True for _ in m.module.buffers()):
                 return f"{m.module._get_name()} has buffers and no closed form; {alone}"
     for module in method.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.training:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from altmin.calculus import Params, products
 from altmin.chain import Theta
-from altmin.codes.gradient import Residual
+from altmin.codes.above import Residual
 from altmin.execution.optimizers import Row, coefficients
 from altmin.execution.parameters import flat_groups
 from altmin.methods.backprop import Backprop

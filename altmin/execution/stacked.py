@@ -20,7 +20,8 @@ from torch import Tensor
 from altmin.calculus import Linear, Number, Params, ReLU, gate, products
 from altmin.calculus.numbers import TINY
 from altmin.chain import Block, Chain, Theta
-from altmin.codes.gradient import Above, Ask, GradientCodes, Residual, Top, Trace, fitted
+from altmin.codes.above import Above, Ask, Residual, Top, fitted
+from altmin.codes.gradient import GradientCodes, Trace
 from altmin.codes.linesearch import length_bound, line_search
 from altmin.fusing import fusible_alone
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from altmin.layers import View
+from altmin.layers import Scale, View
 
 MODULES: dict[Any, type[nn.Module]] = {
     **dict.fromkeys((F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), nn.ReLU),
@@ -37,6 +37,7 @@ MODULES: dict[Any, type[nn.Module]] = {
 }
 """Functions, and names of methods, whose arguments after the input are those of the module, in its order or by name."""
 RESHAPES = {"view", "reshape", torch.reshape}
+FACTORS = {operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div"}
 WITHOUT_EFFECT = ("inplace", "return_indices")
 """Arguments that do not matter for a function's value. One that returns indices is another function for torch.fx."""
 
@@ -50,10 +51,14 @@ def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
     (LeakyReLU(negative_slope=0.1), None)
     """
     last = nodes[-1]
-    if last.op not in ("call_function", "call_method") or not last.args or last.args[0] is not given:
+    if last.op not in ("call_function", "call_method") or not last.args or last.all_input_nodes[:1] != [given]:
+        return None
+    if last.args[0] is not given and last.target not in FACTORS:
         return None
     if last.target in RESHAPES:
         return _reshape(nodes, given)
+    if last.target in FACTORS:
+        return _scale(last) if len(nodes) == 1 else None
     kind = MODULES.get(last.target)
     args, kwargs = last.args[1:], {k: v for k, v in last.kwargs.items() if k not in WITHOUT_EFFECT}
     if kind is None or len(nodes) > 1 or last.all_input_nodes != [given]:
@@ -64,6 +69,17 @@ def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
         return kind(*args, **kwargs)
     except TypeError:
         return None
+
+
+def _scale(node: fx.Node) -> nn.Module | None:
+    """Of a number times a tensor, or of a tensor over a number."""
+    if len(node.args) != 2 or node.kwargs:
+        return None
+    a, b = node.args
+    divides = node.target in (operator.truediv, torch.div, "div")
+    if type(b) in (int, float) and not (divides and b == 0):
+        return Scale(1 / b if divides else b)  # type: ignore[operator, arg-type]
+    return Scale(a) if type(a) in (int, float) and not divides else None  # type: ignore[arg-type]
 
 
 def _reshape(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
+from altmin.calculus.passage import Passage, parts
+
 CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
 HIDDEN = {getattr, operator.getitem, "size", "dim", *CHECKS}
 """Nodes that a label leaves out: sizes, entries and assertions."""
@@ -15,7 +17,7 @@ IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" 
 
 
 class Place(NamedTuple):
-    """Where a value is found: the input is 0, the value of step i is i + 1."""
+    """Where a value is found: the inputs come first, then the values of the steps."""
 
     number: int
 
@@ -30,18 +32,28 @@ class Step(NamedTuple):
 
 
 class Piece(nn.Module):
-    """The nodes of a graph between two of its values, as a module of one input and one output.
+    """The nodes of a graph between some of its values, as a module.
 
     It holds the modules, parameters and buffers that its nodes use: those of `owner` themselves, no copies. It calls
     the modules, so their mode and their hooks count; its own mode does not.
 
-    nodes: in the order of the graph. given: the node whose value is the input. output: the one whose value is returned.
+    nodes: in the order of the graph. given: the nodes whose values are its inputs. made: those whose values it gives.
+    entry, exit: how several of these are one tensor; without an exit there is one value.
     """
 
-    def __init__(self, owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node, output: fx.Node):
+    def __init__(
+        self,
+        owner: nn.Module,
+        nodes: Sequence[fx.Node],
+        given: Sequence[fx.Node],
+        made: Sequence[fx.Node],
+        entry: Passage | None = None,
+        exit: Passage | None = None,
+    ):
         super().__init__()
         self.training = False
-        places = {node: Place(i) for i, node in enumerate([given, *nodes])}
+        self.given, self.entry, self.exit = len(given), entry, exit
+        places = {node: Place(i) for i, node in enumerate([*given, *nodes])}
         names: dict[str, str] = {}
         for node in nodes:
             if node.op in ("call_module", "get_attr") and node.target not in names:
@@ -55,8 +67,8 @@ class Piece(nn.Module):
             )
             for node in nodes
         ]
-        self.output = places[output].number
-        self.in_place = any(self._changes_its_input(step) for step in self.steps)
+        self.made = tuple(places[node].number for node in made)
+        self.in_place = any(changes_its_input(step.op, step.target, step.kwargs, self) for step in self.steps)
         """Whether it works on a copy of its input, which might be changed otherwise."""
         shown = [step for step in self.steps if step.op != "get_attr" and step.target not in HIDDEN] or self.steps
         self.label = f"({shortened([self._label(step) for step in shown])})"
@@ -68,10 +80,15 @@ class Piece(nn.Module):
         nodes = [graph.placeholder("input")]
         for i in range(len(modules)):
             nodes.append(graph.call_module(str(i), (nodes[-1],)))
-        return cls(owner, nodes[1:], nodes[0], nodes[-1])
+        return cls(owner, nodes[1:], nodes[:1], nodes[-1:])
 
-    def forward(self, x: Tensor) -> Any:
-        values: list[Any] = [x.clone() if self.in_place else x]
+    def forward(self, *inputs: Tensor) -> Any:
+        values: list[Any] = list(inputs)
+        if self.entry is not None:
+            layout = self.entry.take()
+            values = [*parts(inputs[0], layout.shapes), *layout.aside]
+        if self.in_place:
+            values = [x.clone() if isinstance(x, Tensor) else x for x in values]
 
         def value(place: Place) -> Any:
             return values[place.number]
@@ -86,7 +103,17 @@ class Piece(nn.Module):
                 values.append(self._modules[step.target](*args, **kwargs))  # type: ignore[misc]
             else:
                 values.append(getattr(self, step.target))
-        return values[self.output]
+        made = [values[i] for i in self.made]
+        return made[0] if self.exit is None else self.exit.join(made)
+
+    def graph(self) -> tuple[fx.Graph, list[fx.Node], list[fx.Node]]:
+        """What it computes as a graph whose owner it is, and the nodes of its inputs and of what it gives."""
+        graph = fx.Graph()
+        nodes = [graph.placeholder("input") for _ in range(self.given)]
+        for step in self.steps:
+            args = [mapped(each, Place, lambda place: nodes[place.number]) for each in (step.args, step.kwargs)]
+            nodes.append(graph.create_node(step.op, step.target, *args))
+        return graph, nodes[: self.given], [nodes[i] for i in self.made]
 
     def _get_name(self) -> str:
         return self.label
@@ -102,17 +129,19 @@ class Piece(nn.Module):
             setattr(self, name, what)
         return name
 
-    def _changes_its_input(self, step: Step) -> bool:
-        if step.op == "call_module":
-            return any(getattr(m, "inplace", False) for m in self._modules[step.target].modules())  # type: ignore[union-attr]
-        name = step.target if isinstance(step.target, str) else getattr(step.target, "__name__", "")
-        by_name = step.op != "get_attr" and name.endswith("_") and not name.endswith("__")
-        return by_name or step.target in IN_PLACE or bool(step.kwargs.get("inplace")) or "out" in step.kwargs
-
     def _label(self, step: Step) -> str:
         if step.op == "call_module":
             return self._modules[step.target]._get_name()  # type: ignore[union-attr]
         return step.target if isinstance(step.target, str) else step.target.__name__
+
+
+def changes_its_input(op: str, target: Any, kwargs: Mapping[str, Any], owner: nn.Module) -> bool:
+    """Whether a node may change a value that it is given."""
+    if op == "call_module":
+        return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(target)).modules())
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    by_name = op != "get_attr" and name.endswith("_") and not name.endswith("__")
+    return by_name or target in IN_PLACE or bool(kwargs.get("inplace")) or "out" in kwargs
 
 
 def _find(owner: nn.Module, target: str) -> Any:

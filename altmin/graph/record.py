@@ -5,13 +5,14 @@ import inspect
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
 """Functions that make tensors of numbers and sizes, which `torch.fx` by itself does not record."""
@@ -34,21 +35,45 @@ class Untraceable(Exception):
         self.one_block = one_block
 
 
+class Draws(TorchDispatchMode):
+    """Notices that this thread draws random numbers of torch, which others may do meanwhile; then, at the end, the
+    state of the random numbers is as at the beginning."""
+
+    def __enter__(self) -> "Draws":
+        self.seen, self.before = False, torch.get_rng_state()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if self.seen:
+            torch.set_rng_state(self.before)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
 class Recorder(fx.Tracer):
     """Records one forward; modules that it calls are single nodes. Other threads notice nothing of it."""
 
     proxy_buffer_attributes = True
 
-    def __init__(self) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
-        self.thread = threading.get_ident()
+        self.thread, self.given, self.by_name = threading.get_ident(), args, kwargs
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
-        """One input; all other arguments have their defaults."""
-        return root_fn, [self.root, self.create_proxy("placeholder", "input", (), {})]
+        """An input for each node that the module is called with; all other arguments are as given."""
+        args = [self._placeholder(each) for each in self.given]
+        kwargs = {name: self._placeholder(each) for name, each in self.by_name.items()}
+        return (lambda root, *given: root_fn(root, *given, **kwargs)), [self.root, *args]
+
+    def _placeholder(self, given: Any) -> Any:
+        return self.create_proxy("placeholder", "input", (), {}) if isinstance(given, fx.Node) else given
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, Tensor) and not isinstance(a, nn.Parameter):
@@ -108,15 +133,21 @@ def demand_one_input(module: nn.Module) -> None:
         raise Untraceable(given, "join them in one tensor", one_block=False) from None
 
 
-def record(module: nn.Module) -> fx.Graph:
-    """The graph of a module's forward: one placeholder, one tensor as output, and every module that it calls a node.
+INPUT = fx.Graph().placeholder("input")
 
-    Changes nothing. `Untraceable` unless the graph does what the forward does, in training and in evaluation.
+
+def record(module: nn.Module, args: Sequence[Any] = (INPUT,), kwargs: Mapping[str, Any] | None = None) -> fx.Graph:
+    """The graph of a module's forward: one tensor as output, and every module that it calls a node.
+
+    args, kwargs: what the module is called with, other than one input: for every `fx.Node` among them there is a
+    placeholder, in this order; other values are fixed. Changes nothing. `Untraceable` unless the graph does what the
+    forward does, in training and in evaluation.
     """
     name = "its forward"
-    demand_one_input(module)
+    if args == (INPUT,):
+        demand_one_input(module)
     with _one_at_a_time, _as_it_was(module):
-        graphs = [_traced(module, training) for training in (True, False)]
+        graphs = [_traced(module, training, args, kwargs or {}) for training in (True, False)]
     if _text(graphs[0]) != _text(graphs[1]):
         raise Untraceable(f"{name} asks whether it is in training (self.training)", MODULES)
     graph = graphs[0]
@@ -128,20 +159,20 @@ def record(module: nn.Module) -> fx.Graph:
     return graph
 
 
-def _traced(module: nn.Module, training: bool) -> fx.Graph:
+def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Graph:
     for m in module.modules():
         m.training = training
-    recorder = Recorder()
+    recorder, draws = Recorder(args, kwargs), Draws()
     before = _random_numbers()
     try:
-        with recorder.recording_factories():
+        with recorder.recording_factories(), draws:
             graph = recorder.trace(module)
     except Untraceable:
         raise
     except Exception as error:  # whatever a user's forward raises when it is given no numbers
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
-    if not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
+    if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
     return graph
 
@@ -152,13 +183,12 @@ def _as_it_was(module: nn.Module) -> Iterator[None]:
     modes = [(m, m.training) for m in module.modules()]
     held = [each for m, _ in modes for each in (vars(m), m._parameters, m._buffers, m._modules)]
     kept: list[tuple[dict[str, Any], dict[str, Any]]] = [(each, dict(each)) for each in held]
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
-        torch.set_rng_state(states[2])
         changed = [name for now, before in kept for name in _changed(before, now)]
         for now, before in kept:
             now.clear()
@@ -176,7 +206,7 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _random_numbers() -> list[Any]:
     legacy: Any = np.random.get_state()  # noqa: NPY002
-    return [np.array(random.getstate()[1]), *legacy[1:3], torch.get_rng_state().numpy()]
+    return [np.array(random.getstate()[1]), *legacy[1:3]]
 
 
 def _text(graph: fx.Graph) -> list[tuple[str, ...]]:

@@ -1,24 +1,25 @@
 """A module as a chain of modules: its graph cut at its bottlenecks, and those of its modules likewise.
 
 A *bottleneck* is a node of the graph through whose value everything later depends on the input: no later node uses the
-input or a value from before it. What lies between two bottlenecks is a module of one input and one output: one of the
-model's own, one that does what a function does, or a `Piece`.
+input or a value from before it, but for values without derivative such as masks and sizes. What lies between two
+bottlenecks is a module of one input and one output: one of the model's own, one that does what a function does, or a
+`Piece`. At a place that is asked for by name and is none, several values pass, as one (see `Passage`).
 """
 
-import operator
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
+from altmin.calculus.passage import Passage
 from altmin.errors import unknown
 from altmin.graph.functional import module_of
+from altmin.graph.inline import ENDS, inline, is_known, join
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
-
-PURE = {getattr, operator.getitem, "size", "dim"}
+from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
 
 
 @dataclass
@@ -76,28 +77,45 @@ def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> lis
             raise unknown("module", name, places)
         if name not in places:
             raise ValueError(
-                f"the model cannot be cut after {name!r}, which other values bypass, or which is not called with one "
-                f"input, once; {unknown('place to cut', name, places)}"
+                f"the model cannot be cut after {name!r}, which is not called once, lies inside a module that stays "
+                f"whole, or does not return one tensor; {unknown('place to cut', name, places)}"
             )
     return [i + 1 for i, part in enumerate(parts) if any(name in at for name in part.ends)]
 
 
 def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]:
     """The parts of a module's forward. `Untraceable` if that cannot be traced."""
-    if _is_known(module):
+    if is_known(module):
         yield Part(module)
         return
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         for child, each in module._modules.items():
             assert each is not None
-            yield from _parts(each, _join(name, child), at)
+            yield from _parts(each, join(name, child), at)
         return
-    for nodes, given, output in segments(record(module)):
-        inner = _called(module, nodes, given)
+    graph = record(module)
+    inline(graph, module, lambda node: _several_inputs(node) or _inside(join(name, str(node.target)), at))
+    for segment in segments(graph, module, [each for each in graph.nodes if set(_ends(name, each)) & set(at)]):
+        inner = _called(module, segment)
         if inner is not None:
-            yield from _parts(inner, _join(name, str(nodes[0].target)), at)
+            yield from _parts(inner, join(name, str(segment.nodes[0].target)), at)
         else:
-            yield Part(module_of(nodes, given) or Piece(module, nodes, given, output), _names(name, nodes, output))
+            alone = module_of(segment.nodes, segment.given[0]) if segment.plain else None
+            yield Part(alone or segment.piece(module), _ends(name, segment.made[0]))
+
+
+def _several_inputs(node: fx.Node) -> bool:
+    return len(node.all_input_nodes) > 1
+
+
+def _inside(name: str, at: Collection[str]) -> bool:
+    """Whether a place to cut lies inside a module of this name."""
+    return any(each.startswith(f"{name}.") for each in at)
+
+
+def _ends(name: str, node: fx.Node) -> list[str]:
+    """The names of the modules whose output a node's value is; name: of the module whose graph this is."""
+    return [join(name, each) for each in node.meta.get(ENDS, [])]
 
 
 def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
@@ -105,7 +123,7 @@ def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
     whole = [Part(module, [name])]
     if own_call(module):
         return whole
-    inside = any(each.startswith(f"{name}.") for each in at)
+    inside = _inside(name, at)
     plain = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
     if not (inside or plain or any(True for _ in module.parameters())):
         return whole
@@ -121,116 +139,89 @@ def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
     return parts
 
 
-def _is_known(module: nn.Module) -> bool:
-    """Whether a module is torch's, or has a closed form: it is never opened."""
-    torch_own = type(module).__module__.startswith("torch.") and not isinstance(module, nn.Sequential | fx.GraphModule)
-    return torch_own or type(module) in CLOSED_FORMS
-
-
 def _has_weights(part: Part) -> bool:
     kind = CLOSED_FORMS.get(type(part.module))
     norm = kind is not None and issubclass(kind, Normalisation)
     return not norm and any(True for _ in part.module.parameters())
 
 
-def segments(graph: fx.Graph) -> list[tuple[list[fx.Node], fx.Node, fx.Node]]:
-    """What lies between two bottlenecks: its nodes, the node before them, and the one whose value is handed on.
+class Segment(NamedTuple):
+    """What lies between two cuts: its nodes, the nodes before them whose values they take, and those whose values are
+    handed on. entry, exit: how these are one, where there are several."""
+
+    nodes: list[fx.Node]
+    given: list[fx.Node]
+    made: list[fx.Node]
+    entry: Passage | None = None
+    exit: Passage | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it takes one value and makes one."""
+        return self.entry is None and self.exit is None
+
+    def piece(self, owner: nn.Module) -> Piece:
+        return Piece(owner, *self)
+
+
+def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = ()) -> list[Segment]:
+    """What lies between two bottlenecks, or between nodes of `at`.
 
     What follows from parameters, buffers and numbers alone is no value that passes: each segment computes it anew.
-    Segments that need a `Piece` and have no parameters are joined to the next that needs one.
+    Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
     """
-    nodes = _without_unused(graph)
-    given = next(node for node in nodes if node.op == "placeholder")
+    nodes = without_unused(graph)
+    first = next(node for node in nodes if node.op == "placeholder")
     output: Any = graph.output_node().args[0]
-    passing = _passing(nodes, given)
-    if output not in passing:
+    flow = passing(nodes, [first])
+    if output not in flow:
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
-    order = [node for node in nodes if node in passing]
+    order = [node for node in nodes if node in flow]
+    found: list[Segment] = []
+    start, given, entry = 1, [first], None
+    for end, made, exit in [*_cuts(order, output, aside(owner, order, [first]), at), (len(order), [output], None)]:
+        segment = Segment(order[start:end], given, made, entry, exit)
+        if found and found[-1].made[0] not in at and _weightless(found[-1]) and not _is_a_module(segment):
+            before = found.pop()
+            segment = Segment([*before.nodes, *segment.nodes], before.given, made, before.entry, exit)
+        found.append(segment)
+        start, given, entry = end, made, exit
+    return [each._replace(nodes=with_constants(each.nodes, flow, nodes)) for each in found if each.nodes]
+
+
+def _cuts(
+    order: Sequence[fx.Node], output: fx.Node, still: Collection[fx.Node], at: Collection[fx.Node]
+) -> Iterator[tuple[int, list[fx.Node], Passage | None]]:
+    """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
+    values have no derivative. No cut but those of `at` lies between a size and its use."""
+    sizes = numbers(order)
     place = {node: i for i, node in enumerate(order)}
     last_use = {node: max((place.get(user, len(order)) for user in node.users), default=0) for node in order}
-    found, start, longest, first = [], given, last_use[given], 1
     for i, node in enumerate(order[1:], 1):
-        at_the_end = node is output and i == len(order) - 1
-        if at_the_end or (longest <= i and node.users and _is_tensor(node) and node is not output):
-            found.append((order[first : i + 1], start, node))
-            start, first = node, i + 1
-        longest = max(longest, last_use[node])
-    if first < len(order):  # the output has other nodes behind it, or is used by them
-        found.append((order[first:], start, output))
-    return [(_with_constants(inner, passing, nodes), a, b) for inner, a, b in _joined(found)]
+        live = [each for each in order[:i] if last_use[each] > i]
+        moving = [node, *(each for each in live if each not in still)]
+        asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
+        if asked and node.users and node is not output and node not in still and all(map(is_tensor, moving)):
+            made = [*moving, *(each for each in live if each in still)]
+            where = f"after {node.meta[ENDS][0]!r}" if ENDS in node.meta else f"after {node.name!r}"
+            yield i + 1, made, Passage(len(moving), where) if len(made) > 1 else None
 
 
-def _joined(found: list[Any]) -> list[Any]:
-    joined: list[Any] = []
-    for inner, given, output in found:
-        if joined and _weightless(joined[-1]) and not _is_a_module(inner, given):
-            before = joined.pop()
-            inner, given = [*before[0], *inner], before[1]
-        joined.append((inner, given, output))
-    return joined
-
-
-def _weightless(segment: Any) -> bool:
+def _weightless(segment: Segment) -> bool:
     """Whether a segment needs a `Piece` and surely has no parameters."""
-    inner, given, _ = segment
-    used = [node for each in inner for node in (each, *each.all_input_nodes)]
-    return not _is_a_module(inner, given) and not any(node.op in ("call_module", "get_attr") for node in used)
+    used = [node for each in segment.nodes for node in (each, *each.all_input_nodes)]
+    return not _is_a_module(segment) and not any(node.op in ("call_module", "get_attr") for node in used)
 
 
-def _is_a_module(inner: Sequence[fx.Node], given: fx.Node) -> bool:
-    return (len(inner) == 1 and inner[0].op == "call_module") or module_of(inner, given) is not None
+def _is_a_module(segment: Segment) -> bool:
+    nodes, given = segment.nodes, segment.given[0]
+    alone = len(nodes) == 1 and nodes[0].op == "call_module"
+    return segment.plain and bool(nodes) and (alone or module_of(nodes, given) is not None)
 
 
-def _without_unused(graph: fx.Graph) -> list[fx.Node]:
-    """All nodes but the output, and but sizes and entries that nobody uses."""
-    nodes = [node for node in graph.nodes if node.op != "output"]
-    for node in reversed(nodes):
-        if not node.users and node.target in PURE:
-            graph.erase_node(node)
-    return [node for node in graph.nodes if node.op != "output"]
-
-
-def _passing(nodes: Sequence[fx.Node], given: fx.Node) -> set[fx.Node]:
-    """The nodes that depend on the input, that call a module, or that nobody uses: these are called once."""
-    passing = {given}
-    for node in nodes:
-        if node.op == "call_module" or not node.users or any(each in passing for each in node.all_input_nodes):
-            passing.add(node)
-    return passing
-
-
-def _with_constants(inner: Sequence[fx.Node], passing: set[fx.Node], nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    """The nodes of a segment and the constants that they use, in the order of the graph."""
-    wanted, left = set(inner), list(inner)
-    while left:
-        new = [node for node in left.pop().all_input_nodes if node not in passing and node not in wanted]
-        wanted.update(new)
-        left += new
-    return [node for node in nodes if node in wanted]
-
-
-def _is_tensor(node: fx.Node) -> bool:
-    """Whether a value may be handed on: one that is indexed by a number or a name, or asked for what tensors do not
-    have, may be something else."""
-    if node.target in ("size", "dim") or (
-        node.target is getattr and node.args[1] in ("shape", "ndim", "device", "dtype")
-    ):
-        return False
-    entries = [user.args[1] for user in node.users if user.target is operator.getitem and user.args[0] is node]
-    attributes = [user.args[1] for user in node.users if user.target is getattr]
-    return not any(isinstance(i, int | str) for i in entries) and all(hasattr(Tensor, str(a)) for a in attributes)
-
-
-def _called(module: nn.Module, nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
+def _called(module: nn.Module, segment: Segment) -> nn.Module | None:
     """The module that a segment calls with its input and nothing else, if that is all it does."""
-    if len(nodes) == 1 and nodes[0].op == "call_module" and nodes[0].args == (given,) and not nodes[0].kwargs:
-        return module.get_submodule(str(nodes[0].target))
+    node = segment.nodes[0]
+    if len(segment.nodes) == 1 and segment.plain and node.op == "call_module" and not node.kwargs:
+        return module.get_submodule(str(node.target)) if node.args == (segment.given[0],) else None
     return None
-
-
-def _names(name: str, nodes: Sequence[fx.Node], output: fx.Node) -> list[str]:
-    return [_join(name, str(output.target))] if output.op == "call_module" else []
-
-
-def _join(name: str, child: str) -> str:
-    return f"{name}.{child}" if name else child

@@ -37,7 +37,7 @@ class Attention(nn.Module):
         self.norm, self.attend, self.project = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.attend(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.attend(self.norm(x)).unflatten(-1, (3, self.heads, -1)).transpose(1, 3).unbind(2)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return x + self.project(y.transpose(1, 2).flatten(2))
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from altmin.calculus import Params, Saved
 from altmin.calculus.numbers import eager
-from altmin.chain import Chain, Series
-from altmin.codes.gradient import Residual
+from altmin.calculus.series import Series
+from altmin.chain import Chain
+from altmin.codes.above import Residual
 from altmin.describe import describe
 from altmin.errors import Diverged, demand, demand_unclaimed
 from altmin.state import (

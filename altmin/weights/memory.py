@@ -21,7 +21,7 @@ from altmin.calculus import Number, Params
 from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.calculus.numbers import all_finite, along, eager
 from altmin.chain import Block, Chain
-from altmin.codes.gradient import Residual
+from altmin.codes.above import Residual
 from altmin.errors import Diverged, demand, demand_unclaimed
 from altmin.state import demand_blocks, demand_entries, demand_number, demand_tensor
 from altmin.weights.local import LocalAdam, LocalOptimizer

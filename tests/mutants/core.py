@@ -5,62 +5,62 @@ from . import Mutant
 MUTANTS = [
     Mutant("objective.py", "mu / term.samples(output) * misfit", "mu * misfit", "objective"),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "self.price = 2 * mu / self.unit",
         "self.price = mu / self.unit",
         "codes_gradient reference",
     ),
-    Mutant("codes/gradient.py", "self.price = 2 * mu / self.unit", "self.price = 2 * mu", "codes_gradient reference"),
+    Mutant("codes/above.py", "self.price = 2 * mu / self.unit", "self.price = 2 * mu", "codes_gradient reference"),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "return block.replay(p, state, shifted(code, u, a))",
         "return block.replay(p, state, shifted(code, u, -a))",
         "codes_gradient reference",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "return At(inner(r, r) / 2, r if",
         "return At(inner(r, r), r if",
         "codes_gradient reference",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "r if self.offset is None else r + (self.delta - self.offset)",
         "r",
         "codes_gradient below_kinks",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "Q, moved = block.quotient(p, state, u, self.scale * a, Ju)",
         "Q, moved = block.quotient(p, state, u, a, Ju)",
         "codes_gradient reference",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "m * (2 * at.value), m * self.offset_square",
         "m * at.value, m * self.offset_square",
         "trainer metrics",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "m * (2 * at.value), m * self.offset_square",
         "m * (2 * at.value), m * self.square",
         "trainer metrics",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         'delta = at.delta if order == "codes-first" else self.delta',
         "delta = at.delta",
         "codes_gradient reference",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "select(scale > SMALLEST, change / at_least(scale, SMALLEST), torch.zeros_like(change))",
         "change",
         "weights_local inner",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "select(scale > SMALLEST, change /",
         "select(True, change /",
         "weights_trust moved",
@@ -82,7 +82,7 @@ MUTANTS = [
         "chain_calls changed",
     ),
     Mutant("chain.py", "owner._parameters.get(name) is not p", "False", "chain_calls changed"),
-    Mutant("chain.py", "own_call(m.module) and not isinstance(m, AnyModule)", "False", "chain_calls changed"),
+    Mutant("chain.py", "or any(own_call(m.module) for m in self._closed)", "", "chain_calls changed"),
     Mutant(
         "chain.py",
         "type(module).forward is nn.Sequential.forward and not own_call(module)",
@@ -98,7 +98,7 @@ MUTANTS = [
         "weights_trust layer",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/above.py",
         "self.loss.at((self.position if output is None else output) + change, self.y).delta",
         "at.delta",
         "weights_local inner",
@@ -301,4 +301,9 @@ MUTANTS = [
     Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0).sum()", "0.0", "trainer_errors statistics"),
     Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0)", "(0 * new)", "trainer_errors statistics"),
     Mutant("chain.py", "u = gate(u, state.core[0]) if self.rectified else u", "pass", "chain gradient_comes"),
+    Mutant("codes/above.py", "torch.finfo(code.dtype).eps / 2 *", "1e-2 *", "codes_above rounding"),
+    Mutant(
+        "codes/above.py", "return along(self.position, -a, Ju), state", "return self.position, state", "codes_above"
+    ),
+    Mutant("codes/gradient.py", "not perceptible(code, g, m)", "True", "codes_gradient reference"),
 ]

@@ -111,7 +111,7 @@ MUTANTS = [
     Mutant("weights/local.py", "momentum: float = 0.9", "momentum: float = 0.0", "methods_contract"),
     Mutant("audit.py", '_counted(m.estimate, finding, "estimates")', "m.estimate", "audit"),
     Mutant("audit.py", 'for name in ("vjp", "jvp"):', "for name in ():", "audit"),
-    Mutant("audit.py", "tensors += [x, *parameters]", "pass", "audit"),
+    Mutant("audit.py", "tensors += [t for t in (*inputs, *parameters) if isinstance(t, Tensor)]", "pass", "audit"),
     Mutant("audit.py", "tensors.append(leaf)", "pass", "audit"),
     Mutant("audit.py", "trial = copy.deepcopy(am)", "trial = am", "audit"),
     Mutant("audit.py", "sum(t.grad_fn is not None for", "sum(t.grad_fn is None for", "audit"),

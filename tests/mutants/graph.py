@@ -3,17 +3,12 @@
 from . import Mutant
 
 MUTANTS = [
-    Mutant("graph/trace.py", "longest <= i and node.users", "node.users", "graph_trace"),
-    Mutant("graph/trace.py", "longest <= i and node.users", "longest < i and node.users", "graph_trace"),
+    Mutant("graph/trace.py", "if last_use[each] > i]", "if last_use[each] > i + 1]", "graph_trace"),
+    Mutant("graph/trace.py", "if last_use[each] > i]", "if False]", "graph_trace"),
+    Mutant("graph/trace.py", "and not any(each in sizes for each in live)", "", "graph_trace blocks_end"),
+    Mutant("graph/values.py", 'node.op == "call_module" or not node.users or', "", "graph_trace once"),
     Mutant(
-        "graph/trace.py",
-        "longest, first = [], given, last_use[given], 1",
-        "longest, first = [], given, 0, 1",
-        "graph_trace",
-    ),
-    Mutant("graph/trace.py", 'node.op == "call_module" or not node.users or', "", "graph_trace once"),
-    Mutant(
-        "graph/trace.py",
+        "graph/values.py",
         "return not any(isinstance(i, int | str) for i in entries) and",
         "return",
         "graph_trace tuples",
@@ -22,8 +17,8 @@ MUTANTS = [
     Mutant("graph/trace.py", "return not norm and any", "return any", "graph_trace inside"),
     Mutant("graph/trace.py", "if branches and not inside and", "if branches and", "graph_trace inside"),
     Mutant("graph/trace.py", "        parts[-1].ends.append(name)\n", "        pass\n", "graph_trace names"),
-    Mutant("graph/piece.py", "x.clone() if self.in_place else x", "x", "graph_piece in_place"),
-    Mutant("graph/piece.py", "return values[self.output]", "return values[1]", "graph_trace compose"),
+    Mutant("graph/piece.py", "        if self.in_place:\n", "        if False:\n", "graph_piece in_place"),
+    Mutant("graph/piece.py", "made = [values[i] for i in self.made]", "made = values[1:]", "graph_trace compose"),
     Mutant("graph/functional.py", 'kwargs.setdefault("start_dim", 0)', "pass", "graph_functional values"),
     Mutant("graph/functional.py", "last.args == (given, 0)", "True", "graph_functional values"),
     Mutant("graph/functional.py", "last.all_input_nodes != [given]", "False", "graph_functional argument"),
@@ -41,4 +36,24 @@ MUTANTS = [
         "self.module.training",
         "graph_piece running",
     ),
+    Mutant("graph/maps.py", "if _overwrites(module, nodes):", "if False:", "graph_maps order"),
+    Mutant(
+        "graph/maps.py", "if not inputs or any(i not in named for i in ids):", "if not inputs:", "graph_maps shared"
+    ),
+    Mutant(
+        "graph/maps.py",
+        "joints.get(region.output) if region.alone else None",
+        "joints.get(region.output)",
+        "graph_maps two",
+    ),
+    Mutant(
+        "graph/regions.py", "of = tried if _sorted(tried, takes) is not None else of", "of = tried", "graph_regions"
+    ),
+    Mutant("graph/regions.py", "        loose |= users\n", "        return None\n", "graph_maps two"),
+    Mutant("graph/inline.py", "env[each].target = join(str(node.target), str(each.target))", "pass", "graph_inline"),
+    Mutant(
+        "graph/inline.py", "by.meta.setdefault(ENDS, []).extend(node.meta.get(ENDS, []))", "pass", "graph_inline ends"
+    ),
+    Mutant("graph/values.py", "node.target in WITHOUT_DERIVATIVE or from_these", "from_these", "graph_values"),
+    Mutant("graph/record.py", "if draws.seen or not all(", "if not all(", "graph_record"),
 ]

@@ -1,0 +1,182 @@
+"""A graph of maps: again a map."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from altmin.calculus.base import Map, Params, Saved, shifted
+from altmin.calculus.joints import Direction, Joint, One
+from altmin.calculus.numbers import Number
+from altmin.calculus.passage import Layout, Passage, flat, parts
+
+
+class Node(NamedTuple):
+    """One map of a graph. inputs: the numbers of the values that it takes. names: of its parameters in the module."""
+
+    joint: Joint
+    inputs: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+
+class Ends(NamedTuple):
+    """What a graph takes and what it gives. given, made: the numbers of the values. entry, exit: how these are one
+    code; None where there is one value."""
+
+    given: int
+    made: tuple[int, ...]
+    entry: Passage | None = None
+    exit: Passage | None = None
+
+
+class Point(NamedTuple):
+    """What a pass of a graph remembers: the code it took, how that and the one it gave are made up, and what each of
+    its maps remembers."""
+
+    x: Tensor
+    entry: Layout
+    exit: list[torch.Size]
+    saved: list[Saved]
+
+
+class Graph(Map):
+    """Maps whose values go to several others. Value i is the i-th input for i < `ends.given`, then that of node
+    i - `ends.given`; a node takes values from before it.
+
+    vjp and grads go through the nodes from the last to the first, and each value collects what its users send back;
+    the other operations go from the first to the last. Parameters are handed over flat, in the order of the nodes.
+    """
+
+    def __init__(self, module: nn.Module, nodes: Sequence[Node], ends: Ends):
+        super().__init__(module)
+        self.nodes, self.ends = tuple(nodes), ends
+        self.names = tuple(name for node in nodes for name in node.names)
+        counts = [len(node.names) for node in nodes]
+        self.slices = [slice(b - n, b) for n, b in zip(counts, itertools.accumulate(counts), strict=True)]
+        self.opaque = any(node.joint.opaque for node in nodes)
+        self._trained = [False] * ends.given
+        for node in nodes:
+            self._trained.append(bool(node.names) or any(self._trained[i] for i in node.inputs))
+
+    @property
+    def couples(self) -> bool:  # type: ignore[override]
+        return any(node.joint.couples for node in self.nodes)
+
+    @property
+    def inner(self) -> Sequence[Any]:
+        return [node.joint.map if isinstance(node.joint, One) else node.joint for node in self.nodes]
+
+    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
+        layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
+        return self._run(x, layout, lambda i, xs: self.nodes[i].joint.forward(p[self.slices[i]], xs))
+
+    def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
+        y, point = self._run(
+            x, saved.entry, lambda i, xs: self.nodes[i].joint.replay(p[self.slices[i]], saved.saved[i], xs)
+        )
+        if self.ends.exit is not None:
+            self.ends.exit.take()  # nobody else will
+        return y, point
+
+    def _run(
+        self, x: Tensor, layout: Layout, value: Callable[[int, list[Any]], tuple[Tensor, Saved]]
+    ) -> tuple[Tensor, Point]:
+        values: list[Any] = [*parts(x, layout.shapes), *layout.aside]
+        kept = []
+        for i, node in enumerate(self.nodes):
+            y, saved = value(i, [values[j] for j in node.inputs])
+            values.append(y)
+            kept.append(saved)
+        made = [values[i] for i in self.ends.made]
+        if self.ends.exit is None:
+            return made[0], Point(x, layout, [made[0].shape], kept)
+        code = self.ends.exit.join(made)
+        return code, Point(x, layout, [t.shape for t in made[: self.ends.exit.moving]], kept)
+
+    def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
+        sent = self._returned(saved, v)
+        for i in reversed(range(len(self.nodes))):
+            self._back(p, saved, sent, i, [True] * len(sent))
+        shapes, like = saved.entry.shapes, saved.x
+        return flat([like.new_zeros(s) if g is None else g for g, s in zip(sent[: len(shapes)], shapes, strict=True)])
+
+    def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
+        """Gradients go back no further than to the first parameters."""
+        sent = self._returned(saved, v)
+        found: list[Params] = [()] * len(self.nodes)
+        for i in reversed(range(len(self.nodes))):
+            node, back = self.nodes[i], sent[self.ends.given + i]
+            if node.names:
+                mine = p[self.slices[i]]
+                found[i] = (
+                    [torch.zeros_like(q) for q in mine]
+                    if back is None
+                    else node.joint.grads(mine, saved.saved[i], back)
+                )
+            self._back(p, saved, sent, i, self._trained)
+        return [grad for each in found for grad in each]
+
+    def _returned(self, saved: Point, v: Tensor) -> list[Direction]:
+        """For every value what is sent back to it, at first that of the outputs."""
+        sent: list[Direction] = [None] * (self.ends.given + len(self.nodes))
+        for i, part in zip(self.ends.made, parts(v, saved.exit), strict=False):
+            sent[i] = _added(sent[i], part)
+        return sent
+
+    def _back(self, p: Params, saved: Point, sent: list[Direction], i: int, wanted: Sequence[bool]) -> None:
+        """Sends what node i has got back to those of its inputs that want it."""
+        node, place = self.nodes[i], self.ends.given + i
+        v, sent[place] = sent[place], None
+        if v is None or not any(wanted[j] for j in node.inputs):
+            return
+        for j, g in zip(node.inputs, node.joint.vjp(p[self.slices[i]], saved.saved[i], v), strict=True):
+            if g is not None and wanted[j]:
+                sent[j] = _added(sent[j], g)
+
+    def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
+        us = self._directions(saved, u)
+        for i, node in enumerate(self.nodes):
+            mine = [us[j] for j in node.inputs]
+            moves = any(each is not None for each in mine)
+            us.append(node.joint.jvp(p[self.slices[i]], saved.saved[i], mine) if moves else None)
+        return self._direction(saved, us)
+
+    def quotient(self, p: Params, saved: Point, u: Tensor, e: Number) -> tuple[Tensor, Point]:
+        us, kept = self._directions(saved, u), list(saved.saved)
+        for i, node in enumerate(self.nodes):
+            mine = [us[j] for j in node.inputs]
+            q: Direction = None
+            if any(each is not None for each in mine):
+                q, kept[i] = node.joint.quotient(p[self.slices[i]], saved.saved[i], mine, e)
+            us.append(q)
+        return self._direction(saved, us), saved._replace(x=shifted(saved.x, u, e), saved=kept)
+
+    def _directions(self, saved: Point, u: Tensor) -> list[Direction]:
+        return [*parts(u, saved.entry.shapes), *[None] * len(saved.entry.aside)]
+
+    def _direction(self, saved: Point, us: Sequence[Direction]) -> Tensor:
+        made = [us[i] for i in self.ends.made]
+        like = next(u for u in us if u is not None)
+        return flat([like.new_zeros(s) if u is None else u for u, s in zip(made, saved.exit, strict=False)])
+
+    def input(self, saved: Point) -> Tensor:
+        return saved.x
+
+    def kept(self, saved: Point) -> Any:
+        each = [node.joint.kept(s) for node, s in zip(self.nodes, saved.saved, strict=True)]
+        return each if any(what is not None for what in each) else None
+
+    def soundness(self, kept: Any) -> Tensor | float:
+        pairs = zip(self.nodes, kept, strict=True)
+        return sum((node.joint.soundness(what) for node, what in pairs if what is not None), 0.0)
+
+    def commit(self, kept: Any) -> None:
+        for node, what in zip(self.nodes, kept, strict=True):
+            if what is not None:
+                node.joint.commit(what)
+
+
+def _added(a: Direction, b: Tensor) -> Tensor:
+    return b if a is None else a + b

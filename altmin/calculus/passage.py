@@ -1,0 +1,71 @@
+"""Several values that pass from one block of a chain to the next as one code."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Layout(NamedTuple):
+    """The shapes of the tensors in a code, and what is handed on beside it."""
+
+    shapes: list[torch.Size]
+    aside: list[Any]
+
+
+class Passage:
+    """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor, of
+    each the entries of a sample in a row, side by side; of one alone it is that tensor. The others have no derivative,
+    such as masks and sizes: they are handed on as they are.
+
+    `join` keeps the layout of its code until `take` asks for it, once: the forward passes of two blocks follow each
+    other.
+
+    >>> cut = Passage(2, "the cut")
+    >>> code = cut.join([torch.ones(4, 2, 3), torch.zeros(4, 5), "mask"])
+    >>> code.shape, [tuple(shape) for shape in cut.take().shapes]
+    (torch.Size([4, 11]), [(4, 2, 3), (4, 5)])
+    """
+
+    def __init__(self, moving: int, where: str):
+        self.moving, self.where = moving, where
+        self._left: Layout | None = None
+
+    def join(self, values: Sequence[Any]) -> Tensor:
+        """The code of these values. ValueError if they cannot be one."""
+        tensors, aside = list(values[: self.moving]), list(values[self.moving :])
+        if self.moving > 1 and not _alike(tensors):
+            shown = ", ".join(f"{t.dtype} {tuple(t.shape)}" if isinstance(t, Tensor) else repr(t) for t in tensors)
+            raise ValueError(
+                f"several values pass {self.where} and cannot be one code: {shown}; they need one floating-point type "
+                "and the samples in the first dimension: cut elsewhere"
+            )
+        self._left = Layout([t.shape for t in tensors], aside)
+        return flat(tensors)
+
+    def take(self) -> Layout:
+        """The layout of the code that was joined last, which is forgotten here."""
+        assert self._left is not None, "a block follows the one that made its input"
+        left, self._left = self._left, None
+        return left
+
+
+def _alike(tensors: Sequence[Any]) -> bool:
+    kinds = {
+        (t.dtype, t.shape[0]) if isinstance(t, Tensor) and t.is_floating_point() and t.ndim else None for t in tensors
+    }
+    return len(kinds) == 1 and None not in kinds
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as one: their entries of each sample side by side."""
+    return tensors[0] if len(tensors) == 1 else torch.cat([t.reshape(len(t), -1) for t in tensors], 1)
+
+
+def parts(code: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    """The tensors of which a code is made."""
+    if len(shapes) == 1:
+        return [code]
+    pieces = code.split([shape[1:].numel() for shape in shapes], 1)
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]

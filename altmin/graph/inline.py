@@ -1,0 +1,75 @@
+"""A graph in which calls of modules are replaced by what these call."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx, nn
+
+from altmin.calculus import CLOSED_FORMS, own_call
+from altmin.graph.record import Untraceable, record
+
+ENDS = "ends"
+"""Under this key of a node's `meta`: the names of the modules whose output is its value."""
+
+
+def join(name: str, child: str) -> str:
+    """The name of a module's child, in the words of `named_modules`."""
+    return f"{name}.{child}" if name else child
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether a module is torch's, or has a closed form: it is never opened."""
+    torch_own = type(module).__module__.startswith("torch.") and not isinstance(module, nn.Sequential | fx.GraphModule)
+    return torch_own or type(module) in CLOSED_FORMS
+
+
+def inline(graph: fx.Graph, owner: nn.Module, wanted: Callable[[fx.Node], bool] = lambda node: True) -> None:
+    """Replaces, in place, every call of a module that is `wanted` and can be opened, and so on inside it.
+
+    Modules that torch has, that have a closed form or hooks, that cannot be traced or that return something else than
+    one tensor stay calls. owner: whose modules the graph calls, by their names.
+    """
+    left = [node for node in reversed(graph.nodes) if node.op == "call_module"]
+    while left:
+        node = left.pop()
+        module = owner.get_submodule(str(node.target))
+        node.meta.setdefault(ENDS, []).append(str(node.target))
+        if type(module) is nn.Identity and not own_call(module) and _sole(node) is not None:
+            _replace(graph, node, _sole(node))
+        elif wanted(node) and not is_known(module) and not own_call(module):
+            left += [new for new in reversed(_opened(graph, node, module)) if new.op == "call_module"]
+
+
+def _opened(graph: fx.Graph, node: fx.Node, module: nn.Module) -> list[fx.Node]:
+    """Replaces one call; returns the nodes that stand in its place, none if it stays."""
+    given = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, fx.Node)]
+    if set(given) != set(node.all_input_nodes):  # one is inside a tuple or a list
+        return []
+    try:
+        inner = record(module, node.args, node.kwargs)
+    except Untraceable:
+        return []
+    placeholders = [each for each in inner.nodes if each.op == "placeholder"]
+    env = dict(zip(placeholders, given, strict=True))
+    new = []
+    with graph.inserting_before(node):
+        for each in inner.nodes:
+            if each.op not in ("placeholder", "output"):
+                env[each] = graph.node_copy(each, env.__getitem__)
+                if each.op in ("call_module", "get_attr"):
+                    env[each].target = join(str(node.target), str(each.target))
+                new.append(env[each])
+    _replace(graph, node, env[inner.output_node().args[0]])
+    return new
+
+
+def _sole(node: fx.Node) -> fx.Node | None:
+    """The one argument of a call."""
+    alone = len(node.args) == 1 and isinstance(node.args[0], fx.Node) and not node.kwargs
+    return node.args[0] if alone else None  # type: ignore[return-value]
+
+
+def _replace(graph: fx.Graph, node: fx.Node, by: Any) -> None:
+    by.meta.setdefault(ENDS, []).extend(node.meta.get(ENDS, []))
+    node.replace_all_uses_with(by)
+    graph.erase_node(node)

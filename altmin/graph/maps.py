@@ -1,0 +1,160 @@
+"""The map of a module: what its graph calls has closed forms, and the rest goes through autograd, part by part."""
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from altmin import calculus
+from altmin.calculus import RANDOM, Map, own_call
+from altmin.calculus.graph import Ends, Graph, Node
+from altmin.calculus.joints import Aside, Concatenation, Joint, One, Product, Sum
+from altmin.calculus.other import AnyFunction
+from altmin.graph.functional import module_of
+from altmin.graph.inline import inline, is_known
+from altmin.graph.piece import Piece, changes_its_input
+from altmin.graph.record import Untraceable, record
+from altmin.graph.regions import Region, regions
+from altmin.graph.values import aside, is_size, passing, without_unused
+
+SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
+PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
+CONCATENATIONS = {torch.cat, torch.concat, torch.concatenate}
+
+
+def map_of(module: nn.Module) -> Map:
+    """The map of one module: a closed form, or the graph of what it calls, or the module as a whole through autograd.
+
+    TypeError for a module that draws new numbers at each call. ValueError for a piece of a model between places where
+    it cannot be cut.
+
+    >>> class Skip(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.inner = nn.Linear(3, 3)
+    ...
+    ...     def forward(self, x):
+    ...         return x + torch.tanh(self.inner(x)).cumsum(1)
+    >>> [type(node.joint).__name__ for node in map_of(Skip()).nodes]
+    ['One', 'One', 'AnyFunction', 'Sum']
+    """
+    found = calculus.map_of(module)
+    if not found.opaque or own_call(module) or (is_known(module) and not isinstance(module, Piece)):
+        return found
+    try:
+        graph = _graph(module)
+    except Untraceable:
+        graph = None
+    cut = isinstance(module, Piece) and (module.exit or module.entry)
+    if graph is None and cut:
+        raise ValueError(
+            f"the model cannot be cut {cut.where}: what passes there is not computed by modules and functions that "
+            "stand on one side of it; cut elsewhere"
+        )
+    return graph or found
+
+
+def _graph(module: nn.Module) -> Graph | None:
+    """None if all of it would go through autograd, if the order of its calls matters, or if it uses a parameter in two
+    places."""
+    if isinstance(module, Piece):
+        graph, given, made = module.graph()
+        entry, exit = module.entry, module.exit
+        graph.output(tuple(made))
+    else:
+        graph, entry, exit = record(module), None, None
+        given = [node for node in graph.nodes if node.op == "placeholder"]
+    inline(graph, module)
+    result: Any = graph.output_node().args[0]
+    made = list(result) if isinstance(result, tuple) else [result]
+    nodes = without_unused(graph)
+    if _overwrites(module, nodes):
+        return None
+    recomputed = _sizes(nodes, given) - set(made)
+    flow = [node for node in nodes if node in passing(nodes, given) - set(given) - recomputed]
+    still = aside(module, nodes, given) & set(made)
+    joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given})) is not None}
+    found = regions(nodes, flow, {*joints, *still}, given, made)
+    if found is None or not (entry or exit or any(region.alone for region in found)):
+        return None
+    place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
+    assembled = _assembled(module, found, joints, still, place)
+    ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
+    return None if assembled is None else Graph(module, assembled, ends)
+
+
+def _assembled(
+    module: nn.Module,
+    found: Sequence[Region],
+    joints: dict[fx.Node, Joint],
+    still: Collection[fx.Node],
+    place: dict[fx.Node, int],
+) -> list[Node] | None:
+    """The nodes of the map. place: the number of each value. None if two of them have a parameter in common."""
+    named = {id(p): name for name, p in module.named_parameters()}
+    nodes = []
+    for region in found:
+        joint, inputs = joints.get(region.output) if region.alone else None, region.inputs
+        if joint is None:
+            piece = Piece(module, region.nodes, region.inputs, [region.output])
+            joint = Aside(piece) if region.output in still else AnyFunction(piece)
+        elif isinstance(joint, Sum | Product | Concatenation):
+            inputs = _operands(region.output)
+        ids = [id(joint.module.get_parameter(name)) for name in joint.names]
+        if not inputs or any(i not in named for i in ids):
+            return None
+        nodes.append(Node(joint, tuple(place[each] for each in inputs), tuple(named.pop(i) for i in ids)))
+    return nodes
+
+
+def _operands(node: fx.Node) -> list[Any]:
+    """The values that a sum, a product or a concatenation takes."""
+    return list(node.args[0]) if node.target in CONCATENATIONS else list(node.args[:2])  # type: ignore[arg-type]
+
+
+def _joint(module: nn.Module, node: fx.Node, values: Collection[Any]) -> Joint | None:
+    """The closed form of one node whose inputs are among the values; None if it has none."""
+    if node.op == "call_module":
+        inner = module.get_submodule(str(node.target))
+        single = len(node.args) == 1 and node.all_input_nodes == [node.args[0]] and not node.kwargs
+        if not single or isinstance(inner, RANDOM):
+            return None
+        found = calculus.map_of(inner)
+        return None if found.opaque else One(found)
+    if node.target in CONCATENATIONS:
+        tensors, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        whole = isinstance(tensors, list | tuple) and set(node.all_input_nodes) <= set(values)
+        return Concatenation(dim) if whole and type(dim) is int else None
+    both = len(node.args) == 2 and not node.kwargs and all(isinstance(each, fx.Node) for each in node.args)
+    if both and node.target in SUMS | PRODUCTS and all(each in values for each in node.args):
+        return Sum() if node.target in SUMS else Product()
+    sources = [each for each in node.all_input_nodes if each in values]
+    own = module_of([node], sources[0]) if len(sources) == 1 else None
+    if own is None:
+        return None
+    found = calculus.map_of(own)
+    return None if found.opaque else One(found)
+
+
+def _sizes(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes that follow from sizes and numbers alone: they can be computed anew wherever they are used."""
+    found: set[fx.Node] = set()
+    for node in nodes:
+        sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes]
+        if is_size(node) or (node.op != "call_module" and sources and all(each in found for each in sources)):
+            found.add(node)
+    return found
+
+
+def _overwrites(module: nn.Module, nodes: Sequence[fx.Node]) -> bool:
+    """Whether a node changes a value that a later one uses."""
+    order = {node: i for i, node in enumerate(nodes)}
+    return any(
+        order.get(user, len(order)) > order[node]
+        for node in nodes
+        if changes_its_input(node.op, node.target, node.kwargs, module)
+        for each in node.all_input_nodes[:1]
+        for user in each.users
+    )

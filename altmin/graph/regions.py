@@ -1,0 +1,103 @@
+"""The nodes of a graph in groups, each of which is one map."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from torch import fx
+
+from altmin.graph.values import is_tensor, with_constants
+
+
+class Region(NamedTuple):
+    """nodes: in the order of the graph, with the constants that they use. inputs: the nodes outside whose values they
+    take. output: the one inside whose value others take. alone: whether this is a node that was to be by itself."""
+
+    nodes: list[fx.Node]
+    inputs: list[fx.Node]
+    output: fx.Node
+    alone: bool
+
+
+def regions(
+    nodes: Sequence[fx.Node],
+    flow: Collection[fx.Node],
+    alone: Collection[fx.Node],
+    given: Sequence[fx.Node],
+    made: Sequence[fx.Node],
+) -> list[Region] | None:
+    """Groups of the nodes in `flow`, in an order in which each follows those whose outputs it takes.
+
+    A node of `alone` is a group by itself. The others are put together as far as no group then depends on itself, and
+    where a group would hand on something else than one tensor, with those that use it. None if that is not possible.
+    flow: what is computed once; other nodes are computed in every group that uses them.
+    """
+    loose = {node for node in flow if node not in alone}
+    while True:
+        groups = _merged([node for node in nodes if node in flow], loose, nodes, {*flow, *given})
+        units = [_unit(group, nodes, {*flow, *given}) for group in groups]
+        taken = {node for _, inputs in units for node in inputs} | set(made)
+        outputs = [[node for node in group if node in taken] for group in groups]
+        bad = [out for out, group in zip(outputs, groups, strict=True) if not _sound(out, group, loose)]
+        if not bad:
+            return [
+                Region(inner, inputs, out[0], out[0] not in loose)
+                for (inner, inputs), out in zip(units, outputs, strict=True)
+                if out
+            ]
+        held = {node for out in bad for node in out}
+        users = {n for group, (_, inputs) in zip(groups, units, strict=True) if held & set(inputs) for n in group}
+        if users <= loose or held & set(made):
+            return None
+        loose |= users
+
+
+def _sound(outputs: Sequence[fx.Node], group: Collection[fx.Node], loose: Collection[fx.Node]) -> bool:
+    """Whether a group hands on one tensor, or nothing; a node by itself does what it does."""
+    return not outputs or (len(outputs) == 1 and (is_tensor(outputs[0]) or not any(node in loose for node in group)))
+
+
+def _unit(
+    group: Collection[fx.Node], nodes: Sequence[fx.Node], among: Collection[fx.Node]
+) -> tuple[list[fx.Node], list[fx.Node]]:
+    """A group with its constants, and its inputs."""
+    inner = with_constants(list(group), among, nodes)
+    inputs = dict.fromkeys(each for node in inner for each in node.all_input_nodes if each not in set(inner))
+    return inner, list(inputs)
+
+
+def _merged(
+    order: Sequence[fx.Node], loose: Collection[fx.Node], nodes: Sequence[fx.Node], among: Collection[fx.Node]
+) -> list[list[fx.Node]]:
+    """Groups in order: loose nodes that feed each other together, unless groups would depend on each other."""
+    takes = {node: [each for each in _unit([node], nodes, among)[1] if each in set(order)] for node in order}
+    of = {node: i for i, node in enumerate(order)}
+    for node in order:
+        for each in takes[node] if node in loose else ():
+            if each in loose and of[each] != of[node]:
+                tried = {n: of[each] if i == of[node] else i for n, i in of.items()}
+                of = tried if _sorted(tried, takes) is not None else of
+    groups: dict[int, list[fx.Node]] = {}
+    for node in order:
+        groups.setdefault(of[node], []).append(node)
+    ranked = _sorted(of, takes)
+    assert ranked is not None
+    return [groups[i] for i in ranked]
+
+
+def _sorted(of: dict[fx.Node, int], takes: dict[fx.Node, list[fx.Node]]) -> list[int] | None:
+    """The groups, each after those that it takes from, the first in the graph first; None if two need each other."""
+    needs: dict[int, set[int]] = {}
+    for node, i in of.items():
+        needs.setdefault(i, set()).update(of[each] for each in takes[node] if of[each] != i)
+    found: dict[int, None] = {}
+    while len(found) < len(needs):
+        ready = _next(needs, found)
+        if ready is None:
+            return None
+        found[ready] = None
+    return list(found)
+
+
+def _next(needs: dict[int, set[int]], found: Iterable[int]) -> int | None:
+    done = set(found)
+    return next((i for i, wanted in needs.items() if i not in done and wanted <= done), None)

@@ -1,0 +1,93 @@
+"""What the values of a graph are: which depend on the input, which have no derivative, which are tensors."""
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+SIZES = {"size", "dim", "numel"}
+ATTRIBUTES = ("shape", "ndim", "device", "dtype", "is_cuda", "training")
+PURE = {getattr, operator.getitem, *SIZES}
+_COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
+_ROUNDING = ("argmax", "argmin", "bool", "long", "int", "sign", "one_hot", "detach")
+WITHOUT_DERIVATIVE = {
+    *(name for name in (*_COMPARING, *_ROUNDING)),
+    *(getattr(module, name) for name in _COMPARING for module in (operator, torch) if hasattr(module, name)),
+    *(torch.argmax, torch.argmin, torch.sign, torch.nn.functional.one_hot, operator.invert),
+}
+"""Functions and methods whose value has no derivative with respect to what they are given."""
+
+
+def without_unused(graph: fx.Graph) -> list[fx.Node]:
+    """All nodes but the output. Sizes and entries that nobody uses are taken out of the graph."""
+    for node in reversed([node for node in graph.nodes if node.op != "output"]):
+        if not node.users and node.target in PURE:
+            graph.erase_node(node)
+    return [node for node in graph.nodes if node.op != "output"]
+
+
+def passing(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes that depend on an input, that call a module, or that nobody uses: these are called once. Others follow
+    from parameters, buffers and numbers alone, and can be computed anew."""
+    found = set(given)
+    for node in nodes:
+        if node.op == "call_module" or not node.users or any(each in found for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether a value is what a tensor is asked for besides its entries: a shape, a type, a device."""
+    return node.target in SIZES or (node.target is getattr and node.args[1] in ATTRIBUTES)
+
+
+def numbers(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """The nodes whose values are sizes, and what Python's operators make of these."""
+    found: set[fx.Node] = set()
+    for node in nodes:
+        computed = getattr(node.target, "__module__", "") == "_operator" and node.all_input_nodes
+        if is_size(node) or (computed and all(each in found for each in node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
+def aside(owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes of a graph through which no derivative goes: sizes, comparisons, integers that an embedding reads, and
+    what functions make of these alone."""
+    found = {node for node in nodes if _indexes(owner, node)}
+    for node in nodes:
+        sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes or each in found]
+        from_these = bool(sources) and all(each in found for each in sources)
+        function = node.op in ("call_function", "call_method")
+        if is_size(node) or (function and (node.target in WITHOUT_DERIVATIVE or from_these)):
+            found.add(node)
+    return found
+
+
+def _indexes(owner: nn.Module, node: fx.Node) -> bool:
+    """Whether an embedding reads a value, which are integers then."""
+    called = [owner.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"]
+    tables = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in called)
+    return tables or any(user.target is nn.functional.embedding for user in node.users)
+
+
+def with_constants(inner: Sequence[fx.Node], among: Collection[fx.Node], nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """The given nodes and those outside `among` that they use, in the order of the graph."""
+    wanted, left = set(inner), list(inner)
+    while left:
+        new = [node for node in left.pop().all_input_nodes if node not in among and node not in wanted]
+        wanted.update(new)
+        left += new
+    return [node for node in nodes if node in wanted]
+
+
+def is_tensor(node: fx.Node) -> bool:
+    """Whether a value may be handed on as a tensor: one that is indexed by a number or a name, or asked for what
+    tensors do not have, may be something else."""
+    if is_size(node):
+        return False
+    entries = [user.args[1] for user in node.users if user.target is operator.getitem and user.args[0] is node]
+    attributes: list[Any] = [user.args[1] for user in node.users if user.target is getattr]
+    return not any(isinstance(i, int | str) for i in entries) and all(hasattr(Tensor, str(a)) for a in attributes)

@@ -1,0 +1,85 @@
+"""A move that rounding swallows is not made, and changes nothing but the cost of a step."""
+
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import altmin
+from altmin.calculus.base import shifted
+from altmin.calculus.numbers import tensors
+from altmin.codes import above, gradient
+from altmin.codes.above import perceptible
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_move_within_the_rounding_of_a_code_cannot_be_perceived(dtype):
+    torch.manual_seed(0)
+    code = torch.randn(50, 20, dtype=dtype)
+    u, eps = torch.randn_like(code), torch.finfo(dtype).eps
+    assert perceptible(code, u, 4 * eps)
+    assert not perceptible(code, u, eps / 8)
+    assert not perceptible(code, u, 0.0)
+    assert (shifted(code, u, eps / 8) - code).norm() < eps * code.norm()
+    with tensors():
+        assert perceptible(code, u, 0.0), "where numbers are tensors nothing is decided"
+
+
+class Wave(nn.Module):
+    """x + W sin(x) / 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(torch.sin(x)) / 4
+
+
+def deep(blocks: int = 24) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), *[Wave() for _ in range(blocks)], nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("order", ["codes-first", "weights-first"])
+def test_deep_nets_train_as_if_every_move_were_made(order):
+    found = []
+    for always in (False, True):
+        model = deep()
+        am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.5, order=order))
+        with ExitStack() as stack:
+            for place in (above, gradient) if always else ():
+                stack.enter_context(patch.object(place, "perceptible", lambda *_: True))
+            for seed in range(3):
+                torch.manual_seed(seed)
+                metrics = am.step(torch.randn(30, 4), torch.randint(3, (30,)))
+        found.append((metrics.objective, [p.detach() for p in model.parameters()]))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    for ours, theirs in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("order, jvps", [("codes-first", 24), ("weights-first", 12)])
+def test_where_codes_cannot_move_passes_are_spared(order, jvps):
+    """Every length is 1/2 at most, so in float32 no code below the 24th from the top can move; all 24 blocks are
+    differentiated where r needs J g, and where r = delta at most those whose codes can move."""
+    model = deep()
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.05, order=order))
+    calls = {"jvp": 0, "quotient": 0}
+    for block in am.chain.blocks[1:-1]:
+        m = block.maps[0]
+        for name in calls:
+            setattr(m, name, counted(getattr(m, name), calls, name))
+    am.step(torch.randn(30, 4), torch.randint(3, (30,)))
+    assert 0 < calls["quotient"] <= 12
+    assert calls["jvp"] == jvps if order == "codes-first" else 0 < calls["jvp"] <= jvps
+
+
+def counted(method, calls, name):
+    def call(*args):
+        calls[name] += 1
+        return method(*args)
+
+    return call

@@ -1,0 +1,92 @@
+"""Which map a module gets: closed forms as far as they go, and one graph of autograd for each part without."""
+
+import pytest
+import torch
+from branching import Attention, Basic, Dense, Excite, PreNorm, Split, SwiGLU
+from torch import Tensor, nn
+
+import altmin
+from altmin.calculus import AnyModule
+from altmin.calculus.graph import Graph
+from altmin.calculus.joints import Concatenation, One, Product, Sum
+from altmin.calculus.other import AnyFunction
+from altmin.graph.maps import map_of
+
+
+def kinds(module: nn.Module) -> list[str]:
+    m = map_of(module)
+    assert isinstance(m, Graph)
+    return [type(each).__name__ for each in m.inner]
+
+
+def test_a_residual_block_is_closed_forms_alone():
+    assert kinds(PreNorm()) == ["LayerNorm", "Linear", "Gelu", "Linear", "Sum"]
+    assert kinds(SwiGLU()) == ["Scaling", "Linear", "Silu", "Linear", "Product", "Linear", "Scaling", "Sum"]
+    assert kinds(Dense())[:2] == ["Concatenation", "Linear"]
+    assert not any(map_of(make()).opaque for make in (PreNorm, SwiGLU, Dense, Basic, Excite))
+
+
+def test_what_has_no_closed_form_is_one_function_between_those_that_have():
+    assert kinds(Attention()) == ["LayerNorm", "Linear", "AnyFunction", "Linear", "Sum"]
+
+
+def test_a_part_with_two_values_takes_along_who_uses_them():
+    assert kinds(Split()) == ["Linear", "AnyFunction", "Sum"]
+
+
+class Overwrites(nn.Module):
+    """The sum sees what the rectifier has made of x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.relu = nn.Linear(4, 4), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        return x + self.relu(x)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(torch.tanh(self.layer(x)))
+
+
+class Decides(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(x) if bool(x.sum() > 0) else self.layer(x)
+
+
+@pytest.mark.parametrize("make", [Overwrites, Tied, Decides])
+def test_where_the_order_of_calls_or_a_shared_parameter_matters_the_module_stays_whole(make):
+    torch.manual_seed(0)
+    module = make().double()
+    assert isinstance(map_of(module), AnyModule)
+    model = nn.Sequential(nn.Linear(4, 4), module, nn.Linear(4, 2)).double()
+    x, y = torch.randn(6, 4, dtype=torch.float64), torch.randint(2, (6,))
+    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
+    before = [p.detach().clone() for p in model.parameters()]
+    altmin.AltMin(model, codes=altmin.GradientCodes(share=1e-9), weights=altmin.LocalSGD(1.0, momentum=0.0)).step(x, y)
+    for p, old, grad in zip(model.parameters(), before, wanted, strict=True):
+        torch.testing.assert_close(old - p.detach(), grad, rtol=1e-5, atol=1e-9)
+
+
+def test_a_hook_makes_a_module_a_function():
+    module = PreNorm()
+    module.expand.register_forward_hook(lambda m, given, out: 2 * out)
+    assert "AnyFunction" in kinds(module)
+    module.register_forward_hook(lambda m, given, out: 2 * out)
+    assert isinstance(map_of(module), AnyModule)
+
+
+def test_kinds_of_nodes_are_what_a_graph_may_hold():
+    for make in (PreNorm, SwiGLU, Dense, Basic, Excite, Attention, Split):
+        joints = [node.joint for node in map_of(make()).nodes]
+        assert all(isinstance(j, One | Sum | Product | Concatenation | AnyFunction) for j in joints)

@@ -1,0 +1,62 @@
+"""Groups of nodes: each is computed once, in an order in which its inputs are known, and hands on one tensor."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import fx
+
+from altmin.graph.regions import regions
+
+
+def graph_of(program: list[tuple[int, int]]) -> tuple[list[fx.Node], fx.Node]:
+    """Node i adds two earlier values; what nobody uses is added up at the end."""
+    graph = fx.Graph()
+    nodes = [graph.placeholder("x")]
+    for i, j in program:
+        nodes.append(graph.call_function(torch.add, (nodes[i % len(nodes)], nodes[j % len(nodes)])))
+    loose = [node for node in nodes if not node.users]
+    total = loose[0]
+    for node in loose[1:]:
+        total = graph.call_function(torch.add, (total, node))
+    graph.output(total)
+    return [node for node in graph.nodes if node.op != "output"], total
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=12),
+    st.sets(st.integers(0, 20)),
+)
+def test_groups_are_a_partition_in_order_with_one_output_each(program, chosen):
+    nodes, made = graph_of(program)
+    flow = nodes[1:]
+    alone = {node for i, node in enumerate(flow) if i in chosen}
+    found = regions(nodes, flow, alone, nodes[:1], [made])
+    if found is None:  # a graph that is one group always can
+        assert alone
+        return
+    assert sorted(n.name for r in found for n in r.nodes) == sorted(n.name for n in flow)
+    known = set(nodes[:1])
+    for region in found:
+        assert set(region.inputs) <= known, "what a group takes comes before it"
+        assert region.output in region.nodes
+        inside = set(region.nodes)
+        outside = {n for n in inside if n is made or any(user not in inside for user in n.users if user.op != "output")}
+        assert outside == {region.output}, "nothing else of it is used"
+        assert len(region.nodes) == 1 or not region.alone
+        known.add(region.output)
+
+
+def test_nodes_that_feed_each_other_are_one_group():
+    nodes, made = graph_of([(0, 0), (1, 0), (2, 1)])
+    (region,) = regions(nodes, nodes[1:], [], nodes[:1], [made])
+    assert region.nodes == nodes[1:]
+    assert (region.inputs, region.output) == (nodes[:1], made)
+
+
+def test_a_group_never_depends_on_itself_through_another():
+    """b = a + a alone between a and c = b + a: a and c cannot be one group without it."""
+    nodes, made = graph_of([(0, 0), (1, 1), (2, 1)])
+    a, b, c = nodes[1:]
+    found = regions(nodes, [a, b, c], [b], nodes[:1], [made])
+    assert [region.nodes for region in found] == [[a], [b], [c]]
