@@ -46,6 +46,7 @@ class AnyModule(Map):
     clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those it moves
     to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a ValueError."""
 
+    takes_integers = True
     only_once = False
     """Whether a kernel of the module has turned out to have no second derivative."""
 
