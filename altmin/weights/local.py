@@ -218,7 +218,7 @@ class LocalOptimizer:
         """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
         where a tensor says so, as torch's fused ones do."""
         if self.tables:
-            return f"the rows that occur are counted on the processor; {sparse.NOT_SPARSE}"
+            return f"{sparse.ROWS_ARE_COUNTED}; {sparse.NOT_SPARSE}"
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 

@@ -209,8 +209,8 @@ MUTANTS = [
         "weights_local frozen",
     ),
     Mutant(
-        "weights/local.py",
-        "grad if fits else torch.empty_like(p).copy_(grad)",
+        "weights/sparse.py",
+        "grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)",
         "grad",
         "weights_local memory",
     ),
@@ -233,7 +233,10 @@ MUTANTS = [
     ),
     Mutant("weights/local.py", "if p.ndim > 1 and p.requires_grad:", "if p.requires_grad:", "weights_local l1"),
     Mutant(
-        "weights/local.py", "groups.setdefault(rate, [])", "groups.setdefault(0.1, [])", "weights_local own_learning"
+        "weights/local.py",
+        "groups.setdefault((rate, id(p) in self.tables), [])",
+        "groups.setdefault((0.1, id(p) in self.tables), [])",
+        "weights_local own_learning",
     ),
     Mutant(
         "weights/local.py",
