@@ -156,6 +156,63 @@ def test_a_block_takes_integers_if_its_first_module_that_computes_does():
     assert not first(nn.Flatten(), nn.Linear(5, 2))
 
 
+class Averaged(nn.Module):
+    """Not a Sequential: traced, and its embedding is a module of the chain."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.last = nn.Embedding(ROWS, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.rows(x).mean(1))
+
+
+def test_a_traced_model_trains_its_embedding_as_the_bag_that_it_is():
+    torch.manual_seed(0)
+    traced = Averaged().double()
+    bag = nn.Sequential(nn.EmbeddingBag(ROWS, 4, mode="mean"), nn.Linear(4, 3)).double()
+    bag.load_state_dict(dict(zip(bag.state_dict(), copy.deepcopy(traced.state_dict()).values(), strict=True)))
+    x, y = torch.randint(ROWS, (8, 6)), torch.randint(3, (8,))
+    for model in (traced, bag):
+        am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.LocalSGD(0.5))
+        assert type(am.chain.blocks[0].core.maps[0]) in (Embedding, EmbeddingBag)
+        for _ in range(3):
+            am.step(x, y)
+    for p, q in zip(traced.parameters(), bag.parameters(), strict=True):
+        close(p, q)
+
+
+def words(samples: int, classes: int = 4, length: int = 10) -> tuple[Tensor, Tensor]:
+    """Texts of 5 to 10 words and padding, 0: half of the words are of the class's own 20, the others of all."""
+    y, vocabulary = torch.randint(classes, (samples,)), 20 * classes
+    own = 1 + 20 * y[:, None] + torch.randint(20, (samples, length))
+    x = torch.where(torch.rand(samples, length) < 0.5, own, 1 + torch.randint(vocabulary, (samples, length)))
+    return torch.where(torch.arange(length) < torch.randint(5, length + 1, (samples, 1)), x, 0), y
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_texts_are_classified_nearly_as_well_as_can_be_and_as_by_backprop(sparse):
+    """Of such texts the best guess is the class with the most words."""
+    torch.manual_seed(0)
+    train, (x, y) = words(1600), words(1000)
+    bag = nn.EmbeddingBag(81, 16, padding_idx=0, mode="mean", sparse=sparse)
+    model = nn.Sequential(bag, nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    methods = [altmin.AltMin(model, weights=altmin.LocalAdam(0.01))]
+    if not sparse:
+        methods.append(altmin.methods.create("adam", copy.deepcopy(model), lr=0.01))
+    votes = torch.stack([((x - 1) // 20 == c).sum(1) for c in range(4)], 1)
+    best = (votes.argmax(1) == y).double().mean()
+    found = []
+    for method in methods:
+        for _ in range(4):
+            for a, b in zip(train[0].split(50), train[1].split(50), strict=True):
+                method.step(a, b)
+        found.append((method.model(x).argmax(1) == y).double().mean())
+    assert found[0] > found[-1] - 0.01
+    assert min(found) > best - 0.03
+    assert not model[0].weight[0].any(), "the row of the padding stays zero"
+
+
 def test_an_audit_finds_no_graph_in_an_embedding():
     am = altmin.AltMin(net(nn.Embedding(ROWS, 4)))
     found = altmin.audit(am, torch.randint(ROWS, (8, 3)), torch.randint(3, (8,)))

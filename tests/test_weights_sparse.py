@@ -191,6 +191,17 @@ def test_no_tensor_of_the_tables_size_is_made_in_a_step_if_it_is_sparse(kind, sp
     assert (watch.entries < 500) == sparse
 
 
+def test_a_frozen_table_needs_no_gradient_of_its_size():
+    rows = 50_000
+    model = net("rows", rows, sparse=False)
+    model[0].weight.requires_grad_(False)
+    am = altmin.AltMin(model)
+    with Largest(list(model.parameters())) as watch:
+        for x, y in batches(3, rows):
+            am.step(x, y)
+    assert watch.entries < 500
+
+
 # -- states -----------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ class Embedding(Map):
 
     Integers do not move, so J = 0. The gradient of <v, y> adds up the v of all places with the same integer; the row
     `padding_idx` has none. With sparse=True it is a sparse COO tensor of the rows that occur, coalesced, and nothing
-    of the table's size is made.
+    of the table's size is made, nor for a table that is frozen.
 
     IndexError or RuntimeError, as torch raises them, for an integer out of range; on a GPU, where that would end the
     process, its row is NaN instead.
@@ -37,6 +37,8 @@ class Embedding(Map):
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         table, pad = p[0], self.module.padding_idx
+        if not self.module.weight.requires_grad:  # nobody asks for it, and it may be large
+            return (v.new_zeros(()).expand(table.shape),)
         if self.module.sparse:
             return (_sparse(table, saved.reshape(-1), v.reshape(-1, table.shape[1]), pad),)
         return (torch.ops.aten.embedding_dense_backward(v, saved, len(table), -1 if pad is None else pad, False),)

@@ -41,7 +41,8 @@ def clip(grads: Sequence[Tensor], largest: float) -> None:
     """Shortens gradients so that the norm of all together is `largest` at most, as `clip_grad_norm_` does."""
     values = [entries(grad) for grad in grads]
     factor = (largest / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp_max(1.0)
-    torch._foreach_mul_(values, factor)
+    if values:  # else all is frozen
+        torch._foreach_mul_(values, factor)
 
 
 def check_optimizer(optimizer: Optimizer, table_ids: Collection[int], l1: float, of: str) -> None:

@@ -215,6 +215,25 @@ MUTANTS = [
         "weights_local memory",
     ),
     Mutant(
+        "weights/sparse.py",
+        "largest / (torch.nn.utils.get_total_norm(values) + 1e-6)",
+        "largest / torch.nn.utils.get_total_norm(values[1:])",
+        "weights_sparse clipped",
+    ),
+    Mutant("weights/sparse.py", "clamp_max(1.0)", "clamp_max(1e9)", "weights_sparse dense_one"),
+    Mutant(
+        "weights/sparse.py", "grad.to_sparse(1)).coalesce()", "grad.to_sparse(1)).to_dense()", "weights_sparse torchs"
+    ),
+    Mutant("weights/sparse.py", 'int(s["step"])', 'int(s["step"]) + 1', "weights_sparse torchs"),
+    Mutant("weights/sparse.py", "grad._values() if grad.is_sparse else grad", "grad", "weights_sparse torchs"),
+    Mutant("weights/sparse.py", "len(held) < len(trained)", "False", "weights_sparse refused"),
+    Mutant("weights/local.py", '**({"fused": False} if table else {})', "", "weights_sparse torchs"),
+    Mutant("state.py", 'sparse=table and name == "momentum_buffer"', "sparse=True", "weights_sparse state_that"),
+    Mutant(
+        "state.py", "value.shape == p.shape and not value.is_sparse", "value.shape == p.shape", "weights_sparse file"
+    ),
+    Mutant("losses.py", "if output.ndim > 2 and y.shape == output.shape:", "if False:", "losses words"),
+    Mutant(
         "weights/local.py",
         "Gathered([g * samples for g in grads], samples)",
         "Gathered(list(grads), samples)",
