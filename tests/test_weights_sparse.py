@@ -119,6 +119,19 @@ def test_a_sparse_table_takes_the_steps_of_a_dense_one(share, options):
     same(*models)
 
 
+@pytest.mark.parametrize("largest", [0.05, 100.0], ids=["shorter", "as they are"])
+def test_gradients_are_clipped_as_torch_clips_dense_ones(largest):
+    model, dense = net(), net(sparse=False)
+    am = trainer(model, altmin.LocalSGD(0.3, momentum=0.0, clip_norm=largest))
+    for x, y in batches():
+        am.step(x, y)
+        dense.zero_grad()
+        F.cross_entropy(dense(x), y).backward()
+        nn.utils.clip_grad_norm_(dense.parameters(), largest)
+        SGD(dense.parameters(), 0.3).step()
+    same(model, dense)
+
+
 @pytest.mark.parametrize("rule", [lambda: altmin.LocalSGD(0.3), lambda: altmin.LocalAdam(0.05)], ids=["sgd", "adam"])
 def test_parts_of_a_mini_batch_are_one_step(rule):
     whole, parts = net(), net()

@@ -220,7 +220,7 @@ MUTANTS = [
         "largest / torch.nn.utils.get_total_norm(values[1:])",
         "weights_sparse clipped",
     ),
-    Mutant("weights/sparse.py", "clamp_max(1.0)", "clamp_max(1e9)", "weights_sparse dense_one"),
+    Mutant("weights/sparse.py", "clamp_max(1.0)", "clamp_max(1e9)", "weights_sparse clipped"),
     Mutant(
         "weights/sparse.py", "grad.to_sparse(1)).coalesce()", "grad.to_sparse(1)).to_dense()", "weights_sparse torchs"
     ),
