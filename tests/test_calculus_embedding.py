@@ -105,12 +105,12 @@ def test_many_members_and_numbers_that_stay_tensors_give_the_same(name):
     shared = vmap(lambda table, v: outcome(table, x[0], v))(p, v)
     for i in range(2):
         with tensors():
-            close(outcome(p[i], x[i], v[i])[1], outcome(p[i], x[i], v[i])[1])
-        for found, all_shared, wanted, first in zip(
-            together, shared, outcome(p[i], x[i], v[i]), outcome(p[i], x[0], v[i]), strict=True
-        ):
-            close(found[i], wanted)
-            close(all_shared[i], first)
+            as_tensors = outcome(p[i], x[i], v[i])
+        alone, with_first = outcome(p[i], x[i], v[i]), outcome(p[i], x[0], v[i])
+        for n in range(2):
+            close(as_tensors[n], alone[n])
+            close(together[n][i], alone[n])
+            close(shared[n][i], with_first[n])
 
 
 def test_what_is_more_than_a_look_up_goes_through_autograd():

@@ -48,9 +48,9 @@ class Embedding(Map):
         takes = f"{name} takes integers from 0 to {rows - 1}"
         if x.dtype not in INTEGERS:
             return f"{takes} as int64 or int32, given {str(x.dtype).removeprefix('torch.')}"
-        if vectorised() or not x.numel():  # there they cannot be read
+        if vectorised():  # there they cannot be read
             return takes
-        low, high = (int(n) for n in torch.aminmax(x))
+        low, high = (int(n) for n in torch.aminmax(x)) if x.numel() else (0, 0)
         return f"{takes}, given {low if low < 0 else high}" if low < 0 or high >= rows else ""
 
 
