@@ -54,6 +54,8 @@ class Block:
         """
         self.opaque = any(m.opaque for m in self.maps)
         """Whether a module of the block goes through autograd."""
+        self.takes_integers = next((m.takes_integers for m in self.maps if not isinstance(m, Reshape)), False)
+        """Whether its input may be integers, as that of an embedding is: reshaping hands them on."""
         self.rectified = any(isinstance(m, ReLU) for m in prelude)
         """Whether some of the core's inputs do not depend on the code: those that are zero."""
 
@@ -68,7 +70,7 @@ class Block:
             return f"Linear expects {first.in_features} features, {given}{'; put nn.Flatten() first' if flat else ''}"
         if isinstance(self.core.maps[0], Convolution):
             return f"{type(first).__name__} expects {first.in_channels} channels, {given}"
-        return given
+        return self.core.maps[0].misfit(c) or given
 
     def code_shape(self) -> str:
         """The shape of the block's output for one sample, as far as its modules tell."""

@@ -154,12 +154,18 @@ class CrossEntropy(Loss):
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
             rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
             return Targets(rows, rows.sum(1, keepdim=True))
+        if output.ndim > 2 and y.shape == output.shape:
+            raise ValueError(
+                f"outputs and targets of shape {tuple(y.shape)} do not tell which dimension counts the classes; give "
+                "labels, or the loss as a function, such as lambda o, y: "
+                "torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten(0, -2)) where it is the last"
+            )
         axis = class_axis(output, y) if output.ndim != 2 else 1
         wanted = _without(output, axis)
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
                 f"cross-entropy takes one int64 label per {'sample' if len(wanted) == 1 else 'place'}, "
-                f"shape {tuple(wanted)}, given {describe(y)}"
+                f"shape {tuple(wanted)}, given {describe(y)}{_remedy(output, y, wanted)}"
             )
         labels, classes = y.reshape(-1), output.shape[axis]
         readable = eager() and not y.is_cuda
@@ -204,6 +210,13 @@ class CrossEntropy(Loss):
             return _from_rows(_softmax_hessian(p, y.mass, as_rows(q, y.axis)), q.shape, y.axis)
 
         return Evaluation(value, _from_rows(delta, output.shape, y.axis), hessian)
+
+
+def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
+    """How to make targets of another type what a cross-entropy takes, if their shape tells."""
+    if y.shape == output.shape:
+        return f"; one-hot labels and probabilities are {output.dtype} here: y.to({output.dtype})"
+    return "; convert them with y.long()" if y.shape == wanted else ""
 
 
 @fusible

@@ -5,7 +5,7 @@ So every tensor is checked first, all of a state before the first write, and one
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,17 +48,21 @@ def demand_count(value: Any, what: str, low: int = 0, below: float = math.inf) -
     return int(number)
 
 
-def demand_tensor(value: Any, like: Tensor, what: str, shape: Sequence[int] | None = None) -> None:
+def demand_tensor(
+    value: Any, like: Tensor, what: str, shape: Sequence[int] | None = None, sparse: bool = False
+) -> None:
     """ValueError unless the value is a finite tensor with the type of `like`, with its shape unless another is given,
-    on its kind of device or on the CPU."""
+    on its kind of device or on the CPU. sparse: whether it may be a sparse one of rows, too."""
     shape = tuple(like.shape if shape is None else shape)
     if not isinstance(value, Tensor):
         raise ValueError(f"{what} must be a tensor, given {_shown(value)}")
-    if (tuple(value.shape), value.dtype) != (shape, like.dtype) or value.layout != torch.strided:
+    if (tuple(value.shape), value.dtype) != (shape, like.dtype) or not (
+        value.layout == torch.strided or (sparse and value.is_sparse and value.sparse_dim() == 1)
+    ):
         raise ValueError(f"{what} must be {like.dtype} of shape {shape}, given {_shown(value)}")
     if value.device.type not in (like.device.type, "cpu"):
         raise ValueError(f"{what} belongs on {like.device.type}, given one on {value.device.type}; move it with .to")
-    if not bool(value.isfinite().all()):
+    if not bool((value._values() if value.is_sparse else value).isfinite().all()):
         raise ValueError(f"{what} holds numbers that are not finite")
 
 
@@ -95,9 +99,9 @@ def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
             reached[device, any_other] = max(reached.get((device, any_other), (0, "")), (end, name))
 
 
-def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False) -> None:
+def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False, tables: Collection[int] = ()) -> None:
     """ValueError unless the optimizer can go on from the state. complete: whether every parameter that requires a
-    gradient has taken part in every step."""
+    gradient has taken part in every step. tables: the ids of parameters with sparse gradients."""
     demand_entries(state, ("state", "param_groups"), "an optimizer")
     groups, given = optimizer.state_dict()["param_groups"], state["param_groups"]
     if not isinstance(given, Sequence) or len(given) != len(groups):
@@ -115,7 +119,7 @@ def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False) ->
         if entry and optimizer.state.get(params[i]) and isinstance(entry, Mapping):
             demand_entries(entry, optimizer.state[params[i]], f"parameter {i}")
         group = next(group for group in given if i in group["params"])
-        _check_entry(optimizer, entry, params[i], group, f"parameter {i}")
+        _check_entry(optimizer, entry, params[i], group, f"parameter {i}", id(params[i]) in tables)
     lacking = [i for i, p in enumerate(params) if p.requires_grad and p.numel() and not entries.get(i)]
     if complete and lacking and any(entries.values()):
         raise ValueError(f"the state lacks parameter {lacking[0]}, and has others")
@@ -135,7 +139,8 @@ def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], shared_steps:
             own = steps.get(id(value)) if shared_steps else None
             steps[id(value)] = value.detach().clone() if own is None else own
             return steps[id(value)]
-        return torch.empty_like(p).copy_(value.detach()) if value.shape == p.shape else value.detach().clone()
+        alike = value.shape == p.shape and not value.is_sparse
+        return torch.empty_like(p).copy_(value.detach()) if alike else value.detach().clone()
 
     with torch.no_grad():
         entries = {i: {k: owned(k, v, params[i]) for k, v in entry.items()} for i, entry in state["state"].items()}
@@ -196,8 +201,9 @@ def _check_option(name: str, value: Any, own: Any, what: str) -> None:
         demand_number(value, what, low, 1.0 if name == "beta" else math.inf)
 
 
-def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str, Any], of: str) -> None:
-    """The state of one parameter; empty before its first step."""
+def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str, Any], of: str, table: bool) -> None:
+    """The state of one parameter; empty before its first step. table: its gradients are sparse, and so may SGD's
+    momentum be."""
     if not isinstance(entry, Mapping):
         raise ValueError(f"the state of {of} must be a dict, given {_shown(entry)}")
     names = _names(optimizer, group)
@@ -210,7 +216,7 @@ def _check_entry(optimizer: Optimizer, entry: Any, p: Tensor, group: Mapping[str
                 raise ValueError(f"{what} must be a floating-point tensor without dimensions, given {_shown(value)}")
             demand_count(value, what)
         elif names:
-            demand_tensor(value, p, what)
+            demand_tensor(value, p, what, sparse=table and name == "momentum_buffer")
             if name in SQUARES and bool((value < 0).any()):
                 raise ValueError(f"{what} holds numbers below 0")
         elif not isinstance(value, Tensor | int | float | str | None):

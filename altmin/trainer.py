@@ -190,7 +190,7 @@ class AltMin:
         """Encodes a batch and moves its codes; nothing of the model changes. `Diverged` or ValueError unless all is
         finite."""
         self.chain.demand_unchanged()
-        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].opaque)
+        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         sizes: list[int] = []
 
         def measure(l: int, residual: Residual) -> Any:
@@ -216,6 +216,9 @@ class AltMin:
                 return ValueError(
                     f"the {name} NaN or infinite values; clean them before training (nothing was changed)"
                 )
+        first = self.chain.blocks[0]
+        if wrong := first.core.maps[0].misfit(x):
+            return ValueError(f"block 0 ({first}) cannot take its input: {wrong} (nothing was changed)")
         values = encode(self.chain, self.theta, x).values
         if isinstance(self.loss, CrossEntropy):
             self.loss.check(values[-1], y)

@@ -57,6 +57,13 @@ def test_convolutions():
     both(altmin.models.lenet5(3).double(), data=list(batches(3, (1, 28, 28))))
 
 
+@pytest.mark.parametrize("first", [nn.Embedding(9, 4), nn.EmbeddingBag(9, 12, padding_idx=1)], ids=["rows", "bag"])
+def test_integer_inputs(first):
+    torch.manual_seed(0)
+    data = [(torch.randint(9, (len(y), 3)), y) for _, y in batches(4)]
+    both(nn.Sequential(first, nn.Flatten(), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 3)).double(), data=data)
+
+
 @pytest.mark.parametrize("codes", ["parallel", "sequential"])
 def test_codes_in_time(codes):
     torch.manual_seed(0)

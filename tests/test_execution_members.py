@@ -147,10 +147,18 @@ def test_layers_with_and_without_closed_forms(layers: str, name: str) -> None:
     compare(lambda: build(name, LAYERS[layers], [{}, {"lr": 0.01}, {"lr": 0.02}]), batches("mlp"), 1e-7)
 
 
-@pytest.mark.parametrize("name", ["am-adam", "adam"])
-def test_inputs_may_be_integers_where_the_first_layer_takes_them(name: str) -> None:
+@pytest.mark.parametrize(
+    "name, first",
+    [
+        ("am-adam", lambda: nn.Embedding(9, 4, padding_idx=1)),
+        ("am-adam", lambda: nn.EmbeddingBag(9, 12, padding_idx=1)),
+        ("adam", lambda: nn.Embedding(9, 4)),
+    ],
+    ids=["am-adam", "am-adam of bags", "adam"],
+)
+def test_inputs_may_be_integers_where_the_first_layer_takes_them(name: str, first: Callable[[], nn.Module]) -> None:
     def net() -> nn.Module:
-        return nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 3))
+        return nn.Sequential(first(), nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 3))
 
     generator = torch.Generator().manual_seed(2)
     x, y = (torch.randint(high, shape, generator=generator) for high, shape in ((9, (3, 7, 3)), (3, (3, 7))))

@@ -95,6 +95,20 @@ def test_tensors_that_share_memory_or_lie_across_it_are_stored_by_value(tmp_path
     assert state["c"].tolist() == [0, 1, 2]
 
 
+def test_sparse_tensors_are_stored_by_their_rows(tmp_path: Path) -> None:
+    rows = torch.sparse_coo_tensor(
+        torch.tensor([[4, 1, 4]]), torch.arange(1.0, 7.0).view(3, 2), (9, 2), check_invariants=True
+    )
+    empty = torch.zeros(3, 2).to_sparse(1)
+    checkpoint.save(tmp_path / "c", {"rows": rows, "empty": empty})
+    state = checkpoint.load(tmp_path / "c")
+    assert state["rows"].is_coalesced()
+    assert state["rows"].indices().tolist() == [[1, 4]]
+    assert state["rows"].values().tolist() == [[3, 4], [6, 8]]
+    assert state["rows"].shape == (9, 2)
+    assert torch.equal(state["empty"].to_dense(), torch.zeros(3, 2))
+
+
 def test_a_loaded_tensor_can_be_written_to_without_changing_the_file(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "c", {"a": torch.ones(3)})
     checkpoint.load(tmp_path / "c")["a"].zero_()

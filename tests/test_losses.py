@@ -166,6 +166,10 @@ def test_cross_entropy_of_huge_outputs_stays_exact():
         (torch.zeros(3, 4, 5), torch.full((3, 4), 5), "label 5 is out of range: the model has 5 outputs"),
         (torch.zeros(3, 2000), torch.tensor([0, 1, 2000]), "label 2000 is out of range"),
         (torch.zeros(3, 4), torch.zeros(3), r"one int64 label per sample, shape \(3,\), given float32 of shape \(3,\)"),
+        (torch.zeros(3, 4), torch.zeros(3).int(), r"given int32 of shape \(3,\); convert them with y.long\(\)"),
+        (torch.zeros(3, 4), torch.eye(4)[:3].long(), r"int64 of shape \(3, 4\); one-hot .* y.to\(torch.float32\)"),
+        (torch.zeros(3, 4), torch.eye(4)[:3].double(), r"float64 of shape \(3, 4\); one-hot .* y.to\(torch.float32\)"),
+        (torch.zeros(3, 5, 4), torch.zeros(3, 5, 4), r"\(3, 5, 4\) do not tell which dimension.*give labels, or the"),
         (torch.zeros(3, 4), torch.zeros(2).long(), r"shape \(3,\), given int64 of shape \(2,\)"),
         (torch.zeros(3, 4), torch.tensor([0, 4, 1]), "label 4 is out of range: the model has 4 outputs, .* 0 to 3"),
         (torch.zeros(3, 4), torch.tensor([0, 1, -1]), "label -1 is out of range"),
@@ -174,6 +178,23 @@ def test_cross_entropy_of_huge_outputs_stays_exact():
 def test_targets_that_do_not_fit_a_cross_entropy_are_refused_in_words(o, y, said):
     with pytest.raises(ValueError, match=said):
         adapt(nn.CrossEntropyLoss())(o, y)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_one_hot_labels_are_labels_and_probabilities_their_mean(smoothing):
+    """Of targets q the loss is the sum over classes c of q_c times that of the label c."""
+    torch.manual_seed(0)
+    o, y, q = torch.randn(5, 4, dtype=F64), torch.randint(4, (5,)), torch.rand(5, 4, dtype=F64).softmax(1)
+    loss = nn.CrossEntropyLoss(label_smoothing=smoothing)
+    by_label, by_row = evaluate(loss, o, y), evaluate(loss, o, F.one_hot(y, 4).double())
+    close(by_row.value, by_label.value)
+    close(by_row.delta, by_label.delta)
+    close(by_row.hessian(q), by_label.hessian(q))
+    each = [[evaluate(loss, o[i : i + 1], torch.tensor([c])) for c in range(4)] for i in range(5)]
+    at = evaluate(loss, o, q)
+    close(at.value, sum(q[i, c] * each[i][c].value for i in range(5) for c in range(4)) / 5)
+    wanted = torch.cat([sum(q[i, c] * each[i][c].delta for c in range(4)) for i in range(5)]) / 5
+    close(at.delta, wanted)
 
 
 def test_a_label_out_of_range_that_nobody_may_read_becomes_nan():

@@ -10,6 +10,7 @@ from altmin.calculus.affine import Affine, Convolution, Linear
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Discrete, Estimated, StandIn
 from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh, gate
+from altmin.calculus.embedding import Embedding, EmbeddingBag, has_closed_form
 from altmin.calculus.linear import AveragePool2d, Dropout, LinearModule, Reshape, Scaling
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.calculus.numbers import Number, vectorised
@@ -28,6 +29,8 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Convolution),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),
     nn.LayerNorm: LayerNorm,
+    nn.Embedding: Embedding,
+    nn.EmbeddingBag: EmbeddingBag,
     **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), Dropout),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, View), Reshape),
     **dict.fromkeys((nn.AvgPool2d, nn.AdaptiveAvgPool2d), AveragePool2d),
@@ -87,6 +90,8 @@ def map_of(module: nn.Module) -> Map:
     _refuse_rewritten(module)
     kind = AnyModule if own_call(module) else CLOSED_FORMS.get(type(module), AnyModule)
     if kind is Convolution and (module.padding_mode != "zeros" or module.padding == "same"):
+        kind = AnyModule
+    if kind in (Embedding, EmbeddingBag) and not has_closed_form(module):
         kind = AnyModule
     if kind is MaxPool and windows_are_separate(module):
         kind = SeparatePool

@@ -8,8 +8,8 @@ A `Map` is one module y = f(x; p) seen through five operations, none of which lo
     quotient    (f(x) - f(x - e u)) / e without cancellation, and `saved` at x - e u
     grads       the gradients of <v, y> with respect to the parameters p
 
-Linear layers, convolutions, normalisations, element-wise activations and pooling have closed forms; any other
-module goes through autograd on that module alone.
+Linear layers, convolutions, normalisations, element-wise activations, pooling and embeddings have closed forms; any
+other module goes through autograd on that module alone.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ class Map:
 
     couples: a sample's output depends on the other samples. selects: each output is one of the inputs, none chosen
     twice, or zero; see `Block.straight`. affine: the output is linear in the input and in the parameters. regresses:
-    its parameters are one matrix, found by regression from `columns`. opaque: it goes through autograd. names: of the
-    parameters, in the order of p.
+    its parameters are one matrix, found by regression from `columns`. opaque: it goes through autograd. takes_integers:
+    its input may be integers. names: of the parameters, in the order of p.
 
     p: the parameters, with which every operation is called anew. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
@@ -48,6 +48,7 @@ class Map:
     affine = False
     regresses = False
     opaque = False
+    takes_integers = False
     names: tuple[str, ...] = ()
 
     def __init__(self, module: nn.Module):
@@ -109,6 +110,11 @@ class Map:
     def soundness(self, kept: Any) -> Tensor | float:
         """Zero if all that is to be kept is finite, else NaN."""
         return 0.0
+
+    def misfit(self, x: Tensor) -> str:
+        """What is wrong with an input that `forward` failed on or made NaN of, in words, as far as the map knows; waits
+        for the device."""
+        return ""
 
     def commit(self, kept: Any) -> None:
         """Writes it there, once the step is known to be good."""

@@ -56,6 +56,9 @@ class Graph(Map):
         counts = [len(node.names) for node in nodes]
         self.slices = [slice(b - n, b) for n, b in zip(counts, itertools.accumulate(counts), strict=True)]
         self.opaque = any(node.joint.opaque for node in nodes)
+        first = [node.joint for node in nodes if 0 in node.inputs]
+        self.takes_integers = any(joint.takes_integers for joint in first)
+        self._first = [joint.map for joint in first if isinstance(joint, One)]
         self._trained = [False] * ends.given
         for node in nodes:
             self._trained.append(bool(node.names) or any(self._trained[i] for i in node.inputs))
@@ -67,6 +70,9 @@ class Graph(Map):
     @property
     def inner(self) -> Sequence[Any]:
         return [node.joint.map if isinstance(node.joint, One) else node.joint for node in self.nodes]
+
+    def misfit(self, x: Tensor) -> str:
+        return next((said for m in self._first if (said := m.misfit(x))), "")
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()

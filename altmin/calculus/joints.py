@@ -17,11 +17,12 @@ Direction = Tensor | None
 
 
 class Joint:
-    """couples, opaque, names: as of a `Map`. module: whose parameters these are, None if there are none. At least one
-    direction is a tensor."""
+    """couples, opaque, takes_integers, names: as of a `Map`. module: whose parameters these are, None if there are
+    none. At least one direction is a tensor."""
 
     couples = False
     opaque = False
+    takes_integers = False
     names: tuple[str, ...] = ()
     module: Any = None
 
@@ -64,7 +65,8 @@ class One(Joint):
     """A map of one input."""
 
     def __init__(self, of: Map):
-        self.map, self.module, self.names, self.opaque = of, of.module, of.names, of.opaque
+        self.map, self.module, self.names = of, of.module, of.names
+        self.opaque, self.takes_integers = of.opaque, of.takes_integers
 
     @property
     def couples(self) -> bool:  # type: ignore[override]

@@ -54,6 +54,7 @@ class AnyFunction(Joint):
     ValueError. Inputs that are no floating-point tensors have no derivative."""
 
     opaque = True
+    takes_integers = True
     only_once = False
     """Whether a kernel of the module has turned out to have no second derivative."""
 
@@ -186,6 +187,7 @@ class AnyModule(Map):
     """Everything else of one input: an `AnyFunction` of it."""
 
     opaque = True
+    takes_integers = True
 
     def __init__(self, module: nn.Module):
         super().__init__(module)

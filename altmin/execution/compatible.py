@@ -15,6 +15,7 @@ from altmin.losses import Loss
 from altmin.methods.backprop import Backprop
 from altmin.methods.protocol import Method
 from altmin.trainer import AltMin
+from altmin.weights.sparse import tables
 
 SOLVERS = (GradientCodes, RecurrentCodes, StraightThroughCodes)
 
@@ -75,6 +76,8 @@ def refusal(method: Any) -> str | None:
     for module in method.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.training:
             return "its batch norm averages over all batches (momentum=None); give it a momentum"
+    if tables(method.model):
+        return f"the gradients of its embedding are sparse; make it with sparse=False, or {alone}"
     if not isinstance(method.optimizer, torch.optim.Adam | torch.optim.SGD):
         return f"{type(method.optimizer).__name__} is neither Adam, AdamW nor SGD; {alone}"
     for name in ("amsgrad", "maximize", "nesterov", "dampening", "differentiable"):

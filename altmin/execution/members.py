@@ -140,7 +140,7 @@ class AltMinTemplate(Template):
         fitted = {} if rests[0] is methods[0].weights else {l: self.places[l] for l in methods[0].weights.trained}
         super().__init__(methods, [rest.l1 for rest in rests], {place: l for l in fitted for place in fitted[l]})
         self.rest, self.steps = rests[0], rests[0].steps
-        self.integers = self.method.chain.blocks[0].opaque
+        self.integers = self.method.chain.blocks[0].takes_integers
         self.fitted = {l: n for l in fitted for n, group in enumerate(self.groups) if group.places == fitted[l]}
 
     def read(self, method: Any) -> dict[str, Any]:

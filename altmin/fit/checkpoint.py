@@ -71,6 +71,10 @@ def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
     """JSON for `value`: plain values and lists stand for themselves, an object says what else there is."""
     match value:
+        case Tensor() if value.is_sparse:
+            parts = value.coalesce()
+            held = [parts.indices(), parts.values()]
+            return {"sparse": [_encode(part, where, tensors) for part in held], "shape": list(value.shape)}
         case Tensor():
             name = f"{len(tensors)} {where}"
             tensors[name] = value.detach().to("cpu", copy=True).contiguous()
@@ -91,6 +95,9 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], device: torch.device) -> A
     match tree:
         case {"tensor": name, "accelerator": moved}:
             return tensors[name].to(device) if moved else tensors[name]
+        case {"sparse": parts, "shape": shape}:
+            indices, values = (_decode(part, tensors, device) for part in parts)
+            return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True, is_coalesced=True)
         case {"tuple": items}:
             return tuple(_decode(v, tensors, device) for v in items)
         case {"dict": pairs}:

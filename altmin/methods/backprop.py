@@ -12,6 +12,7 @@ from altmin.errors import demand
 from altmin.losses import LossFunction, by_label
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
+from altmin.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, tables
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Backprop:
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can."""
+        if tables(self.model):
+            return f"{ROWS_ARE_COUNTED}; {NOT_SPARSE}"
         if isinstance(self.optimizer, torch.optim.Adam) or self.optimizer.defaults.get("fused"):
             return ""
         return f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
@@ -62,7 +65,7 @@ class Backprop:
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
         demand_entries(state, ("optimizer",), "a Backprop")
-        check_optimizer(self.optimizer, state["optimizer"])
+        check_optimizer(self.optimizer, state["optimizer"], tables={id(p) for p in tables(self.model)})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""

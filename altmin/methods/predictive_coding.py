@@ -223,7 +223,7 @@ class PredictiveCoding:
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         self.chain.demand_unchanged()
-        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].opaque)
+        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         demand_finite(x, y)
 
     def end_epoch(self) -> None:

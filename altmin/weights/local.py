@@ -29,6 +29,7 @@ from altmin.state import (
     load_optimizer,
 )
 from altmin.step import soft_threshold
+from altmin.weights import sparse
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
@@ -84,16 +85,23 @@ class LocalOptimizer:
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
         if len(rates) != len(blocks):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
-        groups: dict[float, list[Tensor]] = {}
+        self.tables = {id(p) for p in sparse.tables(chain.model)}
+        """Parameters with sparse gradients, by id."""
+        groups: dict[tuple[float, bool], list[Tensor]] = {}
         for l, rate in zip(blocks, rates, strict=True):
-            groups.setdefault(rate, []).extend(self.theta[l])
-        kept = [{"params": group, "lr": rate} for rate, group in groups.items() if group]
+            for p in self.theta[l]:
+                groups.setdefault((rate, id(p) in self.tables), []).append(p)
+        kept = [
+            {"params": group, "lr": rate, **({"fused": False} if table else {})}  # no fused kernel takes them
+            for (rate, table), group in groups.items()
+        ]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
         if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
             raise TypeError(
                 f"the factory of {type(self).__name__} makes a torch optimizer that steps along gradients, such as "
                 f"torch.optim.AdamW, given {type(self.optimizer).__name__}"
             )
+        sparse.check_optimizer(self.optimizer, self.tables, self.l1, type(self).__name__)
         self.claimed = True
 
     def measure(self, l: int, p: Params, residual: Residual) -> Any:
@@ -138,7 +146,7 @@ class LocalOptimizer:
         for l in self.blocks:
             grads = self.grads(l, self.theta[l], found[l]) if isinstance(found[l], Residual) else found[l]
             parts[l] = Gathered([g * samples for g in grads], samples)
-            if not all(bool(g.isfinite().all()) for g in parts[l].grads):
+            if not all(bool(sparse.entries(g).isfinite().all()) for g in parts[l].grads):
                 raise Diverged(f"the gradient of block {l}", "give inputs of a smaller size")
         for l, part in parts.items():
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
@@ -154,13 +162,11 @@ class LocalOptimizer:
         nothing changes, if a gradient is too large to be followed."""
         for l, block in grads.items():
             for p, grad in zip(self.theta[l], block, strict=True):
-                # fused kernels go through memory as it lies, and take a gradient to lie as its weight does
-                fits = grad.stride() == p.stride()
-                p.grad = None if not p.requires_grad else grad if fits else torch.empty_like(p).copy_(grad)
+                p.grad = None if not p.requires_grad else sparse.as_gradient(grad, p, id(p) in self.tables)
         if eager() and not self._can_follow():
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
         if self.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_([p for l in grads for p in self.theta[l]], self.clip_norm)
+            sparse.clip([p.grad for l in grads for p in self.theta[l] if p.grad is not None], self.clip_norm)
         self.optimizer.step()
         if self.l1:
             l1 = self.l1 * (1 - getattr(self.optimizer, "found_inf", 0))
@@ -172,7 +178,7 @@ class LocalOptimizer:
     def _can_follow(self) -> bool:
         """Whether a step along the gradients leaves weights and squares of gradients finite."""
         for group in self.optimizer.param_groups:
-            grads = [p.grad for p in group["params"] if p.grad is not None]
+            grads = [sparse.entries(p.grad) for p in group["params"] if p.grad is not None]
             if grads:
                 norm = torch.stack(torch._foreach_norm(grads)).max().item()
                 decay = group.get("weight_decay", 0.0)
@@ -212,6 +218,8 @@ class LocalOptimizer:
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
         where a tensor says so, as torch's fused ones do."""
+        if self.tables:
+            return f"{sparse.ROWS_ARE_COUNTED}; {sparse.NOT_SPARSE}"
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
@@ -222,14 +230,14 @@ class LocalOptimizer:
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
         demand_entries(state, ("optimizer", "gathered"), f"a {type(self).__name__}")
-        check_optimizer(self.optimizer, state["optimizer"], complete=True)
+        check_optimizer(self.optimizer, state["optimizer"], complete=True, tables=self.tables)
         for l, part in demand_blocks(state["gathered"], self.blocks, "gathered gradients").items():
             demand_entries(part, Gathered._fields, f"the gradients of block {l}")
             demand_count(part["samples"], f"the number of samples gathered for block {l}", 1)
             if len(part["grads"]) != len(self.theta[l]):
                 raise ValueError(f"block {l} has {len(self.theta[l])} gradients, the state {len(part['grads'])}")
             for i, (grad, p) in enumerate(zip(part["grads"], self.theta[l], strict=True)):
-                demand_tensor(grad, p, f"gradient {i} of block {l}")
+                demand_tensor(grad, p, f"gradient {i} of block {l}", sparse=id(p) in self.tables)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.check_state(state)
@@ -244,7 +252,7 @@ class FusedAdam(torch.optim.Adam):
     """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
 
     State, options, hooks and schedulers are Adam's own, and so is `found_inf`: while this attribute is a tensor without
-    dimensions that is 1, a step changes nothing.
+    dimensions that is 1, a step changes nothing. A group of tables with sparse gradients takes a step of SparseAdam.
     """
 
     @torch.no_grad()
@@ -259,6 +267,9 @@ class FusedAdam(torch.optim.Adam):
             steps = [s["step"] for s in states]
             for step in {id(step): step for step in steps}.values():  # as a rule one for all
                 step += 1 if found_inf is None else 1 - found_inf
+            if params[0].grad.is_sparse:
+                sparse.step_rows(group, params, states)
+                continue
             kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
             kernel(
                 params,

@@ -230,6 +230,57 @@ MUTANTS = [
         "x.detach().requires_grad_()",
         "calculus_other integers",
     ),
+    Mutant(
+        "calculus/embedding.py",
+        "len(table), -1 if pad is None else pad, False",
+        "len(table), -1, False",
+        "calculus_embedding autograd",
+    ),
+    Mutant(
+        "calculus/embedding.py",
+        'v = v if self.module.mode == "sum" else v / self._sizes(saved)',
+        "v = v",
+        "calculus_embedding autograd",
+    ),
+    Mutant(
+        "calculus/embedding.py",
+        'y if m.mode == "sum" else y / self._sizes(known)',
+        "y",
+        "calculus_embedding members",
+    ),
+    Mutant(
+        "calculus/embedding.py",
+        "sum(1, keepdim=True).clamp_min(1)",
+        "sum(1, keepdim=True)",
+        "calculus_embedding autograd members",
+    ),
+    Mutant(
+        "calculus/embedding.py", "is None else x != pad", "is None else x == x", "calculus_embedding autograd members"
+    ),
+    Mutant("calculus/embedding.py", "x, v = x[x != pad], v[x != pad]", "pass", "calculus_embedding sparse"),
+    Mutant("calculus/embedding.py", "torch.where(known, y, torch.nan)", "y", "calculus_embedding waited"),
+    Mutant(
+        "calculus/embedding.py", "if low < 0 or high >= rows", "if low < 0 or high > rows", "calculus_embedding row"
+    ),
+    Mutant(
+        "calculus/embedding.py",
+        "module.max_norm is None and not module.scale_grad_by_freq",
+        "module.max_norm is None",
+        "calculus_embedding look frequency",
+    ),
+    Mutant(
+        "chain.py",
+        "m.takes_integers for m in self.maps if not isinstance(m, Reshape)",
+        "m.takes_integers for m in self.maps",
+        "calculus_embedding computes",
+    ),
+    Mutant(
+        "trainer.py",
+        "integers=self.chain.blocks[0].takes_integers",
+        "integers=False",
+        "calculus_embedding texts traced",
+    ),
+    Mutant("trainer.py", "if wrong := first.core.maps[0].misfit(x):", "if wrong := None:", "calculus_embedding waited"),
     Mutant("calculus/other.py", "if not self.only_once:", "if False:", "calculus_other graph"),
     Mutant("calculus/recurrent.py", "_product(v[1:], saved.h[:-1])", "_product(v, saved.h)", "calculus_recurrent"),
     Mutant("calculus/recurrent.py", "c[1:] += products.linear(", "c[1:] += F.linear(", "calculus_products time"),

@@ -209,11 +209,30 @@ MUTANTS = [
         "weights_local frozen",
     ),
     Mutant(
-        "weights/local.py",
-        "grad if fits else torch.empty_like(p).copy_(grad)",
+        "weights/sparse.py",
+        "grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)",
         "grad",
         "weights_local memory",
     ),
+    Mutant(
+        "weights/sparse.py",
+        "largest / (torch.nn.utils.get_total_norm(values) + 1e-6)",
+        "largest / torch.nn.utils.get_total_norm(values[1:])",
+        "weights_sparse clipped",
+    ),
+    Mutant("weights/sparse.py", "clamp_max(1.0)", "clamp_max(1e9)", "weights_sparse clipped"),
+    Mutant(
+        "weights/sparse.py", "grad.to_sparse(1)).coalesce()", "grad.to_sparse(1)).to_dense()", "weights_sparse torchs"
+    ),
+    Mutant("weights/sparse.py", 'int(s["step"])', 'int(s["step"]) + 1', "weights_sparse torchs"),
+    Mutant("weights/sparse.py", "grad._values() if grad.is_sparse else grad", "grad", "weights_sparse torchs"),
+    Mutant("weights/sparse.py", "len(held) < len(trained)", "False", "weights_sparse refused"),
+    Mutant("weights/local.py", '**({"fused": False} if table else {})', "", "weights_sparse torchs"),
+    Mutant("state.py", 'sparse=table and name == "momentum_buffer"', "sparse=True", "weights_sparse state_that"),
+    Mutant(
+        "state.py", "value.shape == p.shape and not value.is_sparse", "value.shape == p.shape", "weights_sparse file"
+    ),
+    Mutant("losses.py", "if output.ndim > 2 and y.shape == output.shape:", "if False:", "losses words"),
     Mutant(
         "weights/local.py",
         "Gathered([g * samples for g in grads], samples)",
@@ -233,7 +252,10 @@ MUTANTS = [
     ),
     Mutant("weights/local.py", "if p.ndim > 1 and p.requires_grad:", "if p.requires_grad:", "weights_local l1"),
     Mutant(
-        "weights/local.py", "groups.setdefault(rate, [])", "groups.setdefault(0.1, [])", "weights_local own_learning"
+        "weights/local.py",
+        "groups.setdefault((rate, id(p) in self.tables), [])",
+        "groups.setdefault((0.1, id(p) in self.tables), [])",
+        "weights_local own_learning",
     ),
     Mutant(
         "weights/local.py",

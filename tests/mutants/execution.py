@@ -128,7 +128,7 @@ MUTANTS = [
     Mutant("execution/members.py", "if kept.samples:", "if False:", "execution_ensemble am-mem"),
     Mutant(
         "execution/members.py",
-        "self.integers = self.method.chain.blocks[0].opaque",
+        "self.integers = self.method.chain.blocks[0].takes_integers",
         "self.integers = False",
         "execution_members integers",
     ),
