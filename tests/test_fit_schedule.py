@@ -94,8 +94,8 @@ def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(tmp_path: Pa
             fit(recorder, numbered(8), **settings, **kept, report=stop)
         assert recorder.optimizer.param_groups[0]["lr"] == 0.5
     assert [*first.rates, *second.rates] == whole.rates
+    other = {**settings, "schedule": "cosine", "warmup": 2}
     with pytest.raises(ValueError, match=r"its schedule is .*, here it is "):
-        other = {**settings, "schedule": "cosine", "warmup": 2}
         fit(Recorder(), numbered(8), **other, checkpoint=tmp_path / "run", resume=True)
 
 

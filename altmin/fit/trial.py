@@ -105,7 +105,7 @@ class Trial:
             checkpoint=checkpoint.path,
             checkpoint_every=checkpoint.every,
             resume=checkpoint.resume,
-            config={**same, "method": job.method, **described(job.options)},
+            config={**same, "method": job.method, **plain(job.options)},
             report=report,
             **self._fit(),
         )

@@ -27,6 +27,11 @@ class Offline:
     def optimizer(self) -> torch.optim.Optimizer:
         return self.am.optimizer
 
+    @property
+    def loss(self) -> LossFunction:
+        """As the trainer has it: a function (output, y) -> scalar to measure with."""
+        return self.am.loss
+
     def step(self, x: Tensor, y: Tensor) -> Metrics:
         return self.am.gather(x, y)
 
