@@ -52,6 +52,10 @@ def train(
         raise ValueError(
             f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
         )
+    if resume and checkpoint is not None and not checkpoint.exists():
+        raise ValueError(
+            f"there is no checkpoint {checkpoint} to go on from; leave out --resume to begin a run that is kept there"
+        )
     if seeds > 1 and checkpoint is not None:
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     if sample is not None:
