@@ -238,3 +238,16 @@ def test_a_change_that_cannot_be_recorded_is_refused_and_nothing_is_trained(plac
         with pytest.raises(kind, match=words):
             train_on_device(method, x, y, batch_size=11, **options)
     assert all(map(torch.equal, before, method.model.parameters()))
+
+
+@pytest.mark.parametrize("augment", SAMPLES)
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_a_recorded_method_learns_from_the_same_changes_at_the_same_rates(method, augment, place):
+    settings = {"epochs": 2, "batch_size": 16, "seed": 3, "augment": augment, "schedule": "cosine", "warmup": 2}
+    (ordinary, samples), (other, _) = (changed(augment, method, place) for _ in range(2))
+    fit(ordinary, samples, **settings)
+    recorded = Recorded(other, fuse=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the smaller last batch
+        fit(recorded, samples, **settings)
+    same(ordinary.model, recorded.model, 1e-6)

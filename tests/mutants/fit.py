@@ -30,7 +30,7 @@ MUTANTS = [
     Mutant("fit/loop.py", "torch.stack([y for _, y in parts])", "y", "fit_augment members"),
     Mutant("fit/loop.py", "return self.at.epoch * self.per_epoch + self.at.batch", "return self.at.batch", "fit_loop"),
     Mutant("fit/loop.py", "count = max(1, self.at.batch - len(self.unread))", "count = 1", "fit_loop"),
-    Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "execution_members schedule"),
+    Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "execution_ensemble schedule"),
     Mutant(
         "fit/checkpoint.py", 'header["digest"] == _digest(header["state"], tensors)', "True", "fit_checkpoint flipped"
     ),
