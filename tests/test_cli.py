@@ -42,7 +42,7 @@ ERRORS = {
     "train --method adam --json folder": "folder is a folder; name a file in it",
     "train --method adam --checkpoint nowhere/run": "the folder nowhere of run does not exist",
     "train --method adam --resume": "--resume needs --checkpoint FILE",
-    "train --method adam --checkpoint none --resume": "none: No such file or directory",
+    "train --method adam --checkpoint none --resume": "there is no checkpoint none to go on from; leave out --resume",
     "train --method adam --checkpoint torn --resume": "torn cannot be read as a checkpoint",
     "train --method adam --checkpoint torn": "torn exists already",
     "train --method adam --checkpoint-every 2": "--checkpoint-every needs --checkpoint FILE",

@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from commands import COMPARE, altmin, read, without_seconds  # noqa: F401  (a fixture)
+
+from altmin import data, methods, models
+from altmin.fit import fit
 
 # ruff: noqa: F811
 
@@ -61,3 +65,20 @@ def test_compare_gives_the_solver_to_the_methods_that_have_codes(altmin: Any) ->
     assert found["options"]["am-adam"]["codes"] == "straight-through"
     assert "codes" not in found["options"]["adam"]
     assert found["freeze_first"] is True
+
+
+def test_compare_gives_share_order_and_cuts_to_the_methods_that_have_codes(altmin: Any) -> None:
+    line = [*COMPARE, "--model", "mlp-2x16", "--methods", "am-adam,adam", "--json", "c.json"]
+    assert altmin(*line, "--order", "weights-first", "--share", 0.2, "--at", "2", "--warmup", 3) == 0
+    found = read("c.json")
+    options = found["config"]["options"]
+    given = {"order": "weights-first", "share": 0.2, "at": ["2"]}
+    assert {name: options["am-adam"][name] for name in given} == given
+    assert not set(given) & set(options["adam"])
+    for run in found["runs"]:
+        torch.manual_seed(0)
+        own = given if run["method"] == "am-adam" else {}
+        method = methods.create(run["method"], models.create("mlp-2x16", (1, 28, 28), 10), **own)
+        x, y = data.load("mnist", "train")
+        history = fit(method, (x[:220], y[:220]), epochs=2, batch_size=50, warmup=3)
+        assert [row["train_loss"] for row in run["epochs"]] == [row["train_loss"] for row in history.epochs]

@@ -67,6 +67,43 @@ def test_an_option_can_be_set_by_name_and_changes_the_run(altmin: Any) -> None:
     assert b["config"]["options"]["momentum"] == 0.5
 
 
+@pytest.mark.parametrize("method", ["am-adam", "am-mem", "am-adam-offline", "am-mem-offline"])
+def test_share_order_and_cuts_reach_the_method(altmin: Any, method: str) -> None:
+    """The modules of mlp-2x16 are 0 to 5: Flatten, Linear, ReLU, Linear, ReLU, Linear."""
+    line = [*TRAIN[:2], method, *TRAIN[3:], "--model", "mlp-2x16", "--epochs", 2, "--json", "run.json"]
+    assert altmin(*line, "--share", 0.2, "--order", "weights-first", "--at", "2") == 0
+    found = read("run.json")
+    torch.manual_seed(0)
+    options = {"share": 0.2, "order": "weights-first", "at": ["2"]}
+    by_hand = methods.create(method, models.create("mlp-2x16", (1, 28, 28), 10), **options)
+    x, y = data.load("mnist", "train")
+    history = fit(by_hand, (x[:220], y[:220]), epochs=2, batch_size=50)
+    assert [row["train_loss"] for row in found["epochs"]] == [row["train_loss"] for row in history.epochs]
+    assert {name: found["config"]["options"][name] for name in options} == options
+    assert altmin(*line) == 0
+    assert read("run.json")["epochs"][1]["train_loss"] != found["epochs"][1]["train_loss"]
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_a_warm_up_reaches_the_method_and_the_result(altmin: Any, method: str) -> None:
+    line = [*TRAIN[:2], method, *TRAIN[3:]]
+    assert altmin(*line, "--schedule", "cosine", "--warmup", 2, "--json", "run.json") == 0
+    found = read("run.json")
+    torch.manual_seed(0)
+    by_hand = methods.create(method, models.create("mlp-1x16", (1, 28, 28), 10))
+    x, y = data.load("mnist", "train")
+    history = fit(by_hand, (x[:220], y[:220]), epochs=1, batch_size=50, schedule="cosine", warmup=2)
+    assert found["epochs"][0]["train_loss"] == history.epochs[0]["train_loss"]
+    assert found["config"]["warmup"] == 2
+
+
+def test_another_option_is_named_when_a_run_is_to_go_on(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["train", "--model", "mlp-1x16", "--limit", 60, "--checkpoint", "run"]
+    assert altmin(*line) == 0
+    assert altmin(*line, "--resume", "--order", "weights-first") == 2
+    assert "its order is None, here it is weights-first" in capsys.readouterr().err
+
+
 def test_a_schedule_reaches_the_method(altmin: Any) -> None:
     for schedule in ("constant", "linear"):
         assert altmin(*TRAIN, "--schedule", schedule, "--json", schedule) == 0

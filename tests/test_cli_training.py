@@ -17,6 +17,7 @@ from altmin.execution.precision import NAMES, available, check, using
 from altmin.fit import epoch_order, fit
 from altmin.fit.samples import batch_generator
 from altmin.fit.trial import Trial
+from altmin.trainer import AltMin
 
 # ruff: noqa: F811
 
@@ -92,7 +93,8 @@ def test_a_gpt_learns_characters_and_writes_some(altmin: Any, method: str, capsy
     train, part = ([t[:60] for t in data.load("shakespeare", "train")], data.load("shakespeare", "validation"))
     torch.manual_seed(3)
     again = methods.create(method, models.gpt(1, 16, 1, 64, 65))
-    row = fit(again, train, part, epochs=1, batch_size=20, seed=3, measure="validation_accuracy").epochs[0]
+    settings = {"measure": "validation_accuracy", "augment": "random-windows"}
+    row = fit(again, train, part, epochs=1, batch_size=20, seed=3, **settings).epochs[0]
     keys = ["epoch", "train_loss", "validation_accuracy", "validation_loss", "seconds"]
     assert list(found["epochs"][0]) == keys
     assert [found["epochs"][0][key] for key in keys[:-1]] == [row[key] for key in keys[:-1]]
@@ -101,6 +103,45 @@ def test_a_gpt_learns_characters_and_writes_some(altmin: Any, method: str, capsy
     assert len(text) == 40
     assert f"validation accuracy {row['validation_accuracy']:.4f}, validation loss {row['validation_loss']:.4f}" in said
     assert said.partition(" s\n")[2].startswith(text)
+
+
+def test_a_text_is_read_in_random_windows_unless_told_otherwise(altmin: Any) -> None:
+    line = [*GPT[3:], "--model", "gpt-1x16"]
+    found = {}
+    for name, extra in {"default": [], "named": ["--augment", "random-windows"], "none": ["--augment", "none"]}.items():
+        assert altmin("train", *line, "--method", "adam", *extra, "--json", "t.json") == 0
+        assert altmin("compare", *line, "--methods", "adam", "--epochs", 1, *extra, "--json", "c.json") == 0
+        trained, compared = read("t.json"), read("c.json")
+        assert trained["config"].get("augment") == compared["config"].get("augment")
+        found[name] = trained["config"].get("augment"), trained["epochs"][0]["train_loss"]
+        assert compared["runs"][0]["epochs"][0]["train_loss"] == found[name][1]
+    assert found["default"] == found["named"]
+    assert (found["default"][0], found["none"][0]) == ("random-windows", None)
+    torch.manual_seed(0)
+    samples = [t[:60] for t in data.load("shakespeare", "train")]
+    plain = fit(methods.create("adam", models.gpt(1, 16, 1, 64, 65)), samples, epochs=1, batch_size=20)
+    assert found["none"][1] == plain.epochs[0]["train_loss"] != found["default"][1]
+
+
+def test_a_resumed_run_reads_the_windows_of_an_uninterrupted_one(altmin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped by Ctrl-C in the second epoch."""
+    line = [*GPT, "--method", "am-adam", "--epochs", 2, "--sample", 20]
+    assert altmin(*line, "--json", "whole.json") == 0
+    seen, step = [], AltMin.step
+
+    def stopping(self: Any, x: Tensor, y: Tensor) -> Any:
+        seen.append(x)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        return step(self, x, y)
+
+    monkeypatch.setattr(AltMin, "step", stopping)
+    kept = ["--checkpoint", "run", "--checkpoint-every", 1, "--json", "resumed.json"]
+    assert altmin(*line, *kept) == 130
+    assert altmin(*line, *kept, "--resume") == 0
+    whole, resumed = read("whole.json"), read("resumed.json")
+    assert [row["train_loss"] for row in resumed["epochs"]] == [row["train_loss"] for row in whole["epochs"]]
+    assert resumed["sample"] == whole["sample"]
 
 
 def test_images_are_changed_as_asked_and_the_result_says_so(altmin: Any) -> None:
@@ -130,6 +171,15 @@ def test_images_are_changed_as_asked_and_the_result_says_so(altmin: Any) -> None
         (["--data", "shakespeare"], "mlp-2x100 reads numbers, these samples are sequences of tokens"),
         (["--augment", "flip"], "unknown augmentation 'flip'"),
         ([*GPT[1:], "--augment", "crop-flip"], "crops are made of images"),
+        (["--augment", "random-windows"], "random windows are made of windows of tokens"),
+        (["--schedule", "cosine", "--warmup", 9, "--limit", 400, "--batch-size", 100], "has 3 batches, given warmup=9"),
+        (["--at", "1,fc"], "fc"),
+        (["--at", ","], "--at names nothing"),
+        (["--order", "weights-frist"], "weights-first"),
+        (["--share", 1.5], "share"),
+        (["--method", "adam", "--order", "weights-first"], "--order weights-first is about codes, but none of these"),
+        (["--method", "adam", "--at", "1,3"], "--at 1,3 is about codes, but none of these methods has any: adam"),
+        (["--share", 0.1, "--set", "share=0.2"], "--set and --share both give share of am-adam; give one of them"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_a_sentence(

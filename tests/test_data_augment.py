@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from altmin.data import AUGMENTATIONS, crop_flip
+from altmin.data import AUGMENTATIONS, CropFlip, RandomWindows, crop_flip, windows
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -73,5 +73,18 @@ def test_what_is_no_image_is_refused() -> None:
         crop_flip(torch.zeros(3, 28), generator())
 
 
-def test_it_is_known_by_its_name() -> None:
-    assert {"crop-flip": crop_flip} == AUGMENTATIONS
+def test_what_is_drawn_says_which_crop_it_is() -> None:
+    """The corner's row and column and whether it is mirrored are the digits of the number, to the bases 9, 9 and 2."""
+    image = torch.rand(1, 3, 6, 10, generator=generator(1)) + 1
+    labels = torch.arange(162)
+    found, kept = CropFlip().apply(image.expand(162, -1, -1, -1), labels, torch.arange(162))
+    assert kept is labels
+    for (top, left, mirrored), crop in every_crop(image[0], 4).items():
+        assert torch.equal(found[2 * (9 * top + left) + mirrored], crop)
+
+
+def test_they_are_known_by_their_names() -> None:
+    x, y = windows(torch.arange(9), 4)
+    found = {name: make(x, y) for name, make in AUGMENTATIONS.items()}
+    assert found["crop-flip"] == CropFlip(4)
+    assert isinstance(found["random-windows"], RandomWindows)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin import Ensemble, methods
-from altmin.data import crop_flip
+from altmin.data import CropFlip, crop_flip, windows
 from altmin.fit import epoch_order, fit, fit_ensemble
 from altmin.fit.samples import batch_generator
 
@@ -23,12 +23,24 @@ def learner(seed: int = 0, name: str = "adam") -> Any:
     return methods.create(name, nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, 3)), lr=0.01)
 
 
+def text() -> tuple[Tensor, Tensor]:
+    return windows(torch.randint(7, (201,), generator=torch.Generator().manual_seed(0)), 4)
+
+
+def reader(seed: int = 0, name: str = "adam") -> Any:
+    torch.manual_seed(seed)
+    return methods.create(name, nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 7)), lr=0.01)
+
+
+RUNS = {"crop-flip": (learner, images), "random-windows": (reader, text)}
+
+
 def weights(method: Any) -> list[Tensor]:
     return [p.detach().clone() for p in method.model.parameters()]
 
 
 @pytest.mark.parametrize("name", ["adam", "am-adam"])
-@pytest.mark.parametrize("augment", ["crop-flip", crop_flip], ids=["by name", "as a function"])
+@pytest.mark.parametrize("augment", ["crop-flip", crop_flip, CropFlip()], ids=["by name", "a function", "in two parts"])
 def test_a_step_sees_what_the_batch_and_its_own_random_numbers_make(augment: Any, name: str) -> None:
     x, y = images()
     by_hand, method = learner(name=name), learner(name=name)
@@ -43,28 +55,51 @@ def test_a_step_sees_what_the_batch_and_its_own_random_numbers_make(augment: Any
     assert not all(map(torch.equal, weights(plain), weights(by_hand)))
 
 
-def test_what_is_evaluated_is_not_changed() -> None:
-    samples, seen = images(), []
+@pytest.mark.parametrize("name", ["adam", "am-adam"])
+def test_a_text_is_read_in_windows_drawn_for_each_step_with_their_own_targets(name: str) -> None:
+    """The text of the windows is put together, and cut where the batch's random numbers say."""
+    x, y = text()
+    tokens = [*x.flatten().tolist(), int(y[-1, -1])]
+    by_hand, method, places = reader(name=name), reader(name=name), []
+    for epoch in range(2):
+        for batch, rows in enumerate(epoch_order(50, 7, epoch).split(20)):
+            drawn = torch.randint(197, (len(rows),), generator=batch_generator(7, epoch, batch)).tolist()
+            places.append(drawn)
+            inputs, targets = (torch.tensor([tokens[i + j : i + j + 4] for i in drawn]) for j in (0, 1))
+            by_hand.step(inputs, targets)
+        by_hand.end_epoch()
+    fit(method, (x, y), epochs=2, batch_size=20, seed=7, augment="random-windows")
+    assert all(map(torch.equal, weights(method), weights(by_hand)))
+    assert len({tuple(each) for each in places}) == 6, "new windows at every step"
+
+
+@pytest.mark.parametrize("augment", RUNS)
+def test_what_is_evaluated_is_not_changed(augment: str) -> None:
+    (learn, samples_of), seen = RUNS[augment], []
+    samples = samples_of()
     fit(
-        learner(),
+        learn(),
         samples,
         samples,
         epochs=1,
         batch_size=20,
-        augment="crop-flip",
-        evaluate=lambda model, test: float(len(seen.append(test[0]) or seen)),
+        augment=augment,
+        evaluate=lambda model, test: float(len(seen.append(test) or seen)),
     )
-    assert torch.equal(seen[0], images()[0])
+    assert all(map(torch.equal, seen[0], samples_of()))
+    assert all(map(torch.equal, samples, samples_of()))
 
 
 class Stop(Exception):
     pass
 
 
-def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"epochs": 2, "batch_size": 20, "seed": 3, "augment": "crop-flip"}
-    whole, method = learner(), learner()
-    fit(whole, images(), **settings)
+@pytest.mark.parametrize("augment", RUNS)
+def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path, augment: str) -> None:
+    learn, samples = RUNS[augment]
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 20, "seed": 3, "augment": augment}
+    whole, method = learn(), learn()
+    fit(whole, samples(), **settings)
     kept = {"checkpoint": tmp_path / "run", "checkpoint_every": 1}
 
     def stop(at: Any) -> None:
@@ -72,21 +107,24 @@ def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path) -> None:
             raise Stop
 
     with pytest.raises(Stop):
-        fit(method, images(), **settings, **kept, report=stop)
-    resumed = learner(seed=1)
-    for other, found in ((None, "absent"), (crop_flip, r"altmin\.data\.augment\.crop_flip")):
-        with pytest.raises(ValueError, match=f"its augmentation is 'crop-flip', here it is {found}"):
-            fit(resumed, images(), **{**settings, "augment": other}, **kept, resume=True)
-    fit(resumed, images(), **settings, **kept, resume=True)
+        fit(method, samples(), **settings, **kept, report=stop)
+    resumed = learn(seed=1)
+    others = [(None, "absent")] + [(crop_flip, r"altmin\.data\.augment\.crop_flip")] * (augment == "crop-flip")
+    for other, found in others:
+        with pytest.raises(ValueError, match=f"its augmentation is '{augment}', here it is {found}"):
+            fit(resumed, samples(), **{**settings, "augment": other}, **kept, resume=True)
+    fit(resumed, samples(), **settings, **kept, resume=True)
     assert all(map(torch.equal, weights(resumed), weights(whole)))
 
 
+@pytest.mark.parametrize("augment", RUNS)
 @pytest.mark.parametrize("seeds", [(4, 5), (4, 4)])
-def test_members_see_the_samples_that_each_would_see_alone(seeds: tuple[int, int]) -> None:
-    settings: dict[str, Any] = {"epochs": 2, "batch_size": 20, "augment": "crop-flip"}
-    together = fit_ensemble(Ensemble([learner(0), learner(1)]), images(), seeds=seeds, **settings)
+def test_members_see_the_samples_that_each_would_see_alone(seeds: tuple[int, int], augment: str) -> None:
+    learn, samples = RUNS[augment]
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 20, "augment": augment}
+    together = fit_ensemble(Ensemble([learn(0), learn(1)]), samples(), seeds=seeds, **settings)
     for i, history in enumerate(together):
-        alone = fit(learner(i), images(), seed=seeds[i], **settings)
+        alone = fit(learn(i), samples(), seed=seeds[i], **settings)
         for a, b in zip(history.epochs, alone.epochs, strict=True):
             assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
 
@@ -106,6 +144,19 @@ def test_what_is_no_augmentation_is_refused_before_the_first_step(augment: Any, 
     with pytest.raises(error, match=words):
         fit(method, images(), epochs=1, batch_size=20, augment=augment)
     assert all(map(torch.equal, weights(method), before))
+
+
+@pytest.mark.parametrize("name", ["admm", "bcd"])
+def test_a_method_that_knows_every_sample_again_is_refused(name: str) -> None:
+    torch.manual_seed(0)
+    method = methods.create(name, nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3)))
+    with pytest.raises(ValueError, match=f"{name.upper()} keeps variables for each sample.*leave out augment"):
+        fit(method, images(), epochs=1, batch_size=20, augment="crop-flip")
+
+
+def test_samples_that_are_no_text_are_refused() -> None:
+    with pytest.raises(ValueError, match="random windows are made of windows of tokens"):
+        fit(learner(), images(), epochs=1, batch_size=20, augment="random-windows")
 
 
 def test_samples_that_are_no_images_are_refused() -> None:

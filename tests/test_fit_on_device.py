@@ -12,6 +12,7 @@ from test_execution_recorded import ensemble
 from torch import nn
 
 import altmin
+from altmin.data import windows
 from altmin.execution import Recorded
 from altmin.fit import fit, train_on_device
 
@@ -121,3 +122,132 @@ def test_epochs_of_an_ensemble_on_the_device_are_those_of_fit_ensemble(seeds):
         again = altmin.fit.fit_ensemble(recorded, (x, y), epochs=2, batch_size=16, seeds=seeds)
     same(ordinary.model, recorded.model, 1e-8)
     assert again[2].epochs[-1]["train_loss"] == pytest.approx(histories[2].epochs[-1]["train_loss"], rel=1e-8)
+
+
+SAMPLES = {
+    "crop-flip": (
+        lambda: (torch.randn(44, 1, 4, 5, dtype=F64), torch.randint(3, (44,))),
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(20, 6), nn.Tanh(), nn.Linear(6, 3)),
+    ),
+    "random-windows": (
+        lambda: windows(torch.randint(7, (44 * 4 + 1,)), 4),
+        lambda: nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 7)),
+    ),
+}
+
+
+def changed(augment: str, method: str, place: str, seed: int = 0) -> tuple[altmin.methods.Method, tuple]:
+    """A method, and 44 samples for an augmentation."""
+    torch.manual_seed(1)
+    x, y = SAMPLES[augment][0]()
+    torch.manual_seed(seed)
+    fused = {"fused": True} if method == "adam" else {}
+    made = altmin.methods.create(method, SAMPLES[augment][1]().to(place, F64), lr=2**-8, **fused)
+    return made, (x.to(place), y.to(place))
+
+
+@pytest.mark.parametrize("augment", SAMPLES)
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_samples_on_the_device_are_changed_as_fit_changes_them(method, augment, place):
+    """Smaller last batches too, with another change at every step."""
+    (ordinary, samples), (other, _) = (changed(augment, method, place) for _ in range(2))
+    history = fit(ordinary, samples, epochs=3, batch_size=16, seed=3, augment=augment)
+    losses = train_on_device(other, *samples, batch_size=16, epochs=3, seeds=[3], fuse=False, augment=augment)
+    same(ordinary.model, other.model, 1e-8)
+    assert losses == pytest.approx([row["train_loss"] for row in history.epochs], rel=1e-8)
+    plain = train_on_device(
+        changed(augment, method, place)[0], *samples, batch_size=16, epochs=3, seeds=[3], fuse=False
+    )
+    assert plain != pytest.approx(losses, rel=1e-3)
+
+
+@pytest.mark.parametrize("augment", SAMPLES)
+@pytest.mark.parametrize("seeds", [[3, 4], [3, 3]], ids=str)
+def test_every_member_on_the_device_has_changes_of_its_own_seed(augment, seeds, place):
+    def members():
+        made = [changed(augment, "am-adam", place, seed) for seed in (0, 1)]
+        return altmin.Ensemble([method for method, _ in made]), made[0][1]
+
+    (ordinary, samples), (other, _) = members(), members()
+    histories = altmin.fit.fit_ensemble(ordinary, samples, epochs=2, batch_size=16, seeds=seeds, augment=augment)
+    losses = train_on_device(other, *samples, batch_size=16, epochs=2, seeds=seeds, fuse=False, augment=augment)
+    same(ordinary.model, other.model, 1e-8)
+    for i, history in enumerate(histories):
+        assert [epoch[i] for epoch in losses] == pytest.approx([row["train_loss"] for row in history.epochs], rel=1e-8)
+
+
+@pytest.mark.parametrize("augment", SAMPLES)
+def test_changes_drawn_on_the_device_follow_seed_and_epoch(augment, place):
+    (ordinary, (x, y)), (other, _) = (changed(augment, "am-adam", place) for _ in range(2))
+    change, drawn = altmin.data.AUGMENTATIONS[augment](x, y), []
+    train_on_device(other, x, y, batch_size=16, epochs=2, seeds=[3], shuffle="device", fuse=False, augment=augment)
+    for epoch in range(2):
+        seed = int.from_bytes(hashlib.sha256(f"3 {epoch}".encode()).digest()[:4], "big")
+        generator = torch.Generator(place).manual_seed(seed)
+        order = torch.randperm(44, generator=generator, device=place)
+        numbers = change.draw(44, generator)
+        drawn.append(numbers.tolist())
+        for rows, own in zip(order.split(16), numbers.split(16), strict=True):
+            ordinary.step(*change.apply(x[rows], y[rows], own))
+        ordinary.end_epoch()
+    same(ordinary.model, other.model, 1e-8)
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam"])
+@pytest.mark.parametrize(
+    "schedule, warmup", [("cosine", 3), ("one-cycle", 0), ("constant", 5), ("linear/epoch", 1), ("step", 0)]
+)
+def test_rates_on_the_device_are_those_of_fit(method, schedule, warmup):
+    """Of every batch, the smaller last one too."""
+    x, y = samples(60)
+    ordinary, other = build(method), build(method)
+    plan = {"schedule": schedule, "warmup": warmup}
+    before = other.optimizer.param_groups[0]["lr"]
+    history = fit(ordinary, (x, y), epochs=3, batch_size=16, seed=3, **plan)
+    losses = train_on_device(other, x, y, batch_size=16, epochs=3, seeds=[3], fuse=False, **plan)
+    same(ordinary.model, other.model, 1e-6)  # rates are float32 on a device
+    assert losses == pytest.approx([row["train_loss"] for row in history.epochs], rel=1e-6)
+    assert other.optimizer.param_groups[0]["lr"] == before
+
+
+def test_members_on_the_device_follow_the_schedule_each_from_its_own_rate():
+    x, y = samples()
+    ordinary, other = ensemble("mlp", "am-adam"), ensemble("mlp", "am-adam")
+    plan = {"schedule": "cosine", "warmup": 2}
+    altmin.fit.fit_ensemble(ordinary, (x, y), epochs=2, batch_size=16, seeds=[3, 4, 5], **plan)
+    train_on_device(other, x, y, batch_size=16, epochs=2, seeds=[3, 4, 5], fuse=False, **plan)
+    same(ordinary.model, other.model, 1e-6)
+
+
+def test_a_change_that_cannot_be_recorded_is_refused_and_nothing_is_trained(place):
+    method, (x, y) = changed("crop-flip", "am-adam", place)
+    before = [p.clone() for p in method.model.parameters()]
+    refused = [
+        (
+            {"augment": altmin.data.crop_flip},
+            ValueError,
+            "a function draws on the processor.*names are crop-flip, random",
+        ),
+        ({"augment": "crop"}, ValueError, "unknown augmentation 'crop'; did you mean 'crop-flip'"),
+        ({"augment": 3}, TypeError, "given 3"),
+        ({"augment": "random-windows"}, ValueError, "random windows are made of windows of tokens"),
+        ({"schedule": "cosine", "warmup": 99}, ValueError, "which has 4 batches, given warmup=99"),
+    ]
+    for options, kind, words in refused:
+        with pytest.raises(kind, match=words):
+            train_on_device(method, x, y, batch_size=11, **options)
+    assert all(map(torch.equal, before, method.model.parameters()))
+
+
+@pytest.mark.parametrize("augment", SAMPLES)
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_a_recorded_method_learns_from_the_same_changes_at_the_same_rates(method, augment, place):
+    settings = {"epochs": 2, "batch_size": 16, "seed": 3, "augment": augment, "schedule": "cosine", "warmup": 2}
+    (ordinary, samples), (other, _) = (changed(augment, method, place) for _ in range(2))
+    fit(ordinary, samples, **settings)
+    recorded = Recorded(other, fuse=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the smaller last batch
+        fit(recorded, samples, **settings)
+    same(ordinary.model, recorded.model, 1e-6)

@@ -82,3 +82,5 @@ def test_tokens_are_for_a_gpt_only() -> None:
         ValueError, match="mlp-2x100 reads numbers, these samples are sequences of tokens; choose a gpt-"
     ):
         models.create("mlp-2x100", (64,), 65, tokens=True)
+    with pytest.raises(ValueError, match="unknown model 'gpt-6x'; did you mean 'gpt-6x128'"):
+        models.create("gpt-6x", (64,), 65, tokens=True)

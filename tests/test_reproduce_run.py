@@ -5,10 +5,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor, device
 
-from altmin import data
+from altmin import data, methods, models
+from altmin.fit import fit
 from altmin.reproduce.measurement import Setting
 from altmin.reproduce.run import Run
 
@@ -76,3 +78,18 @@ def test_a_run_on_the_whole_data_is_not_made_from_a_part_of_them(monkeypatch: py
     assert Run("adam", "mlp-1x4", "higgs").lacking(setting) == ""
     monkeypatch.setattr(data, "describe", lambda name, folder: SimpleNamespace(state="found"))
     assert Run("adam", "mlp-1x4", "higgs", whole=True).lacking(setting) == ""
+
+
+def test_a_run_has_an_augmentation_and_a_warm_up_of_which_older_results_know_nothing(
+    made_up: tuple[Tensor, Tensor],
+) -> None:
+    plain = Run("adam", "mlp-1x4", batch_size=50, schedule="cosine")
+    assert not {"augment", "warmup"} & set(plain.config())
+    run = replace(plain, augment="crop-flip", warmup=2)
+    assert {name: run.config()[name] for name in ("augment", "warmup")} == {"augment": "crop-flip", "warmup": 2}
+    setting = Setting(device("cpu"))
+    (row,) = run.make([0], setting, lambda *_: None)
+    torch.manual_seed(0)
+    method = methods.create("adam", models.create("mlp-1x4", (1, 28, 28), 10))
+    history = fit(method, made_up, epochs=1, batch_size=50, schedule="cosine", augment="crop-flip", warmup=2)
+    assert row["epochs"][0]["train_loss"] == history.epochs[0]["train_loss"]

@@ -19,7 +19,11 @@ def compare(
     batch_size: options.BatchSize = 200,
     set_: options.Set = None,
     codes: options.Codes = None,
+    order: options.Order = None,
+    share: options.Share = None,
+    at: options.At = None,
     schedule: options.Schedule = "constant",
+    warmup: options.Warmup = 0,
     augment: options.Augment = None,
     freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
@@ -38,14 +42,14 @@ def compare(
     output.check_writable(json_file, picture=plot)
     chosen = training.prepare(device, threads, precision)
     names = parse.names("--methods", methods)
-    given = parse.all_options(set_ or [], names, codes)
+    given = parse.all_options(set_ or [], names, **parse.code_flags(codes, order, share, at))
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
     trial = Trial(data, *samples, part, model, epochs, batch_size, schedule, freeze_first, precision, chosen)
     jobs = [Job(name, given[name], each) for each in range(seed, seed + seeds) for name in names]
     per_epoch = trial.check(jobs[: len(names)])
     early = parse.numbers("--eval-batches", eval_batches, int) or early_batches(per_epoch)
-    trial = replace(trial, eval_batches=early, augment=augment)
+    trial = replace(trial, eval_batches=early, augment=training.augmentation(augment, data), warmup=warmup)
     with products.using(precision), output.progress("compare") as tick:
         runs = [{"method": job.method, **run} for job, run in zip(jobs, trial.in_turn(jobs, tick), strict=True)]
     result = {

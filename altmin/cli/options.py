@@ -24,8 +24,12 @@ Schedule = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of the learning rate: constant, linear, cosine or step, by batch; cosine/epoch and so on by epoch.",
+        help="Of the learning rate: constant, linear, cosine, step or one-cycle, by batch; cosine/epoch and so on by "
+        "epoch.",
     ),
+]
+Warmup = Annotated[
+    int, typer.Option(min=0, help="Let the learning rate rise for so many batches first; epochs, if it moves by epoch.")
 ]
 Codes = Annotated[
     str | None,
@@ -36,8 +40,24 @@ Codes = Annotated[
     ),
 ]
 FreezeFirst = Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is initialised.")]
+Order = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What moves first: codes-first, or weights-first, as suits a gpt.")
+]
+Share = Annotated[
+    float | None,
+    typer.Option(metavar="NUMBER", help="How much of what is asked of a block the code below may take, from 0 to 1."),
+]
+At = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,NAME,...", help="Cut the model after these of its modules, and nowhere else."),
+]
 Augment = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Change training images at random: crop-flip, as usual for cifar10.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Change training samples at random: crop-flip for images, as usual for cifar10; random-windows for a "
+        "text, where it is the default; or none.",
+    ),
 ]
 EvalBatches = Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches of the run too.")]
 Validation = Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples, not on test samples.")]

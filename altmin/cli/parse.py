@@ -80,18 +80,26 @@ def given_options(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Opt
     return {method: {**shared, **own[method]} for method in methods}
 
 
-def all_options(pairs: Sequence[str], methods: Sequence[str], codes: str | None = None) -> dict[str, Options]:
-    """Every option of each method, checked: those of `pairs`, `codes` for the methods that have codes, and defaults."""
+def code_flags(codes: str | None, order: str | None, share: float | None, at: str | None) -> Options:
+    """What `--codes`, `--order`, `--share` and `--at` give, by the names that options of methods have."""
+    cuts = None if at is None else names("--at", at)
+    given = {"codes": codes, "order": order, "share": share, "at": cuts}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def all_options(pairs: Sequence[str], methods: Sequence[str], **flags: Any) -> dict[str, Options]:
+    """Every option of each method, checked: those of `pairs`, `flags` for the methods that have such options, and
+    defaults."""
     given = given_options(pairs, methods)
-    if codes is not None:
-        having = [method for method in methods if "codes" in registry.options(method)]
+    for name, value in flags.items():
+        having = [method for method in methods if name in registry.options(method)]
         if not having:
-            which = ", ".join(methods)
-            raise ValueError(f"--codes {codes} says how codes move, but none of these methods has any: {which}")
+            which, text = ", ".join(methods), ",".join(value) if isinstance(value, list) else value
+            raise ValueError(f"--{name} {text} is about codes, but none of these methods has any: {which}")
         for method in having:
-            if "codes" in given[method]:
-                raise ValueError(f"--set and --codes both give codes of {method}; give one of them")
-            given[method]["codes"] = codes
+            if name in given[method]:
+                raise ValueError(f"--set and --{name} both give {name} of {method}; give one of them")
+            given[method][name] = value
     return {method: method_options(method, given[method]) for method in methods}
 
 

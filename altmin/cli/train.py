@@ -23,7 +23,11 @@ def train(
     lr: Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")] = None,
     set_: options.Set = None,
     codes: options.Codes = None,
+    order: options.Order = None,
+    share: options.Share = None,
+    at: options.At = None,
     schedule: options.Schedule = "constant",
+    warmup: options.Warmup = 0,
     augment: options.Augment = None,
     freeze_first: options.FreezeFirst = False,
     seed: options.Seed = 0,
@@ -48,6 +52,10 @@ def train(
         raise ValueError(
             f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
         )
+    if resume and checkpoint is not None and not checkpoint.exists():
+        raise ValueError(
+            f"there is no checkpoint {checkpoint} to go on from; leave out --resume to begin a run that is kept there"
+        )
     if seeds > 1 and checkpoint is not None:
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     if sample is not None:
@@ -56,7 +64,9 @@ def train(
     if record and chosen.type != "cuda":
         raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
     early = parse.numbers("--eval-batches", eval_batches, int)
-    given = parse.all_options([*(set_ or []), *([] if lr is None else [f"lr={lr}"])], [method], codes)[method]
+    pairs = [*(set_ or []), *([] if lr is None else [f"lr={lr}"])]
+    given = parse.all_options(pairs, [method], **parse.code_flags(codes, order, share, at))[method]
+    augment = training.augmentation(augment, data)
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
     trial = Trial(
@@ -73,6 +83,7 @@ def train(
         record,
         early,
         augment,
+        warmup,
     )
     jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
     text: list[str] = []

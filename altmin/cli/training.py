@@ -38,6 +38,13 @@ def load(
     return (x, y), (seen, labels)
 
 
+def augmentation(given: str | None, name: str) -> str | None:
+    """The augmentation for this data: as given, or random windows of a text. "none" is none."""
+    if given is None:
+        return "random-windows" if isinstance(data.dataset(name), Text) else None
+    return None if given == "none" else given
+
+
 def check_sample(model: str, name: str, seeds: int) -> None:
     """ValueError unless a model by this name writes text after it was trained on this data with so many seeds."""
     if not isinstance(data.dataset(name), Text) or not model.startswith("gpt-"):

@@ -5,10 +5,11 @@
 ((1, 28, 28), 10, 50000)
 """
 
-from altmin.data.augment import AUGMENTATIONS, crop_flip
+from altmin.data.augment import AUGMENTATIONS, CropFlip, crop_flip
 from altmin.data.base import SPLITS, Check, Dataset, Description
 from altmin.data.damage import Damaged
 from altmin.data.higgs import PartialData
+from altmin.data.random_windows import RandomWindows
 from altmin.data.registry import dataset, describe, fetch, load, names, verify
 from altmin.data.shakespeare import windows
 
@@ -16,10 +17,12 @@ __all__ = [
     "AUGMENTATIONS",
     "SPLITS",
     "Check",
+    "CropFlip",
     "Damaged",
     "Dataset",
     "Description",
     "PartialData",
+    "RandomWindows",
     "crop_flip",
     "dataset",
     "describe",

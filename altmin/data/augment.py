@@ -1,39 +1,77 @@
 """Random changes of images that leave their classes as they are, made for each mini-batch where it lies."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from altmin.data.random_windows import RandomWindows
+
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 """(samples, generator of the CPU) -> samples of the same shape, which may not be the same memory."""
 
 
-def crop_flip(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
-    """Of each image in x (n, channels, height, width) a random crop of the same size, every other one mirrored.
+@runtime_checkable
+class Drawn(Protocol):
+    """An augmentation in two parts. The numbers can be drawn before, so that a recorded step makes the change."""
+
+    def draw(self, samples: int, generator: torch.Generator) -> Tensor:
+        """A number for each sample, int64 (samples,), on the generator's device."""
+
+    def apply(self, x: Tensor, y: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples and targets (samples, ...) as these numbers make them, on the device of x and of the same shapes and
+        types. Reads no number back to the processor and draws none."""
+
+
+@dataclass(frozen=True)
+class CropFlip:
+    """Of each image a random crop of the same size, every other one mirrored.
 
     An image gets a border of `pad` zeros, the mean of standardised data; the corner of its crop is one of
-    (2 pad + 1)^2, all equally likely, and with probability 1/2 left and right are swapped. Random numbers are the
-    generator's, of the CPU, so that every device sees the same crops; the images stay on theirs.
-
-    Raises ValueError unless x is a batch of images.
+    (2 pad + 1)^2, all equally likely, and with probability 1/2 left and right are swapped. What is drawn is twice the
+    number of the corner, and one more for a mirrored image.
     """
-    if x.ndim != 4:
-        raise ValueError(
-            f"crops are made of images, a batch of shape (samples, channels, height, width), given {tuple(x.shape)}"
-        )
-    n, channels, height, width = x.shape
-    drawn = torch.randint(2 * (2 * pad + 1) ** 2, (n,), generator=generator)
-    corner = drawn.div(2, rounding_mode="floor")
-    top, left = corner.div(2 * pad + 1, rounding_mode="floor"), corner % (2 * pad + 1)
-    across = torch.where((drawn % 2 == 1)[:, None], torch.arange(width).flip(0), torch.arange(width))
-    down, across = top[:, None] + torch.arange(height), left[:, None] + across
-    stride = width + 2 * pad
-    places = (down[:, :, None] * stride + across[:, None, :]).to(x.device)
-    padded = F.pad(x, [pad] * 4).flatten(2)
-    return padded.gather(2, places.view(n, 1, -1).expand(-1, channels, -1)).view(x.shape)
+
+    pad: int = 4
+
+    def draw(self, samples: int, generator: torch.Generator) -> Tensor:
+        kinds = 2 * (2 * self.pad + 1) ** 2
+        return torch.randint(kinds, (samples,), generator=generator, device=generator.device)
+
+    def apply(self, x: Tensor, y: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Raises ValueError unless x is a batch of images, (samples, channels, height, width)."""
+        if x.ndim != 4:
+            raise ValueError(
+                f"crops are made of images, a batch of shape (samples, channels, height, width), given {tuple(x.shape)}"
+            )
+        n, channels, height, width = x.shape
+        pad, drawn = self.pad, drawn.to(x.device)
+        corner = drawn.div(2, rounding_mode="floor")
+        top, left = corner.div(2 * pad + 1, rounding_mode="floor"), corner % (2 * pad + 1)
+        column = torch.arange(width, device=x.device)
+        across = torch.where((drawn % 2 == 1)[:, None], column.flip(0), column)
+        down, across = top[:, None] + torch.arange(height, device=x.device), left[:, None] + across
+        stride = width + 2 * pad
+        places = down[:, :, None] * stride + across[:, None, :]
+        padded = F.pad(x, [pad] * 4).flatten(2)
+        return padded.gather(2, places.view(n, 1, -1).expand(-1, channels, -1)).view(x.shape), y
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {"crop-flip": crop_flip}
-"""By the names that `fit` and the command line know."""
+def crop_flip(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
+    """`CropFlip(pad)` of images x (n, channels, height, width), with numbers of the generator.
+
+    With one of the CPU every device sees the same crops; the images stay on theirs. Raises ValueError unless x is a
+    batch of images.
+    """
+    change = CropFlip(pad)
+    return change.apply(x, x, change.draw(len(x), generator))[0]
+
+
+AUGMENTATIONS: dict[str, Callable[[Tensor, Tensor], Drawn]] = {
+    "crop-flip": lambda x, y: CropFlip(),
+    "random-windows": RandomWindows,
+}
+"""By the names that `fit` and the command line know: what each is for training samples x and their targets y."""

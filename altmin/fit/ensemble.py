@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from altmin.data.augment import Augmentation
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble
 from altmin.execution.recorded import Recorded
+from altmin.fit.augment import Given
 from altmin.fit.evaluate import Evaluation
 from altmin.fit.loop import History, Loop
 from altmin.fit.samples import Samples
@@ -46,9 +46,10 @@ def fit_ensemble(
     seeds: Sequence[int] | None = None,
     eval_batches: Sequence[int] = (),
     schedule: str = "constant",
+    warmup: int = 0,
     measure: str | None = None,
     evaluate: Evaluation | None = None,
-    augment: Augmentation | str | None = None,
+    augment: Given = None,
     report: Callable[[EnsembleProgress], None] | None = None,
 ) -> list[MemberHistory]:
     """What `fit` does, for every member at once: one history for each, with the rows that `fit` would have given.
@@ -64,7 +65,19 @@ def fit_ensemble(
     histories = [MemberHistory() for _ in seeds]
     steps_before = ensemble.steps
     loop = Loop(
-        ensemble, histories, seeds, train, test, epochs, batch_size, eval_batches, schedule, evaluate, measure, augment
+        ensemble,
+        histories,
+        seeds,
+        train,
+        test,
+        epochs,
+        batch_size,
+        eval_batches,
+        schedule,
+        evaluate,
+        measure,
+        augment,
+        warmup,
     )
 
     def note_diverged() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.data.augment import AUGMENTATIONS, Augmentation
-from altmin.errors import Diverged, demand, unknown
+from altmin.errors import Diverged, demand
+from altmin.fit.augment import Given, change
 from altmin.fit.evaluate import Evaluation, choose
 from altmin.fit.samples import Samples, batch_generator, batches_per_epoch, device_of, epoch_order
 from altmin.fit.schedule import Schedule
@@ -75,15 +75,16 @@ class Loop:
         schedule: str,
         evaluate: Evaluation | None,
         measure: str | None,
-        augment: Augmentation | str | None = None,
+        augment: Given = None,
+        warmup: int = 0,
     ):
         model = trained.member(0)
         self.per_epoch, self.eval_batches = check(model, train, test, epochs, batch_size, eval_batches)
         self.trained, self.histories, self.seeds = trained, list(histories), list(seeds)
         self.train, self.test, self.epochs, self.batch_size = train, test, epochs, batch_size
         self.measures = choose(measure, evaluate, test, trained)
-        self.augment = augmentation(augment, train)
-        self.schedule = Schedule(schedule, trained.optimizer, epochs, epochs * self.per_epoch)
+        self.change = change(augment, train, trained.methods)
+        self.schedule = Schedule(schedule, trained.optimizer, epochs, epochs * self.per_epoch, warmup)
         self.device = device_of(model)
         self.takes_rows = any(getattr(method, "takes_rows", False) for method in trained.methods)
         self.at = Position([0.0] * len(self.seeds))
@@ -123,12 +124,10 @@ class Loop:
         A loss that is not finite, or at the end of an epoch a parameter, raises `Diverged`, unless it belongs to a
         member that `trained.diverged` names: that one takes no further part.
         """
-        try:
+        with self.schedule.during(self.number, self.at.epoch):
             while self.at.epoch < self.epochs:
                 self._train_epoch(after_batch)
                 after_epoch()
-        finally:
-            self.schedule.set(0)
 
     def _train_epoch(self, after_batch: Callable[[], None]) -> None:
         """What is left of the epoch under way."""
@@ -139,8 +138,8 @@ class Loop:
         order = (torch.stack(orders) if each else orders[0]).to(x.device)
         for rows in order.split(self.batch_size, -1)[self.at.batch : self.per_epoch]:
             how: dict[str, Any] = {"rows": rows} if self.takes_rows else {}
-            batch = self._augmented(x[rows].to(self.device), each)
-            metrics = self.trained.step(batch, y[rows].to(self.device), each=each, **how)
+            batch = self._changed(x[rows].to(self.device), y[rows].to(self.device), each)
+            metrics = self.trained.step(*batch, each=each, **how)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
             self.at.batch += 1
             self.schedule.after_batch(self.number)
@@ -202,31 +201,16 @@ class Loop:
             return {}
         return {name: evaluate(self.trained.member(i), self.test) for name, evaluate in self.measures.items()}
 
-    def _augmented(self, x: Tensor, each: bool) -> Tensor:
-        """The samples of the batch under way as they are learnt from; each: x has a part for every member."""
-        if self.augment is None:
-            return x
+    def _changed(self, x: Tensor, y: Tensor, each: bool) -> Samples:
+        """The batch under way as it is learnt from; each: x and y have a part for every member."""
+        if self.change is None:
+            return x, y
         seeds = self.seeds if each else self.seeds[:1]
         generators = [batch_generator(seed, self.at.epoch, self.at.batch) for seed in seeds]
         if not each:
-            return self.augment(x, generators[0])
-        return torch.stack([self.augment(part, own) for part, own in zip(x, generators, strict=True)])
-
-
-def augmentation(given: Augmentation | str | None, train: Samples) -> Augmentation | None:
-    """The augmentation that is given or named. ValueError for another name, or for one that cannot take the samples."""
-    if given is None:
-        return None
-    if isinstance(given, str) and given not in AUGMENTATIONS:
-        raise unknown("augmentation", given, AUGMENTATIONS)
-    augment = AUGMENTATIONS[given] if isinstance(given, str) else given
-    if not callable(augment):
-        raise TypeError(f"augment of fit is a name or a function (x, generator) -> x, given {given!r}")
-    one = train[0][:1]
-    found = augment(one, torch.Generator().manual_seed(0))
-    if not isinstance(found, Tensor) or found.shape != one.shape or found.dtype != one.dtype:
-        raise ValueError("augment of fit gives samples of another shape or type; it must keep both")
-    return augment
+            return self.change(x, y, generators[0])
+        parts = [self.change(*part) for part in zip(x, y, generators, strict=True)]
+        return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
 
 
 def check_samples(name: str, samples: Any) -> None:

@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from altmin.data.augment import Drawn
 from altmin.errors import Diverged
 from altmin.execution.capture import Program, captured, check_capturable, demand_cuda
 from altmin.execution.ensemble import Ensemble
+from altmin.fit.augment import drawn as in_two_parts
 from altmin.fit.run import check
-from altmin.fit.samples import epoch_order
+from altmin.fit.samples import batch_generator, epoch_order
+from altmin.fit.schedule import Schedule
 
 
 def train_on_device(
@@ -23,14 +26,22 @@ def train_on_device(
     seeds: Sequence[int] = (0,),
     shuffle: str = "fit",
     fuse: bool | None = None,
+    augment: Drawn | str | None = None,
+    schedule: str = "constant",
+    warmup: int = 0,
 ) -> list[Any]:
     """Epochs over data that lies on the GPU, each one a row of replays without a wait; the mean losses.
 
     method: one whose step can be captured, or an `Ensemble` of such; then seeds has an entry for each member, each sees
     the data in an order of its own, and every epoch has a list of losses. Equal seeds share their batches. shuffle:
     "fit" for the order in which `fit` sees the data, drawn by the processor; "device" for one drawn on the GPU. Samples
-    beyond the last full batch are seen by an ordinary step. `Diverged` at the end of an epoch in which a step was not
-    finite; the weights are those from before it.
+    beyond the last full batch are seen by an ordinary step.
+
+    augment, schedule, warmup: as in `fit`, but an augmentation is a name or has `draw` and `apply`. Its numbers are
+    drawn before an epoch: those of `fit`, or with shuffle="device" others, on the GPU, that seed and epoch fix too. The
+    change itself is part of the recorded step, which reads the rate on the device.
+
+    `Diverged` at the end of an epoch in which a step was not finite; the weights are those from before it.
     """
     demand_cuda(method.model)
     check_capturable(method)
@@ -41,6 +52,8 @@ def train_on_device(
     if shuffle not in ("fit", "device"):
         raise ValueError(f'shuffle is "fit" or "device", given {shuffle!r}')
     per_epoch, _ = check(method.model, (x, y), None, epochs, batch_size, ())
+    change = in_two_parts(augment, (x, y))
+    plan = Schedule(schedule, method.optimizer, epochs, epochs * per_epoch, warmup)
     full = len(x) // batch_size
     if not full:
         raise ValueError(
@@ -51,45 +64,65 @@ def train_on_device(
     how: dict[str, Any] = {"each": each} if together else {}
     step = captured(method)
     order = torch.zeros(full, *[members] * each, batch_size, dtype=torch.int64, device=x.device)
+    numbers = torch.zeros_like(order)
     cursor = torch.zeros(1, dtype=torch.int64, device=x.device)
     losses = torch.zeros(full, members, dtype=torch.float64, device=x.device)
 
-    def batch(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(rows: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         flat = rows.reshape(-1)
-        return tuple(t.index_select(0, flat).view(*rows.shape, *t.shape[1:]) for t in (x, y))  # type: ignore[return-value]
+        samples = x.index_select(0, flat), y.index_select(0, flat)
+        inputs, targets = samples if change is None else change.apply(*samples, drawn.reshape(-1))
+        return inputs.view(*rows.shape, *x.shape[1:]), targets.view(*rows.shape, *y.shape[1:])
 
     def action() -> Tensor:
-        loss = step.metrics(step.run(*batch(order.index_select(0, cursor)[0]), **how)).loss
+        rows, drawn = (t.index_select(0, cursor)[0] for t in (order, numbers))
+        loss = step.metrics(step.run(*batch(rows, drawn), **how)).loss
         losses.index_copy_(0, cursor, loss.detach().view(1, members).double())
         cursor.add_(1).remainder_(full)
         return loss
 
-    program = Program(action, lambda: [cursor, *step.tensors()], fuse)
-    means = []
-    for epoch in range(epochs):
-        drawn = torch.stack([_drawn(len(x), seed, epoch, shuffle, x.device) for seed in draws])
-        rows = drawn[:, : full * batch_size].unflatten(1, (full, batch_size)).transpose(0, 1)
-        order.copy_(rows.reshape(order.shape), non_blocking=True)
+    def train_epoch(epoch: int) -> list[float]:
+        found = [_drawn(len(x), batch_size, seed, epoch, shuffle, x.device, change) for seed in draws]
+        drawn = torch.stack(found, 1)
+        for held, new in zip((order, numbers), drawn, strict=True):
+            rows = new[:, : full * batch_size].unflatten(1, (full, batch_size)).transpose(0, 1)
+            held.copy_(rows.reshape(held.shape), non_blocking=True)
         step.push()
-        for _ in range(full):
+        for i in range(full):
+            if plan.moves and not plan.by_epoch:
+                plan.after_batch(epoch * per_epoch + i)
+                step.push()
             program.replay()
         taken = step.pull()
         if taken is not None:
             raise Diverged(f"the objective in batch {taken + 1} of {per_epoch}, epoch {epoch + 1},")
         total, count = losses.sum(0), full
         if per_epoch > full:
-            last = drawn[:, full * batch_size :].to(x.device)
-            found = method.step(*batch(last if each else last[0]), **how).loss
-            total, count = total + found, full + 1
+            plan.after_batch(epoch * per_epoch + full)
+            last = drawn[..., full * batch_size :].to(x.device)
+            total, count = total + method.step(*batch(*(last if each else last[:, 0])), **how).loss, full + 1
         method.end_epoch()
-        mean = (total / count).tolist()
-        means.append(mean if together else mean[0])
-    return means
+        plan.after_epoch(epoch + 1)
+        return (total / count).tolist()
+
+    with plan.during(0, 0):
+        program = Program(action, lambda: [cursor, *step.tensors()], fuse)
+        means = [train_epoch(epoch) for epoch in range(epochs)]
+    return means if together else [mean[0] for mean in means]
 
 
-def _drawn(samples: int, seed: int, epoch: int, shuffle: str, device: torch.device) -> Tensor:
+def _drawn(
+    samples: int, batch_size: int, seed: int, epoch: int, shuffle: str, device: torch.device, change: Drawn | None
+) -> Tensor:
+    """The order in which an epoch sees the samples, and what is drawn for each, in that order: int64 (2, samples)."""
     if shuffle == "fit":
-        return epoch_order(samples, seed, epoch)
+        order = epoch_order(samples, seed, epoch)
+        if change is None:
+            return torch.stack([order, order])  # nothing reads the second
+        batches = enumerate(order.split(batch_size))
+        numbers = [change.draw(len(rows), batch_generator(seed, epoch, number)) for number, rows in batches]
+        return torch.stack([order, torch.cat(numbers)])
     digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
     generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:4], "big"))
-    return torch.randperm(samples, generator=generator, device=device)
+    order = torch.randperm(samples, generator=generator, device=device)
+    return torch.stack([order, order if change is None else change.draw(samples, generator)])

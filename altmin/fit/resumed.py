@@ -85,7 +85,7 @@ def _check_rates(groups: list[Any], loop: Loop, at: Position) -> None:
         return
     for n, (group, first) in enumerate(zip(groups, schedule.first, strict=True)):
         rate = demand_number(group["lr"], f"lr of group {n} of the optimizer", 0.0)
-        expected = float(first) * schedule.factor(step / schedule.steps)
+        expected = float(first) * schedule.factor(step)
         if not math.isclose(rate, expected, rel_tol=1e-6, abs_tol=1e-12):
             raise ValueError(f"lr of group {n} of the optimizer is {rate:g}, by the schedule it is {expected:g}")
 

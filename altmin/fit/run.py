@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from altmin.data.augment import Augmentation
 from altmin.describe import describe
 from altmin.errors import Diverged
 from altmin.fit import resumed
+from altmin.fit.augment import Given
 from altmin.fit.checkpoint import CheckpointFile
 from altmin.fit.evaluate import Evaluation
 from altmin.fit.identity import fingerprint, method_settings
@@ -42,13 +42,14 @@ def fit(
     seed: int = 0,
     eval_batches: Sequence[int] = (),
     schedule: str = "constant",
+    warmup: int = 0,
     checkpoint: str | Path | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
     measure: str | None = None,
     evaluate: Evaluation | None = None,
-    augment: Augmentation | str | None = None,
+    augment: Given = None,
     report: Callable[[Progress], None] | None = None,
 ) -> History:
     """Train `method.model` in place for `epochs` passes over `train` and return what was measured on the way.
@@ -64,13 +65,15 @@ def fit(
     layer in the mode, training or not, in which it was given. `train_loss` is the mean of the steps' losses;
     `seconds` leave out evaluations and checkpoints.
 
-    `augment` changes the samples of each training batch before its step: "crop-flip" (`altmin.data.crop_flip`), or a
-    function (x, generator) -> x, on the device, that draws from the generator alone. The generator depends on seed,
-    epoch and batch, so a run that goes on sees the same samples.
+    `augment` changes the samples of each training batch before its step: "crop-flip" (`altmin.data.CropFlip`),
+    "random-windows" of a text (`altmin.data.RandomWindows`), an object with `draw` and `apply` as theirs, or a function
+    (x, generator) -> x, on the device, that draws from the generator alone. The generator depends on seed, epoch and
+    batch, so a run that goes on sees the same samples.
 
     `schedule` is one of `SCHEDULES` and moves the learning rate after each batch; with "/epoch" added, as in
-    "cosine/epoch", after each epoch, as suits an offline method. Afterwards the optimizer has its first rate
-    again.
+    "cosine/epoch", after each epoch, as suits an offline method. `warmup` is the number of batches, or epochs, in which
+    the rate first rises to the optimizer's own (`altmin.fit.schedule.Schedule`). Afterwards the optimizer has its first
+    rate again. In a loop of your own torch's schedulers attach to `method.optimizer`.
 
     `checkpoint` is a file in which the run is kept at its start, after each epoch and, given
     `checkpoint_every`, after every so many batches. With `resume` it goes on from there to the same
@@ -96,6 +99,7 @@ def fit(
         evaluate,
         measure,
         augment,
+        warmup,
     )
     settings = {
         "seed": seed,
@@ -129,7 +133,8 @@ def fit(
     else:
         file.demand_absent()
         file.tidy()
-        save()
+        with loop.schedule.during(0, 0):
+            save()
     try:
         loop.run(after_batch, after_epoch=save)
     except Diverged as error:
@@ -171,8 +176,6 @@ def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
         method.load_state_dict(before[1])
         raise ValueError(f"{file.path} does not fit this method: {_one_line(error)}") from error
     loop.at, loop.histories[0] = at, history
-    loop.schedule.after_batch(loop.number)
-    loop.schedule.after_epoch(loop.at.epoch)
     torch.set_rng_state(state["random"]["cpu"])
     if loop.device.type == "cuda" and "cuda" in state["random"]:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)

@@ -63,13 +63,14 @@ class Trial:
     record: bool | None = False
     eval_batches: Sequence[int] = ()
     augment: str | None = None
+    warmup: int = 0
 
     def config(self) -> dict[str, Any]:
         """The settings as a result holds them."""
         names = ("epochs", "batch_size", "schedule", "freeze_first", "precision", "evaluated_on", "eval_batches")
-        augmented = {} if self.augment is None else {"augment": self.augment}
+        given = {name: getattr(self, name) for name in ("augment", "warmup") if getattr(self, name)}
         config = {**{name: getattr(self, name) for name in names}, "train_samples": len(self.train[0])}
-        return {**config, **augmented}
+        return {**config, **given}
 
     def build(self, job: Job, record: bool) -> methods.Method:
         """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
@@ -104,7 +105,7 @@ class Trial:
             checkpoint=checkpoint.path,
             checkpoint_every=checkpoint.every,
             resume=checkpoint.resume,
-            config={**same, "method": job.method, **described(job.options)},
+            config={**same, "method": job.method, **plain(job.options)},
             report=report,
             **self._fit(),
         )
@@ -163,7 +164,7 @@ class Trial:
 
     def _fit(self) -> dict[str, Any]:
         """What `fit` and `fit_ensemble` are told alike."""
-        names = ("train", "test", "epochs", "batch_size", "schedule", "eval_batches", "augment")
+        names = ("train", "test", "epochs", "batch_size", "schedule", "warmup", "eval_batches", "augment")
         return {**{name: getattr(self, name) for name in names}, "measure": f"{self.evaluated_on}_accuracy"}
 
 

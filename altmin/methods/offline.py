@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.losses import LossFunction
-from altmin.methods.alternating import solver
+from altmin.methods.alternating import Cuts, solver
 from altmin.methods.protocol import register
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Codes, Metrics
@@ -26,6 +26,11 @@ class Offline:
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         return self.am.optimizer
+
+    @property
+    def loss(self) -> LossFunction:
+        """As the trainer has it: a function (output, y) -> scalar to measure with."""
+        return self.am.loss
 
     def step(self, x: Tensor, y: Tensor) -> Metrics:
         return self.am.gather(x, y)
@@ -56,10 +61,11 @@ def am_adam_offline(
     share: float | None = None,
     order: str | None = None,
     penalty: Penalty | float | None = None,
+    at: Cuts = None,
 ) -> Offline:
-    """AM-Adam-off: one Adam step per epoch on every block's problem over all the data."""
+    """AM-Adam-off: one Adam step per epoch on every block's problem over all the data. at: as in `split`."""
     rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1)
-    return Offline(AltMin(model, loss, solver(model, codes, share, order), rule, penalty))
+    return Offline(AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at))
 
 
 @register("am-mem-offline")
@@ -75,7 +81,8 @@ def am_mem_offline(
     order: str | None = None,
     penalty: Penalty | float | None = None,
     steps: int | None = None,
+    at: Cuts = None,
 ) -> Offline:
-    """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data."""
+    """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data. at: as in `split`."""
     rule = CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr), steps=steps)
-    return Offline(AltMin(model, loss, solver(model, codes, share, order), rule, penalty))
+    return Offline(AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at))

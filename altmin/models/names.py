@@ -22,6 +22,9 @@ KNOWN = [
     "gpt-6x128",
 ]
 """Examples for the error about an unknown name; widths and depths are free."""
+FORMS = re.compile(
+    r"linear|lenet5|(mlp|tanh|residual|gpt)-[1-9]\d*x[1-9]\d*|(binary|staircase|elman|resnet18)-[1-9]\d*"
+)
 
 
 def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Sequential:
@@ -37,6 +40,8 @@ def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
     """
+    if not FORMS.fullmatch(name):
+        raise unknown("model", name, KNOWN)
     if found := re.fullmatch(r"gpt-([1-9]\d*)x([1-9]\d*)", name):
         if not tokens or len(sample_shape) != 1:
             raise ValueError(
@@ -73,12 +78,10 @@ def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = 
                 f"{tuple(sample_shape)}; choose --data cifar10"
             )
         return resnet18(int(found[1]), outputs, sample_shape[0])
-    if found := re.fullmatch(r"elman-([1-9]\d*)", name):
-        if len(sample_shape) != 2:
-            raise ValueError(
-                f"{name} reads sequences of steps x features, these samples are {tuple(sample_shape)}; "
-                "choose --data mnist-sequential"
-            )
-        length, features = sample_shape
-        return elman(int(found[1]), length, features, outputs)
-    raise unknown("model", name, KNOWN)
+    if len(sample_shape) != 2:
+        raise ValueError(
+            f"{name} reads sequences of steps x features, these samples are {tuple(sample_shape)}; "
+            "choose --data mnist-sequential"
+        )
+    length, features = sample_shape
+    return elman(int(name.removeprefix("elman-")), length, features, outputs)

@@ -13,6 +13,8 @@ from altmin.reproduce.measurement import Row, Setting, Tick
 
 QUICK_ROWS = 10_000
 OF_THE_PICTURE = ("seeds", "label", "title", "at")
+LATER = ("augment", "warmup")
+"""Settings that came later: a config has them only where they are given, so that older results still belong to runs."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Run:
     label: str = ""
     title: str = ""
     at: float | None = None
+    augment: str | None = None
+    warmup: int = 0
 
     @property
     def name(self) -> str:
@@ -49,7 +53,8 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         settings = asdict(self) | {"options": dict(self.options), "eval_batches": list(self.eval_batches)}
-        return {name: plain(value) for name, value in settings.items() if name not in OF_THE_PICTURE}
+        kept = {name: plain(value) for name, value in settings.items() if name not in OF_THE_PICTURE}
+        return {name: value for name, value in kept.items() if value or name not in LATER}
 
     def lacking(self, setting: Setting) -> str:
         """The rest of the data, if `whole` and the file has only a part."""
@@ -85,6 +90,8 @@ class Run:
             *(self.freeze_first, "float32", setting.device),
             record=record,
             eval_batches=self.eval_batches,
+            augment=self.augment,
+            warmup=self.warmup,
         )
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:

@@ -28,5 +28,7 @@ MUTANTS = [
     Mutant(
         "cli/parse.py", "{**usual, **given[method], **settings", "{**given[method], **usual, **settings", "cli_parse"
     ),
+    Mutant("cli/parse.py", "if name in registry.options(method)]", "]", "cli_compare solver"),
+    Mutant("cli/training.py", 'return "random-windows" if', "return None if", "cli_training windows"),
     Mutant("cli/parse.py", "{**shared, **own[method]}", "{**own[method], **shared}", "cli_parse"),
 ]

@@ -61,9 +61,20 @@ MUTANTS = [
     Mutant("data/atomic.py", "time.time() - left.stat().st_mtime > STALE_AFTER", "True", "data_atomic killed"),
     Mutant("data/folders.py", "bool(folder.stat().st_mode & 0o222)", "True", "data_folders root"),
     Mutant("data/base.py", "if len(missing) < len(files) else []", "", "data_base loads"),
-    Mutant("data/augment.py", "torch.arange(width).flip(0)", "torch.arange(width)", "data_augment"),
-    Mutant("data/augment.py", "2 * (2 * pad + 1) ** 2", "2 * (2 * pad) ** 2", "data_augment own"),
+    Mutant("data/augment.py", "column.flip(0)", "column", "data_augment"),
+    Mutant("data/augment.py", "2 * (2 * self.pad + 1) ** 2", "2 * (2 * self.pad) ** 2", "data_augment own"),
     Mutant("data/augment.py", "stride = width + 2 * pad", "stride = height + 2 * pad", "data_augment own"),
+    Mutant("data/random_windows.py", "len(self.text) - self.context", "len(self.text)", "data_random_windows"),
+    Mutant(
+        "data/random_windows.py",
+        "len(self.text) - self.context",
+        "len(self.text) - 2 * self.context",
+        "data_random_windows",
+    ),
+    Mutant("data/random_windows.py", "found[:, 1:].contiguous()", "found[:, :-1].contiguous()", "data_random_windows"),
+    Mutant(
+        "data/random_windows.py", "not torch.equal(self.text[1:], y.flatten())", "False", "data_random_windows no_text"
+    ),
     Mutant("data/shakespeare.py", "tokens[1 : n * context + 1]", "tokens[: n * context]", "data_shakespeare"),
     Mutant("data/shakespeare.py", "n = (len(tokens) - 1) // context", "n = len(tokens) // context", "data_shakespeare"),
     Mutant("data/shakespeare.py", "SPLITS.index(split)", "0", "data_shakespeare"),

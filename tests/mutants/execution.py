@@ -286,14 +286,21 @@ MUTANTS = [
     Mutant("fit/on_device.py", "cursor.add_(1)", "cursor", "fit_on_device whole_epochs"),
     Mutant("fit/on_device.py", "lambda: [cursor, *step.tensors()]", "step.tensors", "fit_on_device order_drawn"),
     Mutant("fit/on_device.py", ".remainder_(full)", "", "fit_on_device whole_epochs"),
-    Mutant("fit/on_device.py", "        step.push()\n", "", "fit_on_device whole_epochs"),
+    Mutant("fit/on_device.py", "        step.push()\n        for", "        for", "fit_on_device whole_epochs"),
     Mutant("fit/on_device.py", "        method.end_epoch()\n", "", "fit_on_device whole_epochs"),
     Mutant(
         "fit/on_device.py",
-        "total, count = total + found, full + 1",
-        "total, count = total + found, full",
+        "**how).loss, full + 1",
+        "**how).loss, full",
         "fit_on_device whole_epochs",
     ),
+    Mutant("fit/on_device.py", "                step.push()\n", "", "fit_on_device rates"),
+    Mutant("fit/on_device.py", "            plan.after_batch(epoch * per_epoch + full)\n", "", "fit_on_device rates"),
+    Mutant("fit/on_device.py", "        plan.after_epoch(epoch + 1)\n", "", "fit_on_device rates"),
+    Mutant(
+        "fit/on_device.py", "batch_generator(seed, epoch, number)", "batch_generator(seed, epoch, 0)", "fit_on_device"
+    ),
+    Mutant("fit/on_device.py", "for t in (order, numbers))", "for t in (order, order))", "fit_on_device changes"),
     Mutant("fit/on_device.py", "batch {taken + 1} of", "batch {taken} of", "fit_on_device bad_sample"),
     Mutant("fit/on_device.py", 'f"{seed} {epoch}".encode()', 'f"{seed} 0".encode()', "fit_on_device order_drawn"),
     Mutant(

@@ -16,6 +16,9 @@ MUTANTS = [
     Mutant("models/names.py", "[int(found[3])] * int(found[2])", "[int(found[2])] * int(found[3])", "models_names"),
     Mutant("methods/backprop.py", "fused=fused or None, capturable", "fused=None, capturable", "methods_backprop"),
     Mutant("methods/backprop.py", "        self.optimizer.zero_grad()\n", "", "methods_backprop"),
+    Mutant(
+        "methods/offline.py", "        return self.am.loss\n", "        return nn.L1Loss()\n", "methods_offline loss"
+    ),
     Mutant("methods/offline.py", "        self.am.end_epoch()\n", "", "methods_offline"),
     Mutant(
         "methods/offline.py", "CoActivationMemory(0.0, damping", "CoActivationMemory(0.9, damping", "methods_offline"
