@@ -117,18 +117,27 @@ class Loop:
         epoch, batch = divmod(number - 1, self.per_epoch)
         return f"epoch {epoch + 1}, batch {batch + 1} of {self.per_epoch}"
 
-    def run(self, after_batch: Callable[[], None], after_epoch: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self,
+        after_batch: Callable[[], None],
+        after_epoch: Callable[[], None] = lambda: None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
         """Train from where the run is to its end. Whatever happens, the optimizer has its first rate again.
+
+        begin: called before the first batch, with the rate that it will have.
 
         A loss that is not finite, or at the end of an epoch a parameter, raises `Diverged`, unless it belongs to a
         member that `trained.diverged` names: that one takes no further part.
         """
         try:
+            self.schedule.start(self.number, self.at.epoch)
+            begin()
             while self.at.epoch < self.epochs:
                 self._train_epoch(after_batch)
                 after_epoch()
         finally:
-            self.schedule.set(0)
+            self.schedule.restore()
 
     def _train_epoch(self, after_batch: Callable[[], None]) -> None:
         """What is left of the epoch under way."""

@@ -124,14 +124,17 @@ def fit(
         if report:
             report(Progress(loop.number, epochs * loop.per_epoch, loop.means[0], loop.histories[0]))
 
+    def begin() -> None:
+        if not resume:
+            file.tidy()
+            save()
+
     if resume:
         _restore(loop, method, file)
     else:
         file.demand_absent()
-        file.tidy()
-        save()
     try:
-        loop.run(after_batch, after_epoch=save)
+        loop.run(after_batch, after_epoch=save, begin=begin)
     except Diverged as error:
         remedy = str(error).partition("is not finite; ")[2]
         raise Diverged(f"{error.where} in {loop.here}", f"{remedy}{file.hint()}") from error
@@ -171,8 +174,6 @@ def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
         method.load_state_dict(before[1])
         raise ValueError(f"{file.path} does not fit this method: {_one_line(error)}") from error
     loop.at, loop.histories[0] = at, history
-    loop.schedule.after_batch(loop.number)
-    loop.schedule.after_epoch(loop.at.epoch)
     torch.set_rng_state(state["random"]["cpu"])
     if loop.device.type == "cuda" and "cuda" in state["random"]:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)

@@ -8,11 +8,25 @@ from torch import Tensor
 
 from altmin.errors import unknown
 
+
+def warmed_up(t: float, part: float) -> float:
+    """From 1/25 in a line to 1 at `part` of the run, then down to 0 along half a cosine.
+
+    >>> warmed_up(0.0, 0.3), warmed_up(0.3, 0.3), round(warmed_up(0.65, 0.3), 9)
+    (0.04, 1.0, 0.5)
+    """
+    if t < part:
+        return 0.04 + 0.96 * t / part
+    return (1 + math.cos(math.pi * (t - part) / (1 - part))) / 2
+
+
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,
     "linear": lambda t: 1 - t,
     "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
     "step": lambda t: 0.1 ** ((t >= 0.5) + (t >= 0.75)),
+    "one-cycle": lambda t: warmed_up(t, 0.3),
+    "warmup-cosine": lambda t: warmed_up(t, 0.03),
 }
 
 
@@ -45,6 +59,10 @@ class Schedule:
         """Asked of the optimizer each time: another list is there when it has loaded a state."""
         return [] if self.optimizer is None else self.optimizer.param_groups
 
+    def start(self, batches: int, epochs: int) -> None:
+        """The rates for the next batch of a run in which so many are over."""
+        self.set(epochs if self.by_epoch else batches)
+
     def after_batch(self, batches: int) -> None:
         if not self.by_epoch:
             self.set(batches)
@@ -54,7 +72,14 @@ class Schedule:
             self.set(epochs)
 
     def set(self, step: int) -> None:
-        """The rates for when `step` batches or epochs are over; those of 0 are the optimizer's own."""
+        """The rates for when `step` batches or epochs are over."""
+        self._multiply(self.factor(step / self.steps))
+
+    def restore(self) -> None:
+        """The optimizer's own rates again."""
+        self._multiply(1.0)
+
+    def _multiply(self, factor: float) -> None:
         for group, first in zip(self.groups, self.first, strict=True):
-            rate = first * self.factor(step / self.steps)
+            rate = first * factor
             group["lr"] = group["lr"].copy_(rate) if isinstance(group["lr"], Tensor) else rate

@@ -18,9 +18,12 @@ MUTANTS = [
     Mutant("fit/loop.py", "[self.at.batch : self.per_epoch]", "[: self.per_epoch]", "fit_run"),
     Mutant("fit/loop.py", "self.schedule.after_batch(self.number)", "pass", "fit_loop"),
     Mutant("fit/loop.py", "divmod(number - 1, self.per_epoch)", "divmod(number, self.per_epoch)", "fit_loop"),
-    Mutant("fit/loop.py", "            self.schedule.set(0)\n", "            pass\n", "fit_loop"),
+    Mutant("fit/loop.py", "            self.schedule.restore()\n", "            pass\n", "fit_loop"),
     Mutant("fit/loop.py", "return self.at.epoch * self.per_epoch + self.at.batch", "return self.at.batch", "fit_loop"),
     Mutant("fit/loop.py", "count = max(1, self.at.batch - len(self.unread))", "count = 1", "fit_loop"),
+    Mutant("fit/loop.py", "            self.schedule.start(self.number, self.at.epoch)\n", "", "fit_schedule rise"),
+    Mutant("fit/schedule.py", "0.04 + 0.96 * t / part", "t / part", "fit_schedule rise"),
+    Mutant("fit/schedule.py", "(t - part) / (1 - part)", "t", "fit_schedule rise"),
     Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "execution_members schedule"),
     Mutant(
         "fit/checkpoint.py", 'header["digest"] == _digest(header["state"], tensors)', "True", "fit_checkpoint flipped"
