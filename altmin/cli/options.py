@@ -24,7 +24,8 @@ Schedule = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of the learning rate: constant, linear, cosine, step, one-cycle or warmup-cosine, by batch; cosine/epoch and so on by epoch.",
+        help="Of the learning rate: constant, linear, cosine, step, one-cycle or warmup-cosine, by batch; "
+        "cosine/epoch and so on by epoch.",
     ),
 ]
 Codes = Annotated[
