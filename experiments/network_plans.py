@@ -107,7 +107,7 @@ def cost(given: Namespace) -> Iterator[Run]:
     for model, data, batch_size, order in nets:
         for seed in given.seeds[:1]:
             chosen = tuple(_modes(given, ("eager", "graph", "compile")))
-            yield _timing("cost", model, data, batch_size, given, chosen, seed=seed, order=given.order or order)
+            yield _timing("cost", model, data, batch_size, given, chosen, seed=seed, order=order)
 
 
 PLANS: dict[str, Callable[[Namespace], Iterator[Run]]] = {

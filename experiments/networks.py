@@ -18,7 +18,7 @@ into runs/networks.
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from network_rows import append, file_for, key, known, merge
 from network_runs import Where
 from network_table import fill_tables
 
+import altmin
 from altmin.bench import modes
 from altmin.cli import output
 from altmin.cli.training import prepare
@@ -37,14 +38,32 @@ RESULTS, QUICK = HERE / "benchmarks/networks", HERE / "runs/networks"
 SEEDS = (0, 1)
 
 
-def several(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    """A parser of values with commas between them."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "order": {"choices": ORDERS, "help": "of AM; weights-first for gpt, else codes-first"},
+    "share": {"type": float, "help": "of AM; 0.1 if not given"},
+    "lr": {"type": float, "help": "in place of the recipe's, or of the grid of gpt"},
+    "batch-size": {"type": int, "help": "in place of the recipe's"},
+    "mode": {"choices": ["eager", "graph"], "help": "how training runs: as it is, or recorded"},
+    "modes": {"type": lambda text: text.split(","), "help": "what is timed: of eager, graph, compile, compile+graph"},
+    "seconds": {"type": float, "default": 30.0, "help": "to time a net for, 30 if not given"},
+    "width": {"type": int, "help": "64 if not given"},
+    "epochs": {"type": int, "help": "16 if not given, at most 30"},
+    "whole": {"action": "store_true", "default": None, "help": "train on the validation samples too, all 50,000"},
+}
+RECIPE = ("order", "share", "lr", "batch-size", "mode")
+OWN = {
+    "resnet": (*RECIPE, "width", "epochs", "whole"),
+    "gpt": RECIPE,
+    "residual": (*RECIPE, "modes", "seconds"),
+    "dial": ("mode",),
+    "cost": ("modes", "seconds"),
+}
+"""Which of them a part takes."""
 
-    def parse(text: str) -> list[Any]:
-        return [kind(part) for part in text.split(",")]
 
-    parse.__name__ = f"list of {kind.__name__}"
-    return parse
+def seeds(text: str) -> list[int]:
+    """Whole numbers with commas between them."""
+    return [int(part) for part in text.split(",")]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,26 +73,15 @@ def parser() -> argparse.ArgumentParser:
         of = parts.add_parser(part, help=f"run the part {part}")
         of.add_argument("--device", default="cpu", help="cpu or cuda")
         of.add_argument("--threads", type=int, help="of the processor; torch's own number if not given")
-        of.add_argument("--seed", "--seeds", dest="seeds", type=several(int), default=SEEDS, help="0,1 if not given")
+        of.add_argument("--seed", "--seeds", dest="seeds", type=seeds, default=SEEDS, help="0,1 if not given")
         of.add_argument("--only", help="words of runs, as WORD/WORD,WORD; --list shows them")
         of.add_argument("--list", action="store_true", help="show the runs, make none")
         of.add_argument("--quick", action="store_true", help="tiny nets and few steps, into runs/networks")
         of.add_argument("--out", type=Path, help="a file *.jsonl, or a folder; benchmarks/networks if not given")
         of.add_argument("--data-dir", help="else $ALTMIN_DATA, else the user's cache")
         of.add_argument("--precision", choices=["float32", "tf32", "bf16"], help="tf32 on a GPU, else float32")
-        of.add_argument("--order", choices=ORDERS, help="of AM; weights-first for gpt, else codes-first")
-        of.add_argument("--share", type=float, help="of AM; 0.1 if not given")
-        of.add_argument("--lr", type=float, help="in place of the recipe's, or of the grid of gpt")
-        of.add_argument("--batch-size", type=int)
-        of.add_argument("--mode", choices=["eager", "graph"], help="how training runs: as it is, or recorded")
-        of.add_argument("--modes", type=several(str), help="what is timed: eager, graph, compile, compile+graph")
-        of.add_argument("--seconds", type=float, default=30.0, help="to time a net for, 30 if not given")
-        if part == "resnet":
-            of.add_argument("--width", type=int, help="64 if not given")
-            of.add_argument("--epochs", type=int, help="16 if not given, at most 30")
-            of.add_argument(
-                "--whole", action="store_true", default=None, help="train on the validation samples as well, all 50,000"
-            )
+        for name in OWN[part]:
+            of.add_argument(f"--{name}", **OPTIONS[name])
     merging = parts.add_parser("merge", help="add the rows of other files")
     merging.add_argument("sources", nargs="+", type=Path)
     merging.add_argument("--out", type=Path, default=RESULTS, help="the folder to add to")
@@ -122,7 +130,10 @@ def train(given: argparse.Namespace) -> int:
     given.device = device
     if getattr(given, "epochs", None) is not None and not 1 <= given.epochs <= 30:
         raise ValueError(f"--epochs is 1 to 30, given {given.epochs}")
-    for mode in [*(given.modes or ()), *([given.mode] if given.mode else [])]:
+    altmin.GradientCodes(
+        share=0.1 if getattr(given, "share", None) is None else given.share
+    )  # or it says what is wrong
+    for mode in [*(getattr(given, "modes", None) or ()), getattr(given, "mode", None) or "eager"]:
         modes.check(mode, device)
     runs = selected(list(PLANS[given.what](given)), given.only)
     if given.list:

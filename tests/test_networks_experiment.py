@@ -243,6 +243,7 @@ def test_the_page_holds_what_the_files_say(suite: Any) -> None:
     [
         ("resnet --only gpt-6x128", "--only gpt-6x128 names no run; words of runs are: resnet18-64, backprop"),
         ("resnet --epochs 31", "--epochs is 1 to 30, given 31"),
+        ("resnet --share 3", "share of GradientCodes lies between 0 and 1, given 3.0"),
         ("gpt --device gpu", "unknown device 'gpu'"),
         ("cost --modes graph", "records CUDA graphs"),
         ("residual --precision tf32", "precision 'tf32' is of GPUs only"),
