@@ -24,7 +24,7 @@ MUTANTS = [
     Mutant("fit/loop.py", "            self.schedule.start(self.number, self.at.epoch)\n", "", "fit_schedule rise"),
     Mutant("fit/schedule.py", "0.04 + 0.96 * t / part", "t / part", "fit_schedule rise"),
     Mutant("fit/schedule.py", "(t - part) / (1 - part)", "t", "fit_schedule rise"),
-    Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "execution_members schedule"),
+    Mutant("fit/schedule.py", 'group["lr"].copy_(rate) if', 'group["lr"] if', "execution_ensemble schedule"),
     Mutant(
         "fit/checkpoint.py", 'header["digest"] == _digest(header["state"], tensors)', "True", "fit_checkpoint flipped"
     ),
