@@ -309,7 +309,7 @@ def test_a_method_that_rejects_the_state_halfway_gets_its_own_back(tmp_path: Pat
     assert method.count == 1
 
 
-@pytest.mark.parametrize("schedule", ["linear", "linear/epoch"])
+@pytest.mark.parametrize("schedule", ["linear", "linear/epoch", "one-cycle"])
 def test_a_run_goes_on_with_the_rate_of_its_schedule_though_its_method_has_kept_none(
     schedule: str, tmp_path: Path
 ) -> None:

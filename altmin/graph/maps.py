@@ -118,7 +118,9 @@ def _joint(module: nn.Module, node: fx.Node, values: Collection[Any]) -> Joint |
     """The closed form of one node whose inputs are among the values; None if it has none."""
     if node.op == "call_module":
         inner = module.get_submodule(str(node.target))
-        single = len(node.args) == 1 and not node.kwargs and set(node.args) == set(node.all_input_nodes) <= set(values)
+        single = (
+            len(node.args) == 1 and isinstance(node.args[0], fx.Node) and node.args[0] in values and not node.kwargs
+        )
         if not single or isinstance(inner, RANDOM):
             return None
         found = calculus.map_of(inner)
