@@ -6,6 +6,7 @@ Every runner (the trainer, an ensemble, a captured step) calls these; what diffe
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from altmin.calculus import Map, Number, Saved
@@ -67,8 +68,8 @@ def move_codes(
         moved.append(residual.moved)
         found.append(measure(l, residual))
         del residual  # before the next one is made
-    kept = sum(m.soundness(what) for m, what in statistics)
-    checked = number(first) + 0 * top.start.value + (number(kept) if isinstance(kept, Tensor) else kept)
+    kept = [t.flatten() for m, what in statistics for t in m.checked(what)]
+    checked = number(first) + 0 * top.start.value + (number(0 * torch.cat(kept).sum()) if kept else 0.0)
     return Moved(top.loss_value, costs[::-1], moved[::-1], found[::-1], mu / top.unit, checked, statistics)
 
 

@@ -43,7 +43,7 @@ class Linear(Affine):
         # on a GPU a product with few rows is ten times slower than its transpose
         few = v.is_cuda and v.shape[1] < 32 <= x.shape[1]
         dW = products.matmul(x.mT, v).mT.contiguous() if few else products.matmul(v.mT, x)
-        return (dW, _sum_of_rows(v))[: len(p)]
+        return (dW, _sum_of_rows(v)) if len(p) > 1 else (dW,)
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
         return self.with_bias(saved.flatten(0, -2)), r.flatten(0, -2)
@@ -76,7 +76,7 @@ class Convolution(Affine):
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         dW = products.convolution_backward(v, saved, p[0], self.geometry, weight=True)
-        return (dW, v.sum([0, *range(2, v.ndim)]))[: len(p)]
+        return (dW, v.sum([0, *range(2, v.ndim)])) if len(p) > 1 else (dW,)
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
         """The patches that the kernel sees."""

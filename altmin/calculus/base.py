@@ -89,6 +89,10 @@ class Map:
         """`forward` for other parameters or another input, with the random numbers of the saved pass."""
         return self.forward(p, x)
 
+    def without_quotient(self, saved: Saved) -> Saved:
+        """`saved` without what `quotient` alone needs."""
+        return saved
+
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
         """Of a map that regresses: inputs a and residuals r, row by row, such that the output is W a with all
         parameters side by side in W."""
@@ -107,9 +111,9 @@ class Map:
         """What a training pass is to leave in the module's buffers; None: nothing."""
         return None
 
-    def soundness(self, kept: Any) -> Tensor | float:
-        """Zero if all that is to be kept is finite, else NaN."""
-        return 0.0
+    def checked(self, kept: Any) -> list[Tensor]:
+        """Tensors that are finite if, and as a rule only if, all that is to be kept is."""
+        return []
 
     def misfit(self, x: Tensor) -> str:
         """What is wrong with an input that `forward` failed on or made NaN of, in words, as far as the map knows; waits

@@ -31,6 +31,9 @@ class ReLU(Map):
         q, *moved = _rectified(saved[0], saved[1], u, e)
         return q, tuple(moved)
 
+    def without_quotient(self, saved: Saved) -> Saved:
+        return None, saved[1]
+
     def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         return saved[1] if below is None else below.minimum(saved[1])
 

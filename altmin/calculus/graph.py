@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.base import Map, Params, Saved, shifted
 from altmin.calculus.joints import Direction, Joint, One
-from altmin.calculus.numbers import Number
+from altmin.calculus.numbers import Number, eager
 from altmin.calculus.passage import Layout, Passage, flat, parts
 
 
@@ -33,12 +33,13 @@ class Ends(NamedTuple):
 
 class Point(NamedTuple):
     """What a pass of a graph remembers: the code it took, how that and the one it gave are made up, and what each of
-    its maps remembers."""
+    its maps remembers. whole: with what their quotients need."""
 
     x: Tensor
     entry: Layout
     exit: list[torch.Size]
     saved: list[Saved]
+    whole: bool = True
 
 
 class Graph(Map):
@@ -59,6 +60,9 @@ class Graph(Map):
         first = [node.joint for node in nodes if 0 in node.inputs]
         self.takes_integers = any(joint.takes_integers for joint in first)
         self._first = [joint.map for joint in first if isinstance(joint, One)]
+        self._sheds = any(
+            type(m).without_quotient is not Map.without_quotient for m in self.inner if isinstance(m, Map)
+        )
         self._trained = [False] * ends.given
         for node in nodes:
             self._trained.append(bool(node.names) or any(self._trained[i] for i in node.inputs))
@@ -75,8 +79,16 @@ class Graph(Map):
         return next((said for m in self._first if (said := m.misfit(x))), "")
 
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
+        """In an eager step without what quotients need: few blocks are asked for one, and those compute it anew."""
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
-        return self._run(x, layout, lambda i, xs: self.nodes[i].joint.forward(p[self.slices[i]], xs))
+        joints, light = [node.joint for node in self.nodes], self._sheds and eager()
+
+        def value(i: int, xs: list[Any]) -> tuple[Tensor, Saved]:
+            y, saved = joints[i].forward(p[self.slices[i]], xs)
+            return y, joints[i].without_quotient(saved) if light else saved
+
+        y, point = self._run(x, layout, value)
+        return y, point._replace(whole=not light)
 
     def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
         y, point = self._run(
@@ -150,6 +162,7 @@ class Graph(Map):
         return self._direction(saved, us)
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Number) -> tuple[Tensor, Point]:
+        saved = saved if saved.whole else self.replay(p, saved, saved.x)[1]
         us, kept = self._directions(saved, u), list(saved.saved)
         for i, node in enumerate(self.nodes):
             mine = [us[j] for j in node.inputs]
@@ -174,9 +187,9 @@ class Graph(Map):
         each = [node.joint.kept(s) for node, s in zip(self.nodes, saved.saved, strict=True)]
         return each if any(what is not None for what in each) else None
 
-    def soundness(self, kept: Any) -> Tensor | float:
+    def checked(self, kept: Any) -> list[Tensor]:
         pairs = zip(self.nodes, kept, strict=True)
-        return sum((node.joint.soundness(what) for node, what in pairs if what is not None), 0.0)
+        return [t for node, what in pairs if what is not None for t in node.joint.checked(what)]
 
     def commit(self, kept: Any) -> None:
         for node, what in zip(self.nodes, kept, strict=True):

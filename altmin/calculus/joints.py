@@ -50,12 +50,16 @@ class Joint:
         """`forward` at other inputs, with the random numbers of the saved pass."""
         return self.forward(p, xs)
 
+    def without_quotient(self, saved: Saved) -> Saved:
+        """As of a `Map`."""
+        return saved
+
     def kept(self, saved: Saved) -> Any:
         """As of a `Map`."""
         return None
 
-    def soundness(self, kept: Any) -> Tensor | float:
-        return 0.0
+    def checked(self, kept: Any) -> list[Tensor]:
+        return []
 
     def commit(self, kept: Any) -> None:
         """As of a `Map`."""
@@ -90,11 +94,14 @@ class One(Joint):
     def replay(self, p: Params, saved: Saved, xs: Sequence[Any]) -> tuple[Tensor, Saved]:
         return self.map.replay(p, saved, xs[0])
 
+    def without_quotient(self, saved: Saved) -> Saved:
+        return self.map.without_quotient(saved)
+
     def kept(self, saved: Saved) -> Any:
         return self.map.kept(saved)
 
-    def soundness(self, kept: Any) -> Tensor | float:
-        return self.map.soundness(kept)
+    def checked(self, kept: Any) -> list[Tensor]:
+        return self.map.checked(kept)
 
     def commit(self, kept: Any) -> None:
         self.map.commit(kept)

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, shifted
@@ -34,8 +35,8 @@ class Normalisation(Map):
         raise NotImplementedError
 
     def across(self, t: Tensor, x: Tensor) -> Tensor:
-        """A mean or a parameter in a shape that broadcasts against x."""
-        raise NotImplementedError
+        """A mean or the weight in a shape that broadcasts against x."""
+        return t
 
     def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The means of u, of u x̂ and of u^2."""
@@ -47,7 +48,7 @@ class Normalisation(Map):
 
     def jvp(self, p: Params, saved: Normalised, u: Tensor) -> Tensor:
         Pu: Tensor = self.kernel(saved, u, None, ONLY_INPUT)[0]
-        return Pu * self.weight(p[0], u) if p else Pu
+        return Pu * p[0] if p else Pu
 
     def quotient(self, p: Params, saved: Normalised, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
         """With q = (var(x) - var(x - e u)) / e, i = 1 / sqrt(var + eps) and j that at x - e u,
@@ -61,12 +62,8 @@ class Normalisation(Map):
         slope = q * i * j**2 / (i + j)
         of_u, of_x, constant = (self.across(t, x) for t in (j, slope * i, slope * i * mean - j * mean_u))
         Q = torch.addcmul(torch.addcmul(constant, u, of_u), x, of_x, value=-1)
-        Q = Q * self.weight(p[0], u) if p else Q
+        Q = Q * self.across(p[0], x) if p else Q
         return Q, Normalised(shifted(x, u, e), mean - e * mean_u, j)
-
-    def weight(self, w: Tensor, x: Tensor) -> Tensor:
-        """The first parameter in a shape that broadcasts against x."""
-        raise NotImplementedError
 
     def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
         found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
@@ -91,11 +88,6 @@ class LayerNorm(Normalisation):
         return torch.ops.aten.native_layer_norm_backward(
             v, saved.x, self.module.normalized_shape, saved.mean, saved.inverse, weight, bias, mask
         )
-
-    def across(self, t: Tensor, x: Tensor) -> Tensor:
-        return t
-
-    weight = across  # type: ignore[assignment]
 
     def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         dims = list(range(-len(self.module.normalized_shape), 0))
@@ -127,8 +119,9 @@ class BatchNorm(Normalisation):
         if self.couples:
             y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
         else:
-            mean, inverse = (t.to(x.dtype) for t in (m.running_mean, (m.running_var + m.eps).rsqrt()))
-            y = torch.nn.functional.batch_norm(x, m.running_mean, m.running_var, *_pair(p), False, eps=m.eps)
+            mean, var = (t.to(x.dtype) for t in (m.running_mean, m.running_var))
+            y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
+            inverse = (var + m.eps).rsqrt()
         return y, Normalised(x, mean, inverse)
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
@@ -144,7 +137,8 @@ class BatchNorm(Normalisation):
     def across(self, t: Tensor, x: Tensor) -> Tensor:
         return t.view(-1, *[1] * (x.ndim - 2))
 
-    weight = across  # type: ignore[assignment]
+    def jvp(self, p: Params, saved: Normalised, u: Tensor) -> Tensor:
+        return self.vjp(p, saved, u)  # the weight is one number for a mean, so J is symmetric
 
     def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         count = u.numel() // u.shape[1]
@@ -153,19 +147,18 @@ class BatchNorm(Normalisation):
         return total / count, product / count, square / count
 
     def kept(self, saved: Normalised) -> Any:
-        """Variance and mean of every channel."""
+        """1 / sqrt(var + eps) and the mean of every channel, and how many values these are of."""
         if self.fixed or self.module.running_mean is None:
             return None
-        count = saved.x.numel() // saved.x.shape[1]
-        var = (saved.inverse**-2 - self.module.eps).clamp_min(0)
-        return var * (count / (count - 1)), saved.mean
+        return saved.inverse, saved.mean, saved.x.numel() // saved.x.shape[1]
 
-    def soundness(self, kept: Any) -> Tensor | float:
-        return 0 * kept[0].sum()
+    def checked(self, kept: Any) -> list[Tensor]:
+        return [kept[0].reciprocal()]
 
     def commit(self, kept: Any) -> None:
-        m = self.module
+        m, (inverse, mean, count) = self.module, kept
         m.num_batches_tracked += 1
         weight = 1 / float(m.num_batches_tracked) if m.momentum is None else m.momentum
-        for running, new in zip((m.running_var, m.running_mean), kept, strict=True):
-            running.copy_(running.lerp(new, weight))
+        m.running_mean.lerp_(mean, weight)
+        var = inverse.pow(-2).sub_(m.eps).clamp_min_(0)
+        m.running_var.lerp_(var.mul_(count / (count - 1)), weight)

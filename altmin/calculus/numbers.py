@@ -46,7 +46,9 @@ def inner(u: Tensor, v: Tensor) -> Number:
     >>> inner(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
     11.0
     """
-    if u.is_cuda or torch.compiler.is_compiling() or not eager():
+    if u.is_cuda and eager() and not torch.compiler.is_compiling():
+        return torch.dot(u.reshape(-1), v.reshape(-1))  # one kernel
+    if torch.compiler.is_compiling() or not eager():
         return _inner(u, v)
     return torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item()
 

@@ -128,10 +128,10 @@ class AnyFunction(Joint):
         training = any(m.training for m in self.module.modules())
         return saved.by.buffers if training and saved.by.buffers else None
 
-    def soundness(self, kept: dict[str, Tensor]) -> Tensor | float:
+    def checked(self, kept: dict[str, Tensor]) -> list[Tensor]:
         """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
         pairs = [(kept[name], b) for name, b in self.module.named_buffers() if b.is_floating_point()]
-        return sum((torch.where(old.isfinite(), 0 * new, 0.0).sum() for new, old in pairs), 0.0)
+        return [torch.where(old.isfinite(), new, 0.0) for new, old in pairs]
 
     def commit(self, kept: dict[str, Tensor]) -> None:
         for name, buffer in self.module.named_buffers():
@@ -224,8 +224,8 @@ class AnyModule(Map):
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
         return self.function.kept(saved)
 
-    def soundness(self, kept: dict[str, Tensor]) -> Tensor | float:
-        return self.function.soundness(kept)
+    def checked(self, kept: dict[str, Tensor]) -> list[Tensor]:
+        return self.function.checked(kept)
 
     def commit(self, kept: dict[str, Tensor]) -> None:
         self.function.commit(kept)

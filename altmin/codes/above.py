@@ -50,7 +50,9 @@ class Top:
         found = self.loss.at(output, self.y)
         return At(number(found.value), found.delta, found.hessian)
 
-    def reach(self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, Ju: Any) -> Any:
+    def reach(
+        self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, uu: Number, Ju: Any
+    ) -> Any:
         """The output, and the block's state, once the code has moved by -a u."""
         if block.estimated:  # a discrete activation stays as it is
             return self.position, state
@@ -113,9 +115,11 @@ class Ask:
         """r: what is left of the offset."""
         return At(inner(r, r) / 2, r if self.offset is None else r + (self.delta - self.offset), _same)
 
-    def reach(self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, Ju: Any) -> Any:
-        """What is left of the offset, and the block's state, once the code below has moved by -scale a u."""
-        if Ju is not None and not perceptible(code, u, self.scale * a):
+    def reach(
+        self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, uu: Number, Ju: Any
+    ) -> Any:
+        """What is left of the offset, and the block's state, once the code below has moved by -scale a u. uu: |u|^2."""
+        if Ju is not None and not perceptible(code, uu, self.scale * a):
             return along(self.position, -a, Ju), state
         Q, moved = block.quotient(p, state, u, self.scale * a, Ju)
         return along(self.position, -a, Q), moved
@@ -161,11 +165,12 @@ def fitted(saved: list[Saved], delta: Tensor, scale: Number, cost: Number, moved
     return Residual(saved, delta, after, cost, moved, scale)
 
 
-def perceptible(code: Tensor, u: Tensor, e: Number) -> bool:
-    """Whether a move by e u changes a code by more than its rounding. Where numbers cannot be read: True."""
+def perceptible(code: Tensor, uu: Number, e: Number) -> bool:
+    """Whether a move by e u, with |u|^2 = uu, changes a code by more than its rounding. Where numbers cannot be read:
+    True."""
     if not eager():
         return True
-    return bool(size(e) * root(inner(u, u)) > torch.finfo(code.dtype).eps / 2 * root(inner(code, code)))
+    return bool(size(e) * root(uu) > torch.finfo(code.dtype).eps / 2 * root(inner(code, code)))
 
 
 def _same(q: Tensor) -> Tensor:

@@ -172,14 +172,11 @@ class GradientCodes:
             else:
                 g = along(block.vjp(p, here, at.delta), -kappa, v)
             first = g if first is None else first
-            if (
-                isinstance(above, Ask)
-                and self.one_exact_step
-                and self.order == "weights-first"
-                and not perceptible(code, g, m)
-            ):
-                # no length is above 1, so the code does not move, and r = delta without a jvp
-                return above.residual(here.core, at, self.order), Ask(g, inner(g, g), 0.0 * m, 0.0 * m)
+            if isinstance(above, Ask) and self.one_exact_step and self.order == "weights-first":
+                gg = inner(g, g)
+                if not perceptible(code, gg, m):
+                    # no length is above 1, so the code does not move, and r = delta without a jvp
+                    return above.residual(here.core, at, self.order), Ask(g, gg, 0.0 * m, 0.0 * m)
             w = g if w is None or not _given(self.momentum) else g + self.momentum * w
             if self.lr == "exact":
                 Jw = jvp_of_g() if jvp_of_g is not None and w is g else block.jvp(p, here, w)
@@ -190,12 +187,12 @@ class GradientCodes:
             if self.one_step:  # v = a w: its direction has its jvp already
                 square = inner(w, w) if square is None else square
                 new_v, vv = None, a * a * square
-                reached, moved = above.reach(block, p, state, code, a, w, Jw)
+                reached, moved = above.reach(block, p, state, code, a, w, square, Jw)
             else:
                 new_v = a * w if v is None else along(v, a, w)
                 new_v = new_v if l1 is None else shrunk(code, new_v, m, a * l1)
                 vv = inner(new_v, new_v)
-                reached, moved = above.reach(block, p, state, code, 1.0, new_v, None)
+                reached, moved = above.reach(block, p, state, code, 1.0, new_v, vv, None)
             new_at = above.at(reached)
             more = 0.0 if l1 is None or new_v is None else l1 * growth(code, new_v, m)
             falls, new_value = judged(value, new_at.value, kappa, vv, more, *above.slack)

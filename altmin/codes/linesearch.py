@@ -22,10 +22,10 @@ def best_length(
     """The best step along w in the quadratic model, with its bounded share, and |w|^2.
 
     g: the gradient, None if it is w. square: |delta|^2. price: kappa."""
-    ww = inner(w, w)
+    ww, hh = inner(w, w), inner(HJw, HJw)
     gw = ww if g is None else at_least(inner(g, w), 0.0)
-    best = over(gw, inner(Jw, HJw) + price * ww)
-    return least(best, over(share * root(square), root(inner(HJw, HJw)))), ww
+    best = over(gw, (hh if HJw is Jw else inner(Jw, HJw)) + price * ww)
+    return least(best, over(share * root(square), root(hh))), ww
 
 
 @fusible

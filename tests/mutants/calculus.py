@@ -138,7 +138,7 @@ MUTANTS = [
     Mutant("calculus/linear.py", "max(1 - m.p, 1e-30)", "1.0", "calculus_linear dropout"),
     Mutant(
         "calculus/normalisation.py",
-        "return Pu * self.weight(p[0], u) if p else Pu",
+        "return Pu * p[0] if p else Pu",
         "return Pu",
         "calculus_normalisation agrees",
     ),
@@ -156,13 +156,14 @@ MUTANTS = [
         ".rsqrt()",
         "calculus_normalisation variance",
     ),
-    Mutant("calculus/normalisation.py", "var * (count / (count - 1))", "var", "calculus_normalisation statistics"),
+    Mutant("calculus/normalisation.py", "var.mul_(count / (count - 1))", "var", "calculus_normalisation statistics"),
     Mutant(
         "calculus/normalisation.py",
-        "running.copy_(running.lerp(new, weight))",
-        "running.lerp(new, weight)",
+        "m.running_mean.lerp_(mean, weight)",
+        "m.running_mean.lerp(mean, weight)",
         "calculus_normalisation statistics",
     ),
+    Mutant("calculus/graph.py", "saved if saved.whole else", "saved if True else", "calculus_graph outputs"),
     Mutant("calculus/normalisation.py", "1 / float(m.num_batches_tracked)", "0.1", "calculus_normalisation statistics"),
     Mutant(
         "calculus/normalisation.py",

@@ -159,13 +159,13 @@ MUTANTS = [
     Mutant("codes/gradient.py", "self.lr * above.unit, None, None", "self.lr, None, None", "codes_gradient fixed"),
     Mutant(
         "codes/linesearch.py",
-        "best = over(gw, inner(Jw, HJw) + price * ww)",
-        "best = over(gw, inner(Jw, Jw) + price * ww)",
+        "else inner(Jw, HJw)) + price * ww",
+        "else inner(Jw, Jw)) + price * ww",
         "codes_linesearch",
     ),
     Mutant(
         "codes/linesearch.py",
-        "over(share * root(square), root(inner(HJw, HJw)))",
+        "over(share * root(square), root(hh))",
         "over(share * root(square), root(inner(Jw, Jw)))",
         "codes_gradient reference",
     ),
@@ -319,13 +319,18 @@ MUTANTS = [
     Mutant("weights/memory.py", '        self.rest.check_state(state["rest"])\n', "", "state rest"),
     Mutant("execution/ensemble.py", "            method.check_state(own)\n", "", "state ensemble"),
     Mutant("describe.py", "        parts.update(value._buffers)\n", "", "describe"),
-    Mutant("calculus/normalisation.py", "return 0 * kept[0].sum()", "return 0.0", "trainer_errors statistics"),
-    Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0).sum()", "0.0", "trainer_errors statistics"),
-    Mutant("calculus/other.py", "torch.where(old.isfinite(), 0 * new, 0.0)", "(0 * new)", "trainer_errors statistics"),
+    Mutant("calculus/normalisation.py", "return [kept[0].reciprocal()]", "return []", "trainer_errors statistics"),
+    Mutant(
+        "calculus/other.py",
+        "return [torch.where(old.isfinite(), new, 0.0) for",
+        "return [0 * new for",
+        "trainer_errors statistics",
+    ),
+    Mutant("calculus/other.py", "torch.where(old.isfinite(), new, 0.0)", "new", "trainer_errors statistics"),
     Mutant("chain.py", "u = gate(u, state.core[0]) if self.rectified else u", "pass", "chain gradient_comes"),
     Mutant("codes/above.py", "torch.finfo(code.dtype).eps / 2 *", "1e-2 *", "codes_above rounding"),
     Mutant(
         "codes/above.py", "return along(self.position, -a, Ju), state", "return self.position, state", "codes_above"
     ),
-    Mutant("codes/gradient.py", "not perceptible(code, g, m)", "True", "codes_gradient reference"),
+    Mutant("codes/gradient.py", "not perceptible(code, gg, m)", "True", "codes_gradient reference"),
 ]
