@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from branching import MODULES
-from graph_cases import CASES, per_token
+from graph_cases import CASES
 from torch import Tensor, nn
 
 from altmin import models

@@ -65,8 +65,8 @@ class AnyFunction(Joint):
     ValueError. Inputs that are no floating-point tensors have no derivative.
 
     Passes in a step: one at the encoded code and one where it moves to. A jvp takes another where a kernel has no
-    second derivative, inside `torch.func`, and in what is compiled; `grads` where it was decided on the device which of
-    the two points is the last."""
+    second derivative, inside `torch.func`, and in what is compiled; so do `vjp` and `grads`, together, where it was
+    decided on the device which of the two points is the last."""
 
     opaque = True
     takes_integers = True
@@ -89,16 +89,17 @@ class AnyFunction(Joint):
         moving = [x for x in saved.xs if _moves(x)]
         if not moving:
             return [None] * len(saved.xs)
-        if saved.by.graph is None:
+        graph = self._graph(p, saved)
+        if graph is None:
             pull = saved.by.pull or self._pulled(p, saved.xs)[1]
-            assert pull is not None
             return _spread(saved.xs, pull(v))
-        xs, _, y = saved.by.graph
+        xs, _, y = graph
         return _spread(saved.xs, _gradients(y, [x for x in xs if _moves(x)], v))
 
     def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
-        if saved.by.graph is None:
+        graph = self._graph(p, saved)
+        if graph is None:
             p = [q.detach() for q in p]
             moving = [x for x, u in zip(saved.xs, us, strict=True) if u is not None]
             given = tuple(u for u in us if u is not None)
@@ -107,18 +108,18 @@ class AnyFunction(Joint):
                 return torch.func.jvp(lambda *xs: self._call(p, _filled(at, xs))[0], tuple(moving), given)[1].detach()
         if not self.only_once:
             try:
-                return _jvp(*saved.by.graph, us)
+                return _jvp(*graph, us)
             except RuntimeError:
                 self.only_once = True
-        graph = saved.by.twice
-        if graph is None:
+        twice = saved.by.twice
+        if twice is None:
             # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
             with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
-                graph = self.replay(p, saved, saved.xs)[1].by.graph
-        assert graph is not None
-        if not eager():  # there `quotient` cannot tell whether it needs another jvp
-            saved.by.twice = graph
-        return _jvp(*graph, us)
+                twice = self.replay(p, saved, saved.xs)[1].by.graph
+        assert twice is not None
+        if not eager():  # there `quotient` asks for another jvp
+            saved.by.twice = twice
+        return _jvp(*twice, us)
 
     def quotient(
         self, p: Params, saved: Point, us: Sequence[Direction], e: Number, Ju: Tensor | None = None
@@ -136,9 +137,10 @@ class AnyFunction(Joint):
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         if not p:
             return ()
-        if saved.by.graph is None:
+        graph = self._graph(p, saved)
+        if graph is None:
             return torch.func.vjp(lambda *p: self._call(p, saved.xs)[0], *p)[1](v)
-        _, leaves, y = saved.by.graph
+        _, leaves, y = graph
         return _gradients(y, leaves, v)
 
     def replay(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
@@ -157,12 +159,19 @@ class AnyFunction(Joint):
         for name, buffer in self.module.named_buffers():
             buffer.copy_(kept[name])
 
+    def _graph(self, p: Params, saved: Point) -> Graph | None:
+        """That of the pass at a point, or of a new one where it was decided on the device which point that is; None
+        inside `torch.func` and in what is compiled."""
+        if saved.by.graph is None and not _functional():
+            saved.by.graph = self.replay(p, saved, saved.xs)[1].by.graph
+        return saved.by.graph
+
     def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> tuple[Tensor, Point]:
         like = next(x for x in xs if isinstance(x, Tensor))
-        generator, apart = _generator(like), torch.compiler.is_compiling() or vectorised()
+        generator = _generator(like)
         with _alone():
             before = None if _recording(like) else generator.get_state()
-            if apart:
+            if _functional():
                 y, pull, buffers = self._pulled(p, xs)
                 point = Point(list(xs), y, Pass(buffers, pull=pull))
             else:
@@ -199,9 +208,9 @@ class AnyFunction(Joint):
         given = {name: b.clone() for name, b in self.module.named_buffers()}
         names = tuple(given)
         given.update(zip(self.names, p, strict=True))
-        with _alone(), _layer_by_layer() if self.attends else nullcontext():
-            with _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
-                y = torch.func.functional_call(self.module, given, tuple(xs))
+        whole = _layer_by_layer() if self.attends else nullcontext()
+        with _alone(), whole, _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
+            y = torch.func.functional_call(self.module, given, tuple(xs))
         if not isinstance(y, Tensor):
             raise TypeError(
                 f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
@@ -307,6 +316,11 @@ def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = 
     if not y.requires_grad:
         return [torch.zeros_like(t) for t in of]
     return torch.autograd.grad(y, of, v, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+
+
+def _functional() -> bool:
+    """Whether this is inside `torch.func` or in what is compiled, where tensors can have no graph of their own."""
+    return torch.compiler.is_compiling() or vectorised()
 
 
 def _recording(x: Tensor) -> bool:
