@@ -198,9 +198,7 @@ class AnyFunction(Joint):
         if not moving:
             y, buffers = self._call(p, xs)
             return y, None, buffers
-        found: tuple[Tensor, Any, dict[str, Tensor]] = torch.func.vjp(
-            lambda *given: self._call(p, _placed(xs, given)), *moving, has_aux=True
-        )
+        found: Any = torch.func.vjp(lambda *given: self._call(p, _placed(xs, given)), *moving, has_aux=True)
         return found
 
     def _call(self, p: Params, xs: Sequence[Any], rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:

@@ -191,11 +191,15 @@ class Ensemble:
     @torch.no_grad()
     def _stacked(self) -> State:
         """All members' state, and views into it for their buffers."""
-        buffers = [buffers_of(method.model) for method in self._methods]
-        stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*buffers, strict=True)]
-        for i, own in enumerate(buffers):
-            for (m, name), whole in zip(own, stacked, strict=True):
-                m._buffers[name] = whole[i]
+        buffers = [buffers_of(method) for method in self._methods]
+        first = [[places[0] for places in own] for own in buffers]
+        stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*first, strict=True)]
+        for i, (method, own) in enumerate(zip(self._methods, buffers, strict=True)):
+            for places, whole in zip(own, stacked, strict=True):
+                for m, name in places:
+                    m._buffers[name] = whole[i]
+            if hasattr(method, "chain"):
+                method.chain.note_buffers()
         rows, rates = [group.rows for group in self.groups], [group.options for group in self.groups]
         counts, rest = self._read()
         taken = torch.zeros_like(counts, dtype=torch.int64)
