@@ -228,9 +228,9 @@ class Ensemble:
             raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
         shapes = f"inputs {tuple(x.shape)} and targets {tuple(y.shape)}"
         if each is None:
-            labels = not y.is_floating_point()
-            each = labels and y.ndim == 2
-            if not labels and x.ndim > 2 and y.ndim > 1 and x.shape[:2] == y.shape[:2] and len(x) == len(self):
+            each = not y.is_floating_point() and y.ndim == 2 and x.ndim > 2
+            enough = x.ndim > 1 + x.is_floating_point() and y.ndim > 1
+            if not each and enough and x.shape[:2] == y.shape[:2] and len(x) == len(self):
                 raise ValueError(
                     f"{shapes} can be one mini-batch for all {len(self)} members or one for each; say which with "
                     "each=False or each=True"
