@@ -195,9 +195,9 @@ class Ensemble:
         first = [[places[0] for places in own] for own in buffers]
         stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*first, strict=True)]
         for i, (method, own) in enumerate(zip(self._methods, buffers, strict=True)):
-            for places, whole in zip(own, stacked, strict=True):
+            for places, mine in zip(own, [whole[i] for whole in stacked], strict=True):
                 for m, name in places:
-                    m._buffers[name] = whole[i]
+                    m._buffers[name] = mine
             if hasattr(method, "chain"):
                 method.chain.note_buffers()
         rows, rates = [group.rows for group in self.groups], [group.options for group in self.groups]
