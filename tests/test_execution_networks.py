@@ -2,6 +2,7 @@
 nothing back, compiled. With batch norm and other buffers, tokens, and cuts inside branches."""
 
 import copy
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import Ensemble, methods
+from altmin.calculus.other import AnyFunction
 from altmin.execution.capture import captured, check_capturable
 from altmin.fit import fit, fit_ensemble
 
@@ -230,6 +232,18 @@ def test_dropout_inside_a_branch_draws_anew_in_every_captured_step_and_once_in_i
     same(ordinary.model, other.model)
     frozen = captured(altmin.AltMin(copy.deepcopy(other.model).requires_grad_(False)))
     assert len({float(frozen.run(x, y)[0]) for _ in range(4)}) == 4, "of 30 units no two masks are the same"
+
+
+@pytest.mark.parametrize("way, passes", [("eager", 3), ("captured", 4), ("members", 5)])
+def test_how_many_passes_of_attention_inside_a_branch_a_step_takes(way, passes):
+    """At the encoded code, by plain kernels for the jvp, where it moves to; on the device also where it was decided to
+    stay or to go, and for members once for each of two jvps."""
+    method, (x, y) = build(NETS["gpt"]), NETS["gpt"].batches(1)[0]
+    step = {"eager": method.step, "captured": captured(method).run}.get(way) or Ensemble([method]).step
+    step(x, y)
+    with patch.object(AnyFunction, "_call", autospec=True, side_effect=AnyFunction._call) as calls:
+        step(x, y)
+    assert sum("attention" in str(call.args[0].module) for call in calls.mock_calls) == passes
 
 
 # -- compiled ---------------------------------------------------------------------------------------------------------
