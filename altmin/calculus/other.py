@@ -333,11 +333,9 @@ def _generator(x: Tensor) -> torch.Generator:
 @contextmanager
 def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     """With `rng` random numbers are drawn from that state on, and the state is then as before. Kernels of attention
-    draw in different ways, so it is then always the same. Inside `torch.func` too: the others would be started once for
-    each member."""
+    draw in different ways, so it is then always the same."""
     if rng is None:
-        with sdpa_kernel(SDPBackend.MATH) if not torch.compiler.is_compiling() and vectorised() else nullcontext():
-            yield
+        yield
         return
     now = _generator(x).get_state()
     _generator(x).set_state(rng)
