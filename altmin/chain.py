@@ -167,7 +167,10 @@ class Chain:
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
         self._parameters += [place for place in _places(model) if id(place[2]) in held]
-        self._buffers = [pair for block in blocks for m in block.maps for pair in _own_buffers(m.module, model)]
+        own = set(model.modules())
+        maps = [each for block in blocks for m in block.maps for each in (m, *m.inner) if each.module is not None]
+        self._pieces = {c for m in maps for c in m.module.modules() if c not in own}
+        self.note_buffers()
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -184,6 +187,18 @@ class Chain:
 
     def parameters(self) -> list[list[nn.Parameter]]:
         return [block.parameters() for block in self]
+
+    def buffers(self) -> list[list[tuple[nn.Module, str]]]:
+        """Of every buffer of the model the module that has it, with its name there; then pieces that hold it too."""
+        held = [(c, name, b) for c in self._pieces for name, b in c._buffers.items()]
+        return [
+            [(m, name), *((c, other) for c, other, theirs in held if theirs is b)]
+            for m, name, b in _buffers(self.model)
+        ]
+
+    def note_buffers(self) -> None:
+        """Takes the model's buffers as they are now, in the model and in its pieces, for its own."""
+        self._buffers = [(*places[0], places[0][0]._buffers[places[0][1]]) for places in self.buffers() if places[1:]]
 
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
@@ -317,10 +332,9 @@ def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
     return [(m, name, p) for m in module.modules() for name, p in m._parameters.items() if p is not None]
 
 
-def _own_buffers(module: nn.Module, model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-    """Where the model has the buffers that a `Piece` holds itself."""
-    held = {id(b) for b in module._buffers.values()} if isinstance(module, Piece) else set()
-    return [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None and id(b) in held]
+def _buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    """Where a module's buffers lie: the module that has one, and its name there."""
+    return [(m, name, b) for m in module.modules() for name, b in m._buffers.items() if b is not None]
 
 
 def _refuse_shared(maps: Sequence[Map]) -> None:

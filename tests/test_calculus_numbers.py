@@ -137,6 +137,16 @@ def test_one_decision_selects_whole_trees():
     torch.testing.assert_close(members, torch.tensor([[1.0] * 3, [0.0] * 3]))
 
 
+def test_what_belongs_to_one_point_alone_is_left_out_where_a_tensor_decides():
+    class Of:
+        def either(self):
+            return "of neither"
+
+    new, old = (torch.ones(1), Of()), (torch.zeros(1), Of())
+    assert select(True, new, old) is new
+    assert select(torch.tensor(True), new, old)[1] == "of neither"
+
+
 def test_a_selection_takes_nothing_of_what_it_leaves():
     bad = torch.tensor([NAN, 1.0])
     torch.testing.assert_close(select(torch.tensor(False), bad, torch.zeros(2)), torch.zeros(2))

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus import AnyModule, map_of
-from altmin.calculus.numbers import tensors
+from altmin.calculus.numbers import select, tensors
 
 TestMaps = contract(OTHER)
 
@@ -326,3 +326,68 @@ def test_random_numbers_of_ones_own_module_are_refused_where_each_pass_would_dra
     with pytest.raises(ValueError, match=r"draws random numbers, and an ensemble's or a captured step would"):
         ensemble.step(x, y)
     altmin.Ensemble([altmin.AltMin(copy.deepcopy(model).eval()) for _ in range(2)]).step(x, y)
+
+
+class Gated(nn.Module):
+    """tanh(W x) x, cumulated: through autograd, twice differentiable, and it counts its passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.passes = nn.Linear(4, 4), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return (torch.tanh(self.layer(x)) * x).cumsum(-1) if self.passes >= 0 else x
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_of_two_points_all_derivatives_are_those_of_the_one_that_the_device_has_chosen(ok):
+    torch.manual_seed(0)
+    module = Gated().double()
+    m, p = map_of(module), parameters(module)
+    x, u, v = torch.randn(3, 3, 4, dtype=torch.float64)
+    with tensors():
+        old = m.forward(p, x)[1]
+        moved = m.quotient(p, old, u, torch.tensor(0.3, dtype=torch.float64))[1]
+        point, module.passes = select(torch.tensor(ok), moved, old), 0
+        found = m.vjp(p, point, v), m.jvp(p, point, u), *m.grads(p, point, v)
+    assert module.passes == 1, "one pass serves all of them"
+    at = x - 0.3 * u if ok else x
+    close(m.input(point), at)
+    f = function(module)
+    g, *of_parameters = gradients(f, at, p, v)
+    expected = g, jvp(f, at, p, u), *of_parameters
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs)
+
+
+class CountedAttention(Attention):
+    passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return super().forward(x) if self.passes >= 0 else x
+
+
+@pytest.mark.parametrize(
+    "make, way, passes",
+    [
+        (Gated, "eager", 2),  # at the encoded code, and where it moves to
+        (Gated, "captured", 3),  # and at the one that was chosen
+        (Gated, "members", 4),  # and for the jvp
+        (CountedAttention, "eager", 3),  # its kernel has no second derivative
+        (CountedAttention, "captured", 4),
+        (CountedAttention, "members", 4),
+    ],
+)
+def test_how_many_passes_of_a_module_a_step_takes(make, way, passes):
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 5, 4), torch.randint(2, (3,))
+    model = nn.Sequential(nn.Linear(4, 4), make(), nn.Flatten(), nn.Linear(20, 4), nn.Tanh(), nn.Linear(4, 2))
+    am = altmin.AltMin(model)
+    captured = altmin.execution.capture.captured(am)
+    step = {"eager": am.step, "captured": captured.run}.get(way) or altmin.Ensemble([am]).step
+    step(x, y)
+    model[1].passes = 0
+    step(x, y)
+    assert model[1].passes == passes

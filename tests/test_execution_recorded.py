@@ -37,6 +37,9 @@ NETS = {
     "normed": (lambda: nn.Sequential(nn.Linear(7, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)), (7,)),
     "lenet5": (lambda: altmin.models.lenet5(3), (1, 28, 28)),
     "elman in time": (lambda: altmin.models.elman(4, 6, 2, 3), (6, 2)),
+    "residual mlp": (lambda: altmin.models.residual_mlp(8, 4, 7, 3), (7,)),
+    "resnet18": (lambda: altmin.models.resnet18(2, 3), (3, 8, 8)),
+    "gpt": (lambda: altmin.models.gpt(2, 8, 2, 6, 5), (6,)),
 }
 
 
@@ -50,6 +53,9 @@ def build(net: str, method: str, **options) -> altmin.methods.Method:
 def batches(net: str, count: int, size: int = 12, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
+        if net == "gpt":  # tokens
+            yield tuple(torch.randint(5, (size, 6), generator=generator).to(place) for _ in range(2))
+            continue
         x = torch.randn(size, *NETS[net][1], dtype=F64, generator=generator)
         yield x.to(place), torch.randint(3, (size,), generator=generator).to(place)
 
@@ -59,7 +65,8 @@ CASES = [
     *(("deep", "am-sgd", False), ("mlp", "adam", False), ("lenet5", "sgd", False), ("mlp", "sgd", False)),
     *((net, "am-mem", False) for net in ("mlp", "deep", "normed", "lenet5")),
     *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
-    *(("mlp", "am-mem", True), ("lenet5", "am-mem", True)),
+    *(("mlp", "am-mem", True), ("lenet5", "am-mem", True), ("resnet18", "am-adam", True), ("gpt", "am-adam", True)),
+    *(("resnet18", "am-sgd", False), ("resnet18", "sgd", False), ("gpt", "am-mem", False), ("gpt", "adam", False)),
 ]
 
 
@@ -110,6 +117,39 @@ def test_a_batch_of_another_shape_takes_the_ordinary_step_and_it_is_said_once():
         "a batch of (5, 7) takes the ordinary step; captured are those of (12, 7)"
     ]
     assert recorded.others == 2
+
+
+@pytest.mark.parametrize("net", ["normed", "resnet18"])
+def test_a_model_in_another_mode_takes_the_ordinary_step_and_it_is_said_once(net):
+    """With statistics that are fixed in evaluation, which a recorded step would go on to change."""
+    ordinary, other = build(net, "am-adam"), build(net, "am-adam")
+    data = list(batches(net, 5))
+    recorded = Recorded(other, *data[0], fuse=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for i, (x, y) in enumerate(data):
+            for each in (ordinary, recorded):
+                each.model.train(i not in (2, 3))
+                each.step(x, y)
+    same(ordinary.model, recorded.model, 1e-7)
+    assert recorded.others == 2
+    assert [str(w.message) for w in said if "another mode" in str(w.message)] == [
+        f"a batch of {tuple(x.shape)}, in another mode than the model was captured in, takes the ordinary step; "
+        f"captured are those of {tuple(x.shape)}"
+    ]
+
+
+def test_dropout_draws_other_masks_at_every_replay():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 30), nn.Dropout(0.5), nn.ReLU(), nn.Linear(30, 3)).to(place, F64)
+    recorded = Recorded(altmin.AltMin(model, weights=altmin.LocalSGD(2**-60, momentum=0.0)), fuse=False)
+    x, y = next(batches("mlp", 1))
+    losses = [float(recorded.step(x, y).loss) for _ in range(5)]
+    assert len(set(losses)) == 5
+    model.eval()
+    with torch.no_grad():
+        middle = float(nn.functional.cross_entropy(model(x), y))
+    assert max(losses) - min(losses) < middle, "masks of another step, not of other weights"
 
 
 @pytest.mark.parametrize(
@@ -274,6 +314,8 @@ def ensemble(net: str, method: str, rates=(2**-10, 2**-7, 2**-5), **options) -> 
         ("mlp", "adam"),
         ("mlp", "am-mem"),
         ("lenet5", "am-mem"),
+        ("resnet18", "am-adam"),
+        ("gpt", "am-adam"),
     ],
 )
 def test_a_recorded_ensemble_is_the_ensemble(net, method):

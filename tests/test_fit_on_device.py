@@ -48,6 +48,16 @@ def test_whole_epochs_on_the_device_are_those_of_fit(method, count):
         assert other.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("net", ["resnet18", "gpt"])
+def test_whole_epochs_of_nets_that_branch_are_those_of_fit(net):
+    x, y = (torch.cat(t) for t in zip(*recorded_cases.batches(net, 3), strict=True))
+    ordinary, other = (build_on(net, "am-adam") for _ in range(2))
+    history = fit(ordinary, (x, y), epochs=2, batch_size=16, seed=3)
+    losses = train_on_device(other, x, y, batch_size=16, epochs=2, seeds=[3], fuse=False)
+    same(ordinary.model, other.model, 1e-7)
+    assert losses == pytest.approx([row["train_loss"] for row in history.epochs], rel=1e-8)
+
+
 def test_an_order_drawn_on_the_device_sees_every_sample_once_an_epoch(place):
     x, y = samples(48)
     seen, ordinary, other = [], build("am-adam"), build("am-adam")

@@ -155,11 +155,31 @@ def test_an_ensemble_of_traced_models_trains_each_as_it_would_be_alone(method):
             torch.testing.assert_close(p, q, rtol=1e-8, atol=1e-10)
 
 
-def test_members_that_are_cut_otherwise_or_whose_pieces_have_buffers_are_refused():
+def test_members_that_are_cut_otherwise_are_refused():
     with pytest.raises(ValueError, match="the cut of the model into blocks"):
         altmin.Ensemble([methods.create("am-adam", Branch(), at=at) for at in (None, [])])
-    with pytest.raises(ValueError, match=r"member 0 cannot be in an Ensemble: \(mul\) has buffers and no closed form"):
-        altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
+
+
+def test_buffers_of_pieces_stay_the_models_in_an_ensemble_and_others_are_noticed():
+    ensemble = altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
+    x, y = torch.randn(6, 5), torch.randint(3, (6,))
+    with torch.no_grad():
+        ensemble.member(1).scale.zero_()  # nothing but the last bias reaches the output then
+    for i in range(2):
+        before = ensemble.member(i).a.weight.clone()
+        ensemble.methods[i].step(x, y)
+        assert torch.equal(before, ensemble.member(i).a.weight) == (i == 1)
+    ensemble.member(0).scale = torch.ones(4)
+    with pytest.raises(ValueError, match="the model has changed since it was cut"):
+        ensemble.step(x, y)
+
+
+def test_a_buffer_inside_a_module_that_is_a_graph_may_not_be_replaced():
+    model = nn.Sequential(nn.Linear(3, 6), TransformerBlock(6, 4), nn.Flatten(), nn.Linear(24, 2))
+    am = altmin.AltMin(model)
+    model[1].attention.mask = torch.ones(4, 4)
+    with pytest.raises(ValueError, match="the model has changed since it was cut"):
+        am.step(torch.randn(6, 4, 3), torch.randint(2, (6,)))
 
 
 def test_where_a_model_is_cut_is_part_of_a_runs_identity():

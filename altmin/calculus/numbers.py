@@ -110,7 +110,8 @@ def at_least(a: Number, low: float) -> Number:
 
 
 def select(ok: Any, new: Any, old: Any) -> Any:
-    """new where ok, else old: one decision for whole trees of tensors and numbers of one form."""
+    """new where ok, else old: one decision for whole trees of tensors and numbers of one form. If it is a tensor, what
+    is neither comes from new; of what belongs to one of the two alone, what its `either` leaves."""
     if not isinstance(ok, Tensor):
         return new if ok else old
     pairs = list(_pairs(new, old))
@@ -136,7 +137,7 @@ def _filled(tree: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return next(tensors)
     if not _branches(tree):
-        return tree
+        return tree.either() if hasattr(tree, "either") else tree
     parts = [_filled(branch, tensors) for branch in tree]
     return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
 

@@ -1,7 +1,7 @@
 """Modules without a closed form here, of one input or of several."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.joints import Direction, Joint
 from altmin.calculus.numbers import Number, eager, inner, select
+from altmin.fusing import vectorised
 
 _passes = threading.RLock()
 
@@ -23,15 +24,25 @@ def _alone() -> AbstractContextManager[Any]:
     return nullcontext() if torch.compiler.is_compiling() else _passes
 
 
-@dataclass(frozen=True)
+Graph = tuple[list[Any], list[Tensor], Tensor]
+
+
+@dataclass
 class Pass:
-    """What a pass of a module leaves behind. buffers: as it left them. In an eager step also graph: its inputs, its
-    parameters and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another
-    pass; and rng: the state of the random numbers that it began with, None if it drew none."""
+    """What a pass of a module leaves behind. buffers: as it left them. graph: its inputs, its parameters and its output
+    with autograd's graph of this one module, which serves `vjp` and `grads` without another pass. pull: in its place,
+    inside `torch.func` and in what is compiled, v -> J^T v. rng: in an eager step the state of the random numbers that
+    it began with, None if it drew none. twice: a graph that can be differentiated twice where `graph` cannot."""
 
     buffers: dict[str, Tensor]
-    graph: tuple[list[Any], list[Tensor], Tensor] | None = None
+    graph: Graph | None = None
+    pull: Callable[[Tensor], Sequence[Tensor]] | None = None
     rng: Tensor | None = None
+    twice: Graph | None = None
+
+    def either(self) -> "Pass":
+        """What is known of a point that is one of two: graphs of two points cannot be mixed."""
+        return Pass(self.buffers)
 
 
 class Point(NamedTuple):
@@ -51,7 +62,11 @@ class AnyFunction(Joint):
     """A module of several inputs, through autograd on this one module. Its quotient is that of two outputs where they
     differ by clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those
     it moves to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a
-    ValueError. Inputs that are no floating-point tensors have no derivative."""
+    ValueError. Inputs that are no floating-point tensors have no derivative.
+
+    Passes in a step: one at the encoded code and one where it moves to. A jvp takes another where a kernel has no
+    second derivative, inside `torch.func`, and in what is compiled; so do `vjp` and `grads`, together, where it was
+    decided on the device which of the two points is the last."""
 
     opaque = True
     takes_integers = True
@@ -61,6 +76,7 @@ class AnyFunction(Joint):
     def __init__(self, module: nn.Module):
         self.module = module
         self.names = tuple(name for name, _ in module.named_parameters())
+        self.attends = any(isinstance(m, nn.MultiheadAttention) for m in module.modules())
 
     @property
     def couples(self) -> bool:  # type: ignore[override]
@@ -73,16 +89,17 @@ class AnyFunction(Joint):
         moving = [x for x in saved.xs if _moves(x)]
         if not moving:
             return [None] * len(saved.xs)
-        if saved.by.graph is None:
-            found = torch.func.vjp(lambda *given: self._call(p, _placed(saved.xs, given))[0], *moving)[1](v)
-        else:
-            xs, _, y = saved.by.graph
-            found = tuple(_gradients(y, [x for x in xs if _moves(x)], v))
-        return _spread(saved.xs, found)
+        graph = self._graph(p, saved)
+        if graph is None:
+            pull = saved.by.pull or self._pulled(p, saved.xs)[1]
+            return _spread(saved.xs, pull(v))
+        xs, _, y = graph
+        return _spread(saved.xs, _gradients(y, [x for x in xs if _moves(x)], v))
 
     def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
-        if saved.by.graph is None:
+        graph = self._graph(p, saved)
+        if graph is None:
             p = [q.detach() for q in p]
             moving = [x for x, u in zip(saved.xs, us, strict=True) if u is not None]
             given = tuple(u for u in us if u is not None)
@@ -91,14 +108,18 @@ class AnyFunction(Joint):
                 return torch.func.jvp(lambda *xs: self._call(p, _filled(at, xs))[0], tuple(moving), given)[1].detach()
         if not self.only_once:
             try:
-                return _jvp(*saved.by.graph, us)
+                return _jvp(*graph, us)
             except RuntimeError:
                 self.only_once = True
-        # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
-        with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
-            graph = self.replay(p, saved, saved.xs)[1].by.graph
-        assert graph is not None
-        return _jvp(*graph, us)
+        twice = saved.by.twice
+        if twice is None:
+            # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
+            with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+                twice = self.replay(p, saved, saved.xs)[1].by.graph
+        assert twice is not None
+        if not eager():  # there `quotient` asks for another jvp
+            saved.by.twice = twice
+        return _jvp(*twice, us)
 
     def quotient(
         self, p: Params, saved: Point, us: Sequence[Direction], e: Number, Ju: Tensor | None = None
@@ -116,9 +137,10 @@ class AnyFunction(Joint):
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         if not p:
             return ()
-        if saved.by.graph is None:
+        graph = self._graph(p, saved)
+        if graph is None:
             return torch.func.vjp(lambda *p: self._call(p, saved.xs)[0], *p)[1](v)
-        _, leaves, y = saved.by.graph
+        _, leaves, y = graph
         return _gradients(y, leaves, v)
 
     def replay(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
@@ -137,44 +159,56 @@ class AnyFunction(Joint):
         for name, buffer in self.module.named_buffers():
             buffer.copy_(kept[name])
 
+    def _graph(self, p: Params, saved: Point) -> Graph | None:
+        """That of the pass at a point, or of a new one where it was decided on the device which point that is; None
+        inside `torch.func` and in what is compiled."""
+        if saved.by.graph is None and not _functional():
+            saved.by.graph = self.replay(p, saved, saved.xs)[1].by.graph
+        return saved.by.graph
+
     def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> tuple[Tensor, Point]:
         like = next(x for x in xs if isinstance(x, Tensor))
         generator = _generator(like)
-        if not eager():
-            with _alone():
-                before = None if _recording(like) else generator.get_state()
-                y, buffers = self._call(p, xs)
-                drew = before is not None and not torch.equal(before, generator.get_state())
-            if drew:
-                raise ValueError(
-                    f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
-                    "draw others in every pass; train it with a trainer of its own, or without dropout inside"
-                )
-            return y, Point(list(xs), y, Pass(buffers))
-        with _alone(), torch.enable_grad():
-            before = generator.get_state()
+        with _alone():
+            before = None if _recording(like) else generator.get_state()
+            if _functional():
+                y, pull, buffers = self._pulled(p, xs)
+                point = Point(list(xs), y, Pass(buffers, pull=pull))
+            else:
+                point = self._with_graph(p, xs, rng)
+            drew = rng is None and before is not None and not torch.equal(before, generator.get_state())
+        if drew and not eager():
+            raise ValueError(
+                f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
+                "draw others in every pass; train it with a trainer of its own, or without dropout inside"
+            )
+        return self._pass(p, xs, before) if drew else (point.y, point)  # with these numbers, as all later ones
+
+    def _with_graph(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> Point:
+        with torch.enable_grad():
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
             y, buffers = self._call(leaves, at, rng)
-            drew = rng is None and not torch.equal(before, generator.get_state())
-        if drew:
-            return self._pass(p, xs, before)  # as all later ones
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
-        return y.detach(), Point(point, y.detach(), Pass(buffers, (at, leaves, y), rng))
+        return Point(point, y.detach(), Pass(buffers, (at, leaves, y), rng=rng))
+
+    def _pulled(self, p: Params, xs: Sequence[Any]) -> tuple[Tensor, Any, dict[str, Tensor]]:
+        """The output, v -> J^T v for the inputs that move, if there are any, and the buffers."""
+        p, moving = [q.detach() for q in p], [x for x in xs if _moves(x)]
+        if not moving:
+            y, buffers = self._call(p, xs)
+            return y, None, buffers
+        found: Any = torch.func.vjp(lambda *given: self._call(p, _placed(xs, given)), *moving, has_aux=True)
+        return found
 
     def _call(self, p: Params, xs: Sequence[Any], rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
         given = {name: b.clone() for name, b in self.module.named_buffers()}
         names = tuple(given)
         given.update(zip(self.names, p, strict=True))
-        with _alone():
-            fused = torch.backends.mha.get_fastpath_enabled()
-            torch.backends.mha.set_fastpath_enabled(False)  # a layer of a transformer as one kernel without derivatives
-            try:
-                with _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
-                    y = torch.func.functional_call(self.module, given, tuple(xs))
-            finally:
-                torch.backends.mha.set_fastpath_enabled(fused)
+        whole = _layer_by_layer() if self.attends else nullcontext()
+        with _alone(), whole, _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
+            y = torch.func.functional_call(self.module, given, tuple(xs))
         if not isinstance(y, Tensor):
             raise TypeError(
                 f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
@@ -231,6 +265,17 @@ class AnyModule(Map):
         self.function.commit(kept)
 
 
+@contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Without the kernel that is a whole layer of a transformer, and has no derivatives."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
 def _moves(x: Any) -> bool:
     """Whether an input can have a derivative."""
     return isinstance(x, Tensor) and x.is_floating_point()
@@ -269,6 +314,11 @@ def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = 
     if not y.requires_grad:
         return [torch.zeros_like(t) for t in of]
     return torch.autograd.grad(y, of, v, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+
+
+def _functional() -> bool:
+    """Whether this is inside `torch.func` or in what is compiled, where tensors can have no graph of their own."""
+    return torch.compiler.is_compiling() or vectorised()
 
 
 def _recording(x: Tensor) -> bool:

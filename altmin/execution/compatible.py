@@ -70,9 +70,6 @@ def refusal(method: Any) -> str | None:
             return "without damping the processor decides how to solve for the weights; give damping above 0, or steps"
         if rule.state_dict().get("gathered"):
             return "it has gathered parts of a mini-batch that wait for apply(); call it first"
-        for m in (each for block in method.chain for held in block.maps for each in held.inner):
-            if m.opaque and any(True for _ in m.module.buffers()):
-                return f"{m.module._get_name()} has buffers and no closed form; {alone}"
     for module in method.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.training:
             return "its batch norm averages over all batches (momentum=None); give it a momentum"

@@ -191,11 +191,15 @@ class Ensemble:
     @torch.no_grad()
     def _stacked(self) -> State:
         """All members' state, and views into it for their buffers."""
-        buffers = [buffers_of(method.model) for method in self._methods]
-        stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*buffers, strict=True)]
-        for i, own in enumerate(buffers):
-            for (m, name), whole in zip(own, stacked, strict=True):
-                m._buffers[name] = whole[i]
+        buffers = [buffers_of(method) for method in self._methods]
+        first = [[places[0] for places in own] for own in buffers]
+        stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*first, strict=True)]
+        for i, (method, own) in enumerate(zip(self._methods, buffers, strict=True)):
+            for places, mine in zip(own, [whole[i] for whole in stacked], strict=True):
+                for m, name in places:
+                    m._buffers[name] = mine
+            if hasattr(method, "chain"):
+                method.chain.note_buffers()
         rows, rates = [group.rows for group in self.groups], [group.options for group in self.groups]
         counts, rest = self._read()
         taken = torch.zeros_like(counts, dtype=torch.int64)
@@ -224,9 +228,9 @@ class Ensemble:
             raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
         shapes = f"inputs {tuple(x.shape)} and targets {tuple(y.shape)}"
         if each is None:
-            labels = not y.is_floating_point()
-            each = labels and y.ndim == 2
-            if not labels and x.ndim > 2 and y.ndim > 1 and x.shape[:2] == y.shape[:2] and len(x) == len(self):
+            each = not y.is_floating_point() and y.ndim == 2 and x.ndim > 2
+            enough = x.ndim > 1 + x.is_floating_point() and y.ndim > 1
+            if not each and enough and x.shape[:2] == y.shape[:2] and len(x) == len(self):
                 raise ValueError(
                     f"{shapes} can be one mini-batch for all {len(self)} members or one for each; say which with "
                     "each=False or each=True"

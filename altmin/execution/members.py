@@ -85,8 +85,8 @@ class Template:
         self.groups = flat_groups(parameters, [method.optimizer for method in methods], l1s, fitted)
         values = {option: self._values(option, methods) for option in self.varying}
         self.options = {option: tensor for option, tensor in values.items() if tensor is not None}
-        self.slots = [(vars(getattr(self.method, option.owner)), option.name) for option in self.options]
-        self.slots += [(module._buffers, name) for module, name in buffers_of(self.method.model)]
+        self.slots = [[(vars(getattr(self.method, option.owner)), option.name)] for option in self.options]
+        self.slots += [[(module._buffers, name) for module, name in places] for places in buffers_of(self.method)]
 
     def _values(self, option: Option, methods: Sequence[Any]) -> Tensor | None:
         """One number for each member; None if they are the same."""
@@ -99,14 +99,12 @@ class Template:
     @contextmanager
     def lent(self, options: Mapping[Option, Tensor], buffers: Iterable[Tensor] = ()) -> Iterator[None]:
         """The template has these options and buffers within."""
-        kept = [table[name] for table, name in self.slots]
+        kept = [places[0][0][places[0][1]] for places in self.slots]
         try:
-            for (table, name), value in zip(self.slots, (*options.values(), *buffers), strict=False):
-                table[name] = value
+            _put(self.slots, (*options.values(), *buffers))
             yield
         finally:
-            for (table, name), value in zip(self.slots, kept, strict=True):
-                table[name] = value
+            _put(self.slots, kept)
 
     def read(self, method: Any) -> dict[str, Any]:
         """`State.own` of a method."""
@@ -253,6 +251,14 @@ TEMPLATES: dict[type, type[Any]] = {AltMin: AltMinTemplate, Backprop: BackpropTe
 """The methods that can be members."""
 
 
-def buffers_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Every buffer, as the module that has it and its name there."""
-    return [(m, name) for m in model.modules() for name, value in m._buffers.items() if value is not None]
+def buffers_of(method: Any) -> list[list[tuple[nn.Module, str]]]:
+    """Of every buffer of a method's model all modules that have it, and its name there."""
+    if isinstance(method, AltMin):
+        return method.chain.buffers()
+    return [[(m, name)] for m in method.model.modules() for name, value in m._buffers.items() if value is not None]
+
+
+def _put(slots: Iterable[Sequence[tuple[Any, str]]], values: Iterable[Any]) -> None:
+    for places, value in zip(slots, values, strict=False):
+        for table, name in places:
+            table[name] = value

@@ -18,7 +18,8 @@ class Recorded:
 
     fuse: whether chains of small operations are compiled into one kernel each; None for wherever torch can.
 
-    Batches of another shape (the last of an epoch, often) take the method's own step, with one warning. A step of
+    Batches of another shape (the last of an epoch, often), and those that come while the model is in another mode
+    (`train`, `eval`), take the method's own step, with one warning. A step of
     `AltMin` whose loss or objective is not finite is not taken, nor are those after it until the next look, which
     raises `Diverged`; there is one every `LOOK` steps and whenever model or state are asked for.
     """
@@ -30,12 +31,14 @@ class Recorded:
         self.program: Program | None = None
         self.how: dict[str, Any] = {}
         self.others = 0
-        """How many batches of another shape have been seen."""
+        """How many batches of another shape or in another mode have been seen."""
         if x is not None and y is not None:
             self._capture(x, y, {})
 
     def _capture(self, x: Tensor, y: Tensor, how: dict[str, Any]) -> None:
         self.x, self.y, self.how, self.unseen = x.clone(), y.clone(), how, 0
+        self.modules = list(self.method.model.modules())
+        self.modes = [m.training for m in self.modules]
         self.captured: CapturedStep = captured(self.method)
         step = self.captured
         self.program = Program(lambda: step.run(self.x, self.y, **how), step.tensors, self.fuse)
@@ -71,7 +74,8 @@ class Recorded:
             self._capture(x, y, how)
         assert self.program is not None
         kinds = ((t.shape, t.dtype) for t in (x, y, self.x, self.y))
-        if how != self.how or (next(kinds), next(kinds)) != (next(kinds), next(kinds)):
+        same = how == self.how and (next(kinds), next(kinds)) == (next(kinds), next(kinds))
+        if not same or [m.training for m in self.modules] != self.modes:
             return self._ordinary(x, y, how)
         self.x.copy_(x, non_blocking=True)
         self.y.copy_(y, non_blocking=True)
@@ -84,8 +88,11 @@ class Recorded:
 
     def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
         if not self.others:
+            now = [m.training for m in self.modules]
+            mode = "" if now == self.modes else ", in another mode than the model was captured in,"
             warnings.warn(
-                f"a batch of {tuple(x.shape)} takes the ordinary step; captured are those of {tuple(self.x.shape)}",
+                f"a batch of {tuple(x.shape)}{mode} takes the ordinary step; captured are those of "
+                f"{tuple(self.x.shape)}",
                 stacklevel=3,
             )
         self.others += 1

@@ -119,12 +119,7 @@ MUTANTS = [
         "grads, {}, buffers, state.counts, {}",
         "execution_members adam",
     ),
-    Mutant(
-        "execution/members.py",
-        "zip(self.slots, kept, strict=True):\n                table[name] = value\n",
-        "zip(self.slots, kept, strict=True):\n                pass\n",
-        "execution_ensemble alone",
-    ),
+    Mutant("execution/members.py", "_put(self.slots, kept)", "pass", "execution_ensemble alone"),
     Mutant("execution/members.py", "if kept.samples:", "if False:", "execution_ensemble am-mem"),
     Mutant(
         "execution/members.py",
@@ -197,7 +192,7 @@ MUTANTS = [
         "whole[i], self._state.own",
         "execution_ensemble copies",
     ),
-    Mutant("execution/ensemble.py", "m._buffers[name] = whole[i]", "pass", "execution_members batch"),
+    Mutant("execution/ensemble.py", "m._buffers[name] = mine", "pass", "execution_members batch"),
     Mutant("execution/ensemble.py", 'if group.kind != "frozen":', "if group.optimized:", "execution_members am-mem"),
     Mutant("execution/compatible.py", "type(None), Tensor)", "type(None))", "execution_compatible tensors"),
     Mutant(

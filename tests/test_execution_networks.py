@@ -1,0 +1,282 @@
+"""Nets that branch run in every way a chain does, with the same numbers: as members of an ensemble, as steps that read
+nothing back, compiled. With batch norm and other buffers, tokens, and cuts inside branches."""
+
+import copy
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ensembles import agree
+from mode_cases import CUT, EVERY, NETS, Net, tokens
+from torch import Tensor, nn
+
+import altmin
+from altmin import Ensemble, methods
+from altmin.calculus.other import AnyFunction
+from altmin.execution.capture import captured, check_capturable
+from altmin.fit import fit, fit_ensemble
+
+torch.set_num_threads(1)
+RATES = (2**-7, 2**-9)
+
+
+def build(net: Net, seed: int = 0, lr: float = RATES[0], name: str = "am-adam"):
+    torch.manual_seed(seed)
+    return methods.create(name, net.make().double(), lr=lr, **net.options())
+
+
+def members(net: Net, name: str = "am-adam") -> list:
+    return [build(net, seed, lr, name) for seed, lr in enumerate(RATES)]
+
+
+def same(a: nn.Module, b: nn.Module, within: float = 1e-8) -> None:
+    for name, value in a.state_dict().items():
+        torch.testing.assert_close(b.state_dict()[name], value, rtol=within, atol=within, msg=name)
+
+
+# -- ensembles --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_member_takes_the_steps_that_it_would_take_alone(name):
+    net = EVERY[name]
+    alone, together = members(net), Ensemble(members(net))
+    for x, y in net.batches(3):
+        expected = [method.step(x, y).loss for method in alone]
+        torch.testing.assert_close(together.step(x, y).loss, torch.stack(expected), rtol=1e-8, atol=1e-10)
+    agree(alone, together, 1e-7)  # a bias before batch norm has no gradient but rounding, which Adam scales up
+    assert together.diverged == {}
+
+
+@pytest.mark.parametrize("name", ["am-sgd", "am-mem"])
+def test_other_weight_rules(name):
+    for net in (NETS["resnet18"], NETS["gpt"], CUT["residual, cut inside"]):
+        alone, together = members(net, name), Ensemble(members(net, name))
+        for x, y in net.batches(2):
+            [method.step(x, y) for method in alone]
+            together.step(x, y)
+        agree(alone, together)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt", "transformer", "residual, cut inside"])
+def test_each_member_may_have_data_of_its_own_and_go_on_alone(name):
+    net = EVERY[name]
+    alone, together = members(net), Ensemble(members(net))
+    for first, second in zip(net.batches(2), net.batches(2, seed=6), strict=True):
+        x, y = (torch.stack(pair) for pair in zip(first, second, strict=True))
+        together.step(x, y, each=True)
+        alone[0].step(*first)
+        alone[1].step(*second)
+    agree(alone, together, 1e-7)
+    others = together.methods
+    for x, y in net.batches(2, seed=7):
+        for method, other in zip(alone, others, strict=True):
+            torch.testing.assert_close(other.step(x, y).loss, method.step(x, y).loss, rtol=1e-7, atol=1e-9)
+    agree(alone, together, 1e-6)
+
+
+class Decides(nn.Module):
+    """Cannot be traced, so its batch norm goes through autograd with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(5, 5), nn.BatchNorm1d(5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.norm(self.layer(x)))
+        return x + y if self.training else x + y.clamp(-1, 1)
+
+
+def test_batch_norm_in_a_module_that_goes_through_autograd_keeps_each_members_statistics():
+    net = NETS["residual mlp"]._replace(make=lambda: nn.Sequential(nn.Linear(5, 5), Decides(), nn.Linear(5, 3)))
+    assert build(net).chain.blocks[1].opaque
+    alone, together = members(net), Ensemble(members(net))
+    captured_one = captured(other := build(net))
+    for x, y in net.batches(3):
+        [method.step(x, y) for method in alone]
+        together.step(x, y)
+        captured_one.run(x, y)
+    agree(alone, together, 1e-7)
+    same(alone[0].model, other.model, 1e-7)
+    means = [together.member(i).state_dict()["1.norm.running_mean"] for i in range(2)]
+    assert not torch.allclose(*means)
+
+
+class Drops(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.dropout(self.layer(x), 0.5)
+
+
+def test_only_a_part_through_autograd_that_draws_random_numbers_is_refused_and_nothing_changes():
+    net = NETS["residual mlp"]._replace(make=lambda: nn.Sequential(nn.Linear(5, 5), Drops(), nn.Linear(5, 3)))
+    together, (x, y) = Ensemble(members(net)), net.batches(1)[0]
+    before = copy.deepcopy(together.model.state_dict())
+    with pytest.raises(ValueError, match=r"\(dropout\) draws random numbers.*or without dropout inside"):
+        together.step(x, y)
+    assert all(torch.equal(before[name], value) for name, value in together.model.state_dict().items())
+    with pytest.raises(ValueError, match=r"\(dropout\) draws random numbers"):
+        captured(build(net)).run(x, y)
+
+
+def test_tokens_are_told_from_a_mini_batch_for_each_member():
+    together = Ensemble(members(NETS["gpt"]))
+    x, y = tokens()
+    assert together.step(x, y).loss.shape == (2,)
+    with pytest.raises(ValueError, match=r"can be one mini-batch for all 2 members or one for each; say which"):
+        together.step(x[:2], y[:2])
+    pairs = x[:2, None].expand(2, 3, 6), y[:2, None].expand(2, 3, 6)
+    with pytest.raises(ValueError, match="say which with each=False or each=True"):
+        together.step(*pairs)
+    alone = members(NETS["gpt"])
+    for i, method in enumerate(alone):
+        method.step(x, y)
+        method.step(pairs[0][i], pairs[1][i])
+    together.step(*pairs, each=True)
+    agree(alone, together)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt"])
+def test_fit_ensemble_gives_the_rows_of_fit(name):
+    net = NETS[name]
+    x, y = (torch.cat(parts) for parts in zip(*net.batches(3), strict=True))
+    measure = None if name == "resnet18" else "validation"
+    given = {"epochs": 2, "batch_size": 6, **({} if measure is None else {"measure": measure})}
+    histories = fit_ensemble(Ensemble(members(net)), (x, y), (x, y), seeds=(3, 4), **given)
+    for method, seed, history in zip(members(net), (3, 4), histories, strict=True):
+        expected = fit(method, (x, y), (x, y), seed=seed, **given)
+        for ours, theirs in zip(history.epochs, expected.epochs, strict=True):
+            assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
+            assert {k: v for k, v in ours.items() if "accuracy" in k} == {
+                k: v for k, v in theirs.items() if "accuracy" in k
+            }
+
+
+# -- steps that read nothing back -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "codes", [None, altmin.GradientCodes(steps=2), altmin.GradientCodes(order="weights-first"), 0.3]
+)
+@pytest.mark.parametrize("name", ["resnet18", "gpt", "Split, 2 dimensions", "Attention, 3 dimensions, cut inside"])
+def test_a_captured_step_is_the_ordinary_step_however_codes_move(name, codes):
+    net = EVERY[name]
+    made = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        options = net.options() | {"codes": copy.deepcopy(codes)}
+        made.append(altmin.AltMin(net.make().double(), weights=altmin.LocalAdam(2**-7), **options))
+    step = captured(made[1])
+    for x, y in net.batches(3):
+        expected = made[0].step(x, y)
+        found = step.metrics(step.run(x, y))
+        torch.testing.assert_close(found.loss, expected.loss, rtol=1e-8, atol=1e-10)
+        assert found.objective == pytest.approx(expected.objective, rel=1e-8)
+    assert step.pull() is None
+    same(made[0].model, made[1].model, 1e-7)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_captured_step_is_the_ordinary_step_with_eval_in_between(name):
+    net = EVERY[name]
+    ordinary, other = build(net), build(net)
+    check_capturable(other)
+    step = captured(other)
+    for x, y in net.batches(3):
+        expected = ordinary.step(x, y).loss
+        torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=1e-8, atol=1e-10)
+        outputs = [each.model.eval()(x) for each in (ordinary, other)]
+        torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-7)
+        [each.model.train() for each in (ordinary, other)]
+    assert step.pull() is None
+    same(ordinary.model, other.model, 1e-7)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "residual, cut inside"])
+def test_a_step_that_is_not_taken_leaves_statistics_inside_branches_as_they_are(name):
+    net = EVERY[name]
+    step = captured(method := build(net))
+    x, y = net.batches(1)[0]
+    before = copy.deepcopy(method.model.state_dict())
+    step.run(x / 0, y)
+    assert step.pull() == 0
+    assert all(torch.equal(before[key], value) for key, value in method.model.state_dict().items())
+
+
+def dropping(p: float = 0.5) -> nn.Module:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.drop = nn.Linear(5, 5), nn.Dropout(p)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.drop(torch.tanh(self.layer(x)))
+
+    return nn.Sequential(nn.Linear(5, 5), Block(), nn.Linear(5, 3))
+
+
+def test_dropout_inside_a_branch_draws_anew_in_every_captured_step_and_once_in_it():
+    net = NETS["residual mlp"]._replace(make=dropping)
+    ordinary, other = build(net), build(net)
+    step = captured(other)
+    for seed, (x, y) in enumerate(net.batches(3)):
+        losses = []
+        for run in (lambda: ordinary.step(x, y).loss, lambda: step.metrics(step.run(x, y)).loss):  # noqa: B023
+            torch.manual_seed(seed)
+            losses.append(run())
+        torch.testing.assert_close(*losses, rtol=1e-9, atol=1e-10)
+    same(ordinary.model, other.model)
+    frozen = captured(altmin.AltMin(copy.deepcopy(other.model).requires_grad_(False)))
+    assert len({float(frozen.run(x, y)[0]) for _ in range(4)}) == 4, "of 30 units no two masks are the same"
+
+
+@pytest.mark.parametrize("way, passes", [("eager", 3), ("captured", 4), ("members", 5)])
+def test_how_many_passes_of_attention_inside_a_branch_a_step_takes(way, passes):
+    """At the encoded code, by plain kernels for the jvp, where it moves to; on the device also where it was decided to
+    stay or to go, and for members once for each of two jvps."""
+    method, (x, y) = build(NETS["gpt"]), NETS["gpt"].batches(1)[0]
+    step = {"eager": method.step, "captured": captured(method).run}.get(way) or Ensemble([method]).step
+    step(x, y)
+    with patch.object(AnyFunction, "_call", autospec=True, side_effect=AnyFunction._call) as calls:
+        step(x, y)
+    assert sum("attention" in str(call.args[0].module) for call in calls.mock_calls) == passes
+
+
+# -- compiled ---------------------------------------------------------------------------------------------------------
+
+WHOLE = [
+    "gpt",
+    "residual mlp",
+    "Dense, 2 dimensions",
+    "Attention, 3 dimensions",
+    "Basic, 4 dimensions, cut inside",
+    "shared input",
+]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_torch_can_trace_a_step_as_a_whole_also_where_blocks_hand_several_values_on(name, traced):
+    net = EVERY[name]
+    ordinary, other = build(net), build(net)
+    step = captured(other)
+    for x, y in net.batches(3):
+        ordinary.step(x, y)
+        step.run(x, y)
+    assert step.compiled != step._compute
+    same(ordinary.model, other.model, 1e-7)
+
+
+def test_where_torch_cannot_trace_a_step_it_is_the_same_in_its_pieces(traced):
+    """A loss of one's own cannot be traced by this version of torch."""
+    net = NETS["residual mlp"]._replace(loss=lambda output, y: F.cross_entropy(output, y))
+    ordinary, other = build(net), build(net)
+    step = captured(other)
+    for x, y in net.batches(3):
+        ordinary.step(x, y)
+        step.run(x, y)
+    assert step.compiled == step._compute
+    same(ordinary.model, other.model)
