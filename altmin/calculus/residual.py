@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from altmin.calculus import products
@@ -22,7 +23,7 @@ class ResidualLayer(Map):
         return self._add(x, p, a), saved
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return v.add(self.relu.vjp((), saved, products.matmul(v, p[0])), alpha=self.module.scale)
+        return self._sum(v, self.relu.vjp((), saved, products.matmul(v, p[0])))
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._add(u, p, self.relu.jvp((), saved, u))
@@ -41,4 +42,8 @@ class ResidualLayer(Map):
 
     def _add(self, x: Tensor, p: Params, a: Tensor) -> Tensor:
         """x + s W a."""
-        return x.add(products.linear(a, p[0]), alpha=self.module.scale)
+        return self._sum(x, products.linear(a, p[0]))
+
+    def _sum(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + s y. Torch's compiler makes one product of x.add(W a, alpha=s), and forgets s."""
+        return x + self.module.scale * y if torch.compiler.is_compiling() else x.add(y, alpha=self.module.scale)

@@ -387,33 +387,4 @@ MUTANTS = [
     Mutant("objective.py", "mu / term.samples(output) * misfit", "misfit / term.samples(output)", "objective"),
     Mutant("objective.py", "(c_next - value)", "(c_next + value)", "objective"),
     Mutant("objective.py", "mu / term.samples(output) * misfit", "mu / len(x) * misfit", "objective sums"),
-    Mutant("calculus/joints.py", "v.sum_to_size(shape)", "v", "calculus_joints autograd"),
-    Mutant("calculus/joints.py", "return total.expand(saved[1])", "return total", "calculus_joints move"),
-    Mutant(
-        "calculus/joints.py",
-        "self.jvp(p, (a, saved[1]), us), (a, b)",
-        "self.jvp(p, saved, us), (a, b)",
-        "calculus_joints",
-    ),
-    Mutant("calculus/joints.py", "(v * b).sum_to_size", "(v * a).sum_to_size", "calculus_joints autograd"),
-    Mutant("calculus/graph.py", "sent[j] = _added(sent[j], g)", "sent[j] = g", "calculus_graph autograd"),
-    Mutant("calculus/graph.py", "b if a is None else a + b", "b", "calculus_graph"),
-    Mutant("calculus/graph.py", "bool(node.names) or any(", "any(", "calculus_graph autograd"),
-    Mutant(
-        "calculus/graph.py", "saved._replace(x=shifted(saved.x, u, e), saved=kept)", "saved", "calculus_graph stands"
-    ),
-    Mutant(
-        "calculus/graph.py",
-        "joint.replay(p[self.slices[i]], saved.saved[i], xs)",
-        "joint.forward(p[self.slices[i]], xs)",
-        "calculus_graph replay",
-    ),
-    Mutant(
-        "calculus/graph.py",
-        "                node.joint.commit(what)\n",
-        "                pass\n",
-        "calculus_graph commits",
-    ),
-    Mutant("calculus/passage.py", "left, self._left = self._left, None", "left = self._left", "calculus_passage once"),
-    Mutant("calculus/passage.py", "code.split([shape[1:].numel()", "code.split([shape.numel()", "calculus_passage"),
 ]

@@ -323,7 +323,7 @@ MUTANTS = [
     Mutant(
         "calculus/other.py",
         "return [torch.where(old.isfinite(), new, 0.0) for",
-        "return [0 * new for",
+        "return [torch.zeros_like(new) for",
         "trainer_errors statistics",
     ),
     Mutant("calculus/other.py", "torch.where(old.isfinite(), new, 0.0)", "new", "trainer_errors statistics"),
