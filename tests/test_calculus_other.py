@@ -326,3 +326,33 @@ def test_random_numbers_of_ones_own_module_are_refused_where_each_pass_would_dra
     with pytest.raises(ValueError, match=r"draws random numbers, and an ensemble's or a captured step would"):
         ensemble.step(x, y)
     altmin.Ensemble([altmin.AltMin(copy.deepcopy(model).eval()) for _ in range(2)]).step(x, y)
+
+
+class Aliases(nn.Module):
+    """One module under two names, and two modules with one parameter and one buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.c, self.d = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        self.b, self.d.weight, self.d.running_mean = self.a, self.c.weight, self.c.running_mean
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > 1000:
+            return x
+        return x + self.b(torch.tanh(self.a(x))) + self.d(torch.tanh(self.c(x)))
+
+
+def test_what_has_two_names_stays_the_models_own_and_gets_one_gradient():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), Aliases(), nn.Linear(4, 2)).double()
+    x, y = torch.randn(6, 3, dtype=torch.float64), torch.randint(2, (6,))
+    alone, held = copy.deepcopy(model), [*model.parameters(), *model.buffers()]
+    wanted = torch.autograd.grad(F.cross_entropy(alone(x), y), list(alone.parameters()))
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=1e-9), weights=altmin.LocalSGD(1.0, momentum=0.0))
+    am.step(x, y)
+    assert all(now is then for now, then in zip([*model.parameters(), *model.buffers()], held, strict=True))
+    for ours, theirs, g in zip(model.parameters(), alone.parameters(), wanted, strict=True):
+        torch.testing.assert_close(theirs - ours, g, rtol=1e-6, atol=1e-9)
+    for ours, theirs in zip(model.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    am.step(x, y)

@@ -60,7 +60,9 @@ class AnyFunction(Joint):
 
     def __init__(self, module: nn.Module):
         self.module = module
-        self.names = tuple(name for name, _ in module.named_parameters())
+        named = {id(p): name for name, p in module.named_parameters()}
+        self.names = tuple(named.values())
+        self._keys = [(key, named[id(p)]) for key, p in _places(module, "_parameters")]
 
     @property
     def couples(self) -> bool:  # type: ignore[override]
@@ -138,7 +140,7 @@ class AnyFunction(Joint):
             buffer.copy_(kept[name])
 
     def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> tuple[Tensor, Point]:
-        like = next(x for x in xs if isinstance(x, Tensor))
+        like = _like(xs, p)
         generator = _generator(like)
         if not eager():
             with _alone():
@@ -164,15 +166,17 @@ class AnyFunction(Joint):
 
     def _call(self, p: Params, xs: Sequence[Any], rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
-        given = {name: b.clone() for name, b in self.module.named_buffers()}
-        names = tuple(given)
-        given.update(zip(self.names, p, strict=True))
+        clones = {id(b): b.clone() for b in self.module.buffers()}
+        given = {key: clones[id(b)] for key, b in _places(self.module, "_buffers")}
+        names = tuple(name for name, _ in self.module.named_buffers())
+        mine = dict(zip(self.names, p, strict=True))
+        given.update({key: mine[name] for key, name in self._keys})
         with _alone():
             fused = torch.backends.mha.get_fastpath_enabled()
             torch.backends.mha.set_fastpath_enabled(False)  # a layer of a transformer as one kernel without derivatives
             try:
-                with _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
-                    y = torch.func.functional_call(self.module, given, tuple(xs))
+                with _drawing(_like(xs, p), rng):
+                    y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
             finally:
                 torch.backends.mha.set_fastpath_enabled(fused)
         if not isinstance(y, Tensor):
@@ -231,9 +235,26 @@ class AnyModule(Map):
         self.function.commit(kept)
 
 
+def _places(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
+    """Where the parameters or buffers of a module lie, each place under one name: a module that is held under two is
+    one place, and a tensor that two modules hold is at two. `functional_call` by itself takes the former for two, and
+    leaves its own tensor there."""
+    found = [
+        (f"{prefix}.{name}" if prefix else name, t)
+        for prefix, m in module.named_modules()
+        for name, t in vars(m)[kind].items()
+    ]
+    return [(key, t) for key, t in found if t is not None]
+
+
 def _moves(x: Any) -> bool:
     """Whether an input can have a derivative."""
     return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _like(xs: Sequence[Any], p: Params) -> Tensor:
+    """A tensor on the device of a pass. A part may take nothing but a size, such as a slice of a parameter."""
+    return next((t for t in (*xs, *p) if isinstance(t, Tensor)), torch.empty(0))
 
 
 def _filled(at: Sequence[Any], given: Sequence[Tensor]) -> list[Any]:

@@ -17,7 +17,7 @@ from altmin.graph.inline import inline, is_known
 from altmin.graph.piece import Piece, changes_its_input
 from altmin.graph.record import Untraceable, record
 from altmin.graph.regions import Region, regions
-from altmin.graph.values import aside, is_size, passing, without_unused
+from altmin.graph.values import TUPLES_OF_VIEWS, aside, is_size, passing, without_unused
 
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
@@ -72,11 +72,15 @@ def _graph(module: nn.Module) -> Graph | None:
     nodes = without_unused(graph)
     if _overwrites(module, nodes):
         return None
-    recomputed = _sizes(nodes, given) - set(made)
-    flow = [node for node in nodes if node in passing(nodes, given) - set(given) - recomputed]
     still = aside(module, nodes, given) & set(made)
-    joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given})) is not None}
-    found = regions(nodes, flow, {*joints, *still}, given, made)
+    found = None
+    for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):
+        recomputed = (_sizes(nodes, given) | anew) - set(made)
+        flow = [node for node in nodes if node in passing(nodes, given) - set(given) - recomputed]
+        joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given})) is not None}
+        found = regions(nodes, flow, {*joints, *still}, given, made)
+        if found is not None:
+            break
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
     place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
