@@ -73,7 +73,7 @@ class AnyFunction(Joint):
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Sequence[Direction]:
         moving = [x for x in saved.xs if _moves(x)]
-        if not moving:
+        if not moving or not _moves(saved.y):
             return [None] * len(saved.xs)
         if saved.by.graph is None:
             found = torch.func.vjp(lambda *given: self._call(p, _placed(saved.xs, given))[0], *moving)[1](v)
@@ -82,8 +82,10 @@ class AnyFunction(Joint):
             found = tuple(_gradients(y, [x for x in xs if _moves(x)], v))
         return _spread(saved.xs, found)
 
-    def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
+    def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Direction:
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
+        if not _moves(saved.y):  # a mask
+            return None
         if saved.by.graph is None:
             p = [q.detach() for q in p]
             moving = [x for x, u in zip(saved.xs, us, strict=True) if u is not None]
@@ -104,11 +106,13 @@ class AnyFunction(Joint):
 
     def quotient(
         self, p: Params, saved: Point, us: Sequence[Direction], e: Number, Ju: Tensor | None = None
-    ) -> tuple[Tensor, Point]:
+    ) -> tuple[Direction, Point]:
         """Ju: the jvp, if it is known."""
         y_moved, moved = self.replay(
             p, saved, [x if u is None else shifted(x, u, e) for x, u in zip(saved.xs, us, strict=True)]
         )
+        if not _moves(saved.y):
+            return None, moved
         change = saved.y - y_moved
         clear = inner(change, change) > inner(saved.y, saved.y) * torch.finfo(change.dtype).eps
         if clear is True:
@@ -209,11 +213,13 @@ class AnyModule(Map):
         return torch.zeros_like(saved.x) if g is None else g
 
     def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
-        return self.function.jvp(p, saved, [u])
+        Ju: Any = self.function.jvp(p, saved, [u])
+        return torch.zeros_like(saved.y) if Ju is None else Ju
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Number, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
         """Ju: the jvp, if it is known."""
-        return self.function.quotient(p, saved, [u], e, Ju)
+        q, moved = self.function.quotient(p, saved, [u], e, Ju)
+        return torch.zeros_like(saved.y) if q is None else q, moved
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         return self.function.grads(p, saved, v)

@@ -17,7 +17,7 @@ class Layout(NamedTuple):
 class Passage:
     """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor, of
     each the entries of a sample in a row, side by side; of one alone it is that tensor. The others have no derivative,
-    such as masks and sizes: they are handed on as they are.
+    such as masks and sizes: they are handed on as they are. The last `sizes` of them are no tensors.
 
     `join` keeps the layout of its code until `take` asks for it, once: the forward passes of two blocks follow each
     other.
@@ -28,8 +28,8 @@ class Passage:
     (torch.Size([4, 11]), [(4, 2, 3), (4, 5)])
     """
 
-    def __init__(self, moving: int, where: str):
-        self.moving, self.where = moving, where
+    def __init__(self, moving: int, where: str, sizes: int = 0):
+        self.moving, self.where, self.sizes = moving, where, sizes
         self._left: Layout | None = None
 
     def join(self, values: Sequence[Any]) -> Tensor:

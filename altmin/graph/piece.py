@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from altmin.calculus.passage import Passage, parts
+from altmin.graph.inplace import IN_PLACE, changes_its_input
 
 CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
 HIDDEN = {getattr, operator.getitem, "size", "dim", *CHECKS}
 """Nodes that a label leaves out: sizes, entries and assertions."""
 LONGEST = 7
-IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name}__")}
 
 
 class Place(NamedTuple):
@@ -149,16 +149,8 @@ class Piece(nn.Module):
     def _label(self, step: Step) -> str:
         if step.op == "call_module":
             return self._modules[step.target]._get_name()  # type: ignore[union-attr]
-        return step.target if isinstance(step.target, str) else step.target.__name__
-
-
-def changes_its_input(op: str, target: Any, kwargs: Mapping[str, Any], owner: nn.Module) -> bool:
-    """Whether a node may change a value that it is given."""
-    if op == "call_module":
-        return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(target)).modules())
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    by_name = op != "get_attr" and name.endswith("_") and not name.endswith("__")
-    return by_name or target in IN_PLACE or bool(kwargs.get("inplace")) or "out" in kwargs
+        name: str = step.target if isinstance(step.target, str) else step.target.__name__
+        return name[1:] if step.target in IN_PLACE else name
 
 
 def _find(owner: nn.Module, target: str) -> Any:

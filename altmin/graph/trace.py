@@ -17,6 +17,7 @@ from altmin.calculus.passage import Passage
 from altmin.errors import unknown
 from altmin.graph.functional import module_of
 from altmin.graph.inline import ENDS, inline, is_known, join
+from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
@@ -95,6 +96,7 @@ def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]
         return
     graph = record(module)
     inline(graph, module, lambda node: _several_inputs(node) or _inside(join(name, str(node.target)), at))
+    settle(graph, module)
     for segment in segments(graph, module, [each for each in graph.nodes if set(_ends(name, each)) & set(at)]):
         inner = _called(module, segment)
         if inner is not None:
@@ -174,6 +176,9 @@ def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = ()) ->
     first = next(node for node in nodes if node.op == "placeholder")
     output: Any = graph.output_node().args[0]
     flow = passing(nodes, [first])
+    if overwrites(owner, nodes, surely=True):
+        reason = "its forward changes a tensor in place and then uses a view of it that is from before"
+        raise Untraceable(reason, "write that out of place, such as x = x + y instead of x += y")
     if output not in flow:
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in flow]
@@ -202,9 +207,11 @@ def _cuts(
         moving = [node, *(each for each in live if each not in still)]
         asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
         if asked and node.users and node is not output and node not in still and all(map(is_tensor, moving)):
-            made = [*moving, *(each for each in live if each in still)]
+            masks = [each for each in live if each in still and each not in sizes]
+            counts = [each for each in live if each in still and each in sizes]
+            made = [*moving, *masks, *counts]
             where = f"after {node.meta[ENDS][0]!r}" if ENDS in node.meta else f"after {node.name!r}"
-            yield i + 1, made, Passage(len(moving), where) if len(made) > 1 else None
+            yield i + 1, made, Passage(len(moving), where, len(counts)) if len(made) > 1 else None
 
 
 def _weightless(segment: Segment) -> bool:
