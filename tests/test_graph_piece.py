@@ -205,3 +205,18 @@ def test_a_module_that_is_used_under_two_names_is_held_once():
     x = torch.randn(2, 3)
     assert [id(m) for m in piece.modules()].count(id(layer)) == 1
     assert torch.equal(piece(x), layer(torch.tanh(layer(x))))
+
+
+def test_the_table_says_which_values_pass_and_what_stands_beside_them():
+    model = CASES["masked"].build()[0]
+    rows = str(altmin.split(model, at=["layers.0", "layers.1.out"])).splitlines()
+    assert "1: layers.0 | ne, and_, getitem" in rows[1]
+    assert "2: layers.1.out, layers.0 | ne, getitem" in rows[2]
+
+
+def test_a_module_and_one_inside_it_are_both_places_to_cut():
+    model, x, _ = CASES["residual"].build()
+    chain = altmin.split(model, at=["layer1.1.conv1", "layer1", "layer2"])
+    assert [block.code_shape() for block in chain][:1] == ["2: layer1.1.conv1, layer1.0"]
+    assert len(chain) == 4
+    torch.testing.assert_close(chain(x), model(x), rtol=1e-12, atol=1e-12)

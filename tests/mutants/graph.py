@@ -43,6 +43,7 @@ MUTANTS = [
     ),
     Mutant("graph/inplace.py", "user.replace_input_with(base, node)", "pass", "graph_inplace"),
     Mutant("graph/inplace.py", "if base is not None and base not in sizes:", "if base is not None:", "graph_inplace"),
+    Mutant("graph/trace.py", "if each not in parts[-1].ends]", "if False]", "graph_piece both_places"),
     Mutant("graph/inplace.py", "root.get(base, node)", "node", "graph_inplace"),
     Mutant("graph/trace.py", "if overwrites(owner, nodes, surely=True):", "if False:", "graph_inplace"),
     Mutant("graph/record.py", "return Value(node, self)", "return fx.Proxy(node, self)", "graph_inplace"),
