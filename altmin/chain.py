@@ -73,7 +73,11 @@ class Block:
         return self.core.maps[0].misfit(c) or given
 
     def code_shape(self) -> str:
-        """The shape of the block's output for one sample, as far as its modules tell."""
+        """The shape of the block's output for one sample, as far as its modules tell; where several values pass, how
+        many and which."""
+        exit = getattr(self.maps[-1].module, "exit", None)
+        if exit is not None:
+            return str(exit)
         for m in reversed(self.core.maps):
             if isinstance(m.module, nn.Linear):
                 return str(m.module.out_features)
@@ -254,7 +258,7 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
     bounds = [0, *cuts[:-1], len(maps)]
     blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
-    _refuse_shared([m for block in blocks for m in block])
+    _refuse_shared(model, [m for block in blocks for m in block])
     return Chain(model, [_block(block) for block in blocks])
 
 
@@ -337,8 +341,9 @@ def _buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
     return [(m, name, b) for m in module.modules() for name, b in m._buffers.items() if b is not None]
 
 
-def _refuse_shared(maps: Sequence[Map]) -> None:
+def _refuse_shared(model: nn.Module, maps: Sequence[Map]) -> None:
     seen: set[int] = set()
+    names = {id(p): name for name, p in model.named_parameters()}
     for m in maps:
         for name, parameter in m.module.named_parameters():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
@@ -347,7 +352,8 @@ def _refuse_shared(maps: Sequence[Map]) -> None:
                 raise ValueError(f"the parameter {name!r} of {m.module._get_name()} has no entries: a width is 0")
             if id(parameter) in seen:
                 raise ValueError(
-                    f"the parameter {name!r} of {m.module._get_name()} is used twice in the chain; "
-                    "each block needs weights of its own, so give the second use its own module"
+                    f"the parameter {names.get(id(parameter), name)!r} is used twice in the chain, the second time in "
+                    f"{m.module._get_name()}; each block needs weights of its own, so give the second use its own "
+                    "module, or cut so that both uses are in one block"
                 )
             seen.add(id(parameter))

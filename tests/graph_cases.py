@@ -158,6 +158,56 @@ class Sized(nn.Module):
         return self.layer(scale * x + torch.arange(x.size(1), dtype=x.dtype) - torch.ones(4, dtype=x.dtype))
 
 
+class Masked(nn.Module):
+    """A transformer that hands a padding mask of its tokens to its layers, and uses sizes of its input to the end."""
+
+    class Layer(nn.Module):
+        def __init__(self, width: int):
+            super().__init__()
+            self.norm1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.norm2, self.gate, self.up = nn.LayerNorm(width), nn.Linear(width, 5), nn.Linear(width, 5)
+            self.down = nn.Linear(5, width)
+
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+            x = x + self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+            h = self.norm2(x)
+            return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(7, 4), nn.Parameter(torch.randn(1, 9, 4))
+        self.layers = nn.ModuleList([self.Layer(4), self.Layer(4)])
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("causal", torch.ones(9, 9, dtype=torch.bool).tril())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        samples, steps = tokens.shape
+        there = tokens.ne(0)
+        mask = there[:, None, :] & self.causal[:steps, :steps]
+        x = self.tokens(tokens) + self.positions[:, :steps]
+        x = self.layers[1](self.layers[0](x, mask), mask=mask)
+        weight = there.unsqueeze(-1).to(x.dtype)
+        return self.head((x * weight).sum(1) / weight.sum(1)).view(samples, 3)
+
+
+class Reversible(nn.Module):
+    """Two streams by turns, both halves of one layer's output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 8)
+        self.f, self.g = nn.ModuleList([nn.Linear(4, 4) for _ in "12"]), nn.ModuleList([nn.Linear(4, 4) for _ in "12"])
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = torch.chunk(self.first(x), 2, dim=1)
+        for f, g in zip(self.f, self.g, strict=True):
+            a = a - torch.sin(f(b)) / (1 + b * b)
+            b = torch.add(b, g(a), alpha=0.5)
+        return self.last(torch.cat([a, b], 1))
+
+
 def per_token(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output.flatten(0, 1), y.flatten())
 
@@ -186,6 +236,12 @@ def rows() -> tuple[Tensor, Tensor]:
 
 def sentences() -> tuple[Tensor, Tensor]:
     return torch.randint(7, (6, 5)), torch.randint(7, (6, 5))
+
+
+def padded() -> tuple[Tensor, Tensor]:
+    tokens = torch.randint(7, (6, 5))
+    tokens[:, 0] = 1
+    return tokens, torch.randint(3, (6,))
 
 
 ENTROPY = nn.CrossEntropyLoss()
@@ -226,5 +282,15 @@ CASES = {
             *("(LayerNorm, Attention, add)", "(LayerNorm, Sequential, Dropout, add), LayerNorm", "Linear"),
         ],
         ["blocks.0", "norm"],
+    ),
+    "masked": Case(
+        *(Masked, padded, ENTROPY),
+        ["(ne, and_, Embedding, add, LayerNorm, Linear, ..., view)"],
+        ["layers.0", "layers.1.out"],
+    ),
+    "reversible": Case(
+        *(Reversible, rows, ENTROPY),
+        ["Linear", "(chunk, Linear, sin, mul, add, truediv, ..., cat)", "Linear"],
+        ["first", "f.1"],
     ),
 }

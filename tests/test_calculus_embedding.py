@@ -274,3 +274,39 @@ def test_on_a_gpu_an_integer_out_of_range_is_refused_and_the_next_step_is_taken(
     before = copy.deepcopy(model.state_dict())
     am.step(x.clamp_max(6), y)
     assert not torch.equal(before["0.weight"], model[0].weight)
+
+
+TOKENS = {
+    "embedding": lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.ReLU(), nn.Linear(12, 3)),
+    "bag": lambda: nn.Sequential(nn.EmbeddingBag(7, 8), nn.Tanh(), nn.Linear(8, 3)),
+    "flattened first": lambda: nn.Sequential(nn.Flatten(), nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 3)),
+    "transformer": lambda: nn.Sequential(
+        nn.Embedding(7, 4), nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), nn.Flatten(), nn.Linear(12, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_chain_that_begins_with_an_embedding_learns_from_integers(name):
+    torch.manual_seed(0)
+    model = TOKENS[name]()
+    x = torch.randint(7, (40, 3))
+    y = x.amin(1).clamp_max(2)
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(0.02))
+    before = [p.detach().clone() for p in model.parameters()]
+    losses = [float(am.step(x, y).loss) for _ in range(80)]
+    assert losses[-1] < losses[0] / 2
+    assert all(not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_the_gradient_of_an_embedding_is_backprops_where_codes_do_not_move():
+    torch.manual_seed(0)
+    model = TOKENS["embedding"]().double()
+    x, y = torch.randint(6, (10, 3)), torch.randint(3, (10,))
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.LocalSGD(0.0))
+    am.step(x, y)
+    found = [p.grad.clone() for p in model.parameters()]
+    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
+    for a, b in zip(found, wanted, strict=True):
+        close(a, b)
+    assert not found[0][6].any(), "a token that does not occur asks for nothing"

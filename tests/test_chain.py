@@ -335,7 +335,7 @@ def test_what_is_no_module_or_has_no_forward_is_refused():
 
 def test_a_parameter_used_twice_is_refused():
     layer = nn.Linear(3, 3)
-    with pytest.raises(ValueError, match="'weight' of Linear is used twice"):
+    with pytest.raises(ValueError, match="weight' is used twice"):
         altmin.split(nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 2)))
     other = nn.Linear(3, 3)
     other.weight = layer.weight

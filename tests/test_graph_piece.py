@@ -204,3 +204,39 @@ def test_predictive_coding_trains_a_traced_model():
     method = methods.create("predictive-coding", Wrapped().eval(), lr=0.01)
     losses = [float(method.step(x, y).loss) for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_pieces_in_a_row_hand_on_what_passes_between_them():
+    model, x, _ = CASES["masked"].build()
+    cut = ["layers.0.out", "layers.1.gate"]
+    first, *rest = [block.maps for block in altmin.split(model, at=cut)]
+    one = Piece.of([m.module for maps in (first, *rest) for m in maps])
+    assert one.entry is one.exit is None
+    assert torch.equal(one(x), model(x))
+    ahead = Piece.of([m.module for maps in (first, rest[0]) for m in maps])
+    after = Piece.of([m.module for maps in rest[1:] for m in maps])
+    assert ahead.exit is after.entry is not None
+    assert torch.equal(after(ahead(x)), model(x))
+
+
+def test_a_module_that_is_used_under_two_names_is_held_once():
+    layer = nn.Linear(3, 3)
+    piece = Piece.of([layer, nn.Tanh(), layer])
+    x = torch.randn(2, 3)
+    assert [id(m) for m in piece._modules.values()].count(id(layer)) == 1
+    assert torch.equal(piece(x), layer(torch.tanh(layer(x))))
+
+
+def test_the_table_says_which_values_pass_and_what_stands_beside_them():
+    model = CASES["masked"].build()[0]
+    rows = str(altmin.split(model, at=["layers.0", "layers.1.out"])).splitlines()
+    assert "1: layers.0 | ne, and_, getitem" in rows[1]
+    assert "2: layers.1.out, layers.0 | ne, getitem" in rows[2]
+
+
+def test_a_module_and_one_inside_it_are_both_places_to_cut():
+    model, x, _ = CASES["residual"].build()
+    chain = altmin.split(model, at=["layer1.1.conv1", "layer1", "layer2"])
+    assert [block.code_shape() for block in chain][:1] == ["2: layer1.1.conv1, layer1.0"]
+    assert len(chain) == 4
+    torch.testing.assert_close(chain(x), model(x), rtol=1e-12, atol=1e-12)

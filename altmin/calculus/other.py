@@ -75,7 +75,9 @@ class AnyFunction(Joint):
 
     def __init__(self, module: nn.Module):
         self.module = module
-        self.names = tuple(name for name, _ in module.named_parameters())
+        named = {id(p): name for name, p in module.named_parameters()}
+        self.names = tuple(named.values())
+        self._keys = [(key, named[id(p)]) for key, p in _places(module, "_parameters")]
         self.attends = any(isinstance(m, nn.MultiheadAttention) for m in module.modules())
 
     @property
@@ -87,7 +89,7 @@ class AnyFunction(Joint):
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Sequence[Direction]:
         moving = [x for x in saved.xs if _moves(x)]
-        if not moving:
+        if not moving or not _moves(saved.y):
             return [None] * len(saved.xs)
         graph = self._graph(p, saved)
         if graph is None:
@@ -96,8 +98,10 @@ class AnyFunction(Joint):
         xs, _, y = graph
         return _spread(saved.xs, _gradients(y, [x for x in xs if _moves(x)], v))
 
-    def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
+    def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Direction:
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
+        if not _moves(saved.y):  # a mask
+            return None
         graph = self._graph(p, saved)
         if graph is None:
             p = [q.detach() for q in p]
@@ -123,11 +127,13 @@ class AnyFunction(Joint):
 
     def quotient(
         self, p: Params, saved: Point, us: Sequence[Direction], e: Number, Ju: Tensor | None = None
-    ) -> tuple[Tensor, Point]:
+    ) -> tuple[Direction, Point]:
         """Ju: the jvp, if it is known."""
         y_moved, moved = self.replay(
             p, saved, [x if u is None else shifted(x, u, e) for x, u in zip(saved.xs, us, strict=True)]
         )
+        if not _moves(saved.y):
+            return None, moved
         change = saved.y - y_moved
         clear = inner(change, change) > inner(saved.y, saved.y) * torch.finfo(change.dtype).eps
         if clear is True:
@@ -167,7 +173,7 @@ class AnyFunction(Joint):
         return saved.by.graph
 
     def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> tuple[Tensor, Point]:
-        like = next(x for x in xs if isinstance(x, Tensor))
+        like = _like(xs, p)
         generator = _generator(like)
         with _alone():
             before = None if _recording(like) else generator.get_state()
@@ -203,12 +209,14 @@ class AnyFunction(Joint):
 
     def _call(self, p: Params, xs: Sequence[Any], rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
-        given = {name: b.clone() for name, b in self.module.named_buffers()}
-        names = tuple(given)
-        given.update(zip(self.names, p, strict=True))
+        clones = {id(b): b.clone() for b in self.module.buffers()}
+        given = {key: clones[id(b)] for key, b in _places(self.module, "_buffers")}
+        names = tuple(name for name, _ in self.module.named_buffers())
+        mine = dict(zip(self.names, p, strict=True))
+        given.update({key: mine[name] for key, name in self._keys})
         whole = _layer_by_layer() if self.attends else nullcontext()
-        with _alone(), whole, _drawing(next(x for x in xs if isinstance(x, Tensor)), rng):
-            y = torch.func.functional_call(self.module, given, tuple(xs))
+        with _alone(), whole, _drawing(_like(xs, p), rng):
+            y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
             raise TypeError(
                 f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
@@ -239,11 +247,13 @@ class AnyModule(Map):
         return torch.zeros_like(saved.x) if g is None else g
 
     def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
-        return self.function.jvp(p, saved, [u])
+        Ju: Any = self.function.jvp(p, saved, [u])
+        return torch.zeros_like(saved.y) if Ju is None else Ju
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Number, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
         """Ju: the jvp, if it is known."""
-        return self.function.quotient(p, saved, [u], e, Ju)
+        q, moved = self.function.quotient(p, saved, [u], e, Ju)
+        return torch.zeros_like(saved.y) if q is None else q, moved
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         return self.function.grads(p, saved, v)
@@ -276,9 +286,26 @@ def _layer_by_layer() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
+def _places(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
+    """Where the parameters or buffers of a module lie, each place under one name: a module that is held under two is
+    one place, and a tensor that two modules hold is at two. `functional_call` by itself takes the former for two, and
+    leaves its own tensor there."""
+    found = [
+        (f"{prefix}.{name}" if prefix else name, t)
+        for prefix, m in module.named_modules()
+        for name, t in vars(m)[kind].items()
+    ]
+    return [(key, t) for key, t in found if t is not None]
+
+
 def _moves(x: Any) -> bool:
     """Whether an input can have a derivative."""
     return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _like(xs: Sequence[Any], p: Params) -> Tensor:
+    """A tensor on the device of a pass. A part may take nothing but a size, such as a slice of a parameter."""
+    return next((t for t in (*xs, *p) if isinstance(t, Tensor)), torch.empty(0))
 
 
 def _filled(at: Sequence[Any], given: Sequence[Tensor]) -> list[Any]:

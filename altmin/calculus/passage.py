@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+MANY = 4
+"""Of more names only some are shown."""
+
 
 class Layout(NamedTuple):
     """The shapes of the tensors in a code, and what is handed on beside it."""
@@ -17,7 +20,7 @@ class Layout(NamedTuple):
 class Passage:
     """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor, of
     each the entries of a sample in a row, side by side; of one alone it is that tensor. The others have no derivative,
-    such as masks and sizes: they are handed on as they are.
+    such as masks and sizes: they are handed on as they are. The last `sizes` of them are no tensors.
 
     `join` keeps the layout of its code until `take` asks for it, once: the forward passes of two blocks follow each
     other.
@@ -28,9 +31,18 @@ class Passage:
     (torch.Size([4, 11]), [(4, 2, 3), (4, 5)])
     """
 
-    def __init__(self, moving: int, where: str):
-        self.moving, self.where = moving, where
+    def __init__(self, moving: int, where: str, sizes: int = 0, names: Sequence[str] = ()):
+        self.moving, self.where, self.sizes, self.names = moving, where, sizes, tuple(names)
         self._left: Layout | None = None
+
+    def __str__(self) -> str:
+        """How many values are copied, and all by name: those beside the code after a bar.
+
+        >>> print(Passage(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
+        2: fc, add | ne, getitem
+        """
+        shown = [_shortened(self.names[: self.moving]), _shortened(self.names[self.moving :])]
+        return f"{self.moving}: {' | '.join(each for each in shown if each)}"
 
     def join(self, values: Sequence[Any]) -> Tensor:
         """The code of these values. ValueError if they cannot be one."""
@@ -49,6 +61,10 @@ class Passage:
         assert self._left is not None, "a block follows the one that made its input"
         left, self._left = self._left, None
         return left
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join([*names[:2], "...", names[-1]] if len(names) > MANY else names)
 
 
 def _alike(tensors: Sequence[Any]) -> bool:

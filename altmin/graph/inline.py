@@ -17,6 +17,16 @@ def join(name: str, child: str) -> str:
     return f"{name}.{child}" if name else child
 
 
+def name_of(node: fx.Node, owner: str) -> str:
+    """That of the module whose output a value is, or "input", or that of the function that computes it. owner: the name
+    of the module whose graph this is."""
+    if node.op == "placeholder":
+        return "input"
+    if node.meta.get(ENDS):
+        return join(owner, str(node.meta[ENDS][0]))
+    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.name))
+
+
 def is_known(module: nn.Module) -> bool:
     """Whether a module is torch's, or has a closed form: it is never opened."""
     torch_own = type(module).__module__.startswith("torch.") and not isinstance(module, nn.Sequential | fx.GraphModule)

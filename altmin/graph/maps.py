@@ -14,10 +14,11 @@ from altmin.calculus.joints import Aside, Concatenation, Joint, One, Product, Su
 from altmin.calculus.other import AnyFunction
 from altmin.graph.functional import module_of
 from altmin.graph.inline import inline, is_known
-from altmin.graph.piece import Piece, changes_its_input
+from altmin.graph.inplace import overwrites, settle
+from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, record
 from altmin.graph.regions import Region, regions
-from altmin.graph.values import aside, is_size, passing, without_unused
+from altmin.graph.values import TUPLES_OF_VIEWS, aside, is_size, passing, without_unused
 
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
@@ -51,7 +52,7 @@ def map_of(module: nn.Module) -> Map:
     if graph is None and cut:
         raise ValueError(
             f"the model cannot be cut {cut.where}: what passes there is not computed by modules and functions that "
-            "stand on one side of it; cut elsewhere"
+            "stand on one side of it, or changed in place; cut elsewhere"
         )
     return graph or found
 
@@ -67,16 +68,23 @@ def _graph(module: nn.Module) -> Graph | None:
         graph, entry, exit = record(module), None, None
         given = [node for node in graph.nodes if node.op == "placeholder"]
     inline(graph, module)
+    settle(graph, module)
     result: Any = graph.output_node().args[0]
     made = list(result) if isinstance(result, tuple) else [result]
     nodes = without_unused(graph)
-    if _overwrites(module, nodes):
+    if overwrites(module, nodes):
         return None
-    recomputed = _sizes(nodes, given) - set(made)
-    flow = [node for node in nodes if node in passing(nodes, given) - set(given) - recomputed]
-    still = aside(module, nodes, given) & set(made)
-    joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given})) is not None}
-    found = regions(nodes, flow, {*joints, *still}, given, made)
+    without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
+    counts = given[len(given) - entry.sizes :] if entry else []
+    still = set(made[exit.moving :] if exit else ()) - set(given)
+    found = None
+    for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):  # only where that is needed
+        recomputed = (_sizes(nodes, given, counts) | anew) - set(made)
+        flow = [node for node in nodes if node in passing(nodes, given) - set(given) - recomputed]
+        joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given}, without)) is not None}
+        found = regions(nodes, flow, {*joints, *still}, given, made)
+        if found is not None:
+            break
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
     place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
@@ -114,8 +122,9 @@ def _operands(node: fx.Node) -> list[Any]:
     return list(node.args[0]) if node.target in CONCATENATIONS else list(node.args[:2])  # type: ignore[arg-type]
 
 
-def _joint(module: nn.Module, node: fx.Node, values: Collection[Any]) -> Joint | None:
-    """The closed form of one node whose inputs are among the values; None if it has none."""
+def _joint(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> Joint | None:
+    """The closed form of one node whose inputs are among the values; None if it has none. still: values without
+    derivative, which only an embedding takes: they may be no tensors."""
     if node.op == "call_module":
         inner = module.get_submodule(str(node.target))
         single = (
@@ -125,6 +134,8 @@ def _joint(module: nn.Module, node: fx.Node, values: Collection[Any]) -> Joint |
             return None
         found = calculus.map_of(inner)
         return None if found.opaque else One(found)
+    if any(each in still for each in node.all_input_nodes):
+        return None
     if node.target in CONCATENATIONS:
         tensors, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         whole = isinstance(tensors, list | tuple) and set(node.all_input_nodes) <= set(values)
@@ -140,23 +151,12 @@ def _joint(module: nn.Module, node: fx.Node, values: Collection[Any]) -> Joint |
     return None if found.opaque else One(found)
 
 
-def _sizes(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes that follow from sizes and numbers alone: they can be computed anew wherever they are used."""
-    found: set[fx.Node] = set()
+def _sizes(nodes: Sequence[fx.Node], given: Collection[fx.Node], counts: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes that follow from sizes and numbers alone: they can be computed anew wherever they are used. counts:
+    those of the given values that are sizes."""
+    found: set[fx.Node] = set(counts)
     for node in nodes:
         sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes]
         if is_size(node) or (node.op != "call_module" and sources and all(each in found for each in sources)):
             found.add(node)
     return found
-
-
-def _overwrites(module: nn.Module, nodes: Sequence[fx.Node]) -> bool:
-    """Whether a node changes a value that a later one uses."""
-    order = {node: i for i, node in enumerate(nodes)}
-    return any(
-        order.get(user, len(order)) > order[node]
-        for node in nodes
-        if changes_its_input(node.op, node.target, node.kwargs, module)
-        for each in node.all_input_nodes[:1]
-        for user in each.users
-    )

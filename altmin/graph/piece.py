@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from altmin.calculus.passage import Passage, parts
+from altmin.graph.inplace import IN_PLACE, changes_its_input
 
 CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
 HIDDEN = {getattr, operator.getitem, "size", "dim", *CHECKS}
 """Nodes that a label leaves out: sizes, entries and assertions."""
 LONGEST = 7
-IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name}__")}
 
 
 class Place(NamedTuple):
@@ -55,9 +55,13 @@ class Piece(nn.Module):
         self.given, self.entry, self.exit = len(given), entry, exit
         places = {node: Place(i) for i, node in enumerate([*given, *nodes])}
         names: dict[str, str] = {}
+        held: dict[int, str] = {}
         for node in nodes:
             if node.op in ("call_module", "get_attr") and node.target not in names:
-                names[str(node.target)] = self._hold(str(node.target), _find(owner, str(node.target)))
+                what = _find(owner, str(node.target))
+                if id(what) not in held:  # one that has two names is one
+                    held[id(what)] = self._hold(str(node.target), what)
+                names[str(node.target)] = held[id(what)]
         self.steps = [
             Step(
                 node.op,
@@ -75,12 +79,20 @@ class Piece(nn.Module):
 
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> "Piece":
-        """Modules one after the other as one."""
-        graph, owner = fx.Graph(), nn.ModuleList(modules)
-        nodes = [graph.placeholder("input")]
-        for i in range(len(modules)):
-            nodes.append(graph.call_module(str(i), (nodes[-1],)))
-        return cls(owner, nodes[1:], nodes[:1], nodes[-1:])
+        """Modules one after the other as one. What passes from one piece to the next is not joined."""
+        graph, owner, first, last = fx.Graph(), nn.ModuleList(modules), modules[0], modules[-1]
+        given = [graph.placeholder("input") for _ in range(first.given if isinstance(first, Piece) else 1)]
+        passing = given
+        for i, module in enumerate(modules):
+            if isinstance(module, Piece):
+                values = list(passing)
+                module.write(graph, values, f"{i}.")
+                passing = [values[place] for place in module.made]
+            else:
+                passing = [graph.call_module(str(i), (passing[0],))]
+        entry = first.entry if isinstance(first, Piece) else None
+        exit = last.exit if isinstance(last, Piece) else None
+        return cls(owner, [node for node in graph.nodes if node not in set(given)], given, passing, entry, exit)
 
     def forward(self, *inputs: Tensor) -> Any:
         values: list[Any] = list(inputs)
@@ -110,10 +122,15 @@ class Piece(nn.Module):
         """What it computes as a graph whose owner it is, and the nodes of its inputs and of what it gives."""
         graph = fx.Graph()
         nodes = [graph.placeholder("input") for _ in range(self.given)]
-        for step in self.steps:
-            args = [mapped(each, Place, lambda place: nodes[place.number]) for each in (step.args, step.kwargs)]
-            nodes.append(graph.create_node(step.op, step.target, *args))
+        self.write(graph, nodes)
         return graph, nodes[: self.given], [nodes[i] for i in self.made]
+
+    def write(self, graph: fx.Graph, values: list[fx.Node], prefix: str = "") -> None:
+        """Adds its steps to a graph, and their values to those of its inputs. prefix: of its names in the owner."""
+        for step in self.steps:
+            args = [mapped(each, Place, lambda place: values[place.number]) for each in (step.args, step.kwargs)]
+            target = f"{prefix}{step.target}" if step.op in ("call_module", "get_attr") else step.target
+            values.append(graph.create_node(step.op, target, *args))
 
     def _get_name(self) -> str:
         return self.label
@@ -132,16 +149,8 @@ class Piece(nn.Module):
     def _label(self, step: Step) -> str:
         if step.op == "call_module":
             return self._modules[step.target]._get_name()  # type: ignore[union-attr]
-        return step.target if isinstance(step.target, str) else step.target.__name__
-
-
-def changes_its_input(op: str, target: Any, kwargs: Mapping[str, Any], owner: nn.Module) -> bool:
-    """Whether a node may change a value that it is given."""
-    if op == "call_module":
-        return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(target)).modules())
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    by_name = op != "get_attr" and name.endswith("_") and not name.endswith("__")
-    return by_name or target in IN_PLACE or bool(kwargs.get("inplace")) or "out" in kwargs
+        name: str = step.target if isinstance(step.target, str) else step.target.__name__
+        return name[1:] if step.target in IN_PLACE else name
 
 
 def _find(owner: nn.Module, target: str) -> Any:

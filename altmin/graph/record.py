@@ -2,6 +2,7 @@
 
 import dis
 import inspect
+import operator
 import random
 import sys
 import threading
@@ -54,6 +55,21 @@ class Draws(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class Value(fx.Proxy):
+    """A proxy that records x += y as what it is; that of torch.fx records x = x + y."""
+
+
+def _in_place(operation: Any) -> Any:
+    def record(self: Value, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operation, (self, other), {})
+
+    return record
+
+
+for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "imatmul"):
+    setattr(Value, f"__{_name}__", _in_place(getattr(operator, _name)))
+
+
 class Recorder(fx.Tracer):
     """Records one forward; modules that it calls are single nodes. Other threads notice nothing of it."""
 
@@ -62,6 +78,9 @@ class Recorder(fx.Tracer):
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
         self.thread, self.given, self.by_name = threading.get_ident(), args, kwargs
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return Value(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True

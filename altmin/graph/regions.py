@@ -27,28 +27,33 @@ def regions(
 ) -> list[Region] | None:
     """Groups of the nodes in `flow`, in an order in which each follows those whose outputs it takes.
 
-    A node of `alone` is a group by itself. The others are put together as far as no group then depends on itself, and
-    where a group would hand on something else than one tensor, with those that use it. None if that is not possible.
-    flow: what is computed once; other nodes are computed in every group that uses them.
+    A node of `alone` is a group by itself. The others are put together as far as no group then depends on itself. Where
+    a group would hand on something else than one tensor, those that use it are put to it; if that does not help, its
+    nodes are groups by themselves. None if that does not either. flow: what is computed once; other nodes are computed
+    in every group that uses them.
     """
     loose = {node for node in flow if node not in alone}
+    apart: set[fx.Node] = set()
     while True:
-        groups = _merged([node for node in nodes if node in flow], loose, nodes, {*flow, *given})
+        groups = _merged([node for node in nodes if node in flow], loose - apart, nodes, {*flow, *given})
         units = [_unit(group, nodes, {*flow, *given}) for group in groups]
         taken = {node for _, inputs in units for node in inputs} | set(made)
         outputs = [[node for node in group if node in taken] for group in groups]
-        bad = [out for out, group in zip(outputs, groups, strict=True) if not _sound(out, group, loose)]
+        bad = [(out, group) for out, group in zip(outputs, groups, strict=True) if not _sound(out, group, loose)]
         if not bad:
             return [
                 Region(inner, inputs, out[0], out[0] not in loose)
                 for (inner, inputs), out in zip(units, outputs, strict=True)
                 if out
             ]
-        held = {node for out in bad for node in out}
+        held = {node for out, _ in bad for node in out}
         users = {n for group, (_, inputs) in zip(groups, units, strict=True) if held & set(inputs) for n in group}
-        if users <= loose or held & set(made):
+        if not users <= loose and not held & set(made):
+            loose |= users
+        elif any(len(group) > 1 for _, group in bad):
+            apart |= {node for _, group in bad for node in group}
+        else:
             return None
-        loose |= users
 
 
 def _sound(outputs: Sequence[fx.Node], group: Collection[fx.Node], loose: Collection[fx.Node]) -> bool:

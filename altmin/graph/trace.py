@@ -16,7 +16,8 @@ from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
 from altmin.calculus.passage import Passage
 from altmin.errors import unknown
 from altmin.graph.functional import module_of
-from altmin.graph.inline import ENDS, inline, is_known, join
+from altmin.graph.inline import ENDS, inline, is_known, join, name_of
+from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
@@ -78,7 +79,8 @@ def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> lis
         if name not in places:
             raise ValueError(
                 f"the model cannot be cut after {name!r}, which is not called once, lies inside a module that stays "
-                f"whole, or does not return one tensor; {unknown('place to cut', name, places)}"
+                "whole, does not return one tensor, or is bypassed by something that is no tensor; "
+                f"{unknown('place to cut', name, places)}"
             )
     return [i + 1 for i, part in enumerate(parts) if any(name in at for name in part.ends)]
 
@@ -95,10 +97,14 @@ def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]
         return
     graph = record(module)
     inline(graph, module, lambda node: _several_inputs(node) or _inside(join(name, str(node.target)), at))
-    for segment in segments(graph, module, [each for each in graph.nodes if set(_ends(name, each)) & set(at)]):
+    settle(graph, module)
+    for segment in segments(graph, module, [each for each in graph.nodes if set(_ends(name, each)) & set(at)], name):
         inner = _called(module, segment)
         if inner is not None:
-            yield from _parts(inner, join(name, str(segment.nodes[0].target)), at)
+            parts = _parts(inner, join(name, str(segment.nodes[0].target)), at)
+            if parts:  # its output may also be that of modules that were replaced by what they call
+                parts[-1].ends += [each for each in _ends(name, segment.made[0]) if each not in parts[-1].ends]
+            yield from parts
         else:
             alone = module_of(segment.nodes, segment.given[0]) if segment.plain else None
             yield Part(alone or segment.piece(module), _ends(name, segment.made[0]))
@@ -164,22 +170,29 @@ class Segment(NamedTuple):
         return Piece(owner, *self)
 
 
-def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = ()) -> list[Segment]:
+def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), name: str = "") -> list[Segment]:
     """What lies between two bottlenecks, or between nodes of `at`.
 
     What follows from parameters, buffers and numbers alone is no value that passes: each segment computes it anew.
     Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
+    name: of the owner in the model.
     """
     nodes = without_unused(graph)
     first = next(node for node in nodes if node.op == "placeholder")
     output: Any = graph.output_node().args[0]
     flow = passing(nodes, [first])
+    if overwrites(owner, nodes, surely=True):
+        reason = "its forward changes a tensor in place and then uses a view of it that is from before"
+        raise Untraceable(reason, "write that out of place, such as x = x + y instead of x += y")
     if output not in flow:
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in flow]
     found: list[Segment] = []
     start, given, entry = 1, [first], None
-    for end, made, exit in [*_cuts(order, output, aside(owner, order, [first]), at), (len(order), [output], None)]:
+    for end, made, exit in [
+        *_cuts(order, output, aside(owner, order, [first]), at, name),
+        (len(order), [output], None),
+    ]:
         segment = Segment(order[start:end], given, made, entry, exit)
         if found and found[-1].made[0] not in at and _weightless(found[-1]) and not _is_a_module(segment):
             before = found.pop()
@@ -190,7 +203,7 @@ def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = ()) ->
 
 
 def _cuts(
-    order: Sequence[fx.Node], output: fx.Node, still: Collection[fx.Node], at: Collection[fx.Node]
+    order: Sequence[fx.Node], output: fx.Node, still: Collection[fx.Node], at: Collection[fx.Node], name: str
 ) -> Iterator[tuple[int, list[fx.Node], Passage | None]]:
     """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
     values have no derivative. No cut but those of `at` lies between a size and its use."""
@@ -202,9 +215,12 @@ def _cuts(
         moving = [node, *(each for each in live if each not in still)]
         asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
         if asked and node.users and node is not output and node not in still and all(map(is_tensor, moving)):
-            made = [*moving, *(each for each in live if each in still)]
-            where = f"after {node.meta[ENDS][0]!r}" if ENDS in node.meta else f"after {node.name!r}"
-            yield i + 1, made, Passage(len(moving), where) if len(made) > 1 else None
+            masks = [each for each in live if each in still and each not in sizes]
+            counts = [each for each in live if each in still and each in sizes]
+            made = [*moving, *masks, *counts]
+            where = f"after {name_of(node, name)!r}"
+            names = [name_of(each, name) for each in made]
+            yield i + 1, made, Passage(len(moving), where, len(counts), names) if len(made) > 1 else None
 
 
 def _weightless(segment: Segment) -> bool:

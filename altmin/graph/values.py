@@ -19,6 +19,10 @@ WITHOUT_DERIVATIVE = {
 }
 """Functions and methods whose value has no derivative with respect to what they are given."""
 
+_TUPLES_OF_VIEWS = ("chunk", "split", "tensor_split", "unbind")
+TUPLES_OF_VIEWS = {*_TUPLES_OF_VIEWS, *(getattr(torch, name) for name in _TUPLES_OF_VIEWS)}
+"""Functions and methods that compute nothing: they may be called again for every entry of the tuple they return."""
+
 
 def without_unused(graph: fx.Graph) -> list[fx.Node]:
     """All nodes but the output. Sizes and entries that nobody uses are taken out of the graph."""

@@ -198,7 +198,7 @@ MUTANTS = [
     Mutant("calculus/pooling.py", "(kernel <= stride).all()", "(kernel <= stride).any()", "calculus_pooling separate"),
     Mutant("calculus/pooling.py", "(padding == 0).all()", "(padding >= 0).all()", "calculus_pooling separate"),
     Mutant("calculus/pooling.py", "1 < places <= 256", "1 < places", "calculus_pooling separate"),
-    Mutant("calculus/other.py", "{name: b.clone() for name, b in", "{name: b for name, b in", "calculus_other buffers"),
+    Mutant("calculus/other.py", "{id(b): b.clone() for b in", "{id(b): b for b in", "calculus_other buffers"),
     Mutant("calculus/other.py", "buffer.copy_(kept[name])", "pass", "calculus_other buffers"),
     Mutant(
         "calculus/other.py",

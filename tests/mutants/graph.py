@@ -36,7 +36,20 @@ MUTANTS = [
         "self.module.training",
         "graph_piece running",
     ),
-    Mutant("graph/maps.py", "if _overwrites(module, nodes):", "if False:", "graph_maps order"),
+    Mutant("graph/maps.py", "if overwrites(module, nodes):", "if False:", "graph_maps order"),
+    Mutant("graph/maps.py", "found: set[fx.Node] = set(counts)", "found: set[fx.Node] = set()", "graph_trace sizes"),
+    Mutant(
+        "graph/maps.py", "if any(each in still for each in node.all_input_nodes):", "if False:", "graph_trace sizes"
+    ),
+    Mutant("graph/inplace.py", "user.replace_input_with(base, node)", "pass", "graph_inplace"),
+    Mutant("graph/inplace.py", "if base is not None and base not in sizes:", "if base is not None:", "graph_inplace"),
+    Mutant("graph/trace.py", "if each not in parts[-1].ends]", "if False]", "graph_piece both_places"),
+    Mutant("graph/inplace.py", "root.get(base, node)", "node", "graph_inplace"),
+    Mutant("graph/trace.py", "if overwrites(owner, nodes, surely=True):", "if False:", "graph_inplace"),
+    Mutant("graph/record.py", "return Value(node, self)", "return fx.Proxy(node, self)", "graph_inplace"),
+    Mutant("graph/regions.py", "apart |= {node for _, group in bad for node in group}", "return None", "graph_regions"),
+    Mutant("graph/piece.py", "if id(what) not in held:", "if True:", "graph_piece once"),
+    Mutant("calculus/other.py", "tuple(xs), tie_weights=False)", "tuple(xs))", "calculus_other two_names"),
     Mutant(
         "graph/maps.py", "if not inputs or any(i not in named for i in ids):", "if not inputs:", "graph_maps shared"
     ),

@@ -16,8 +16,8 @@ MUTANTS = [
     Mutant(FILE, "            output = output - q\n", "            output = output + q\n", TESTS),
     Mutant(
         RESIDUAL,
-        "products.matmul(v, p[0])), alpha=self.module.scale)",
-        "products.matmul(v, p[0])))",
+        "self._sum(v, self.relu.vjp((), saved, products.matmul(v, p[0])))",
+        "v + self.relu.vjp((), saved, products.matmul(v, p[0]))",
         "calculus_residual",
     ),
     Mutant(RESIDUAL, ".mul_(self.module.scale)", "", "calculus_residual"),
