@@ -66,6 +66,7 @@ CASES = [
     *((net, "am-mem", False) for net in ("mlp", "deep", "normed", "lenet5")),
     *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
     *(("mlp", "am-mem", True), ("lenet5", "am-mem", True), ("resnet18", "am-adam", True), ("gpt", "am-adam", True)),
+    ("residual mlp", "am-adam", True),
     *(("resnet18", "am-sgd", False), ("resnet18", "sgd", False), ("gpt", "am-mem", False), ("gpt", "adam", False)),
 ]
 
