@@ -13,7 +13,7 @@ Run = Training | Timing
 ORDERS = ("codes-first", "weights-first")
 SHARES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 METHODS = ("backprop", "am")
-IMAGES = Recipe("cifar10", "sgd", 0.1, "one-cycle", 128, epochs=16, augment="crop-flip")
+IMAGES = Recipe("cifar10", "sgd", 0.2, "one-cycle", 256, epochs=24, augment="crop-flip")
 TEXT = Recipe("shakespeare", "adamw", 1e-3, "cosine", 64, warmup=100, steps=3000, evaluate=(30, 60, 90, 120, 600, 3000))
 CLOTHES = Recipe("fashion-mnist", "adam", 1e-3, "constant", 128)
 RATES = (1e-3, 2e-3, 4e-3)

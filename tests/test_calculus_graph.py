@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from branching import MODULES, Basic, PreNorm
 from calculus_cases import build, close, contract, function, gradients, parameters
@@ -10,6 +11,7 @@ from torch import nn
 from altmin.calculus import map_of as closed_form
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.joints import One, Sum
+from altmin.calculus.numbers import select
 from altmin.calculus.passage import Passage
 from altmin.graph.maps import map_of
 
@@ -18,6 +20,22 @@ TestMaps = contract(MODULES, map_of)
 
 def test_modules_that_branch_have_graphs():
     assert all(isinstance(map_of(make()), Graph) for make, _ in MODULES)
+
+
+@pytest.mark.parametrize("ok", [True, False])
+@pytest.mark.parametrize("make, shape", MODULES, ids=[make.__name__ for make, _ in MODULES])
+def test_between_a_point_and_where_it_moved_to_a_tensor_can_choose(make, shape, ok):
+    """As on a GPU, where no number is read: both points have one form."""
+    module = build(make)
+    m, p = map_of(module), parameters(module)
+    x, u = torch.randn(2, *shape, dtype=torch.float64)
+    y, saved = m.forward(p, x)
+    moved = m.quotient(p, saved, u, 0.3)[1]
+    v = torch.randn_like(y)
+    chosen = select(torch.tensor(ok), moved, saved)
+    close(m.vjp(p, chosen, v), m.vjp(p, moved if ok else saved, v))
+    for mine, wanted in zip(m.grads(p, chosen, v), m.grads(p, moved if ok else saved, v), strict=True):
+        close(mine, wanted)
 
 
 def test_a_graph_commits_what_its_batch_norms_keep_once():

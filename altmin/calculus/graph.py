@@ -162,7 +162,7 @@ class Graph(Map):
         return self._direction(saved, us)
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Number) -> tuple[Tensor, Point]:
-        saved = saved if saved.whole else self.replay(p, saved, saved.x)[1]
+        light, saved = not saved.whole, saved if saved.whole else self.replay(p, saved, saved.x)[1]
         us, kept = self._directions(saved, u), list(saved.saved)
         for i, node in enumerate(self.nodes):
             mine = [us[j] for j in node.inputs]
@@ -170,7 +170,9 @@ class Graph(Map):
             if any(each is not None for each in mine):
                 q, kept[i] = node.joint.quotient(p[self.slices[i]], saved.saved[i], mine, e)
             us.append(q)
-        return self._direction(saved, us), saved._replace(x=shifted(saved.x, u, e), saved=kept)
+        if light:  # of one form with what it moved from
+            kept = [node.joint.without_quotient(each) for node, each in zip(self.nodes, kept, strict=True)]
+        return self._direction(saved, us), saved._replace(x=shifted(saved.x, u, e), saved=kept, whole=not light)
 
     def _directions(self, saved: Point, u: Tensor) -> list[Direction]:
         return [*parts(u, saved.entry.shapes), *[None] * len(saved.entry.aside)]

@@ -159,6 +159,6 @@ class BatchNorm(Normalisation):
         m, (inverse, mean, count) = self.module, kept
         m.num_batches_tracked += 1
         weight = 1 / float(m.num_batches_tracked) if m.momentum is None else m.momentum
-        m.running_mean.lerp_(mean, weight)
         var = inverse.pow(-2).sub_(m.eps).clamp_min_(0)
-        m.running_var.lerp_(var.mul_(count / (count - 1)), weight)
+        m.running_mean.mul_(1 - weight).add_(mean, alpha=weight)
+        m.running_var.mul_(1 - weight).add_(var, alpha=weight * count / (count - 1))

@@ -46,10 +46,10 @@ def inner(u: Tensor, v: Tensor) -> Number:
     >>> inner(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
     11.0
     """
-    if u.is_cuda and eager() and not torch.compiler.is_compiling():
-        return torch.dot(u.reshape(-1), v.reshape(-1))  # one kernel
     if torch.compiler.is_compiling() or not eager():
         return _inner(u, v)
+    if u.is_cuda:
+        return torch.dot(u.reshape(-1), v.reshape(-1))  # one kernel
     return torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item()
 
 

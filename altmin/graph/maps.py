@@ -42,7 +42,7 @@ def map_of(module: nn.Module) -> Map:
     ['One', 'One', 'AnyFunction', 'Sum']
     """
     found = calculus.map_of(module)
-    if not found.opaque or own_call(module) or (is_known(module) and not isinstance(module, Piece)):
+    if not found.opaque or own_call(module) or is_known(module):
         return found
     try:
         graph = _graph(module)
@@ -77,10 +77,11 @@ def _graph(module: nn.Module) -> Graph | None:
     without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
     counts = given[len(given) - entry.sizes :] if entry else []
     still = set(made[exit.moving :] if exit else ()) - set(given)
+    called_once = passing(nodes, given) - set(given)
     found = None
     for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):  # only where that is needed
         recomputed = (_sizes(nodes, given, counts) | anew) - set(made)
-        flow = [node for node in nodes if node in passing(nodes, given) - set(given) - recomputed]
+        flow = [node for node in nodes if node in called_once and node not in recomputed]
         joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given}, without)) is not None}
         found = regions(nodes, flow, {*joints, *still}, given, made)
         if found is not None:

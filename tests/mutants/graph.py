@@ -82,7 +82,10 @@ MUTANTS = [
     Mutant("calculus/graph.py", "b if a is None else a + b", "b", "calculus_graph"),
     Mutant("calculus/graph.py", "bool(node.names) or any(", "any(", "calculus_graph autograd"),
     Mutant(
-        "calculus/graph.py", "saved._replace(x=shifted(saved.x, u, e), saved=kept)", "saved", "calculus_graph stands"
+        "calculus/graph.py",
+        "saved._replace(x=shifted(saved.x, u, e), saved=kept, whole=not light)",
+        "saved",
+        "calculus_graph stands",
     ),
     Mutant(
         "calculus/graph.py",
@@ -98,4 +101,10 @@ MUTANTS = [
     ),
     Mutant("calculus/passage.py", "left, self._left = self._left, None", "left = self._left", "calculus_passage once"),
     Mutant("calculus/passage.py", "code.split([shape[1:].numel()", "code.split([shape.numel()", "calculus_passage"),
+    Mutant(
+        "calculus/graph.py",
+        "        if light:  # of one form",
+        "        if False:  # of one form",
+        "calculus_graph choose",
+    ),
 ]
