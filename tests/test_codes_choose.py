@@ -25,6 +25,34 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(6, 4), torch.randint(3, (6,))
 
 
+class Softened(nn.Module):
+    """Attention from plain operations, inside a residual block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(4, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return x + (q @ k.mT).softmax(-1) @ v
+
+
+TRANSFORMERS = {
+    "by torch's function": lambda: altmin.models.gpt(1, 8, 2, 4, 5),
+    "by torch's layer": lambda: nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 2)),
+    "by hand": lambda: nn.Sequential(nn.Linear(4, 4), Softened(), nn.Linear(4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_weights_follow_their_codes_at_once_by_default_where_there_is_attention(name):
+    assert altmin.AltMin(TRANSFORMERS[name]()).codes.order == "weights-first"
+    assert altmin.methods.create("am-adam", TRANSFORMERS[name](), share=0.2).codes.order == "weights-first"
+    assert altmin.methods.create("am-adam", TRANSFORMERS[name](), order="codes-first").codes.order == "codes-first"
+    assert altmin.AltMin(TRANSFORMERS[name](), codes=altmin.GradientCodes()).codes.order == "codes-first"
+    assert altmin.AltMin(altmin.models.resnet18(2)).codes.order == "codes-first"
+
+
 def test_a_chain_gets_the_solver_that_fits_it():
     smooth, signs = net(nn.Tanh()), net(altmin.Sign())
     assert type(altmin.AltMin(smooth).codes) is altmin.GradientCodes

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import nn
 
 from altmin.calculus import Discrete
@@ -13,8 +15,10 @@ from altmin.codes.gradient import GradientCodes
 from altmin.codes.recurrent import SWEEPS, RecurrentCodes
 from altmin.codes.search import lacks_derivative, position
 from altmin.errors import unknown
+from altmin.graph.piece import Piece
 from altmin.layers import no_derivative
 
+ATTENTION = {F.scaled_dot_product_attention, F.softmax, torch.softmax, "softmax"}
 SOLVERS: dict[str, Callable[..., Any]] = {
     "gradient": GradientCodes,
     "discrete": DiscreteCodes,
@@ -28,7 +32,8 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
 
     The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
     activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
-    these gradient steps; None for the solver's own.
+    these gradient steps; None for the solver's own, but that the default for a chain with attention is weights-first
+    (docs/networks.md shows why).
 
     TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given beside it.
     """
@@ -38,7 +43,7 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
     if codes == "discrete" or (codes is None and lacking):
         codes = DiscreteCodes(gradient=smooth(**options))
     elif codes is None:
-        codes = smooth(**options)
+        codes = smooth(**({"order": "weights-first"} | options if attends(chain) else options))
     elif isinstance(codes, str):
         if codes not in SOLVERS:
             raise unknown("code solver", codes, SOLVERS)
@@ -55,6 +60,20 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
     _check_above_the_last_layer(chain)
     _check_time(codes, chain)
     return codes
+
+
+def attends(chain: Chain) -> bool:
+    """Whether a block weighs values by a softmax: the attention of a transformer.
+
+    >>> from altmin.chain import split
+    >>> layers = nn.Linear(3, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 2)
+    >>> attends(split(nn.Sequential(*layers))), attends(split(nn.Sequential(*layers[::2])))
+    (True, False)
+    """
+    parts = [m.module for block in chain for held in block.maps for m in held.inner if m.opaque]
+    inside = [m for part in parts for m in part.modules()]
+    steps = [step for m in inside if isinstance(m, Piece) for step in m.steps]
+    return any(isinstance(m, nn.MultiheadAttention) for m in inside) or any(step.target in ATTENTION for step in steps)
 
 
 def _check_discrete(codes: Any, lacking: list[Any]) -> None:

@@ -107,4 +107,8 @@ MUTANTS = [
         "        if False:  # of one form",
         "calculus_graph choose",
     ),
+    Mutant("codes/choose.py", "any(step.target in ATTENTION for step in steps)", "False", "codes_choose attention"),
+    Mutant(
+        "codes/choose.py", "any(isinstance(m, nn.MultiheadAttention) for m in inside) or", "", "codes_choose attention"
+    ),
 ]
