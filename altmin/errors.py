@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -52,7 +53,13 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:
     >>> print(unknown("method", "am-adm", ["adam", "am-adam"]))
     unknown method 'am-adm'; did you mean 'am-adam'? The choices are: adam, am-adam
     """
-    choices = sorted(choices)
+    choices = sorted(choices, key=_in_order)
     near = difflib.get_close_matches(str(name), choices, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ValueError(f"unknown {kind} {name!r}{hint} The choices are: {', '.join(choices)}")
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """Numbers within names count as numbers: 2 comes before 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts if part]

@@ -43,3 +43,8 @@ def test_bounds_are_in_or_out_and_numbers_whole_where_they_must_be():
     for options in ({"value": 0, "above": True}, {"value": 1.5, "whole": True}, {"value": 0, "low": 1}):
         with pytest.raises(ValueError, match="b of A must be"):
             demand("A", "b", **options)
+
+
+def test_choices_stand_in_the_order_of_their_numbers():
+    said = str(unknown("module", "x", ["10.conv", "2", "10.add", "layer10", "1", "layer9"]))
+    assert said.endswith("The choices are: 1, 2, 10.add, 10.conv, layer9, layer10")

@@ -85,7 +85,9 @@ MUTANTS = [
         "codes/choose.py", "if type(codes) in (GradientCodes, RecurrentCodes):", "if False:", "codes_choose refused"
     ),
     Mutant("codes/choose.py", "            position(block)", "            pass", "codes_choose refused"),
-    Mutant("codes/choose.py", "if attends(chain) else options))", "if attends(chain) else {}))", "codes_choose options"),
+    Mutant(
+        "codes/choose.py", "if attends(chain) else options))", "if attends(chain) else {}))", "codes_choose options"
+    ),
     Mutant(
         "codes/choose.py",
         "DiscreteCodes(gradient=smooth(**options))",
