@@ -64,8 +64,9 @@ def test_deep_nets_train_as_if_every_move_were_made(order):
 
 @pytest.mark.parametrize("order, jvps", [("codes-first", 24), ("weights-first", 12)])
 def test_where_codes_cannot_move_passes_are_spared(order, jvps):
-    """Every length is 1/2 at most, so in float32 no code below the 24th from the top can move; all 24 blocks are
-    differentiated where r needs J g, and where r = delta at most those whose codes can move."""
+    """J is near I, so a |Jg| <= 0.05 |delta| leaves lengths below 1/4: after twelve blocks their product is below the
+    rounding of float32, and no code further down moves. Where r needs J g all 24 blocks are differentiated, and where
+    r = delta at most those whose codes can move."""
     model = deep()
     am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.05, order=order))
     calls = {"jvp": 0, "quotient": 0}

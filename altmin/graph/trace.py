@@ -35,9 +35,9 @@ def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
     """Modules whose composition is the model; they share its modules, parameters and buffers.
 
     A module of one's own is opened, its forward replaced by what it calls, if there are bottlenecks between its
-    parameters, if nothing in it branches, or if `at` names a module inside; otherwise it stays whole. So do modules of
-    torch.nn, modules with hooks, modules that are called with more than one input, and those that cannot be traced.
-    ValueError if the model itself cannot be.
+    parameters, if nothing in it branches, if it is called with several inputs, or if `at` names a module inside;
+    otherwise it stays whole. So do modules of torch.nn, modules with hooks, and those that cannot be traced. ValueError
+    if the model itself cannot be.
 
     >>> [part.module._get_name() for part in trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))]
     ['Linear', 'ReLU', 'Linear']
