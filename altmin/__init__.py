@@ -3,7 +3,7 @@
 from altmin import startup  # noqa: F401  (before torch is imported, which takes a second)
 
 # isort: split
-from altmin import data, fit, methods, models, theory
+from altmin import data, methods, models, theory, training
 from altmin.audit import Audit, audit
 from altmin.chain import Chain, split
 from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
@@ -15,6 +15,7 @@ from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.objective import objective
 from altmin.penalty import Penalty
 from altmin.trainer import AltMin, Metrics
+from altmin.training import fit
 from altmin.weights.local import LocalAdam, LocalOptimizer, LocalSGD
 from altmin.weights.memory import CoActivationMemory, Memory
 
@@ -50,4 +51,5 @@ __all__ = [
     "objective",
     "split",
     "theory",
+    "training",
 ]

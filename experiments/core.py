@@ -15,7 +15,7 @@ from common import HERE, SEEDS, Row, best, fill, jobs_given, parallel, ratio, re
 
 import altmin
 from altmin.cli import output, run
-from altmin.fit import fit
+from altmin.training import fit
 
 ACCURACY, README = HERE / "benchmarks/core-accuracy.jsonl", HERE / "README.md"
 SPEED = {"mnist": HERE / "benchmarks/core-speed-mnist.json", "higgs": HERE / "benchmarks/core-speed-higgs.json"}

@@ -19,7 +19,7 @@ from torch import Tensor
 import altmin
 from altmin.cli import output
 from altmin.errors import Diverged
-from altmin.fit import epoch_order
+from altmin.training import epoch_order
 
 KEY = ("task", "method", "options", "seed", "measured_on", "config")
 """What a line of a results file is found by."""

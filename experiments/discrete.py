@@ -21,8 +21,8 @@ from torch import nn
 
 import altmin
 from altmin.cli import output
-from altmin.fit import fit
 from altmin.plot import COLOURS
+from altmin.training import fit
 
 ACCURACY, SPEED = HERE / "benchmarks/discrete-accuracy.jsonl", HERE / "benchmarks/discrete-speed.json"
 DOCUMENT, PICTURE = HERE / "docs/discrete.md", HERE / "docs/images/discrete.png"

@@ -16,9 +16,9 @@ import altmin
 from altmin.bench import modes
 from altmin.errors import Diverged
 from altmin.execution import precision
-from altmin.fit import Progress, accuracy, fit, mean_loss
 from altmin.losses import CrossEntropyLoss
 from altmin.methods.backprop import Backprop
+from altmin.training import Progress, accuracy, fit, mean_loss
 
 Samples = tuple[Tensor, Tensor]
 SPLITS = ("train", "validation", "test")

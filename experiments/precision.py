@@ -17,7 +17,7 @@ from common import HERE, SEEDS, Row, fill, read, spread, table, write
 import altmin
 from altmin.cli import output
 from altmin.execution.precision import available, using
-from altmin.fit import fit
+from altmin.training import fit
 
 DOCUMENT = HERE / "docs/speed.md"
 RATES = {"mlp-2x100": 0.004, "mlp-2x500": 0.001, "lenet5": 0.001}

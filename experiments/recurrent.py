@@ -15,7 +15,7 @@ from common import HERE, SEEDS, Row, best, fill, jobs_given, parallel, ratio, re
 
 import altmin
 from altmin.cli import output, run
-from altmin.fit import fit
+from altmin.training import fit
 
 ACCURACY, DOCUMENT = HERE / "benchmarks/recurrent-accuracy.jsonl", HERE / "docs/recurrent.md"
 SPEED = {"cuda": HERE / "benchmarks/recurrent-speed-cuda.json", "cpu": HERE / "benchmarks/recurrent-speed-cpu.json"}

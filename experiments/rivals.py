@@ -18,7 +18,7 @@ from common import HERE, SEEDS, Row, fill, jobs_given, parallel, ratio, read, sp
 import altmin
 from altmin.cli import output
 from altmin.cli import run as command
-from altmin.fit import fit
+from altmin.training import fit
 
 ACCURACY = HERE / "benchmarks/rivals-accuracy.jsonl"
 DOCUMENT, PICTURE = HERE / "docs/methods.md", HERE / "docs/images/rivals.png"

@@ -15,8 +15,8 @@ from common import Row
 
 import altmin
 from altmin.cli import output
-from altmin.fit import train_on_device
 from altmin.methods import Method
+from altmin.training import train_on_device
 
 DEVICE = "cuda"
 HIGGS_ROWS = 10_500_000

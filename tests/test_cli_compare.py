@@ -9,7 +9,7 @@ import torch
 from commands import COMPARE, altmin, read, without_seconds  # noqa: F401  (a fixture)
 
 from altmin import data, methods, models
-from altmin.fit import fit
+from altmin.training import fit
 
 # ruff: noqa: F811
 

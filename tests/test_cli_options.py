@@ -7,8 +7,8 @@ import pytest
 from altmin import data
 from altmin.cli import options
 from altmin.execution import precision
-from altmin.fit import SCHEDULES
 from altmin.trainer import Codes
+from altmin.training import SCHEDULES
 
 
 def words(option: Any) -> set[str]:

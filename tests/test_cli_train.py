@@ -12,8 +12,8 @@ from commands import TRAIN, altmin, read, without_seconds  # noqa: F401  (a fixt
 from torch import Tensor
 
 from altmin import __version__, data, methods, models
-from altmin.fit import accuracy, fit
-from altmin.fit.trial import Trial
+from altmin.training import accuracy, fit
+from altmin.training.trial import Trial
 
 # ruff: noqa: F811
 

@@ -14,10 +14,10 @@ from altmin.calculus import products
 from altmin.cli import run, training
 from altmin.data import crop_flip
 from altmin.execution.precision import NAMES, available, check, using
-from altmin.fit import epoch_order, fit
-from altmin.fit.samples import batch_generator
-from altmin.fit.trial import Trial
 from altmin.trainer import AltMin
+from altmin.training import epoch_order, fit
+from altmin.training.samples import batch_generator
+from altmin.training.trial import Trial
 
 # ruff: noqa: F811
 
@@ -66,7 +66,7 @@ def test_several_seeds_have_the_precision_of_one(
     """One after the other, as on a CPU, or together, as on a GPU."""
     seen = []
     monkeypatch.setattr(Trial, "together", together)
-    monkeypatch.setattr("altmin.fit.evaluate.accuracy", lambda *_: seen.append(products._rounds.on) or 0.0)
+    monkeypatch.setattr("altmin.training.evaluate.accuracy", lambda *_: seen.append(products._rounds.on) or 0.0)
     line = ["train", "--method", method, "--model", "mlp-1x16", "--batch-size", "50", "--seeds", "2"]
     for name in ("float32", "bf16"):
         assert run([*line, "--precision", name]) == 0

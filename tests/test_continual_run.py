@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from altmin import continual
 from altmin.continual import Stream, Task, run
 from altmin.errors import Diverged
-from altmin.fit.samples import Samples, epoch_order
+from altmin.training.samples import Samples, epoch_order
 
 
 def tasks(number: int = 3, samples: int = 5) -> list[Task]:

@@ -52,7 +52,7 @@ def test_a_run_trains_as_a_loop_written_out_would(suite: Any) -> None:
     model, (x, y) = task.model(), task.load("train")
     optimizer, expected = torch.optim.Adam(model.parameters(), lr=0.01), []
     for batch in range(5):
-        rows = altmin.fit.epoch_order(8, 3, batch // 2)[4 * (batch % 2) :][:4]
+        rows = altmin.training.epoch_order(8, 3, batch // 2)[4 * (batch % 2) :][:4]
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x[rows]), y[rows]).backward()
         optimizer.step()

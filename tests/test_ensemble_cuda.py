@@ -10,8 +10,8 @@ import torch
 from ensembles import NETS, OPTIONS, agree, batches, build, part, spoil
 
 from altmin import Ensemble
-from altmin.fit import fit, fit_ensemble
 from altmin.fusing import fusing
+from altmin.training import fit, fit_ensemble
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error:There is a performance drop")]
 
@@ -141,7 +141,7 @@ def test_a_cuda_graph_replays_advance() -> None:
     assert other.steps == 8
 
 
-def test_fit_ensemble_on_the_gpu_gives_the_histories_of_fit() -> None:
+def test_training_ensemble_on_the_gpu_gives_the_histories_of_fit() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(103, 5, generator=generator, dtype=torch.float64)
     train = x, x[:, :3].argmax(1)

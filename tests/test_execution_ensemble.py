@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
 from altmin import Diverged, Ensemble, models
-from altmin.fit.schedule import Schedule
+from altmin.training.schedule import Schedule
 
 pytestmark = pytest.mark.filterwarnings("error:There is a performance drop")
 

@@ -15,7 +15,7 @@ import altmin
 from altmin import Ensemble, methods
 from altmin.calculus.other import AnyFunction
 from altmin.execution.capture import captured, check_capturable
-from altmin.fit import fit, fit_ensemble
+from altmin.training import fit, fit_ensemble
 
 torch.set_num_threads(1)
 RATES = (2**-7, 2**-9)
@@ -141,7 +141,7 @@ def test_tokens_are_told_from_a_mini_batch_for_each_member():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gpt"])
-def test_fit_ensemble_gives_the_rows_of_fit(name):
+def test_training_ensemble_gives_the_rows_of_fit(name):
     net = NETS[name]
     x, y = (torch.cat(parts) for parts in zip(*net.batches(3), strict=True))
     measure = None if name == "resnet18" else "validation"

@@ -15,8 +15,8 @@ from torch import nn
 import altmin
 from altmin.execution import Recorded
 from altmin.execution.recorded import LOOK
-from altmin.fit import fit
 from altmin.methods.backprop import Backprop
+from altmin.training import fit
 
 place = "cpu"
 
@@ -205,7 +205,7 @@ def test_a_memory_that_overflows_leaves_no_trace():
 
 
 @pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
-def test_fit_with_a_schedule_and_a_smaller_last_batch(method):
+def test_training_with_a_schedule_and_a_smaller_last_batch(method):
     x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
     runs = []
     for record in (False, True):

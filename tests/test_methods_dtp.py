@@ -13,10 +13,10 @@ from trainer_cases import equal
 
 import altmin
 from altmin.errors import Diverged
-from altmin.fit import fit
 from altmin.layers import Sign, Staircase
 from altmin.methods import dtp as module
 from altmin.methods.dtp import SignUnits, StaircaseUnits, targets
+from altmin.training import fit
 
 F64 = torch.float64
 

@@ -70,10 +70,10 @@ def test_its_loss_measures_what_is_held_back(name: str) -> None:
     torch.manual_seed(0)
     x, numbers = torch.randn(12, 4).double(), torch.randn(12, 3).double()
     made = altmin.methods.create(name, net(), loss=nn.MSELoss())
-    row = altmin.fit.fit(made, (x, numbers), (x, numbers), epochs=1, batch_size=6).epochs[0]
+    row = altmin.fit(made, (x, numbers), (x, numbers), epochs=1, batch_size=6).epochs[0]
     assert row["test_loss"] == pytest.approx((made.model(x) - numbers).square().mean().item())
     tokens, labels = torch.randint(4, (6, 5)), torch.randint(3, (6, 5))
     reader = altmin.methods.create(name, nn.Sequential(nn.Embedding(4, 5), nn.Tanh(), nn.Linear(5, 3)))
-    row = altmin.fit.fit(reader, (tokens, labels), (tokens, labels), epochs=1, batch_size=6).epochs[0]
+    row = altmin.fit(reader, (tokens, labels), (tokens, labels), epochs=1, batch_size=6).epochs[0]
     expected = nn.functional.cross_entropy(reader.model(tokens).flatten(0, 1), labels.flatten())
     assert row["test_loss"] == pytest.approx(expected.item(), rel=1e-5)

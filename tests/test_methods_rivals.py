@@ -13,8 +13,8 @@ from torch import nn
 from trainer_cases import equal
 
 import altmin
-from altmin.fit import fit
-from altmin.fit.identity import method_settings
+from altmin.training import fit
+from altmin.training.identity import method_settings
 
 EVERY = pytest.mark.parametrize("name", RIVALS)
 

@@ -13,7 +13,7 @@ from trainer_cases import equal
 
 import altmin
 from altmin.errors import Diverged
-from altmin.fit import fit
+from altmin.training import fit
 
 METHODS = ["admm", "bcd"]
 EVERY = pytest.mark.parametrize("name", METHODS)

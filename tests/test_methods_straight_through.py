@@ -13,8 +13,8 @@ from trainer_cases import equal
 
 import altmin
 from altmin.errors import Diverged
-from altmin.fit import fit
 from altmin.methods import create
+from altmin.training import fit
 
 F64 = torch.float64
 

@@ -55,7 +55,7 @@ def test_a_run_is_a_loop_written_out(suite: Any, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = altmin.models.residual_mlp(8, 2)
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=1e-3), []
-    for rows in altmin.fit.epoch_order(16, 3, 0).split(8):
+    for rows in altmin.training.epoch_order(16, 3, 0).split(8):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
         loss.backward()

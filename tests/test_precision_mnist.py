@@ -4,7 +4,7 @@ import torch
 
 from altmin import data, methods, models
 from altmin.execution.precision import using
-from altmin.fit import fit
+from altmin.training import fit
 
 
 def test_am_adam_learns_with_rounded_products_about_as_well() -> None:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from altmin import data
 from altmin.execution.ensemble import Ensemble
-from altmin.fit import trial
-from altmin.fit.ensemble import fit_ensemble
-from altmin.fit.trial import Trial
 from altmin.reproduce.measurement import Setting
 from altmin.reproduce.run import Run
 from altmin.reproduce.search import Between, Search, search
 from altmin.reproduce.settings import History
+from altmin.training import trial
+from altmin.training.ensemble import fit_ensemble
+from altmin.training.trial import Trial
 
 # ruff: noqa: F811
 

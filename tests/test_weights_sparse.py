@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
 from altmin.execution.capture import check_capturable
-from altmin.fit import checkpoint
+from altmin.training import checkpoint
 
 F64 = torch.float64
 ROWS = 9

@@ -8,7 +8,7 @@ import typer
 from altmin.cli import compare_table, options, output, parse, training
 from altmin.describe import plain
 from altmin.execution import precision as products
-from altmin.fit.trial import Job, Trial
+from altmin.training.trial import Job, Trial
 
 
 def compare(

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from altmin import __version__
 from altmin.data.atomic import naming, replacing
-from altmin.fit.trial import Tick
+from altmin.training.trial import Tick
 
 PICTURES = (".png", ".svg", ".pdf")
 

@@ -11,7 +11,7 @@ from torch import nn
 from altmin import methods
 from altmin.cli import options, output, parse, training
 from altmin.execution import precision as products
-from altmin.fit.trial import Checkpoint, Job, Trial, described, with_loss
+from altmin.training.trial import Checkpoint, Job, Trial, described, with_loss
 
 
 def train(

@@ -9,7 +9,7 @@ from altmin import data, models
 from altmin.data.shakespeare import Text
 from altmin.errors import unknown
 from altmin.execution import precision
-from altmin.fit.samples import Samples
+from altmin.training.samples import Samples
 
 
 def prepare(device: str, threads: int | None, products: str) -> torch.device:

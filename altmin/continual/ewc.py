@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from altmin.continual.method import MethodLearner
 from altmin.errors import demand
-from altmin.fit.samples import Samples
 from altmin.methods.backprop import Backprop, LossOnly
+from altmin.training.samples import Samples
 
 CHUNK = 100  # gradients of single samples held at a time
 

@@ -14,7 +14,7 @@ from altmin.continual.method import MethodLearner
 from altmin.continual.replay import replay
 from altmin.continual.slda import slda
 from altmin.errors import unknown
-from altmin.fit.samples import Samples
+from altmin.training.samples import Samples
 
 
 class Learner(Protocol):

@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from altmin.fit.samples import Samples
 from altmin.methods import Method
+from altmin.training.samples import Samples
 
 
 class MethodLearner:

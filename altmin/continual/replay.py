@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from altmin.continual.method import MethodLearner
 from altmin.errors import demand
-from altmin.fit.samples import Samples
 from altmin.methods import Method, create
+from altmin.training.samples import Samples
 
 LEVELS = 255
 

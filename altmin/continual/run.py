@@ -13,9 +13,9 @@ from altmin.continual.measures import average_accuracy, average_so_far, forgetti
 from altmin.describe import plain
 from altmin.errors import Diverged, demand, unknown
 from altmin.execution import precision
-from altmin.fit.evaluate import accuracy
-from altmin.fit.identity import fingerprint
-from altmin.fit.samples import Samples, epoch_order
+from altmin.training.evaluate import accuracy
+from altmin.training.identity import fingerprint
+from altmin.training.samples import Samples, epoch_order
 
 Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}

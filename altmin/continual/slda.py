@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from altmin.errors import demand
-from altmin.fit.samples import Samples
 from altmin.methods.backprop import LossOnly
+from altmin.training.samples import Samples
 
 
 class StreamingLDA:

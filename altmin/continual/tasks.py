@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from altmin.errors import demand
-from altmin.fit.samples import Samples
+from altmin.training.samples import Samples
 
 
 class Task(NamedTuple):

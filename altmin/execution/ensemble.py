@@ -71,7 +71,7 @@ class Ensemble:
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
         rates = [{"lr": group.options["lr"]} for group in self.groups if group.optimized]
         self.optimizer = SimpleNamespace(param_groups=rates)
-        """What `altmin.fit`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
+        """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
 
     def __len__(self) -> int:
         return len(self._methods)

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 
 from altmin import data
-from altmin.fit.identity import fingerprint
-from altmin.fit.samples import Samples
-from altmin.fit.trial import Row, Tick
+from altmin.training.identity import fingerprint
+from altmin.training.samples import Samples
+from altmin.training.trial import Row, Tick
 
 __all__ = ["Measurement", "Row", "Setting", "Tick"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from altmin import data
 from altmin.describe import plain
 from altmin.execution import precision
-from altmin.fit.trial import Job, Trial
 from altmin.reproduce.measurement import Row, Setting, Tick
+from altmin.training.trial import Job, Trial
 
 QUICK_ROWS = 10_000
 OF_THE_PICTURE = ("seeds", "label", "title", "at")

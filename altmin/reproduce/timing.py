@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from altmin.execution import precision
-from altmin.fit.trial import Job, Trial
 from altmin.reproduce.measurement import Row, Setting, Tick
 from altmin.reproduce.run import Run
+from altmin.training.trial import Job, Trial
 
 STEPS = 3
 """After which memory is looked at: the first may find optimizers without their state."""

@@ -5,7 +5,9 @@ from . import Mutant
 MUTANTS = [
     Mutant("cli/train.py", "products.using(precision)", 'products.using("float32")', "cli_training precision"),
     Mutant("cli/compare.py", "products.using(precision)", 'products.using("float32")', "cli_training record"),
-    Mutant("fit/trial.py", '("data", "model", "freeze_first", "precision")', '("data", "model")', "cli_training go"),
+    Mutant(
+        "training/trial.py", '("data", "model", "freeze_first", "precision")', '("data", "model")', "cli_training go"
+    ),
     Mutant("cli/theory.py", "raise typer.Exit(1)", "raise typer.Exit(0)", "cli_theory"),
     Mutant("startup.py", "os._exit(130)", "os._exit(1)", "startup ends"),
     Mutant("startup.py", 'in ("altmin", ', "in (", "startup ends only"),

@@ -278,31 +278,47 @@ MUTANTS = [
         "        self.method.end_epoch()",
         "execution_recorded not_finite",
     ),
-    Mutant("fit/on_device.py", "cursor.add_(1)", "cursor", "fit_on_device whole_epochs"),
-    Mutant("fit/on_device.py", "lambda: [cursor, *step.tensors()]", "step.tensors", "fit_on_device order_drawn"),
-    Mutant("fit/on_device.py", ".remainder_(full)", "", "fit_on_device whole_epochs"),
-    Mutant("fit/on_device.py", "        step.push()\n        for", "        for", "fit_on_device whole_epochs"),
-    Mutant("fit/on_device.py", "        method.end_epoch()\n", "", "fit_on_device whole_epochs"),
+    Mutant("training/on_device.py", "cursor.add_(1)", "cursor", "training_on_device whole_epochs"),
     Mutant(
-        "fit/on_device.py",
+        "training/on_device.py", "lambda: [cursor, *step.tensors()]", "step.tensors", "training_on_device order_drawn"
+    ),
+    Mutant("training/on_device.py", ".remainder_(full)", "", "training_on_device whole_epochs"),
+    Mutant(
+        "training/on_device.py", "        step.push()\n        for", "        for", "training_on_device whole_epochs"
+    ),
+    Mutant("training/on_device.py", "        method.end_epoch()\n", "", "training_on_device whole_epochs"),
+    Mutant(
+        "training/on_device.py",
         "**how).loss, full + 1",
         "**how).loss, full",
-        "fit_on_device whole_epochs",
+        "training_on_device whole_epochs",
     ),
-    Mutant("fit/on_device.py", "                step.push()\n", "", "fit_on_device rates"),
-    Mutant("fit/on_device.py", "            plan.after_batch(epoch * per_epoch + full)\n", "", "fit_on_device rates"),
-    Mutant("fit/on_device.py", "        plan.after_epoch(epoch + 1)\n", "", "fit_on_device rates"),
+    Mutant("training/on_device.py", "                step.push()\n", "", "training_on_device rates"),
     Mutant(
-        "fit/on_device.py", "batch_generator(seed, epoch, number)", "batch_generator(seed, epoch, 0)", "fit_on_device"
+        "training/on_device.py",
+        "            plan.after_batch(epoch * per_epoch + full)\n",
+        "",
+        "training_on_device rates",
     ),
-    Mutant("fit/on_device.py", "for t in (order, numbers))", "for t in (order, order))", "fit_on_device changes"),
-    Mutant("fit/on_device.py", "batch {taken + 1} of", "batch {taken} of", "fit_on_device bad_sample"),
-    Mutant("fit/on_device.py", 'f"{seed} {epoch}".encode()', 'f"{seed} 0".encode()', "fit_on_device order_drawn"),
+    Mutant("training/on_device.py", "        plan.after_epoch(epoch + 1)\n", "", "training_on_device rates"),
     Mutant(
-        "fit/on_device.py",
+        "training/on_device.py",
+        "batch_generator(seed, epoch, number)",
+        "batch_generator(seed, epoch, 0)",
+        "training_on_device",
+    ),
+    Mutant(
+        "training/on_device.py", "for t in (order, numbers))", "for t in (order, order))", "training_on_device changes"
+    ),
+    Mutant("training/on_device.py", "batch {taken + 1} of", "batch {taken} of", "training_on_device bad_sample"),
+    Mutant(
+        "training/on_device.py", 'f"{seed} {epoch}".encode()', 'f"{seed} 0".encode()', "training_on_device order_drawn"
+    ),
+    Mutant(
+        "training/on_device.py",
         ".unflatten(1, (full, batch_size)).transpose(0, 1)",
         ".unflatten(1, (batch_size, full)).transpose(1, 2).transpose(0, 1)",
-        "fit_on_device whole_epochs",
+        "training_on_device whole_epochs",
     ),
     Mutant(
         "execution/stacked.py", "x - _column(scales[:-1], x) * u", "x - _column(scales[1:], x) * u", "execution_stacked"

@@ -249,7 +249,7 @@ def _fit(r: Random, judge: CaseJudge, drawn: Drawn, am: Any, parts: Parts, wrong
         judge.drawn.append(f"fit with {said}, {words(options)}, test {'given' if test else None}")
     else:
         judge.drawn.append(f"fit with 7 samples, {words(options)}, test {'given' if test else None}")
-    judge.call("fit", lambda: altmin.fit.fit(am, train, test, **options), _held(am), train, loose=True)
+    judge.call("fit", lambda: altmin.fit(am, train, test, **options), _held(am), train, loose=True)
 
 
 def _by_name(r: Random, judge: CaseJudge, drawn: Drawn, wrong: float) -> None:

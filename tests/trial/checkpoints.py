@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.fit import Progress, checkpoint, fit
+from altmin.training import Progress, checkpoint, fit
 
 State = dict[str, Any]
 METHODS = ("am-adam", "am-sgd", "am-mem", "am-adam-offline", "am-mem-offline", "adam", "sgd")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from altmin.fit import checkpoint, fit
+from altmin.training import checkpoint, fit
 
 from .checkpoints import METHODS, bits, learner, samples
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from altmin import methods
 from altmin.errors import Diverged
-from altmin.fit import Progress, epoch_order, fit
+from altmin.training import Progress, epoch_order, fit
 
 Samples = tuple[Tensor, Tensor]
 

@@ -7,10 +7,10 @@ from statistics import fmean
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble
 from altmin.execution.recorded import Recorded
-from altmin.fit.augment import Given
-from altmin.fit.evaluate import Evaluation
-from altmin.fit.loop import History, Loop
-from altmin.fit.samples import Samples
+from altmin.training.augment import Given
+from altmin.training.evaluate import Evaluation
+from altmin.training.loop import History, Loop
+from altmin.training.samples import Samples
 
 
 @dataclass

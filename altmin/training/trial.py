@@ -14,10 +14,10 @@ from altmin.errors import Diverged
 from altmin.execution import Recorded
 from altmin.execution.capture import can_capture
 from altmin.execution.ensemble import Ensemble
-from altmin.fit.ensemble import fit_ensemble
-from altmin.fit.loop import History
-from altmin.fit.run import Progress, fit
-from altmin.fit.samples import Samples, batches_per_epoch
+from altmin.training.ensemble import fit_ensemble
+from altmin.training.loop import History
+from altmin.training.run import Progress, fit
+from altmin.training.samples import Samples, batches_per_epoch
 
 Row = dict[str, Any]
 Options = Mapping[str, Any]

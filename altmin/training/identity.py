@@ -8,8 +8,8 @@ from torch import nn
 from altmin.describe import describe, digest, kind
 from altmin.execution import precision
 from altmin.execution.recorded import Recorded
-from altmin.fit.samples import Samples
 from altmin.methods.offline import Offline
+from altmin.training.samples import Samples
 
 ROWS = 64
 """How many samples the fingerprint of data looks at."""

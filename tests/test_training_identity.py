@@ -10,7 +10,7 @@ from torch import nn
 import altmin
 from altmin import methods
 from altmin.execution.precision import using
-from altmin.fit.identity import fingerprint, method_settings, parameters
+from altmin.training.identity import fingerprint, method_settings, parameters
 
 
 def net(width: int = 8, dtype: torch.dtype = torch.float32) -> nn.Sequential:

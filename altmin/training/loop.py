@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from altmin.errors import Diverged, demand
-from altmin.fit.augment import Given, change
-from altmin.fit.evaluate import Evaluation, choose
-from altmin.fit.samples import Samples, batch_generator, batches_per_epoch, device_of, epoch_order
-from altmin.fit.schedule import Schedule
 from altmin.methods.protocol import Method
+from altmin.training.augment import Given, change
+from altmin.training.evaluate import Evaluation, choose
+from altmin.training.samples import Samples, batch_generator, batches_per_epoch, device_of, epoch_order
+from altmin.training.schedule import Schedule
 
 
 @dataclass

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from altmin import models
-from altmin.fit.trial import Job, Trial
+from altmin.training.trial import Job, Trial
 
 
 def test_a_last_batch_of_one_sample_is_counted_unless_the_model_has_batch_norm() -> None:

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from altmin.fit import checkpoint
+from altmin.training import checkpoint
 
 
 def same(a: Any, b: Any) -> bool:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from altmin import Ensemble, methods
 from altmin.data import CropFlip, crop_flip, windows
-from altmin.fit import epoch_order, fit, fit_ensemble
-from altmin.fit.samples import batch_generator
+from altmin.training import epoch_order, fit, fit_ensemble
+from altmin.training.samples import batch_generator
 
 
 def images(n: int = 50) -> tuple[Tensor, Tensor]:

@@ -10,14 +10,14 @@ import torch
 
 from altmin.describe import describe
 from altmin.errors import Diverged
-from altmin.fit import resumed
-from altmin.fit.augment import Given
-from altmin.fit.checkpoint import CheckpointFile
-from altmin.fit.evaluate import Evaluation
-from altmin.fit.identity import fingerprint, method_settings
-from altmin.fit.loop import History, Loop, Single, check
-from altmin.fit.samples import Samples
 from altmin.methods.protocol import Method
+from altmin.training import resumed
+from altmin.training.augment import Given
+from altmin.training.checkpoint import CheckpointFile
+from altmin.training.evaluate import Evaluation
+from altmin.training.identity import fingerprint, method_settings
+from altmin.training.loop import History, Loop, Single, check
+from altmin.training.samples import Samples
 
 __all__ = ["Progress", "check", "fit"]
 
@@ -72,8 +72,8 @@ def fit(
 
     `schedule` is one of `SCHEDULES` and moves the learning rate after each batch; with "/epoch" added, as in
     "cosine/epoch", after each epoch, as suits an offline method. `warmup` is the number of batches, or epochs, in which
-    the rate first rises to the optimizer's own (`altmin.fit.schedule.Schedule`). Afterwards the optimizer has its first
-    rate again. In a loop of your own torch's schedulers attach to `method.optimizer`.
+    the rate first rises to the optimizer's own (`altmin.training.schedule.Schedule`). Afterwards the optimizer has its
+    first rate again. In a loop of your own torch's schedulers attach to `method.optimizer`.
 
     `checkpoint` is a file in which the run is kept at its start, after each epoch and, given
     `checkpoint_every`, after every so many batches. With `resume` it goes on from there to the same

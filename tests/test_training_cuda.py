@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from test_fit_loop import Recorder, numbered
-from test_fit_run import SETTINGS, learner, outcome, problem, stop_at
+from test_training_loop import Recorder, numbered
+from test_training_run import SETTINGS, learner, outcome, problem, stop_at
 from torch import Tensor, nn
 
 from altmin import methods
 from altmin.bench.measure import step_bytes
 from altmin.cli import run
 from altmin.errors import Diverged
-from altmin.fit import checkpoint, fit
+from altmin.training import checkpoint, fit
 
 pytestmark = pytest.mark.cuda
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import torch
 from method_cases import ANY_NET
-from test_fit_loop import Recorder, numbered
+from test_training_loop import Recorder, numbered
 from torch import Tensor, nn
 from trainer_cases import equal
 
 from altmin import methods
 from altmin.errors import Diverged
-from altmin.fit import History, Progress, checkpoint, fit
+from altmin.training import History, Progress, checkpoint, fit
 
 SETTINGS: dict[str, Any] = {
     "epochs": 3,
@@ -123,8 +123,8 @@ SCRIPT = """
     import sys, torch
     torch.set_num_threads({threads})
     sys.path.insert(0, {tests!r})
-    from test_fit_run import SETTINGS, learner, outcome, problem
-    from altmin.fit import fit
+    from test_training_run import SETTINGS, learner, outcome, problem
+    from altmin.training import fit
     import os
     method = learner()
     fit(method, problem(), problem(40, 1), **SETTINGS, checkpoint={path!r}, checkpoint_every=1,

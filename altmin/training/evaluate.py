@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.fit.samples import Samples, device_of
 from altmin.losses import class_axis
+from altmin.training.samples import Samples, device_of
 
 Evaluation = Callable[[nn.Module, Samples], float]
 Loss = Callable[[Tensor, Tensor], Tensor]

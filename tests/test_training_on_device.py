@@ -14,7 +14,7 @@ from torch import nn
 import altmin
 from altmin.data import windows
 from altmin.execution import Recorded
-from altmin.fit import fit, train_on_device
+from altmin.training import fit, train_on_device
 
 
 @pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -73,13 +73,13 @@ def test_an_order_drawn_on_the_device_sees_every_sample_once_an_epoch(place):
 
 def test_an_epoch_with_a_bad_sample_ends_before_it():
     x, y = samples(48)
-    x[altmin.fit.epoch_order(48, 3, 0)[20]] = torch.finfo(x.dtype).max  # of the second batch
+    x[altmin.training.epoch_order(48, 3, 0)[20]] = torch.finfo(x.dtype).max  # of the second batch
     ordinary, other = build("am-adam"), build("am-adam")
     for method in (ordinary, other):
         nn.init.ones_(next(method.model.parameters()))  # with which a sum over that sample is not finite
     with pytest.raises(altmin.Diverged, match="batch 2 of 3, epoch 1"):
         train_on_device(other, x, y, batch_size=16, seeds=[3], fuse=False)
-    rows = altmin.fit.epoch_order(48, 3, 0)[:16].to(x.device)
+    rows = altmin.training.epoch_order(48, 3, 0)[:16].to(x.device)
     ordinary.step(x[rows], y[rows])
     same(ordinary.model, other.model, 1e-8)
     assert other.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ def test_a_single_normed_sample_is_left_out():
 def test_epochs_of_an_ensemble_on_the_device_are_those_of_fit_ensemble(seeds):
     x, y = samples()
     ordinary, other = ensemble("mlp", "am-adam"), ensemble("mlp", "am-adam")
-    histories = altmin.fit.fit_ensemble(ordinary, (x, y), epochs=2, batch_size=16, seeds=seeds)
+    histories = altmin.training.fit_ensemble(ordinary, (x, y), epochs=2, batch_size=16, seeds=seeds)
     losses = train_on_device(other, x, y, batch_size=16, epochs=2, seeds=seeds, fuse=False)
     same(ordinary.model, other.model, 1e-8)
     for i, history in enumerate(histories):
@@ -129,7 +129,7 @@ def test_epochs_of_an_ensemble_on_the_device_are_those_of_fit_ensemble(seeds):
     recorded = Recorded(ensemble("mlp", "am-adam"), fuse=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        again = altmin.fit.fit_ensemble(recorded, (x, y), epochs=2, batch_size=16, seeds=seeds)
+        again = altmin.training.fit_ensemble(recorded, (x, y), epochs=2, batch_size=16, seeds=seeds)
     same(ordinary.model, recorded.model, 1e-8)
     assert again[2].epochs[-1]["train_loss"] == pytest.approx(histories[2].epochs[-1]["train_loss"], rel=1e-8)
 
@@ -179,7 +179,7 @@ def test_every_member_on_the_device_has_changes_of_its_own_seed(augment, seeds, 
         return altmin.Ensemble([method for method, _ in made]), made[0][1]
 
     (ordinary, samples), (other, _) = members(), members()
-    histories = altmin.fit.fit_ensemble(ordinary, samples, epochs=2, batch_size=16, seeds=seeds, augment=augment)
+    histories = altmin.training.fit_ensemble(ordinary, samples, epochs=2, batch_size=16, seeds=seeds, augment=augment)
     losses = train_on_device(other, *samples, batch_size=16, epochs=2, seeds=seeds, fuse=False, augment=augment)
     same(ordinary.model, other.model, 1e-8)
     for i, history in enumerate(histories):
@@ -225,7 +225,7 @@ def test_members_on_the_device_follow_the_schedule_each_from_its_own_rate():
     x, y = samples()
     ordinary, other = ensemble("mlp", "am-adam"), ensemble("mlp", "am-adam")
     plan = {"schedule": "cosine", "warmup": 2}
-    altmin.fit.fit_ensemble(ordinary, (x, y), epochs=2, batch_size=16, seeds=[3, 4, 5], **plan)
+    altmin.training.fit_ensemble(ordinary, (x, y), epochs=2, batch_size=16, seeds=[3, 4, 5], **plan)
     train_on_device(other, x, y, batch_size=16, epochs=2, seeds=[3, 4, 5], fuse=False, **plan)
     same(ordinary.model, other.model, 1e-6)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from test_fit_run import SETTINGS, learner, problem, stop_at
+from test_training_run import SETTINGS, learner, problem, stop_at
 from trainer_cases import equal
 
-from altmin.fit import checkpoint, fit
+from altmin.training import checkpoint, fit
 
 State = dict[str, Any]
 

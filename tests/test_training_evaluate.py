@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_fit_loop import Recorder, learner, problem
+from test_training_loop import Recorder, learner, problem
 from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble
-from altmin.fit import accuracy, epoch_order, fit, fit_ensemble, mean_loss
 from altmin.models import gpt
+from altmin.training import accuracy, epoch_order, fit, fit_ensemble, mean_loss
 
 
 def test_an_evaluation_is_in_evaluation_mode_and_gives_each_layer_its_mode_back() -> None:

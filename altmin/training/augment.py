@@ -8,7 +8,7 @@ from torch import Tensor
 
 from altmin.data.augment import AUGMENTATIONS, Augmentation, Drawn
 from altmin.errors import unknown
-from altmin.fit.samples import Samples
+from altmin.training.samples import Samples
 
 Given = Augmentation | Drawn | str | None
 """A name, a function (x, generator) -> x, an object with `draw` and `apply`, or nothing."""

@@ -11,10 +11,10 @@ from altmin.data.augment import Drawn
 from altmin.errors import Diverged
 from altmin.execution.capture import Program, captured, check_capturable, demand_cuda
 from altmin.execution.ensemble import Ensemble
-from altmin.fit.augment import drawn as in_two_parts
-from altmin.fit.run import check
-from altmin.fit.samples import batch_generator, epoch_order
-from altmin.fit.schedule import Schedule
+from altmin.training.augment import drawn as in_two_parts
+from altmin.training.run import check
+from altmin.training.samples import batch_generator, epoch_order
+from altmin.training.schedule import Schedule
 
 
 def train_on_device(

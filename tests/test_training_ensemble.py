@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble, Penalty, methods, models
 from altmin.errors import Diverged
-from altmin.fit import EnsembleProgress, fit, fit_ensemble
+from altmin.training import EnsembleProgress, fit, fit_ensemble
 
 SEEDS = [3, 4, 9]
 METHODS = {"am-adam": [0.01, 0.02, 0.001], "am-sgd": [0.1, 0.05, 0.01], "am-mem": [0.01] * 3, "adam": [0.01, 0.1, 0.02]}

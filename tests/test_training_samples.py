@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from altmin.fit import batches_per_epoch, epoch_order
-from altmin.fit.samples import batch_generator, device_of
+from altmin.training import batches_per_epoch, epoch_order
+from altmin.training.samples import batch_generator, device_of
 
 
 def test_seeds_and_epochs_do_not_share_orders() -> None:

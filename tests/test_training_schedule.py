@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_fit_loop import Recorder, numbered
+from test_training_loop import Recorder, numbered
 from torch import nn
 
 from altmin import methods
-from altmin.fit import SCHEDULES, epoch_order, fit
-from altmin.fit.schedule import Schedule
+from altmin.training import SCHEDULES, epoch_order, fit
+from altmin.training.schedule import Schedule
 
 
 def test_schedules_move_the_rate_by_batch_or_by_epoch_and_put_it_back() -> None:
