@@ -106,6 +106,11 @@ class Block:
     def jvp(self, p: Params, state: State, u: Tensor) -> Tensor:
         return self.core.jvp(p, state.core, self.prelude.jvp((), state.prelude, u))
 
+    def vjp_and_grads(self, p: Params, state: State, v: Tensor) -> tuple[Tensor, Params]:
+        """J^T v, and the gradients of <v, F> for the parameters."""
+        g, grads = self.core.vjp_and_grads(p, state.core, v)
+        return self.prelude.vjp((), state.prelude, g), grads
+
     def vjp_and_jvp(self, p: Params, state: State, v: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
         """At an encoded code: g = J^T v, and a function that gives J g. In a straight block g = P^T u, and P g is u
         again: the prelude need not be passed twice."""

@@ -25,6 +25,11 @@ def vectorised() -> bool:
     return torch._C._functorch.maybe_current_level() is not None
 
 
+def functional() -> bool:
+    """Whether this is inside `torch.func` or in what is compiled, where tensors can have no graph of their own."""
+    return torch.compiler.is_compiling() or vectorised()
+
+
 def fusible(function: F) -> F:
     """Mark a function of tensors (and numbers, None, and tuples of these) that returns new tensors and writes to none.
 

@@ -69,7 +69,7 @@ def move_codes(
         found.append(measure(l, residual))
         del residual  # before the next one is made
     kept = [t.flatten() for m, what in statistics for t in m.checked(what)]
-    checked = number(first) + 0 * top.start.value + (number(0 * torch.cat(kept).sum()) if kept else 0.0)
+    checked = number(first + 0 * torch.cat(kept).sum() if kept else first) + 0 * top.start.value
     return Moved(top.loss_value, costs[::-1], moved[::-1], found[::-1], mu / top.unit, checked, statistics)
 
 

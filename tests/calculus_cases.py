@@ -178,6 +178,9 @@ def stands_at(m: Any, saved: Any, f: Callable[..., Tensor], x: Tensor, p: Sequen
     close(m.vjp(p, saved, v), on_x)
     close(m.jvp(p, saved, u), jvp(f, x, p, u))
     grads = list(m.grads(p, saved, v))
+    g, both = m.vjp_and_grads(p, saved, v)
+    for mine, alone in zip([g, *both], [m.vjp(p, saved, v), *grads], strict=True):
+        close(mine, alone)
     assert len(grads) == len(on_p)
     for grad, wanted in zip(grads, on_p, strict=True):
         close(grad, wanted)

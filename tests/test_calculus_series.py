@@ -21,6 +21,9 @@ def test_every_operation_is_that_of_the_composition():
     close(series.jvp(p, saved, u), jvp(f, x, p, u))
     for grad, wanted in zip(series.grads(p, saved, v), on_p, strict=True):
         close(grad, wanted)
+    g, grads = series.vjp_and_grads(p, saved, v)
+    for found, wanted in zip([g, *grads], [on_x, *on_p], strict=True):
+        close(found, wanted)
     q, moved = series.quotient(p, saved, u, 0.3)
     close(q, (y - f(x - 0.3 * u, *p)) / 0.3)
     close(series.vjp(p, moved, v), gradients(f, x - 0.3 * u, p, v)[0])

@@ -79,6 +79,38 @@ def test_where_codes_cannot_move_passes_are_spared(order, jvps):
     assert calls["jvp"] == jvps if order == "codes-first" else 0 < calls["jvp"] <= jvps
 
 
+def test_below_a_code_that_has_not_moved_weights_first_is_backprop():
+    """g = J^T delta at every code, so each delta is backprop's, and r = delta."""
+    model = deep()
+    x, y = torch.randn(30, 4), torch.randint(3, (30,))
+    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model[:10].parameters()))
+    before = [p.detach().clone() for p in model[:10].parameters()]
+    codes, rule = altmin.GradientCodes(share=0.05, order="weights-first"), altmin.LocalSGD(1.0, momentum=0.0)
+    am = altmin.AltMin(model, codes=codes, weights=rule)
+    with patch.object(am.chain.blocks[5], "jvp", side_effect=AssertionError("not needed")):
+        am.step(x, y)
+    for p, old, grad in zip(model[:10].parameters(), before, wanted, strict=True):
+        torch.testing.assert_close(old - p.detach(), grad, rtol=1e-4, atol=1e-6)
+
+
+def test_several_steps_on_weights_below_a_code_that_has_not_moved_follow_their_own_gradients():
+    """W minus the gradients of <delta, F> at W and at what the first step has made of it."""
+    model, free = deep(), deep()
+    x, y = torch.randn(30, 4), torch.randint(3, (30,))
+    hidden = free[:5](x).detach()
+    delta = torch.autograd.grad(nn.CrossEntropyLoss()(free[5:](hidden.requires_grad_()), y), hidden)[0]
+    given, layer = free[:4](x).detach(), free[4]
+    for _ in range(2):
+        for p, grad in zip(
+            layer.parameters(), torch.autograd.grad((delta * layer(given)).sum(), list(layer.parameters())), strict=True
+        ):
+            p.data -= 0.5 * grad
+    codes = altmin.GradientCodes(share=0.05, order="weights-first")
+    altmin.AltMin(model, codes=codes, weights=altmin.LocalSGD(0.5, momentum=0.0, steps=2)).step(x, y)
+    for p, wanted in zip(model[4].parameters(), layer.parameters(), strict=True):
+        torch.testing.assert_close(p.detach(), wanted.detach(), rtol=1e-5, atol=1e-6)
+
+
 def counted(method, calls, name):
     def call(*args):
         calls[name] += 1

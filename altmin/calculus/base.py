@@ -81,6 +81,10 @@ class Map:
         """The gradient of <v, y> for each parameter, in the order of p."""
         return ()
 
+    def vjp_and_grads(self, p: Params, saved: Saved, v: Tensor) -> tuple[Tensor, Params]:
+        """`vjp` and `grads` of one v."""
+        return self.vjp(p, saved, v), self.grads(p, saved, v)
+
     def input(self, saved: Saved) -> Tensor:
         """Of a map with parameters: the input x, from `saved`."""
         return saved

@@ -63,6 +63,7 @@ class Graph(Map):
         self._sheds = any(
             type(m).without_quotient is not Map.without_quotient for m in self.inner if isinstance(m, Map)
         )
+        self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given
         for node in nodes:
             self._trained.append(bool(node.names) or any(self._trained[i] for i in node.inputs))
@@ -114,44 +115,47 @@ class Graph(Map):
         return code, Point(x, layout, [t.shape for t in made[: self.ends.exit.moving]], kept)
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
-        sent = self._returned(saved, v)
-        for i in reversed(range(len(self.nodes))):
-            self._back(p, saved, sent, i, [True] * len(sent))
-        shapes, like = saved.entry.shapes, saved.x
-        return flat([like.new_zeros(s) if g is None else g for g, s in zip(sent[: len(shapes)], shapes, strict=True)])
+        return self._at_the_entry(saved, self._back(p, saved, v, self._all, params=False)[0])
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         """Gradients go back no further than to the first parameters."""
-        sent = self._returned(saved, v)
-        found: list[Params] = [()] * len(self.nodes)
-        for i in reversed(range(len(self.nodes))):
-            node, back = self.nodes[i], sent[self.ends.given + i]
-            if node.names:
-                mine = p[self.slices[i]]
-                found[i] = (
-                    [torch.zeros_like(q) for q in mine]
-                    if back is None
-                    else node.joint.grads(mine, saved.saved[i], back)
-                )
-            self._back(p, saved, sent, i, self._trained)
-        return [grad for each in found for grad in each]
+        return self._back(p, saved, v, self._trained, params=True)[1]
 
-    def _returned(self, saved: Point, v: Tensor) -> list[Direction]:
-        """For every value what is sent back to it, at first that of the outputs."""
+    def vjp_and_grads(self, p: Params, saved: Point, v: Tensor) -> tuple[Tensor, Params]:
+        sent, grads = self._back(p, saved, v, self._all, params=True)
+        return self._at_the_entry(saved, sent), grads
+
+    def _at_the_entry(self, saved: Point, sent: list[Direction]) -> Tensor:
+        shapes, like = saved.entry.shapes, saved.x
+        return flat([like.new_zeros(s) if g is None else g for g, s in zip(sent[: len(shapes)], shapes, strict=True)])
+
+    def _back(
+        self, p: Params, saved: Point, v: Tensor, wanted: Sequence[bool], params: bool
+    ) -> tuple[list[Direction], list[Tensor]]:
+        """What is sent back to the inputs, where every value that is wanted collects what its users send it; and the
+        gradients of the parameters, if these are asked for."""
         sent: list[Direction] = [None] * (self.ends.given + len(self.nodes))
         for i, part in zip(self.ends.made, parts(v, saved.exit), strict=False):
             sent[i] = _added(sent[i], part)
-        return sent
-
-    def _back(self, p: Params, saved: Point, sent: list[Direction], i: int, wanted: Sequence[bool]) -> None:
-        """Sends what node i has got back to those of its inputs that want it."""
-        node, place = self.nodes[i], self.ends.given + i
-        v, sent[place] = sent[place], None
-        if v is None or not any(wanted[j] for j in node.inputs):
-            return
-        for j, g in zip(node.inputs, node.joint.vjp(p[self.slices[i]], saved.saved[i], v), strict=True):
-            if g is not None and wanted[j]:
-                sent[j] = _added(sent[j], g)
+        found: list[Params] = [()] * len(self.nodes)
+        for i in reversed(range(len(self.nodes))):
+            (joint, inputs, names), place, mine = self.nodes[i], self.ends.given + i, p[self.slices[i]]
+            back, sent[place] = sent[place], None
+            trains, gs = params and bool(names), ()  # type: tuple[bool, Sequence[Direction]]
+            if back is None:
+                found[i] = [torch.zeros_like(q) for q in mine] if trains else ()
+                continue
+            if not any(wanted[j] for j in inputs):
+                found[i] = joint.grads(mine, saved.saved[i], back) if trains else ()
+                continue
+            if trains:
+                gs, found[i] = joint.vjp_and_grads(mine, saved.saved[i], back)
+            else:
+                gs = joint.vjp(mine, saved.saved[i], back)
+            for j, g in zip(inputs, gs, strict=True):
+                if g is not None and wanted[j]:
+                    sent[j] = _added(sent[j], g)
+        return sent, [grad for each in found for grad in each]
 
     def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
         us = self._directions(saved, u)

@@ -46,6 +46,10 @@ class Joint:
         """The gradient of <v, y> for each parameter."""
         return ()
 
+    def vjp_and_grads(self, p: Params, saved: Saved, v: Tensor) -> tuple[Sequence[Direction], Params]:
+        """`vjp` and `grads` of one v."""
+        return self.vjp(p, saved, v), self.grads(p, saved, v)
+
     def replay(self, p: Params, saved: Saved, xs: Sequence[Any]) -> tuple[Tensor, Saved]:
         """`forward` at other inputs, with the random numbers of the saved pass."""
         return self.forward(p, xs)
@@ -90,6 +94,10 @@ class One(Joint):
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         return self.map.grads(p, saved, v)
+
+    def vjp_and_grads(self, p: Params, saved: Saved, v: Tensor) -> tuple[Sequence[Direction], Params]:
+        g, grads = self.map.vjp_and_grads(p, saved, v)
+        return [g], grads
 
     def replay(self, p: Params, saved: Saved, xs: Sequence[Any]) -> tuple[Tensor, Saved]:
         return self.map.replay(p, saved, xs[0])

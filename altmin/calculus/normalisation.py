@@ -7,18 +7,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, shifted
-from altmin.calculus.numbers import Number
+from altmin.calculus.numbers import Number, eager
 
-ONLY_INPUT, ONLY_PARAMETERS = (True, False, False), (False, True, True)
+ONLY_INPUT, ONLY_PARAMETERS, ALL = (True, False, False), (False, True, True), (True, True, True)
 Optional = Tensor | None
 
 
 class Normalised(NamedTuple):
-    """An input, its means, and 1 / sqrt(var + eps), of the shapes in which the kernels have them."""
+    """An input, its means, and 1 / sqrt(var + eps), of the shapes in which the kernels have them. kernel: which of
+    torch's kernels of batch norm has made them, as torch counts them. reserve: what that kernel keeps for itself."""
 
     x: Tensor
     mean: Tensor
     inverse: Tensor
+    kernel: int = 0
+    reserve: Optional = None
 
 
 class Normalisation(Map):
@@ -53,7 +56,7 @@ class Normalisation(Map):
     def quotient(self, p: Params, saved: Normalised, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
         """With q = (var(x) - var(x - e u)) / e, i = 1 / sqrt(var + eps) and j that at x - e u,
         (j - i) / e = q (i j)^2 / (i + j), and x̂(x) - x̂(x - e u) = e j (u - mean(u)) - x̂ (j - i) / i."""
-        x, mean, i = saved
+        x, mean, i, *_ = saved
         if self.fixed:
             return self.jvp(p, saved, u), saved._replace(x=shifted(x, u, e))
         mean_u, product, square = self.sums(saved, u)
@@ -68,6 +71,12 @@ class Normalisation(Map):
     def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
         found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
         return tuple(found[: len(p)])
+
+    def vjp_and_grads(self, p: Params, saved: Normalised, v: Tensor) -> tuple[Tensor, Params]:
+        if not p:
+            return self.vjp(p, saved, v), ()
+        g, *found = self.kernel(saved, v, p[0], ALL)
+        return g, tuple(found[: len(p)])
 
     def input(self, saved: Normalised) -> Tensor:
         return saved.x
@@ -91,7 +100,7 @@ class LayerNorm(Normalisation):
 
     def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         dims = list(range(-len(self.module.normalized_shape), 0))
-        x, mean, inverse = saved
+        x, mean, inverse, *_ = saved
         mean_u = u.mean(dims, keepdim=True)
         product = ((u * x).mean(dims, keepdim=True) - mean_u * mean) * inverse
         return mean_u, product, (u * u).mean(dims, keepdim=True)
@@ -116,6 +125,11 @@ class BatchNorm(Normalisation):
                 "batch norm in training needs more than one value per channel, given a batch of one; "
                 "use larger batches, or model.eval() to train with fixed statistics"
             )
+        if self.couples and x.is_cuda and eager() and p:  # torch chooses between its own kernel and cuDNN's
+            y, mean, inverse, reserve, kernel = torch.ops.aten._batch_norm_impl_index(
+                x, *_pair(p), None, None, True, 0.0, m.eps, torch.backends.cudnn.enabled
+            )
+            return y, Normalised(x, mean, inverse, kernel, reserve)
         if self.couples:
             y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
         else:
@@ -125,11 +139,15 @@ class BatchNorm(Normalisation):
         return y, Normalised(x, mean, inverse)
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
-        x, mean, inverse = saved
+        x, mean, inverse, *_ = saved
         if self.fixed:
             vjp = v * self.across(inverse if weight is None else weight * inverse, x)
             xhat, dims = (x - self.across(mean, x)) * self.across(inverse, x), [0, *range(2, x.ndim)]
             return vjp, *(((v * xhat).sum(dims), v.sum(dims)) if mask[1] else ())
+        if saved.kernel:
+            return torch.ops.aten._batch_norm_impl_index_backward(
+                saved.kernel, x, v, weight, None, None, mean, inverse, True, self.module.eps, mask, saved.reserve
+            )
         return torch.ops.aten.native_batch_norm_backward(
             v, x, weight, None, None, mean, inverse, True, self.module.eps, mask
         )

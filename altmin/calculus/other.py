@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.joints import Direction, Joint
 from altmin.calculus.numbers import Number, eager, inner, select
-from altmin.fusing import vectorised
+from altmin.fusing import functional
 
 _passes = threading.RLock()
 
@@ -168,7 +168,7 @@ class AnyFunction(Joint):
     def _graph(self, p: Params, saved: Point) -> Graph | None:
         """That of the pass at a point, or of a new one where it was decided on the device which point that is; None
         inside `torch.func` and in what is compiled."""
-        if saved.by.graph is None and not _functional():
+        if saved.by.graph is None and not functional():
             saved.by.graph = self.replay(p, saved, saved.xs)[1].by.graph
         return saved.by.graph
 
@@ -177,7 +177,7 @@ class AnyFunction(Joint):
         generator = _generator(like)
         with _alone():
             before = None if _recording(like) else generator.get_state()
-            if _functional():
+            if functional():
                 y, pull, buffers = self._pulled(p, xs)
                 point = Point(list(xs), y, Pass(buffers, pull=pull))
             else:
@@ -341,11 +341,6 @@ def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = 
     if not y.requires_grad:
         return [torch.zeros_like(t) for t in of]
     return torch.autograd.grad(y, of, v, retain_graph=True, create_graph=create_graph, materialize_grads=True)
-
-
-def _functional() -> bool:
-    """Whether this is inside `torch.func` or in what is compiled, where tensors can have no graph of their own."""
-    return torch.compiler.is_compiling() or vectorised()
 
 
 def _recording(x: Tensor) -> bool:

@@ -47,11 +47,19 @@ class Series:
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
         """As of one map; v goes down no further than to the first map with parameters."""
         out: list[Tensor] = []
-        for i in range(len(self.maps) - 1, self.first_with_parameters - 1, -1):
+        for i in range(len(self.maps) - 1, self.first_with_parameters, -1):
+            v, found = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)
+            out[:0] = found
+        for i in range(self.first_with_parameters, len(self.maps))[:1]:
             out[:0] = self.maps[i].grads(p[self.slices[i]], saved[i], v)
-            if i > self.first_with_parameters:
-                v = self.maps[i].vjp(p[self.slices[i]], saved[i], v)
         return out
+
+    def vjp_and_grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> tuple[Tensor, list[Tensor]]:
+        out: list[Tensor] = []
+        for i in reversed(range(len(self.maps))):
+            v, found = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)
+            out[:0] = found
+        return v, out
 
     def replay(self, p: Params, saved: Sequence[Saved], x: Tensor | None = None) -> tuple[Tensor, list[Saved]]:
         """`forward` with other parameters or another input (None: the saved one of the first map), with the random

@@ -144,7 +144,8 @@ class Residual(NamedTuple):
     saved: what its core's modules remember at the moved input. delta: the gradient at its output, from which
     `core.grads(p, saved, delta)` has that of its parameters. after(change): delta once new parameters have changed the
     output. cost: |c - W a|^2 of a hidden block, the mean loss of the output block. moved: |d|^2 of the offset d of the
-    block's own code, None for the output block, which has none. scale: c - W a is -scale * delta.
+    block's own code, None for the output block, which has none. scale: c - W a is -scale * delta. grads: the gradient
+    of its parameters, where it is known already.
     """
 
     saved: list[Saved]
@@ -153,6 +154,7 @@ class Residual(NamedTuple):
     cost: Number
     moved: Number | None
     scale: Number = 1.0
+    grads: Params | None = None
 
 
 def fitted(saved: list[Saved], delta: Tensor, scale: Number, cost: Number, moved: Number) -> Residual:

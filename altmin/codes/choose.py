@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from altmin.calculus import Discrete
+from altmin.calculus.attention import Attention
 from altmin.chain import Chain
 from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.codes.gradient import GradientCodes
@@ -70,10 +71,12 @@ def attends(chain: Chain) -> bool:
     >>> attends(split(nn.Sequential(*layers))), attends(split(nn.Sequential(*layers[::2])))
     (True, False)
     """
-    parts = [m.module for block in chain for held in block.maps for m in held.inner if m.opaque]
+    inner = [m for block in chain for held in block.maps for m in held.inner]
+    parts = [m.module for m in inner if m.opaque]
     inside = [m for part in parts for m in part.modules()]
     steps = [step for m in inside if isinstance(m, Piece) for step in m.steps]
-    return any(isinstance(m, nn.MultiheadAttention) for m in inside) or any(step.target in ATTENTION for step in steps)
+    whole = any(isinstance(m, Attention | nn.MultiheadAttention) for m in (*inner, *inside))
+    return whole or any(step.target in ATTENTION for step in steps)
 
 
 def _check_discrete(codes: Any, lacking: list[Any]) -> None:

@@ -163,6 +163,12 @@ class GradientCodes:
         m is the scale of what lies above. With l1 the term l1 |c - m v|_1 / m is added.
         """
         m, kappa, l1 = above.scale, above.price, self.l1 / len(code) if self.l1 else None
+        weights_first = isinstance(above, Ask) and self.one_exact_step and self.order == "weights-first"
+        if weights_first and not isinstance(m, Tensor) and m == 0:
+            # the code above has not moved, so this one does not, and r = delta at the encoded code
+            g, grads = block.vjp_and_grads(p, state, above.delta)
+            residual = above.residual(state.core, above.start, self.order)
+            return residual._replace(grads=grads), Ask(g, inner(g, g), 0.0, 0.0)
         at, here, position, value = above.start, state, above.position, above.start.value
         first = v = w = None
         for left in reversed(range(self.steps)):
@@ -172,11 +178,10 @@ class GradientCodes:
             else:
                 g = along(block.vjp(p, here, at.delta), -kappa, v)
             first = g if first is None else first
-            if isinstance(above, Ask) and self.one_exact_step and self.order == "weights-first":
+            if weights_first:
                 gg = inner(g, g)
-                if not perceptible(code, gg, m):
-                    # no length is above 1, so the code does not move, and r = delta without a jvp
-                    return above.residual(here.core, at, self.order), Ask(g, gg, 0.0 * m, 0.0 * m)
+                if not perceptible(code, gg, m):  # no length is above 1
+                    return above.residual(here.core, at, self.order), Ask(g, gg, 0.0, 0.0)
             w = g if w is None or not _given(self.momentum) else g + self.momentum * w
             if self.lr == "exact":
                 Jw = jvp_of_g() if jvp_of_g is not None and w is g else block.jvp(p, here, w)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from altmin.calculus import Number, gate
 from altmin.calculus.base import shifted
-from altmin.calculus.numbers import TINY, along, at_least, inner, least, not_above, number, over, root, size
+from altmin.calculus.numbers import TINY, along, at_least, inner, inners, least, not_above, number, over, root, size
 from altmin.fusing import fusible
 
 
@@ -22,9 +22,10 @@ def best_length(
     """The best step along w in the quadratic model, with its bounded share, and |w|^2.
 
     g: the gradient, None if it is w. square: |delta|^2. price: kappa."""
-    ww, hh = inner(w, w), inner(HJw, HJw)
-    gw = ww if g is None else at_least(inner(g, w), 0.0)
-    best = over(gw, (hh if HJw is Jw else inner(Jw, HJw)) + price * ww)
+    curved, steered = [] if HJw is Jw else [(Jw, HJw)], [] if g is None else [(g, w)]
+    ww, hh, *more = inners((w, w), (HJw, HJw), *curved, *steered)
+    gw = ww if g is None else at_least(more.pop(), 0.0)
+    best = over(gw, (more.pop() if curved else hh) + price * ww)
     return least(best, over(share * root(square), root(hh))), ww
 
 
@@ -66,7 +67,8 @@ def line_search(
     """The length a that lowers |offset - a q|^2 + a^2 |u|^2 most, bounded; r = delta - a q and |offset - a q|^2.
 
     offset: the code's own, over -scale; None where it is delta. q: Ju. uu, dd, oo: |u|^2, |delta|^2, |offset|^2."""
-    qq, slope = inner(q, q), at_least(inner(delta if offset is None else offset, q), 0.0)
+    qq, falls = inners((q, q), (delta if offset is None else offset, q))
+    slope = at_least(falls, 0.0)
     a = least(over(slope, qq + uu), over(share * root(dd), root(qq)), bound)
     return a, along(delta, -a, q), at_least(oo - a * (2 * slope - a * qq), 0.0)
 

@@ -12,6 +12,7 @@ from altmin.calculus import RANDOM, Map, own_call
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.joints import Aside, Concatenation, Joint, One, Product, Sum
 from altmin.calculus.other import AnyFunction
+from altmin.graph.attention import attention
 from altmin.graph.functional import module_of
 from altmin.graph.inline import inline, is_known
 from altmin.graph.inplace import overwrites, settle
@@ -89,7 +90,7 @@ def _graph(module: nn.Module) -> Graph | None:
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
     place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
-    assembled = _assembled(module, found, joints, still, place)
+    assembled = _assembled(module, found, joints, still, without, place)
     ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
     return None if assembled is None else Graph(module, assembled, ends)
 
@@ -99,18 +100,24 @@ def _assembled(
     found: Sequence[Region],
     joints: dict[fx.Node, Joint],
     still: Collection[fx.Node],
+    without: Collection[fx.Node],
     place: dict[fx.Node, int],
 ) -> list[Node] | None:
-    """The nodes of the map. place: the number of each value. None if two of them have a parameter in common."""
+    """The nodes of the map. still: values that are computed but do not move. without: all without derivative. place:
+    the number of each value. None if two of them have a parameter in common."""
     named = {id(p): name for name, p in module.named_parameters()}
     nodes = []
     for region in found:
         joint, inputs = joints.get(region.output) if region.alone else None, region.inputs
-        if joint is None:
+        attends = None if joint or region.output in still else attention(module, region, without)
+        if attends is not None:
+            joint, inputs = attends
+        elif joint is None:
             piece = Piece(module, region.nodes, region.inputs, [region.output])
             joint = Aside(piece) if region.output in still else AnyFunction(piece)
         elif isinstance(joint, Sum | Product | Concatenation):
             inputs = _operands(region.output)
+        assert joint is not None
         ids = [id(joint.module.get_parameter(name)) for name in joint.names]
         if not inputs or any(i not in named for i in ids):
             return None

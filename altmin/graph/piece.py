@@ -95,6 +95,11 @@ class Piece(nn.Module):
         return cls(owner, [node for node in graph.nodes if node not in set(given)], given, passing, entry, exit)
 
     def forward(self, *inputs: Tensor) -> Any:
+        made = self.values(*inputs)
+        return made[0] if self.exit is None else self.exit.join(made)
+
+    def values(self, *inputs: Tensor) -> list[Any]:
+        """All values that it gives."""
         values: list[Any] = list(inputs)
         if self.entry is not None:
             layout = self.entry.take()
@@ -115,8 +120,7 @@ class Piece(nn.Module):
                 values.append(self._modules[step.target](*args, **kwargs))  # type: ignore[misc]
             else:
                 values.append(getattr(self, step.target))
-        made = [values[i] for i in self.made]
-        return made[0] if self.exit is None else self.exit.join(made)
+        return [values[i] for i in self.made]
 
     def graph(self) -> tuple[fx.Graph, list[fx.Node], list[fx.Node]]:
         """What it computes as a graph whose owner it is, and the nodes of its inputs and of what it gives."""

@@ -109,6 +109,8 @@ class LocalOptimizer:
         return residual if self.steps > 1 else self.grads(l, p, residual)
 
     def grads(self, l: int, p: Params, residual: Residual) -> Params:
+        if residual.grads is not None:
+            return residual.grads
         return self.chain.blocks[l].core.grads(p, residual.saved, residual.delta)
 
     def update(self, found: Sequence[Any]) -> None:
@@ -137,7 +139,7 @@ class LocalOptimizer:
     def after(self, l: int, residual: Residual, old: Params, new: Params) -> Residual:
         """A block's residual, measured with its old parameters, for new ones."""
         change, saved = _change(self.chain.blocks[l].core, old, new, residual.saved)
-        return residual._replace(delta=residual.after(change), saved=saved)
+        return residual._replace(delta=residual.after(change), saved=saved, grads=None)
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole. `Diverged`, and

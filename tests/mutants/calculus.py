@@ -335,7 +335,7 @@ MUTANTS = [
     Mutant("recurrences.py", "t.movedim(0, 2).flatten(2)", "t.movedim(0, 3).flatten(2)", "recurrences"),
     Mutant("chain.py", "isinstance(maps[i + 1], Normalisation)", "False", "chain holds"),
     Mutant("chain.py", "seen.add(id(parameter))", "pass", "chain twice"),
-    Mutant("calculus/series.py", "if i > self.first_with_parameters:", "if False:", "chain calculus"),
+    Mutant("calculus/series.py", "range(len(self.maps) - 1, self.first_with_parameters, -1)", "()", "chain calculus"),
     Mutant("chain.py", "self.core.affine and isinstance(core[0], Affine) and all(", "all(", "chain straight"),
     Mutant("chain.py", "room = m.room(saved, room)", "room = m.room(saved, None)", "chain kinks"),
     Mutant("calculus/elementwise.py", "        return u\n", "        return 2 * u\n", "chain kinks"),

@@ -159,8 +159,8 @@ MUTANTS = [
     Mutant("codes/gradient.py", "self.lr * above.unit, None, None", "self.lr, None, None", "codes_gradient fixed"),
     Mutant(
         "codes/linesearch.py",
-        "else inner(Jw, HJw)) + price * ww",
-        "else inner(Jw, Jw)) + price * ww",
+        "[] if HJw is Jw else [(Jw, HJw)]",
+        "[] if HJw is Jw else [(Jw, Jw)]",
         "codes_linesearch",
     ),
     Mutant(
@@ -181,9 +181,7 @@ MUTANTS = [
     Mutant("codes/linesearch.py", "u = g.minimum(room / at_least(longest * bound, TINY))", "u = g", "codes_linesearch"),
     Mutant("codes/linesearch.py", "g = g if x is None else gate(g, x)", "g = g", "codes_linesearch"),
     Mutant("codes/linesearch.py", "over(share * root(dd), root(qq)), bound)", "bound)", "codes_gradient share"),
-    Mutant(
-        "codes/linesearch.py", "inner(delta if offset is None else offset, q)", "inner(delta, q)", "codes_linesearch"
-    ),
+    Mutant("codes/linesearch.py", "(delta if offset is None else offset, q)", "(delta, q)", "codes_linesearch"),
     Mutant("codes/linesearch.py", "oo - a * (2 * slope - a * qq)", "oo - a * (slope - a * qq)", "codes_linesearch"),
     Mutant(
         "codes/linesearch.py", "m, below = scale * scale, scale * a", "m, below = scale, scale * a", "codes_linesearch"
@@ -192,7 +190,7 @@ MUTANTS = [
     Mutant("step.py", "costs[::-1], moved[::-1]", "costs, moved[::-1]", "step"),
     Mutant("step.py", "found[::-1], mu / top.unit", "found[::-1], mu", "step"),
     Mutant("step.py", "found[::-1], mu", "found, mu", "step"),
-    Mutant("step.py", "number(first) + 0 * top.start.value +", "number(first) +", "step overflow"),
+    Mutant("step.py", " if kept else first) + 0 * top.start.value", " if kept else first)", "step overflow"),
     Mutant("step.py", "finite(step.objective + 0 * step.checked)", "finite(step.objective)", "step"),
     Mutant(
         "step.py", "self.costs[-1] + self.price * sum(self.costs[:-1])", "self.costs[-1] + sum(self.costs[:-1])", "step"

@@ -18,7 +18,7 @@ MUTANTS = [
     Mutant("graph/trace.py", "if branches and not inside and", "if branches and", "graph_trace inside"),
     Mutant("graph/trace.py", "        parts[-1].ends.append(name)\n", "        pass\n", "graph_trace names"),
     Mutant("graph/piece.py", "        if self.in_place:\n", "        if False:\n", "graph_piece in_place"),
-    Mutant("graph/piece.py", "made = [values[i] for i in self.made]", "made = values[1:]", "graph_trace compose"),
+    Mutant("graph/piece.py", "return [values[i] for i in self.made]", "return values[1:]", "graph_trace compose"),
     Mutant("graph/functional.py", 'kwargs.setdefault("start_dim", 0)', "pass", "graph_functional values"),
     Mutant("graph/functional.py", "last.args == (given, 0)", "True", "graph_functional values"),
     Mutant("graph/functional.py", "last.all_input_nodes != [given]", "False", "graph_functional argument"),
@@ -108,7 +108,23 @@ MUTANTS = [
         "calculus_graph choose",
     ),
     Mutant("codes/choose.py", "any(step.target in ATTENTION for step in steps)", "False", "codes_choose attention"),
+    Mutant("codes/choose.py", "return whole or any(", "return any(", "codes_choose attention"),
     Mutant(
-        "codes/choose.py", "any(isinstance(m, nn.MultiheadAttention) for m in inside) or", "", "codes_choose attention"
+        "calculus/attention.py", "ds = _centred(dy @ values.mT, P)", "ds = P * (dy @ values.mT)", "calculus_attention"
     ),
+    Mutant("calculus/attention.py", "uq @ k.mT + q_moved @ uk.mT", "uq @ k.mT + q @ uk.mT", "calculus_attention"),
+    Mutant("calculus/attention.py", "shifted(P, dP, e) @ uv", "P @ uv", "calculus_attention"),
+    Mutant("calculus/attention.py", " / (1 - e * (P * E).sum(-1, keepdim=True))", "", "calculus_attention"),
+    Mutant("calculus/attention.py", "q=q_moved, k=shifted(k, uk, e)", "q=q_moved, k=k", "calculus_attention"),
+    Mutant("calculus/attention.py", "g.sum_to_size(t.shape)", "g", "calculus_attention autograd"),
+    Mutant("graph/attention.py", 'given.get("dropout_p", 0.0) != 0.0', "False", "graph_attention anything"),
+    Mutant("graph/attention.py", "node in sizes or node.target in MOVES", "True", "graph_attention anything"),
+    Mutant("calculus/series.py", "        return v, out\n", "        return v, out[::-1]\n", "calculus_series"),
+    Mutant(
+        "codes/gradient.py",
+        "return residual._replace(grads=grads), Ask(g, inner(g, g), 0.0, 0.0)",
+        "return residual._replace(grads=grads), Ask(above.delta, above.square, 0.0, 0.0)",
+        "codes_above not_moved",
+    ),
+    Mutant("weights/local.py", "saved=saved, grads=None)", "saved=saved)", "codes_above not_moved"),
 ]
