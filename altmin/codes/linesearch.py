@@ -23,9 +23,10 @@ def best_length(
 
     g: the gradient, None if it is w. square: |delta|^2. price: kappa."""
     curved, steered = [] if HJw is Jw else [(Jw, HJw)], [] if g is None else [(g, w)]
-    ww, hh, *more = inners((w, w), (HJw, HJw), *curved, *steered)
-    gw = ww if g is None else at_least(more.pop(), 0.0)
-    best = over(gw, (more.pop() if curved else hh) + price * ww)
+    found = inners((w, w), (HJw, HJw), *curved, *steered)
+    ww, hh = found[0], found[1]
+    gw = ww if g is None else at_least(found[-1], 0.0)
+    best = over(gw, (found[2] if curved else hh) + price * ww)
     return least(best, over(share * root(square), root(hh))), ww
 
 
