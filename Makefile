@@ -40,7 +40,7 @@ build: setup
 SMOKE_PYTHON ?= $(PYTHON)
 smoke: build
 	rm -rf build/smoke && $(SMOKE_PYTHON) -m venv build/smoke/env && mkdir build/smoke/empty
-	build/smoke/env/bin/pip install --quiet torch==2.13.0 dist/*.whl
+	build/smoke/env/bin/pip install --quiet $(shell grep ^torch== constraints.txt) dist/*.whl
 	cd build/smoke/empty && ../env/bin/python ../../../tests/smoke.py
 
 clean:

@@ -23,7 +23,9 @@ def test_no_deprecation_outlives_the_version_that_was_to_remove_it() -> None:
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # of a library that an integration needs
                 importlib.import_module(module.name)
-    overdue = [each.message for each in deprecation.ANNOUNCED if release(altmin.__version__) >= release(each.removed_in)]
+    overdue = [
+        each.message for each in deprecation.ANNOUNCED if release(altmin.__version__) >= release(each.removed_in)
+    ]
     assert not overdue
 
 
@@ -40,7 +42,7 @@ def test_a_function_works_as_before_and_warns_at_the_line_that_calls_it() -> Non
         """Times two."""
         return times * x
 
-    with pytest.warns(DeprecationWarning) as caught:
+    with pytest.warns(DeprecationWarning, match="twice") as caught:
         assert twice(4) == 8
     (warning,) = caught
     assert warning.filename == __file__
