@@ -133,27 +133,27 @@ def test_a_run_resumed_from_any_checkpoint_ends_as_the_uninterrupted_one(name: s
 
 def test_a_scheduler_steps_each_epoch_and_goes_on_in_a_resumed_run(tmp_path: Path) -> None:
     def halved(optimizer: Any) -> Any:
-        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
 
-    whole = by_hand("am-mem", lambda epoch: 2e-3 * 0.5**epoch)
+    whole = by_hand("am-mem", lambda epoch: 2e-3 * 0.5 ** (epoch // 2))
     checkpoint = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1)
     module = AltMinModule(create("am-mem"), halved)
     train(module, tmp_path, checkpoint)
     assert equal(module.model.state_dict(), whole.model.state_dict())
     resumed = AltMinModule(create("am-mem"), halved)
-    train(resumed, tmp_path, ckpt=tmp_path / f"step={2 * PER_EPOCH}.ckpt")
+    train(resumed, tmp_path, ckpt=tmp_path / f"step={PER_EPOCH}.ckpt")
     assert equal(resumed.model.state_dict(), whole.model.state_dict())
 
 
 def test_a_scheduler_by_step_follows_its_frequency(tmp_path: Path) -> None:
-    def every_third(optimizer: Any) -> dict[str, Any]:
+    def every_fourth(optimizer: Any) -> dict[str, Any]:
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-        return {"scheduler": scheduler, "interval": "step", "frequency": 3}
+        return {"scheduler": scheduler, "interval": "step", "frequency": 4}
 
-    module = AltMinModule(create("am-adam"), every_third)
+    module = AltMinModule(create("am-adam"), every_fourth)
     train(module, tmp_path, epochs=2)
     rates = [group["lr"] for group in module.method.optimizer.param_groups]
-    assert rates == [1e-3 * 0.5 ** (2 * PER_EPOCH // 3)] * len(rates)
+    assert rates == [1e-3 * 0.5 ** (2 * (PER_EPOCH // 4))] * len(rates)  # Lightning counts the batches of an epoch
 
 
 def test_a_scheduler_that_watches_a_metric_sees_it_after_each_epoch(tmp_path: Path) -> None:
