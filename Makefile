@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check unit mutants trial clean
+.PHONY: setup demo test check unit mutants trial build smoke clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
@@ -32,5 +32,16 @@ mutants: setup
 trial: setup
 	$(BIN)/python -m tests.trial --json benchmarks/trial.json
 
+build: setup
+	rm -rf build dist altmin.egg-info
+	$(BIN)/python -m build --no-isolation
+
+# The wheel alone, in an environment of its own. SMOKE_PYTHON=python3.13 tries another Python.
+SMOKE_PYTHON ?= $(PYTHON)
+smoke: build
+	rm -rf build/smoke && $(SMOKE_PYTHON) -m venv build/smoke/env && mkdir build/smoke/empty
+	build/smoke/env/bin/pip install --quiet $(shell grep ^torch== constraints.txt) dist/*.whl
+	cd build/smoke/empty && ../env/bin/python ../../../tests/smoke.py
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build dist *.egg-info

@@ -19,7 +19,7 @@ from altmin.training import fit
 from altmin.weights.local import LocalAdam, LocalOptimizer, LocalSGD
 from altmin.weights.memory import CoActivationMemory, Memory
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "AltMin",
     "Audit",

@@ -17,6 +17,7 @@ from altmin.methods import protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [str(file.relative_to(ROOT)) for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
+OPTIONAL = ("lightning", "skorch", "onnxruntime", "onnxscript", "onnx")
 EVERY_DOCUMENT = pytest.mark.parametrize("name", DOCUMENTS)
 
 
@@ -74,7 +75,12 @@ def test_every_python_block_runs(name: str, tmp_path: Path, monkeypatch: pytest.
     with torch.random.fork_rng():
         for language, first, text in blocks(name):
             if language == "python":  # the empty lines make a traceback name the document's own
-                exec(compile("\n" * (first - 1) + text, str(ROOT / name), "exec"), namespace)
+                try:
+                    exec(compile("\n" * (first - 1) + text, str(ROOT / name), "exec"), namespace)
+                except ImportError as error:
+                    if error.name in OPTIONAL:
+                        pytest.skip(f"{error.name} is not installed, which {name} needs in line {first} and on")
+                    raise
 
 
 @EVERY_DOCUMENT

@@ -1,0 +1,240 @@
+"""The Lightning module trains as the method alone does; Lightning's counts, checkpoints and callbacks are right."""
+
+import copy
+import runpy
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from method_cases import problem
+from torch import Tensor, nn
+from trainer_cases import equal
+
+import altmin
+from altmin.training.evaluate import accuracy as measured
+
+pl = pytest.importorskip("lightning.pytorch")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+    from altmin.integrations.lightning import AltMinModule, accuracy
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of few workers, short epochs and the like
+SIZE, EPOCHS = 10, 4
+X, Y = problem(60)
+PER_EPOCH = len(X) // SIZE
+METHODS = ["am-adam", "am-mem", "am-adam-offline", "adam", "bcd"]
+EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
+
+
+class Batches:
+    """Batches in order, that know how to go on in the middle of a pass, as Lightning asks of stateful loaders."""
+
+    def __init__(self, rows: bool = False):
+        self.start = self.at = 0
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return PER_EPOCH
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        start, self.start = self.start, 0
+        for self.at in range(start + 1, PER_EPOCH + 1):
+            at = slice((self.at - 1) * SIZE, self.at * SIZE)
+            yield [X[at], Y[at], *([torch.arange(len(X))[at]] if self.rows else [])]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at % PER_EPOCH}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.start = state["at"]
+
+
+def create(name: str) -> altmin.methods.Method:
+    torch.manual_seed(0)
+    growing = {"penalty": altmin.Penalty(increment=0.5, growth=1.5, maximum=None)} if name.startswith("am-") else {}
+    return altmin.methods.create(name, altmin.models.mlp(4, (8,), 3), **growing)
+
+
+def batches(method: Any) -> Batches:
+    return Batches(rows=getattr(method, "takes_rows", False))
+
+
+def train(module: Any, folder: Path, *callbacks: Any, epochs: int = EPOCHS, ckpt: Any = None, **options: Any) -> Any:
+    """A trainer after `fit`, with the same samples for validation."""
+    given = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "max_epochs": epochs}
+    given |= {"accelerator": "cpu", "default_root_dir": folder, "enable_checkpointing": bool(callbacks)}
+    trainer = pl.Trainer(callbacks=list(callbacks), **(given | options))
+    safe = {} if ckpt is None else {"ckpt_path": ckpt, "weights_only": True}
+    trainer.fit(module, batches(module.method), Batches(), **safe)
+    return trainer
+
+
+def by_hand(name: str, rate: Callable[[int], float] | None = None, epochs: int = EPOCHS) -> Any:
+    """The method in a loop of one's own. rate: the learning rate of an epoch."""
+    method = create(name)
+    for epoch in range(epochs):
+        if rate is not None:
+            for group in method.optimizer.param_groups:
+                group["lr"] = rate(epoch)
+        for batch in batches(method):
+            method.step(*batch)
+        method.end_epoch()
+    return method
+
+
+@EVERY_METHOD
+def test_fit_is_the_methods_own_loop_and_global_step_counts_its_steps(name: str, tmp_path: Path) -> None:
+    module = AltMinModule(create(name))
+    trainer = train(module, tmp_path)
+    alone = by_hand(name)
+    assert trainer.global_step == EPOCHS * PER_EPOCH
+    assert equal(module.model.state_dict(), alone.model.state_dict())
+    assert equal(module.method.state_dict(), alone.state_dict())
+
+
+@pytest.mark.parametrize("steps", [5, 8])
+def test_max_steps_stops_after_so_many_steps_of_the_method(steps: int, tmp_path: Path) -> None:
+    module, alone = AltMinModule(create("am-adam")), create("am-adam")
+    trainer = train(module, tmp_path, epochs=-1, max_steps=steps)
+    for i in range(steps):
+        at = slice(i % PER_EPOCH * SIZE, (i % PER_EPOCH + 1) * SIZE)
+        alone.step(X[at], Y[at])
+        if i == PER_EPOCH - 1:
+            alone.end_epoch()
+    assert trainer.global_step == steps
+    assert equal(module.model.state_dict(), alone.model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["am-mem", "am-adam-offline"])
+def test_a_run_resumed_from_any_checkpoint_ends_as_the_uninterrupted_one(name: str, tmp_path: Path) -> None:
+    """Checkpoints within epochs and after validation, read with weights_only."""
+    whole = by_hand(name)
+    within = ModelCheckpoint(tmp_path, "within-{step}", save_top_k=-1, every_n_train_steps=4)
+    after = ModelCheckpoint(tmp_path, "after-{step}", save_top_k=-1, every_n_epochs=1)
+    train(AltMinModule(create(name)), tmp_path, within, after, epochs=2)
+    found = {path.stem: path for path in tmp_path.glob("*.ckpt")}
+    assert set(found) == {"within-step=4", "within-step=8", "within-step=12", "after-step=6", "after-step=12"}
+    for path in found.values():
+        module = AltMinModule(create(name))
+        with torch.no_grad():
+            for p in module.parameters():
+                p.zero_()
+        trainer = train(module, tmp_path, ckpt=path)
+        assert trainer.global_step == EPOCHS * PER_EPOCH
+        assert equal(module.model.state_dict(), whole.model.state_dict())
+        assert equal(module.method.state_dict(), whole.state_dict())
+
+
+def test_a_scheduler_steps_each_epoch_and_goes_on_in_a_resumed_run(tmp_path: Path) -> None:
+    def halved(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+
+    whole = by_hand("am-mem", lambda epoch: 2e-3 * 0.5 ** (epoch // 2))
+    checkpoint = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1)
+    module = AltMinModule(create("am-mem"), halved)
+    train(module, tmp_path, checkpoint)
+    assert equal(module.model.state_dict(), whole.model.state_dict())
+    resumed = AltMinModule(create("am-mem"), halved)
+    train(resumed, tmp_path, ckpt=tmp_path / f"step={PER_EPOCH}.ckpt")
+    assert equal(resumed.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_scheduler_by_step_follows_its_frequency(tmp_path: Path) -> None:
+    def every_fourth(optimizer: Any) -> dict[str, Any]:
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return {"scheduler": scheduler, "interval": "step", "frequency": 4}
+
+    module = AltMinModule(create("am-adam"), every_fourth)
+    train(module, tmp_path, epochs=2)
+    rates = [group["lr"] for group in module.method.optimizer.param_groups]
+    assert rates == [1e-3 * 0.5 ** (2 * (PER_EPOCH // 4))] * len(rates)  # Lightning counts the batches of an epoch
+
+
+def test_a_scheduler_that_watches_a_metric_sees_it_after_each_epoch(tmp_path: Path) -> None:
+    """The threshold is out of reach: after the first epoch none is better, and each halves the rate."""
+
+    def plateau(optimizer: Any) -> dict[str, Any]:
+        options = {"factor": 0.5, "patience": 0, "threshold": 1e9, "threshold_mode": "abs"}
+        return {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options), "monitor": "val_loss"}
+
+    module = AltMinModule(create("am-adam"), plateau)
+    train(module, tmp_path)
+    assert module.method.optimizer.param_groups[0]["lr"] == 1e-3 * 0.5 ** (EPOCHS - 1)
+
+
+def test_what_is_logged_are_means_over_all_samples(tmp_path: Path) -> None:
+    module = AltMinModule(create("am-adam"), metrics={"accuracy": accuracy})
+    trainer = train(module, tmp_path)
+    logged = trainer.callback_metrics
+    with torch.no_grad():
+        loss = nn.CrossEntropyLoss()(module.model(X), Y)
+    assert float(logged["val_accuracy"]) == pytest.approx(measured(module.model, (X, Y)))
+    assert float(logged["val_loss"]) == pytest.approx(float(loss), rel=1e-6)
+    (tested,) = trainer.test(module, Batches(), verbose=False)
+    assert tested["test_loss"] == pytest.approx(float(loss), rel=1e-6)
+    predicted = torch.cat(trainer.predict(module, Batches()))
+    assert torch.equal(predicted.argmax(1), module.model(X).argmax(1))
+
+
+def test_early_stopping_ends_a_run_that_does_not_get_better(tmp_path: Path) -> None:
+    stopping = EarlyStopping("val_loss", min_delta=1e9, patience=2)
+    trainer = train(AltMinModule(create("am-adam")), tmp_path, stopping, epochs=50)
+    assert trainer.global_step == 3 * PER_EPOCH  # the first epoch is the best, two more are waited for
+
+
+def test_the_best_checkpoint_holds_the_weights_of_its_epoch(tmp_path: Path) -> None:
+    best = ModelCheckpoint(tmp_path, "best", monitor="val_loss", mode="max")  # the first epoch has the largest loss
+    train(AltMinModule(create("am-adam")), tmp_path, best)
+    loaded = AltMinModule.load_from_checkpoint(best.best_model_path, method=create("am-adam"), weights_only=True)
+    assert equal(loaded.model.state_dict(), by_hand("am-adam", epochs=1).model.state_dict())
+
+
+def test_a_second_fit_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    module = AltMinModule(create("am-mem"))
+    train(module, tmp_path, epochs=1)
+    train(module, tmp_path, epochs=EPOCHS - 1)
+    assert equal(module.method.state_dict(), by_hand("am-mem").state_dict())
+
+
+# What cannot work says so
+
+
+def test_a_scheduler_for_a_method_without_a_rate_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has no learning rate for a scheduler"):
+        AltMinModule(create("bcd"), lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+
+
+def test_several_processes_are_an_error_before_anything_is_trained() -> None:
+    module = AltMinModule(create("am-adam"))
+    before = copy.deepcopy(module.model.state_dict())
+    module._trainer = type("Two", (), {"world_size": 2})()
+    with pytest.raises(ValueError, match="trains in one process, given 2"):
+        module.on_fit_start()
+    assert equal(module.model.state_dict(), before)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [({"interval": "step", "monitor": "val_loss"}, 'interval="epoch"'), ({"monitor": "no_such"}, "'no_such'")],
+    ids=["each step", "unknown metric"],
+)
+def test_a_scheduler_that_cannot_see_its_metric_is_an_error(
+    config: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    def plateau(optimizer: Any) -> dict[str, Any]:
+        return {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer), **config}
+
+    with pytest.raises(ValueError, match=expected):
+        train(AltMinModule(create("am-adam"), plateau), tmp_path, epochs=1)
+
+
+def test_without_lightning_the_import_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    with pytest.raises(ImportError, match="pip install lightning"):
+        runpy.run_path(str(Path(altmin.__file__).parent / "integrations" / "lightning.py"))
