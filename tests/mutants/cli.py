@@ -28,7 +28,10 @@ MUTANTS = [
     Mutant("bench/cases.py", "size = factor * int(found[2])", "size = factor + int(found[2])", "bench_cases"),
     Mutant("bench/picture.py", "b - m for m, b", "b + m for m, b", "bench_picture"),
     Mutant(
-        "cli/parse.py", "{**usual, **given[method], **settings", "{**given[method], **usual, **settings", "cli_parse"
+        "cli/parse.py",
+        "{**defaults, **(typed or {}), **check_options(method, given)}",
+        "{**defaults, **check_options(method, given), **(typed or {})}",
+        "cli_parse",
     ),
     Mutant("cli/parse.py", "if name in registry.options(method)]", "]", "cli_compare solver"),
     Mutant("cli/training.py", 'return "random-windows" if', "return None if", "cli_training windows"),
