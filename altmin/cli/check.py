@@ -2,6 +2,7 @@
 
 import ast
 import json
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -17,9 +18,11 @@ WORDS = {
 """What pydantic expected, by the kind of its error: of a value, and of the entries of a list."""
 
 
-def checked(name: str, of: str, hint: Any, value: Any) -> Any:
+def checked(name: str, of: str, hint: Any, value: Any, none: bool = True) -> Any:
     """The value of option `name` of `of` as the type `hint` has it: an integer is a number, a truth value is not, and
     nothing is read into a text. ValueError in one sentence if it does not fit; ImportError where pydantic is missing.
+
+    none: whether that sentence may offer none, for which TOML has no word.
 
     >>> checked("lr", "method 'adam'", float | None, 1)
     1.0
@@ -36,12 +39,11 @@ def checked(name: str, of: str, hint: Any, value: Any) -> Any:
     choices = [choice for each in problems for choice in _choices(each)]
     if choices and isinstance(value, str):
         raise unknown(f"{name} of {of},", value, choices)
-    try:
+    kinds = [words for each in problems if (words := _words(each))]
+    with suppress(pydantic.ValidationError):
         adapter.validate_json("null")
-        none = ["none"]
-    except pydantic.ValidationError:
-        none = []
-    expected = " or ".join(dict.fromkeys([words for each in problems if (words := _words(each))] + none))
+        kinds += ["none"] * none
+    expected = " or ".join(dict.fromkeys(kinds))
     raise ValueError(f"option {name} of {of} takes {expected or 'no value from outside Python'}, not {value!r}")
 
 

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Union, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
 
@@ -112,8 +112,7 @@ def _converted(ctx: typer.Context, path: Path, name: str, param: Any, hint: Any,
     """A value of the file as the command takes it."""
     if isinstance(value, list) and str(param.metavar or "").endswith(",..."):
         value = ",".join(map(str, value))
-    present = Union[tuple(kind for kind in get_args(hint) if kind is not type(None))] if get_args(hint) else hint
-    value = checked(name, str(path), present, value)  # TOML has no word for none
+    value = checked(name, str(path), hint, value, none=False)
     try:
         param.process_value(ctx, value)
     except Exception as error:

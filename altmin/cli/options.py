@@ -14,6 +14,7 @@ DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; 
 Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
+Lr = Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(

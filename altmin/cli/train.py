@@ -22,7 +22,7 @@ def train(
     method: Annotated[str, typer.Option(metavar="NAME", help=f"One of: {', '.join(methods.names())}.")] = "am-adam",
     epochs: options.Epochs = 1,
     batch_size: options.BatchSize = 200,
-    lr: Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")] = None,
+    lr: options.Lr = None,
     set_: options.Set = None,
     codes: options.Codes = None,
     order: options.Order = None,
