@@ -60,6 +60,7 @@ def facts(**changes: object) -> Facts:
         "widest": 1.0,
         "target_std": None,
         "share": 0.1,
+        "step": None,
         "order": "codes-first",
         "truncated": False,
         "estimated": False,

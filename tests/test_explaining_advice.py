@@ -34,6 +34,7 @@ CASES: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
     ([{"cosine": 0.5}], {}, "(least 0.50, in block 0), since codes took much of what was asked of them; try a lower"),
     ([{"cosine": 0.5}], {}, 'try a lower share than 0.1 or order="weights-first".'),
     ([{"cosine": 0.5}], {"order": "weights-first"}, "try a lower share than 0.1."),
+    ([{"cosine": 0.5}], {"share": None, "step": 0.5, "order": None}, "; try a shorter step of the codes than 0.5."),
     ([{"cosine": 0.5}], {"truncated": True}, 'looks back one step; codes="sequential"'),
     ([{"cosine": 0.5}], {"estimated": True}, "far from the straight-through estimate (cosine 0.50 in block 0)"),
     ([{"backprop": 1e-4}], {}, "Gradients vanish with depth: those of block 0 are 1e+04 times smaller"),

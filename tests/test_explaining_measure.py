@@ -123,8 +123,9 @@ def test_a_layer_of_dead_units_is_seen_and_gets_no_gradient() -> None:
     assert (first.dead, first.gradient, first.backprop, first.cosine, first.change) == (1.0, 0.0, 0.0, None, 0.0)
     assert all(row.gradient > 0 for row in rest)
     with torch.no_grad():
-        model[0].bias[:2] = 100
-    assert explained(model).rows[0].dead == 6 / 8
+        model[0].bias[:3] = torch.tensor([100, 100, 0])  # the third is above 0 for some samples
+    assert 0 < (model[0](batch()[0])[:, 2] > 0).sum() < 24
+    assert explained(model).rows[0].dead == 5 / 8
 
 
 def test_units_of_a_convolution_are_its_channels() -> None:
@@ -194,6 +195,18 @@ def test_what_cannot_be_explained_is_refused_in_a_sentence(change: object, optio
     with pytest.raises(ValueError) as caught:
         altmin.explain(net(), x, y, **options)
     assert words in str(caught.value)
+
+
+def test_a_fixed_step_of_the_codes_has_no_share() -> None:
+    assert (explained(net(), codes=0.25).facts.share, explained(net(), codes=0.25).facts.step) == (None, 0.25)
+    assert (explained(net(), share=0.2).facts.share, explained(net(), share=0.2).facts.step) == (0.2, None)
+
+
+def test_a_model_that_cannot_be_copied_is_refused() -> None:
+    model = net()
+    model.kept = model[0].weight * 2  # no leaf of a graph
+    with pytest.raises(ValueError, match="this model cannot be copied"):
+        explained(model)
 
 
 def test_what_is_no_tensor_is_a_type_error() -> None:

@@ -47,6 +47,20 @@ def test_it_sees_codes_deltas_and_squared_norms() -> None:
     assert watch.moves[1] == pytest.approx(watch.lengths[1] ** 2 * float(delta.square().sum()), rel=1e-4)
 
 
+def test_the_offset_of_a_code_is_the_product_of_the_lengths_down_to_it_times_backprops_delta() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+    x, y = batch()
+    code = model[:1](x).detach().requires_grad_()
+    (delta,) = torch.autograd.grad(nn.functional.cross_entropy(model[1:](code), y), code)
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=1.0))
+    watch = Watch(am)
+    am.step(x, y)
+    assert 0 < watch.lengths[0] < 1
+    product = watch.lengths[0] * watch.lengths[1]
+    assert watch.moves[0] == pytest.approx(product**2 * float(delta.square().sum()), rel=1e-4)
+
+
 def test_every_part_of_every_step_is_timed_once() -> None:
     am, _ = trainers()
     watch = Watch(am)

@@ -68,6 +68,7 @@ def low_cosine(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
         )
         return
     wishes = [f"a lower share than {facts.share:g}"] if facts.share else []
+    wishes += [f"a shorter step of the codes than {facts.step:g}"] if facts.step else []
     wishes += ['order="weights-first"'] if facts.order == "codes-first" else []
     remedy = f"; try {' or '.join(wishes)}" if wishes else ""
     yield (

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from altmin.graph.piece import shortened
 from altmin.losses import CrossEntropy, LossFunction, by_label
 from altmin.trainer import AltMin
 
-SEED = 0
 TIMED = 5
 """Steps whose times are measured, after a first one."""
 
@@ -30,9 +29,8 @@ TIMED = 5
 def measure(model: nn.Module, x: Tensor, y: Tensor, method: str, options: Mapping[str, Any]) -> tuple[list[Row], Facts]:
     """A row for each block, and what holds for the whole step. Neither the model nor the state of random numbers
     changes. ValueError if the method has no codes, or the mini-batch does not fit the model."""
-    cuda = isinstance(x, Tensor) and x.is_cuda
-    with torch.random.fork_rng(devices=[x.device] if cuda else []), torch.no_grad():
-        trained, reference = copy.deepcopy(model), copy.deepcopy(model)
+    with torch.no_grad():
+        trained, reference = _copies(model)
         am = methods.create(method, trained, **_own_parts(options))
         if not isinstance(am, AltMin):
             raise ValueError(
@@ -41,15 +39,28 @@ def measure(model: nn.Module, x: Tensor, y: Tensor, method: str, options: Mappin
             )
         before = [[p.clone() for p in block] for block in am.theta]
         watch = Watch(am)
-        torch.manual_seed(SEED)
-        loss = float(am.step(x, y).loss)
-        torch.manual_seed(SEED)  # for dropout's masks
-        backprop = _backprop(reference, x, y, by_label(options.get("loss") or nn.CrossEntropyLoss()))
+        with _forked(x):
+            loss = float(am.step(x, y).loss)
+        with _forked(x):  # the random numbers of the step: dropout has the same masks
+            backprop = _backprop(reference, x, y, by_label(options.get("loss") or nn.CrossEntropyLoss()))
         rows = [_row(watch, l, before[l], backprop) for l in range(len(am.chain))]
         facts = _facts(watch, method, x, y, loss)
-        times = _times(watch, x, y)
+        with _forked(x):
+            times = _times(watch, x, y)
         rows = [replace(row, time=times.milliseconds(row.block)) for row in rows]
         return rows, replace(facts, update=times.median("update"))
+
+
+def _copies(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+    try:
+        return copy.deepcopy(model), copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"explain works on a copy, and this model cannot be copied: {error}") from None
+
+
+def _forked(x: Tensor) -> AbstractContextManager[None]:
+    """Random numbers drawn inside are drawn again afterwards."""
+    return torch.random.fork_rng(devices=[x.device] if isinstance(x, Tensor) and x.is_cuda else [])
 
 
 def _own_parts(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,6 +156,7 @@ def _times(watch: Watch, x: Tensor, y: Tensor) -> Watch:
 def _facts(watch: Watch, method: str, x: Tensor, y: Tensor, loss: float) -> Facts:
     am, output = watch.am, watch.values[-1]
     smooth = getattr(watch.solver, "gradient", watch.solver)
+    step = getattr(smooth, "lr", "exact")
     numbers, targets = x.is_floating_point(), y.is_floating_point()
     return Facts(
         method=method,
@@ -155,7 +167,8 @@ def _facts(watch: Watch, method: str, x: Tensor, y: Tensor, loss: float) -> Fact
         input_std=float(x.double().std(correction=0)) if numbers else None,
         widest=_widest(x) if numbers else None,
         target_std=float(y.double().std(correction=0)) if targets else None,
-        share=getattr(smooth, "share", None),
+        share=getattr(smooth, "share", None) if step == "exact" else None,
+        step=None if step == "exact" else step,
         order=getattr(watch.solver, "order", None),
         truncated=am.chain.recurrent and getattr(smooth, "sweep", "") == "parallel",
         estimated=any(isinstance(m, Discrete) for block in am.chain for m in block.maps),

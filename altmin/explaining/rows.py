@@ -56,12 +56,12 @@ class Facts:
 
     loss: of the mini-batch before it. classes: of a cross-entropy, else None. input_mean, input_std: of all entries of
     x, None for integers. widest: the largest standard deviation of a feature over their median. target_std: of targets
-    that are numbers, else None. share, order: the code solver's, None where it has none. truncated: whether deltas go
-    back through fewer steps of time than there are. estimated: whether an estimate
-    stands in for derivatives that the net lacks. idle: modules that do nothing because the model is in eval mode.
-    rounding: the relative rounding of the model's numbers.
-    smallest_group: with batch norm in training, over how many values it takes a mean, at the least. update: the
-    milliseconds of the optimizer's step on all weights.
+    that are numbers, else None. share, order: the code solver's, None where it has none. step: a fixed step of the
+    codes, None if they take exact ones. truncated: whether deltas go back through fewer steps of time than there are.
+    estimated: whether an estimate stands in for derivatives that the net lacks. idle: modules that act as in a test
+    because the model is in eval mode. rounding: the relative rounding of the model's numbers. smallest_group: with
+    batch norm in training, over how many values it takes a mean, at the least. update: the milliseconds of the
+    optimizer's step on all weights.
     """
 
     method: str
@@ -73,6 +73,7 @@ class Facts:
     widest: float | None
     target_std: float | None
     share: float | None
+    step: float | None
     order: str | None
     truncated: bool
     estimated: bool
