@@ -1,5 +1,7 @@
 """`altmin doctor` shows what `altmin.explain` finds for a model and data by their names."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from commands import altmin, read  # noqa: F401  (a fixture)
 
 from altmin import data, explain, methods, models
+from altmin.cli import run
 from altmin.training.samples import epoch_order
 
 # ruff: noqa: F811
@@ -66,3 +69,25 @@ def test_a_mistake_gets_one_line(altmin: Any, line: str, words: str, capsys: pyt
     out, error = capsys.readouterr()
     assert words in error
     assert (out, error.count("\n")) == ("", 1)
+
+
+def cells(text: str) -> list[list[str]]:
+    """The cells of a table's rows."""
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
+
+
+def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """Words and counts as they are, numbers but for rounding; times are the machine's."""
+    page = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
+    (line,) = re.findall(r"^    altmin (doctor .*)$", page, re.MULTILINE)
+    threads = torch.get_num_threads()
+    assert run(line.split()) == 0
+    torch.set_num_threads(threads)
+    shown = cells(page.partition("```\n")[2].partition("```\n")[0])
+    printed = cells(capsys.readouterr().out)
+    assert len(printed) == len(shown) == 10
+    for mine, theirs in zip(printed[:5], shown[:5], strict=True):
+        assert mine[:5] == theirs[:5]
+    for mine, theirs in zip(printed[5:], shown[5:], strict=True):
+        numbers = [[float(cell.strip("%")) for cell in row if cell] for row in (mine, theirs)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=1e-8)

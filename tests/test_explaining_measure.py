@@ -28,6 +28,17 @@ def test_neither_model_nor_random_numbers_nor_solver_change() -> None:
         assert all(vars(module)[name] is value for name, value in attributes.items())
 
 
+@pytest.mark.cuda
+def test_on_a_gpu_neither_model_nor_random_numbers_change() -> None:
+    model, (x, y) = noisy_net().cuda(), [t.cuda() for t in batch()]
+    before, state, cpu = copy.deepcopy(model.state_dict()), torch.cuda.get_rng_state(), torch.get_rng_state()
+    found = altmin.explain(model, x, y, share=0.0)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    assert torch.equal(torch.get_rng_state(), cpu)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert found.rows[1].gradient == pytest.approx(found.rows[1].backprop, rel=1.0), "masks may be others on a GPU"
+
+
 def convolutional() -> nn.Sequential:
     torch.manual_seed(0)
     pooled = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()

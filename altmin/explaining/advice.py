@@ -145,10 +145,10 @@ def still(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
 
 
 def imperceptible(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
-    found = [row for row in rows if row.movement is not None and 0 < row.movement < facts.rounding]
-    if found:
+    found = [row for row in rows if row.movement is not None and row.movement < facts.rounding and row.backprop > 0]
+    if found and facts.share != 0:
         yield (
-            f"The codes of {len(found)} of {len(rows) - 1} hidden blocks move by less than their own rounding, since "
+            f"The codes of {len(found)} of {len(rows) - 1} hidden blocks move by no more than their own rounding, as "
             "each length multiplies those above; what is asked of these blocks is passed on in full all the same, so "
             "their weights learn."
         )

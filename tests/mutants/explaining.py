@@ -20,12 +20,7 @@ MUTANTS = [
     Mutant("explaining/watch.py", "/ float(above.scale) if", "if", "explaining_watch"),
     Mutant("explaining/watch.py", "1000 * median", "1000 * max", "explaining_watch timed"),
     Mutant("explaining/advice.py", "row.cosine < COSINE", "row.cosine > COSINE", "explaining_advice"),
-    Mutant(
-        "explaining/advice.py",
-        "0 < row.movement < facts.rounding",
-        "row.movement < facts.rounding",
-        "explaining_advice",
-    ),
+    Mutant("explaining/advice.py", "and row.backprop > 0]", "]", "explaining_advice"),
     Mutant("explaining/advice.py", "3 * math.log(facts.classes):\n", "math.log(facts.classes):\n", "explaining_advice"),
     Mutant("explaining/explanation.py", "+ self.facts.update", "", "explaining_explanation parts"),
     Mutant("cli/doctor.py", "rows[after]], y", "rows[0]], y", "cli_doctor first"),
