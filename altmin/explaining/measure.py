@@ -5,13 +5,14 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from altmin import layers, methods
-from altmin.calculus import CLOSED_FORMS, Discrete, own_call
+from altmin.calculus import CLOSED_FORMS, Discrete, Dropout, own_call
 from altmin.calculus.affine import Convolution
 from altmin.calculus.elementwise import ReLU
 from altmin.chain import Chain
@@ -41,7 +42,8 @@ def measure(model: nn.Module, x: Tensor, y: Tensor, method: str, options: Mappin
         watch = Watch(am)
         with _forked(x):
             loss = float(am.step(x, y).loss)
-        with _forked(x):  # the random numbers of the step: dropout has the same masks
+        _share_masks(am.chain, reference)
+        with _forked(x):  # the random numbers of the step
             backprop = _backprop(reference, x, y, by_label(options.get("loss") or nn.CrossEntropyLoss()))
         rows = [_row(watch, l, before[l], backprop) for l in range(len(am.chain))]
         facts = _facts(watch, method, x, y, loss)
@@ -61,6 +63,19 @@ def _copies(model: nn.Module) -> tuple[nn.Module, nn.Module]:
 def _forked(x: Tensor) -> AbstractContextManager[None]:
     """Random numbers drawn inside are drawn again afterwards."""
     return torch.random.fork_rng(devices=[x.device] if isinstance(x, Tensor) and x.is_cuda else [])
+
+
+def _share_masks(chain: Chain, reference: nn.Module) -> None:
+    """Makes dropout in a copy of the chain's model draw its masks as the chain does: torch's own draws others."""
+    found = {id(m.module) for block in chain for held in block.maps for m in held.inner if isinstance(m, Dropout)}
+    for name, module in chain.model.named_modules():
+        if id(module) in found:
+            same = reference.get_submodule(name)
+            same.forward = partial(_dropped, Dropout(same))
+
+
+def _dropped(m: Dropout, x: Tensor) -> Tensor:
+    return m.forward((), x)[0]
 
 
 def _own_parts(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +171,7 @@ def _times(watch: Watch, x: Tensor, y: Tensor) -> Watch:
 def _facts(watch: Watch, method: str, x: Tensor, y: Tensor, loss: float) -> Facts:
     am, output = watch.am, watch.values[-1]
     smooth = getattr(watch.solver, "gradient", watch.solver)
-    step = getattr(smooth, "lr", "exact")
+    step: Any = getattr(smooth, "lr", "exact")
     numbers, targets = x.is_floating_point(), y.is_floating_point()
     return Facts(
         method=method,
