@@ -38,6 +38,7 @@ def test_the_parts_of_a_step_add_up_with_the_update_of_all_weights() -> None:
     rows = [row(l, time=Milliseconds(1.0, 1.5, 0.5)) for l in range(2)]
     text = str(Explanation(rows, facts(update=4.0), []))
     assert re.findall(r"1.00 │ +1.50 │ +0.50 │ +(\d+)%", text) == ["30", "30"]
+    assert "updating all weights: 4.00 ms, 40%" in text
 
 
 def test_a_net_without_derivatives_is_said_to_be_held_against_an_estimate() -> None:

@@ -15,6 +15,9 @@ FAST, SLOW = 0.1, 1e-7
 DEAR = 0.5
 """Of a step's time, in one block out of three or more."""
 
+REMEDIES = {"am-mem": "raise the damping of its memory, or lower the rate of the output block"}
+"""Of weights that move too far, for methods whose hidden weights have no learning rate."""
+
 Rule = Callable[[Sequence[Row], Facts], Iterator[str]]
 
 
@@ -70,10 +73,10 @@ def low_cosine(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
     wishes = [f"a lower share than {facts.share:g}"] if facts.share else []
     wishes += [f"a shorter step of the codes than {facts.step:g}"] if facts.step else []
     wishes += ['order="weights-first"'] if facts.order == "codes-first" else []
-    remedy = f"; try {' or '.join(wishes)}" if wishes else ""
     yield (
         f"The gradient of {len(found)} of {len(rows)} blocks has a cosine to backprop's below {COSINE} (least "
-        f"{least.cosine:.2f}, in block {least.block}), since codes took much of what was asked of them{remedy}."
+        f"{least.cosine:.2f}, in block {least.block}), since codes moved far; try "
+        f"{' or '.join([*wishes, 'a larger penalty'])}."
     )
 
 
@@ -99,8 +102,8 @@ def through_autograd(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
     if found := [row for row in rows if len(row.through_autograd) > len(row.avoidable)]:
         modules = ", ".join(dict.fromkeys(name for row in found for name in row.through_autograd))
         yield (
-            f"{_blocks(found)} differentiated by autograd, each by a graph of its own, since there is no closed form "
-            f"for {modules} as used here; that is exact but slower."
+            f"{_blocks(found)} differentiated by autograd, by graphs that end with the block, since there is no closed "
+            f"form for {modules} as used here; that is exact but slower."
         )
 
 
@@ -134,7 +137,8 @@ def rate(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
     trained = [row for row in rows if not row.frozen and row.gradient > 0]
     if fast := [row for row in trained if row.change > FAST]:
         most = max(fast, key=lambda row: row.change)
-        yield f"One step changes the weights of block {most.block} by {most.change:.0%}; lower the learning rate."
+        remedy = REMEDIES.get(facts.method, "lower the learning rate")
+        yield f"One step changes the weights of block {most.block} by {most.change:.0%}; {remedy}."
     if trained and all(row.change < SLOW for row in trained):
         yield "One step hardly changes any weight; raise the learning rate."
 

@@ -48,6 +48,8 @@ class Explanation:
                 "weights ms": lambda row: f"{row.time.weights:.2f}",
                 "of the step": lambda row: f"{sum(row.time) / total:.0%}" if total else "",
             },
+            f"updating all weights: {self.facts.update:.2f} ms"
+            + (f", {self.facts.update / total:.0%}" if total else ""),
         )
         kind = "the straight-through estimate" if self.facts.estimated else "backprop"
         step = _table(
