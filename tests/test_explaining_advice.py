@@ -79,7 +79,7 @@ def test_what_stands_out_is_said_and_nothing_else(changes: list[Any], about: dic
         ([{"dead": 0.5}], {}),
         ([{"cosine": 0.9}, {"cosine": None}], {}),
         ([{"backprop": 0.0}], {}),
-        ([{"backprop": 1e-4, "frozen": False, "parameters": 1}], {}),
+        ([{"backprop": 2e-4, "parameters": 1}], {}),  # for each weight not so small
         ([{"movement": 0.0, "backprop": 0.0}], {}),
         ([{"change": 0.1}, {"change": 0.0}], {}),
         ([], {"input_mean": 2.0, "input_std": 9.0}),
@@ -90,7 +90,7 @@ def test_what_stands_out_is_said_and_nothing_else(changes: list[Any], about: dic
     ],
 )
 def test_what_is_still_well_is_not_complained_about(changes: list[Any], about: dict[str, Any]) -> None:
-    assert said(*changes, **about) == QUIET or "vanish" in said(*changes, **about)[0]
+    assert said(*changes, **about) == QUIET
 
 
 def test_every_rule_is_heard_in_some_case() -> None:
