@@ -11,6 +11,7 @@ from altmin.codes.gradient import GradientCodes
 from altmin.codes.recurrent import RecurrentCodes
 from altmin.errors import Diverged
 from altmin.execution.ensemble import Ensemble, EnsembleMetrics
+from altmin.explaining import Explanation, explain
 from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.objective import objective
 from altmin.penalty import Penalty
@@ -29,6 +30,7 @@ __all__ = [
     "Diverged",
     "Ensemble",
     "EnsembleMetrics",
+    "Explanation",
     "GradientCodes",
     "LocalAdam",
     "LocalOptimizer",
@@ -45,6 +47,7 @@ __all__ = [
     "StraightThroughCodes",
     "audit",
     "data",
+    "explain",
     "fit",
     "methods",
     "models",

@@ -4,7 +4,7 @@ Every runner (the trainer, an ensemble, a captured step) calls these; what diffe
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from altmin.codes.gradient import Trace, encode
 from altmin.losses import Loss
 
 
+@runtime_checkable
 class CodeSolver(Protocol):
     """Moves the codes of a mini-batch; yields every block's number and residual, from the last to the first."""
 

@@ -283,6 +283,7 @@ def test_a_precision_holds_while_methods_are_built_and_run(
 
 @pytest.mark.cuda
 def test_on_a_gpu_the_yardstick_is_fused_and_takes_turns_with_its_variant(bench: Any) -> None:
+    pytest.importorskip("pydantic", reason="which checks fused=false")
     result = bench("--device cuda --model mlp-1x64 --methods am-adam,adam:fused=false")
     options = {label: given.get("fused") for label, given in result["config"]["options"].items()}
     assert options == {"adam": True, "am-adam": None, "adam:fused=false": False}

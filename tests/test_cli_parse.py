@@ -1,5 +1,6 @@
 """Words of a command line become the values that were meant, or an error that says what was expected."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -33,13 +34,13 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "pair, name, value",
     [
         ("share=0.3", "share", 0.3),
-        ("share=0", "share", 0),
+        ("share=0", "share", 0.0),
         ("share=none", "share", None),
         ("order=weights-first", "order", "weights-first"),
         ("word=codes-first", "word", "codes-first"),
         ("word='7'", "word", "7"),
         ("fused=True", "fused", True),
-        ("lr=[0.1, 0.2]", "lr", [0.1, 0.2]),
+        ("lr=[0.1, 2]", "lr", [0.1, 2.0]),
     ],
 )
 def test_an_option_has_the_type_that_the_method_declares(made_up: None, pair: str, name: str, value: Any) -> None:
@@ -60,6 +61,8 @@ def test_an_option_has_the_type_that_the_method_declares(made_up: None, pair: st
         ("steps=true", "takes a whole number, not True"),
         ("share=true", "takes a number or none, not True"),
         ("fused=1", "takes true or false, not 1"),
+        ("lr=[0.1, fast]", "takes a number or a list, not '[0.1, fast]'"),
+        ("lr=[0.1, 'fast']", "takes a number or a list of numbers, not [0.1, 'fast']"),
         ("shares=1", "unknown option of method 'made-up', 'shares'; did you mean 'share'?"),
         ("share", "--set takes name=value, such as lr=0.001, not 'share'"),
         ("=1", "--set takes name=value"),
@@ -70,6 +73,20 @@ def test_a_wrong_option_is_refused_with_what_was_expected(made_up: None, pair: s
     with pytest.raises(ValueError) as caught:
         parse.all_options([pair], ["made-up"])
     assert words in str(caught.value)
+
+
+def test_options_of_a_file_give_way_to_those_of_the_command_line(made_up: None) -> None:
+    tables = {"made-up": {"share": 0.1, "steps": 2, "word": "file"}, "adam": {"lr": 1.0}}
+    found = parse.all_options(["steps=3"], ["made-up"], {"share": 0.2}, tables)["made-up"]
+    assert (found["share"], found["steps"], found["word"], found["lr"]) == (0.2, 3, "file", 0.1)
+
+
+def test_nothing_but_given_options_needs_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    assert parse.all_options([], ["adam"], {"lr": 0.3})["adam"]["lr"] == 0.3
+    assert [v.options["fused"] for v in parse.variants("adam", [], fused=True)] == [True]
+    with pytest.raises(ImportError, match="pip install pydantic"):
+        parse.all_options(["lr=0.3"], ["adam"])
 
 
 def test_an_option_of_one_method_overrides_one_of_all() -> None:

@@ -13,6 +13,7 @@ from altmin import __version__, startup
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
+from altmin.cli.doctor import doctor
 from altmin.cli.report import report
 from altmin.cli.reproduce import reproduce
 from altmin.cli.search import search
@@ -37,6 +38,7 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
 app.command(epilog="Example: altmin train --data mnist --model mlp-2x100 --method am-adam --epochs 3")(train)
 app.command(epilog="Example: altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png")(compare)
+app.command(epilog="Example: altmin doctor mlp-20x100 --data mnist")(doctor)
 app.command(epilog="Example: altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png")(bench)
 app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
 app.command(epilog="Example: altmin reproduce fig1 --quick")(reproduce)

@@ -3,15 +3,17 @@
 from dataclasses import replace
 from typing import Annotated
 
+import torch
 import typer
 
-from altmin.cli import compare_table, options, output, parse, training
+from altmin.cli import compare_table, config, options, output, parse, training
 from altmin.describe import plain
 from altmin.execution import precision as products
 from altmin.training.trial import Job, Trial
 
 
 def compare(
+    ctx: typer.Context,
     data: options.Data = "mnist",
     model: options.Model = "mlp-2x100",
     methods: Annotated[str, typer.Option(metavar="NAME,NAME,...", help="The methods.")] = "am-adam,am-mem,adam",
@@ -35,21 +37,24 @@ def compare(
     device: options.Device = "cpu",
     precision: options.Precision = "float32",
     threads: options.Threads = None,
+    config_file: options.Config = None,
+    save_config: options.SaveConfig = None,
     plot: options.Plot = None,
     json_file: options.Json = None,
 ) -> None:
     """Train with several methods and compare how they learn."""
-    output.check_writable(json_file, picture=plot)
+    output.check_writable(json_file, save_config, picture=plot)
     chosen = training.prepare(device, threads, precision)
     names = parse.names("--methods", methods)
-    given = parse.all_options(set_ or [], names, **parse.code_flags(codes, order, share, at))
+    given = parse.all_options(set_ or [], names, parse.flags(codes, order, share, at), config.tables(ctx))
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
     trial = Trial(data, *samples, part, model, epochs, batch_size, schedule, freeze_first, precision, chosen)
     jobs = [Job(name, given[name], each) for each in range(seed, seed + seeds) for name in names]
     per_epoch = trial.check(jobs[: len(names)])
     early = parse.numbers("--eval-batches", eval_batches, int) or early_batches(per_epoch)
-    trial = replace(trial, eval_batches=early, augment=training.augmentation(augment, data), warmup=warmup)
+    augment = training.augmentation(augment, data)
+    trial = replace(trial, eval_batches=early, augment=augment, warmup=warmup)
     with products.using(precision), output.progress("compare") as tick:
         runs = [{"method": job.method, **run} for job, run in zip(jobs, trial.in_turn(jobs, tick), strict=True)]
     result = {
@@ -67,6 +72,7 @@ def compare(
 
         output.write(plot, compare_picture.draw(result, plot.suffix[1:]))
     output.write_json(json_file, result)
+    config.save(save_config, ctx, given, threads=torch.get_num_threads(), augment=augment or "none")
     output.report_failures({f"{run['method']}, seed {run['seed']}": run.get("diverged") for run in runs})
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from altmin.cli import config
+
 Data = Annotated[
     str, typer.Option(metavar="NAME", help="mnist, mnist-sequential, fashion-mnist, cifar10, higgs or shakespeare.")
 ]
@@ -12,6 +14,7 @@ DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; 
 Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
+Lr = Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -71,3 +74,16 @@ Precision = Annotated[str, typer.Option(metavar="NAME", help="Of products: float
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw what was found: .png, .svg or .pdf.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=config.read,
+        help="Read settings from a TOML file; options given beside it override them.",
+    ),
+]
+SaveConfig = Annotated[
+    Path | None, typer.Option("--save-config", metavar="FILE", help="Write all settings of this run, for --config.")
+]

@@ -3,12 +3,12 @@
 import ast
 import inspect
 import re
-import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from altmin import methods as registry
 from altmin.bench.cases import YARDSTICK, Net, Variant
+from altmin.cli.check import checked
 from altmin.errors import unknown
 
 Options = dict[str, Any]
@@ -80,46 +80,55 @@ def given_options(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Opt
     return {method: {**shared, **own[method]} for method in methods}
 
 
-def code_flags(codes: str | None, order: str | None, share: float | None, at: str | None) -> Options:
-    """What `--codes`, `--order`, `--share` and `--at` give, by the names that options of methods have."""
+def flags(
+    codes: str | None, order: str | None, share: float | None, at: str | None, lr: float | None = None
+) -> Options:
+    """What `--codes`, `--order`, `--share`, `--at` and `--lr` give, by the names that options of methods have."""
     cuts = None if at is None else names("--at", at)
-    given = {"codes": codes, "order": order, "share": share, "at": cuts}
+    given = {"codes": codes, "order": order, "share": share, "at": cuts, "lr": lr}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def all_options(pairs: Sequence[str], methods: Sequence[str], **flags: Any) -> dict[str, Options]:
-    """Every option of each method, checked: those of `pairs`, `flags` for the methods that have such options, and
-    defaults."""
-    given = given_options(pairs, methods)
-    for name, value in flags.items():
+def all_options(
+    pairs: Sequence[str],
+    methods: Sequence[str],
+    flags: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Options] | None = None,
+) -> dict[str, Options]:
+    """Every option of each method: those of `pairs`, checked, `flags` for the methods that have such options, then
+    those of a file, checked before, and defaults."""
+    given, typed = given_options(pairs, methods), {method: dict((tables or {}).get(method, {})) for method in methods}
+    for name, value in (flags or {}).items():
         having = [method for method in methods if name in registry.options(method)]
         if not having:
             which, text = ", ".join(methods), ",".join(value) if isinstance(value, list) else value
-            raise ValueError(f"--{name} {text} is about codes, but none of these methods has any: {which}")
+            about = "a learning rate" if name == "lr" else "about codes"
+            raise ValueError(f"--{name} {text} is {about}, but none of these methods has any: {which}")
         for method in having:
             if name in given[method]:
                 raise ValueError(f"--set and --{name} both give {name} of {method}; give one of them")
-            given[method][name] = value
-    return {method: method_options(method, given[method]) for method in methods}
+            typed[method][name] = value
+    return {method: method_options(method, given[method], typed[method]) for method in methods}
 
 
-def method_options(method: str, given: Mapping[str, Any]) -> Options:
-    """Every option of a method, those not given at their defaults. Raises ValueError for a wrong name or type."""
+def method_options(method: str, given: Mapping[str, Any], typed: Mapping[str, Any] | None = None) -> Options:
+    """Every option of a method: those given, checked, then those that have their types already, then defaults.
+
+    Raises ValueError for a wrong name or type."""
     make = registry.factory(method)
     defaults = {p.name: p.default for p in inspect.signature(make).parameters.values() if p.name != "model"}
-    hints = get_type_hints(make)
-    for name, value in given.items():
-        if name not in defaults:
-            raise unknown(f"option of method {method!r},", name, defaults)
-        kinds = _alternatives(hints.get(name, Any))
-        if any(_fits(value, kind) for kind in kinds):
-            continue
-        choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-        if choices and isinstance(value, str):
-            raise unknown(f"{name} of method {method!r},", value, choices)
-        expected = " or ".join(map(_name, kinds))
-        raise ValueError(f"option {name} of method {method!r} takes {expected}, not {value!r}")
-    return {**defaults, **given}
+    return {**defaults, **(typed or {}), **check_options(method, given)}
+
+
+def check_options(method: str, given: Mapping[str, Any], where: str = "") -> Options:
+    """The options given as the types that the method declares have them. Raises ValueError for a wrong name or type.
+
+    where: what else its message names, such as " in run.toml"."""
+    hints, of = get_type_hints(registry.factory(method)), f"method {method!r}{where}"
+    for name in given:
+        if name not in registry.options(method):
+            raise unknown(f"option of {of},", name, registry.options(method))
+    return {name: checked(name, of, hints.get(name, Any), value) for name, value in given.items()}
 
 
 def nets(text: str, data: str, batch_size: int) -> list[Net]:
@@ -158,8 +167,8 @@ def variants(text: str, pairs: Sequence[str], fused: bool = False) -> list[Varia
     found = []
     for label, (method, *own) in split.items():
         usual = {"fused": True} if fused and "fused" in registry.options(method) else {}
-        options = {**usual, **given[method], **settings(own, f"--methods {label}")}
-        found.append(Variant(label, method, method_options(method, options)))
+        options = {**given[method], **settings(own, f"--methods {label}")}
+        found.append(Variant(label, method, method_options(method, options, usual)))
     return found
 
 
@@ -169,25 +178,3 @@ def _value(text: str) -> Any:
         return ast.literal_eval(constants.get(text.lower(), text))
     except (ValueError, SyntaxError):
         return text
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a literal may be passed where `kind` stands; an integer is a number too, a truth value is not."""
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is not None:
-        return isinstance(value, (list, tuple, dict))
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return kind is Any or type(value) is kind
-
-
-def _name(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
-    known = {float: "a number", int: "a whole number", bool: "true or false", str: "a word", type(None): "none"}
-    return known.get(kind, getattr(kind, "__name__", str(kind)))

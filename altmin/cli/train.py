@@ -5,22 +5,24 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
 
+import torch
 import typer
 from torch import nn
 
 from altmin import methods
-from altmin.cli import options, output, parse, training
+from altmin.cli import config, options, output, parse, training
 from altmin.execution import precision as products
 from altmin.training.trial import Checkpoint, Job, Trial, described, with_loss
 
 
 def train(
+    ctx: typer.Context,
     data: options.Data = "mnist",
     model: options.Model = "mlp-2x100",
     method: Annotated[str, typer.Option(metavar="NAME", help=f"One of: {', '.join(methods.names())}.")] = "am-adam",
     epochs: options.Epochs = 1,
     batch_size: options.BatchSize = 200,
-    lr: Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")] = None,
+    lr: options.Lr = None,
     set_: options.Set = None,
     codes: options.Codes = None,
     order: options.Order = None,
@@ -44,10 +46,12 @@ def train(
     record: Annotated[bool, typer.Option("--record", help="On a GPU: record the step, replay it.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Print so many characters of the trained gpt.")] = None,
     threads: options.Threads = None,
+    config_file: options.Config = None,
+    save_config: options.SaveConfig = None,
     json_file: options.Json = None,
 ) -> None:
     """Train a model and report how well it does."""
-    output.check_writable(json_file, checkpoint)
+    output.check_writable(json_file, checkpoint, save_config)
     if checkpoint is None and (resume or checkpoint_every is not None):
         raise ValueError(
             f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
@@ -64,8 +68,8 @@ def train(
     if record and chosen.type != "cuda":
         raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
     early = parse.numbers("--eval-batches", eval_batches, int)
-    pairs = [*(set_ or []), *([] if lr is None else [f"lr={lr}"])]
-    given = parse.all_options(pairs, [method], **parse.code_flags(codes, order, share, at))[method]
+    flags = parse.flags(codes, order, share, at, lr)
+    given = parse.all_options(set_ or [], [method], flags, config.tables(ctx))[method]
     augment = training.augmentation(augment, data)
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
@@ -114,6 +118,7 @@ def train(
     }
     several = {"seeds": [run["seed"] for run in runs], "runs": runs} if seeds > 1 else {}
     output.write_json(json_file, {**result, **({"sample": text[0]} if text else {}), **several})
+    config.save(save_config, ctx, {method: given}, threads=torch.get_num_threads(), augment=augment or "none")
     output.report_failures({f"seed {run['seed']}": run.get("diverged") for run in runs})
 
 

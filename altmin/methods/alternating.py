@@ -1,6 +1,6 @@
 """The paper's online methods: one code solver, three ways for the weights to follow."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -13,7 +13,7 @@ from altmin.trainer import AltMin, Codes
 from altmin.weights.local import LocalAdam, LocalSGD
 from altmin.weights.memory import CoActivationMemory
 
-Cuts = Collection[str] | None
+Cuts = Sequence[str] | None
 
 
 def solver(model: nn.Module, codes: Codes, share: float | None, order: str | None, at: Cuts = None) -> Codes:

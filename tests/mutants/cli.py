@@ -28,9 +28,19 @@ MUTANTS = [
     Mutant("bench/cases.py", "size = factor * int(found[2])", "size = factor + int(found[2])", "bench_cases"),
     Mutant("bench/picture.py", "b - m for m, b", "b + m for m, b", "bench_picture"),
     Mutant(
-        "cli/parse.py", "{**usual, **given[method], **settings", "{**given[method], **usual, **settings", "cli_parse"
+        "cli/parse.py",
+        "{**defaults, **(typed or {}), **check_options(method, given)}",
+        "{**defaults, **check_options(method, given), **(typed or {})}",
+        "cli_parse",
     ),
     Mutant("cli/parse.py", "if name in registry.options(method)]", "]", "cli_compare solver"),
     Mutant("cli/training.py", 'return "random-windows" if', "return None if", "cli_training windows"),
+    Mutant("cli/parse.py", "typed[method][name] = value", "pass", "cli_parse file"),
+    Mutant("cli/check.py", '"strict": True', '"strict": False', "cli_check"),
+    Mutant("cli/check.py", '+= ["none"] * none', '+= ["none"]', "cli_config mistake"),
+    Mutant("cli/config.py", 'None if each == "none" else each', "each", "cli_config compare"),
+    Mutant("cli/config.py", "        param.process_value(ctx, value)", "        pass", "cli_config mistake"),
+    Mutant("cli/config.py", "{**ctx.params, **found}", "ctx.params", "cli_config where"),
+    Mutant("cli/config.py", "OF_FILES | OUTCOME | {", "OF_FILES | {", "cli_config where"),
     Mutant("cli/parse.py", "{**shared, **own[method]}", "{**own[method], **shared}", "cli_parse"),
 ]
