@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check unit mutants trial clean
+.PHONY: setup demo test check unit docs mutants trial clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
@@ -26,6 +26,9 @@ check: setup
 unit: setup
 	$(BIN)/python -m pytest
 
+docs: setup
+	$(BIN)/mkdocs build --strict
+
 mutants: setup
 	$(BIN)/python -m tests.mutants
 
@@ -33,4 +36,4 @@ trial: setup
 	$(BIN)/python -m tests.trial --json benchmarks/trial.json
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build site *.egg-info
