@@ -1,7 +1,7 @@
 """A griffe extension: docstrings as Markdown.
 
-The package's docstrings are plain text with equations, lists of arguments and doctests. Markdown would take the `>>>` of
-a doctest for a quotation and an inner product <u, v> for a tag.
+The docstrings of the package are plain text with equations, lists of arguments and doctests. Markdown would take the
+`>>>` of a doctest for a quotation and an inner product <u, v> for a tag.
 """
 
 import re

@@ -91,14 +91,16 @@ def notebook(cells: dict[str, Any], name: str) -> str:
             parts.append(source)
             continue
         parts.append(f"```python\n{source}\n```")
+        printed = ""
         for output in cell["outputs"]:
             data = output.get("data", {})
             if IMAGE in data:
                 picture = "".join(data[IMAGE]).replace("\n", "")
                 parts.append(f"![What the cell above draws](data:{IMAGE};base64,{picture})")
             else:
-                text = "".join(output.get("text", data.get("text/plain", "")))
-                parts.append(f"```text\n{text.rstrip()}\n```")
+                printed += "".join(output.get("text", data.get("text/plain", "")))
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
     return "\n\n".join([*parts[:1], f'<a href="{name}" download>The notebook itself</a>', *parts[1:]]) + "\n"
 
 
