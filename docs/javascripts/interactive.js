@@ -144,7 +144,7 @@
     columns.forEach((name, l) => context.fillText(name, X(l), 14));
     context.fillText(state.changes ? "lines: how the weights have changed" : "lines: the weights", width / 2, height - 4);
     [0, 1].forEach((l) => {
-      if (state.phase > 2 - l && magnified[l]) context.fillText(`moves × ${short(magnified[l])}`, X(l + 1), height - 20);
+      if (state.phase > 2 - l && magnified[l]) context.fillText(`moves × ${Number(magnified[l].toPrecision(2)).toLocaleString("en")}`, X(l + 1), height - 20);
     });
   }
 

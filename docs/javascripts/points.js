@@ -5,7 +5,7 @@ const Points = (() => {
     moons: (t, label, noise) => {
       const angle = Math.PI * t;
       const [x, y] = label ? [0.5 - Math.cos(angle), 0.25 - Math.sin(angle)] : [Math.cos(angle) - 0.5, Math.sin(angle) - 0.25];
-      return [0.55 * x + noise(), 0.65 * y + noise()];
+      return [0.6 * x + noise(), 0.95 * y + noise()];
     },
     circles: (t, label, noise) => {
       const [angle, radius] = [2 * Math.PI * t, label ? 0.75 : 0.3];
