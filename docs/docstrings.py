@@ -15,13 +15,8 @@ INDENTED = "    "
 def as_markdown(text: str) -> str:
     """Doctests become fenced code, and a `<` outside of code is a `<`.
 
-    >>> print(as_markdown("<u, v>, as in `<b>`:\\n\\n>>> 1 + 1\\n2"))
-    &lt;u, v>, as in `<b>`:
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
+    >>> as_markdown("an inner product <u, v>, as in `<b>`")
+    'an inner product &lt;u, v>, as in `<b>`'
     """
     lines: list[str] = []
     doctest = False
@@ -37,14 +32,43 @@ def as_markdown(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """A line of prose: `<` is written out where it is not in `code`, and `*` stays what it is."""
+    """A line of prose, with `<` written out where it is not in `code`."""
     parts = re.split(r"(`[^`]*`)", line)
     return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
 
 
-class Docstrings(Extension):
-    """Every docstring of the package, as it is loaded."""
+def with_names(text: str, names: set[str]) -> str:
+    """Sentences such as "lr, eps: what they mean", which say what arguments are, with the arguments' names as code.
 
-    def on_object(self, *, obj: Object, **_: Any) -> None:
+    >>> with_names("Moves it.\\n\\nlr: how far. a, b: two more. so: not one.", {"lr", "a", "b"})
+    'Moves it.\\n\\n`lr`: how far. `a`, `b`: two more. so: not one.'
+    """
+
+    def marked(found: re.Match[str]) -> str:
+        given = set(re.findall(r"\w+", found[2]))
+        return found[1] + re.sub(r"\w+", r"`\g<0>`", found[2]) + ": " if given <= names else found[0]
+
+    return re.sub(r"(^|\. |\.\n)((?:\w+,\s)*\w+): ", marked, text, flags=re.MULTILINE)
+
+
+def names_of(obj: Object) -> set[str]:
+    """What a docstring may explain: the arguments of a function; of a class, those of its making and its attributes."""
+    if obj.is_class:
+        return {name for name, member in obj.members.items() if not member.is_alias} | {
+            parameter.name for parameter in obj.parameters
+        }
+    return {parameter.name for parameter in obj.parameters} if obj.is_function else set()
+
+
+class Docstrings(Extension):
+    """Every docstring of the package, once it is loaded."""
+
+    def on_package(self, *, pkg: Object, **_: Any) -> None:
+        self._visit(pkg)
+
+    def _visit(self, obj: Object) -> None:
         if obj.docstring:
-            obj.docstring.value = as_markdown(obj.docstring.value)
+            obj.docstring.value = as_markdown(with_names(obj.docstring.value, names_of(obj)))
+        for member in obj.members.values():
+            if not member.is_alias:
+                self._visit(member)

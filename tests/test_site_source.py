@@ -86,6 +86,14 @@ def test_a_docstring_keeps_its_formulas_and_its_doctests(docstrings: Any) -> Non
     assert found.endswith("And &lt;u, v> again.")
 
 
+def test_a_docstring_shows_the_names_of_arguments_as_code(docstrings: Any) -> None:
+    text = "Moves it: all.\n\nlr,\neps: as in torch. share: how much.\nrest: the others. Note: no argument."
+    found = docstrings.with_names(text, {"lr", "eps", "share", "rest"})
+    assert found == (
+        "Moves it: all.\n\n`lr`,\n`eps`: as in torch. `share`: how much.\n`rest`: the others. Note: no argument."
+    )
+
+
 def test_the_notebook_runs_and_its_kept_outputs_are_whole(tmp_path: Path) -> None:
     """It ends with an assertion that the algorithm written there and altmin give the same weights."""
     nbformat = pytest.importorskip("nbformat")
