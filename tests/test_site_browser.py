@@ -45,7 +45,7 @@ const cells = () => [...page("blocks").rows].map((row) => [...row.cells].map((ce
 const losses = () => [page("am-caption"), page("bp-caption")].map((each) => each.textContent.match(/loss ([^,]+)/)[1]);
 const found = { start: losses(), phases: [] };
 for (let i = 0; i < 4; i++) { click("phase"); found.phases.push(page("say").textContent); }
-set("share", 0, "input"); click("reset"); click("step", 60);
+set("share", 0, "input"); click("reset"); click("step", 20);
 found.same = losses(); found.limit = cells();
 set("share", 7, "input"); click("reset"); click("step", 60);
 found.apart = losses(); found.full = cells();
