@@ -58,6 +58,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(link, markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Every picture is a link to itself: a phone shows it small."""
+    return re.sub(r'<img [^>]*src="(?!data:)([^"]+)"[^>]*>', r'<a href="\1">\g<0></a>', html)
+
+
 def site_path(target: str) -> str:
     """Where a file of the repository stands among the pages of the site."""
     if target.startswith("docs/"):

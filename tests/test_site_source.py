@@ -77,6 +77,13 @@ def test_a_notebook_becomes_text_code_prints_in_one_and_pictures(hooks: Any) -> 
     assert '<a href="small.ipynb" download>' in text
 
 
+def test_a_picture_is_a_link_to_itself_unless_it_is_part_of_the_page(hooks: Any) -> None:
+    text = '<p><img alt="a" src="images/a.png" /> <img src="data:image/png;base64,iVBO" /></p>'
+    assert hooks.on_page_content(text) == text.replace("<img alt", '<a href="images/a.png"><img alt').replace(
+        'a.png" />', 'a.png" /></a>'
+    )
+
+
 def test_a_docstring_keeps_its_formulas_and_its_doctests(docstrings: Any) -> None:
     text = "The product <u, v>; see `<b>`.\n\n    a = <u, v>\n\n>>> 1 < 2\nTrue\n\nAnd <u, v> again."
     found = docstrings.as_markdown(text)
