@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check unit mutants trial build smoke clean
+.PHONY: setup demo test check unit docs mutants trial build smoke clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
@@ -26,6 +26,9 @@ check: setup
 unit: setup
 	$(BIN)/python -m pytest
 
+docs: setup
+	$(BIN)/mkdocs build --strict
+
 mutants: setup
 	$(BIN)/python -m tests.mutants
 
@@ -44,4 +47,4 @@ smoke: build
 	cd build/smoke/empty && ../env/bin/python ../../../tests/smoke.py
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist site *.egg-info

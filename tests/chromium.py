@@ -1,4 +1,5 @@
-"""Opens a page in headless Chromium, with no way to a network, and asks it questions by a script put into a copy."""
+"""Opens a page in headless Chromium, which can reach no other machine, and asks it questions by a script put into a
+copy."""
 
 import html
 import json
@@ -17,7 +18,7 @@ FLAGS = (
     "--disable-gpu",
     "--no-first-run",
     "--disable-background-networking",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--enable-logging=stderr",
     "--virtual-time-budget=20000",
 )
@@ -54,15 +55,15 @@ def framed(page: Path, width: int) -> Path:
     return outer
 
 
-def ask(page: Path, script: str) -> tuple[Any, list[str]]:
+def ask(page: Path, script: str, address: str | None = None) -> tuple[Any, list[str]]:
     """What a script, the body of an async function, returns in the page once it is loaded, and what the page wrote to
-    the console. The page is left as it is."""
+    the console. The page is left as it is. address: where its copy, probed.html, is opened; else as a file."""
     copy = page.with_name("probed.html")
     before, end, after = page.read_text().rpartition("</body>")
     assert end
     copy.write_text(before + PROBE % script + after)
     place = (f"--user-data-dir={page.parent / 'profile'}", "--window-size=1280,900")
-    command = [browser(), *FLAGS, *place, "--dump-dom", copy.as_uri()]
+    command = [browser(), *FLAGS, *place, "--dump-dom", address or copy.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, f"the page did not answer:\n{done.stderr[-2000:]}"

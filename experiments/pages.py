@@ -1,0 +1,254 @@
+"""The numbers of the site's pages: `python experiments/pages.py` puts what the files of benchmarks/ say into
+docs/choose.md and docs/faq.md, and what the interactive page shows into docs/measured.json. It trains nothing.
+
+Every table here is a function of result files; where they came from, the pages say.
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from common import HERE, Row, fill, read, table
+
+BENCHMARKS = HERE / "benchmarks"
+NETWORKS = BENCHMARKS / "networks"
+MEASURED = HERE / "docs/measured.json"
+ORDERS = ("codes-first", "weights-first")
+
+
+def number(value: float) -> str:
+    """Four decimals, or two significant digits of a small number."""
+    return f"{value:.4f}" if value >= 0.01 else f"{value:.1e}"
+
+
+def mean(values: Iterable[float], metric: str = "accuracy") -> float:
+    """Over seeds: of errors the geometric mean, as in docs/defaults.md."""
+    known = list(values)
+    return statistics.geometric_mean(known) if metric == "error" else statistics.fmean(known)
+
+
+def of_task(rows: Sequence[Row], task: str, method: str, **options: Any) -> float:
+    """The last value of a task of experiments/defaults.py, mean over seeds."""
+    found = [row for row in rows if (row["task"], row["method"], row["options"]) == (task, method, options)]
+    return mean((row["rows"][-1]["value"] for row in found), found[0]["config"]["metric"])
+
+
+def of_network(file: str, model: str, method: str, key: str, lr: float, **config: Any) -> float:
+    """The last value of runs of experiments/networks.py with these settings."""
+    wanted = {"lr": lr, **config}.items()
+    found = [row for row in read(NETWORKS / file) if (row["model"], row["method"]) == (model, method)]
+    return mean(
+        row["rows"][-1][key] for row in found if wanted <= {k: _plain(v) for k, v in row["config"].items()}.items()
+    )
+
+
+def of_run(figure: str, model: str, method: str) -> float:
+    """The test accuracy at the end of the runs of a figure of the paper."""
+    rows = [row for row in read(BENCHMARKS / f"reproduce/{figure}.jsonl") if row["config"]["model"] == model]
+    return mean(row["epochs"][-1]["test_accuracy"] for row in rows if row["config"]["method"] == method)
+
+
+def continual(learner: str, sequence: str, **options: Any) -> float:
+    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/continual.jsonl")]
+    found = [
+        row for row in rows if (row["learner"], row["sequence"], row["freeze_hidden"]) == (learner, sequence, False)
+    ]
+    return mean(row["average_accuracy"] for row in found if options.items() <= row["options"].items())
+
+
+def needs() -> str:
+    """What AM reaches beside backprop on each kind of problem, and which AM that is."""
+    rows, lines = read(BENCHMARKS / "defaults.jsonl"), []
+    for have, task, take in (
+        ("samples as vectors", "mlp-2x100", "`am-adam`, its defaults"),
+        ("images, convolutions", "lenet5", "`am-adam`, its defaults"),
+        ("many layers", "mlp-20x100", "`am-adam`, its defaults"),
+        ("sparse or one-hot inputs", "onehot", "`am-adam`, its defaults"),
+        ("a stream, one sample at a time", "stream", "`am-adam`, its defaults"),
+        ("regression, noisy", "friedman", "`loss=nn.MSELoss()`"),
+        ("regression, smooth", "sine", "`loss=nn.MSELoss()`"),
+    ):
+        adam, am = (of_task(rows, task, method) for method in ("adam", "am-adam"))
+        what = next(row for row in rows if row["task"] == task)["config"]["metric"]
+        lines.append([have, f"{task}, {_metric(what)}", adam, am, take])
+    residual = {"key": "test_accuracy", "lr": 0.001}
+    lines += [
+        ["hundreds of residual layers", "residual-512x32, accuracy"]
+        + [of_network("residual.jsonl", "residual-512x32", method, **residual) for method in ("backprop", "am")]
+        + ["`am-adam`, its defaults"],
+        ["batch norm, shortcuts", "resnet18-64 on CIFAR-10, accuracy"]
+        + [of_network("resnet.jsonl", "resnet18-64", method, "test_accuracy", 0.2) for method in ("backprop", "am")]
+        + ["`AltMin` with `LocalSGD`"],
+        ["attention", "gpt-6x128, loss"]
+        + [of_network("gpt.jsonl", "gpt-6x128", method, "validation_loss", 0.002) for method in ("backprop", "am")]
+        + ['`order="weights-first"`, the default there'],
+        ["sequences, recurrent layers", "elman-50, accuracy"]
+        + [of_run("rnn50", "elman-50", method) for method in ("adam", "am-adam")]
+        + ["backprop; AM where time steps must run at once"],
+        ["tasks one after the other", "split MNIST, accuracy"]
+        + [continual(method, "split", **options) for method, options in (("adam", {}), ("am-mem", {"forget": 1.0}))]
+        + ["`am-mem` with `forget=1`"],
+    ]
+    head = ["you have", "measured on", "backprop", "AM", "take"]
+    return table(head, [[have, what, number(adam), number(am), take] for have, what, adam, am, take in lines])
+
+
+def methods() -> str:
+    """Five ways to train one net, with what a step costs on two cores."""
+    rows = [row for row in read(BENCHMARKS / "core-accuracy.jsonl")[1:] if not row.get("tuning")]
+    speed = json.loads((BENCHMARKS / "core-speed-mnist.json").read_text())["results"]
+    lines = []
+    for method in ("am-adam", "adam", "am-mem", "am-sgd", "sgd"):
+        runs = [
+            r for r in rows if (r["model"], r["method"], r["options"], r.get("epochs")) == ("mlp-2x100", method, {}, 5)
+        ]
+        cost = [r for r in speed if (r["net"], r["method"]) == ("mlp-2x100", method)]
+        cells = [f"{cost[0]['time_ratio']['median']:.2f}", f"{cost[0]['memory_ratio']:.2f}"] if cost else ["", ""]
+        lines.append([f"`{method}`", *(number(mean(r[key] for r in runs)) for key in ("early", "accuracy")), *cells])
+    return table(["method", "after 50 batches", "after 5 epochs", "step time / Adam", "peak memory / Adam"], lines)
+
+
+def shares() -> str:
+    """Both ends of the share and the default, for both orders."""
+    lines = []
+    for task in measured()["tasks"]:
+        values = [task["orders"][order][str(share)] for order in ORDERS for share in (0.1, 1.0)]
+        lines.append([task["name"], number(task["backprop"]), *map(number, values)])
+    head = ["task", "backprop", *(f"{order}, share {share}" for order in ORDERS for share in ("0.1", "1"))]
+    return table(head, lines)
+
+
+def penalty() -> str:
+    """Three schedules of mu, by their mean gain over Adam on the tasks of docs/defaults.md."""
+    from default_table import ranking
+
+    head, rule, *lines = [line.split(" | ")[2:] for line in ranking(BENCHMARKS / "defaults-choice.jsonl").splitlines()]
+    rows = ranking(BENCHMARKS / "defaults-choice.jsonl").splitlines()[2:]
+    chosen = [line for row, line in zip(rows, lines, strict=True) if row.startswith("| 0.1 | codes-first |")]
+    return "\n".join("| " + " | ".join(cells) for cells in (head, rule, *chosen)) + "\n"
+
+
+def memory() -> str:
+    """Tasks one after the other, with a memory that keeps and one that fades."""
+    named = {
+        "`am-mem`, `forget=1`": ("am-mem", {"forget": 1.0}),
+        "`am-mem`, `forget=0.9`": ("am-mem", {"forget": 0.9}),
+        "`am-adam`": ("am-adam", {}),
+        "`adam`": ("adam", {}),
+        "replay, as many bytes": ("replay", {}),
+        "streaming LDA, no net": ("slda", {}),
+    }
+    lines = [
+        [name, *(f"{continual(learner, sequence, **options):.3f}" for sequence in ("split", "permuted"))]
+        for name, (learner, options) in named.items()
+    ]
+    return table(["learner", "split MNIST", "permuted MNIST"], lines)
+
+
+def limit() -> str:
+    """AM with share 0 beside Adam, same seed: the same method up to rounding."""
+    lines = [
+        [task["name"], number(task["backprop"]), number(task["orders"]["codes-first"]["0.0"])]
+        for task in measured()["tasks"]
+        if task["file"] == "share.jsonl"
+    ]
+    return table(["task", "Adam", "AM-Adam, share 0"], lines)
+
+
+def faster() -> str:
+    """Time of a step over that of backprop with Adam, same kind of step: on two cores, on a GPU, recorded on a GPU."""
+    found: dict[str, dict[str, float]] = {}
+    for file, device in (("speed-cpu-nets", "cpu"), ("speed-cuda-nets", "cuda"), ("speed-cuda-large", "cuda")):
+        for row in json.loads((BENCHMARKS / f"{file}.json").read_text())["results"]:
+            if row["method"] == "am-adam" and row["mode"] in ("eager", "graph"):
+                found.setdefault(row["net"], {})[f"{device} {row['mode']}"] = row["time_ratio"]["median"]
+    for row, am, _ in _costs():
+        found.setdefault(row["model"], {})[f"{row['config']['device']} {am['mode']}"] = _time(am)
+    kinds = {"cpu eager": "2 CPU cores", "cuda eager": "H200", "cuda graph": "H200, both recorded"}
+    lines = [[net, *(f"{each[k]:.2f}" if k in each else "" for k in kinds)] for net, each in found.items()]
+    return table(["net", *kinds.values()], lines)
+
+
+def space() -> str:
+    """Peak memory of a step over backprop's, and that of backprop with checkpointing, with the time it takes."""
+    lines = []
+    for row, am, others in _costs():
+        base, saved = others["backprop"]["peak_bytes"], others.get("checkpointed")
+        cells = [f"{saved['peak_bytes'] / base:.2f}", f"{_time(saved):.2f}"] if saved else ["", ""]
+        lines.append([row["model"], _device(row), _mode(am["mode"]), f"{am['peak_bytes'] / base:.2f}", *cells])
+    return table(["net", "machine", "step", "AM", "checkpointed backprop", "its time"], lines)
+
+
+def measured() -> dict[str, Any]:
+    """What the interactive page shows: of every task the value for each order and share, and backprop's."""
+    rows, tasks = read(BENCHMARKS / "share.jsonl"), []
+    for name in dict.fromkeys(row["task"] for row in rows):
+        first = next(row for row in rows if row["task"] == name)
+        options = [row["options"] for row in rows if row["task"] == name and row["method"] == "am-adam"]
+        orders: dict[str, dict[str, float]] = {order: {} for order in ORDERS}
+        for each in sorted(options, key=lambda option: option["share"]):
+            orders[each["order"]][str(each["share"])] = of_task(rows, name, "am-adam", **each)
+        metric = f"test {_metric(first['config']['metric'])}"
+        tasks.append({"name": name, "metric": metric, "file": "share.jsonl", "seeds": 1, "orders": orders})
+        tasks[-1]["backprop"] = of_task(rows, name, "adam")
+    dial = [row for row in read(NETWORKS / "dial.jsonl") if row["config"].get("grain", "residual") == "residual"]
+    orders = {order: {} for order in ORDERS}
+    backprop = mean(row["rows"][-1]["validation_loss"] for row in dial if row["method"] == "backprop")
+    for share in sorted({row["config"]["share"] for row in dial if row["method"] == "am"}):
+        for order in ORDERS:
+            wanted = {"share": share, "order": order}.items()
+            found = [row for row in dial if wanted <= {k: _plain(v) for k, v in row["config"].items()}.items()]
+            if found:
+                orders[order][str(float(share))] = mean(row["rows"][-1]["validation_loss"] for row in found)
+    seeds = len({row["seed"] for row in dial})
+    gpt = {"name": "gpt-4x64", "metric": "validation loss", "file": "networks/dial.jsonl", "seeds": seeds}
+    orders["weights-first"].setdefault("0.0", orders["codes-first"]["0.0"])  # no code moves: the orders are the same
+    return {"tasks": [*tasks, {**gpt, "orders": orders, "backprop": backprop}]}
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/choose.md": {"needs": needs, "methods": methods, "shares": shares, "penalty": penalty, "memory": memory},
+    "docs/faq.md": {"limit": limit, "faster": faster, "space": space},
+}
+
+
+def main() -> int:
+    for document, parts in PARTS.items():
+        for name, part in parts.items():
+            fill(HERE / document, "\n" + part() + "\n", name)
+    MEASURED.write_text(json.dumps(measured()) + "\n")
+    return 0
+
+
+def _metric(name: str) -> str:
+    return {"prequential": "accuracy"}.get(name, name)
+
+
+def _plain(value: Any) -> Any:
+    """A setting that can be compared: a list is none that is asked for."""
+    return None if isinstance(value, list) else value
+
+
+def _costs() -> Iterable[tuple[Row, Row, dict[str, Row]]]:
+    """The rows of networks/cost.jsonl with AM's result and the others by name."""
+    for row in read(NETWORKS / "cost.jsonl"):
+        results = {each["method"]: each for each in row["results"]}
+        yield row, results["am"], results
+
+
+def _time(result: Row) -> float:
+    return float(result["over_backprop"][result["mode"]]["median"])
+
+
+def _device(row: Row) -> str:
+    return "H200" if row["config"]["device"] == "cuda" else "2 CPU cores"
+
+
+def _mode(mode: str) -> str:
+    return {"eager": "ordinary", "graph": "recorded"}[mode]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
