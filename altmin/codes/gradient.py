@@ -30,6 +30,7 @@ from torch import Tensor
 
 from altmin.calculus import Number, Params
 from altmin.calculus.numbers import TINY, along, at_least, eager, inner, over, root, select, size
+from altmin.calculus.sample_weight import samples
 from altmin.chain import Block, Chain, State, Theta
 from altmin.codes.above import Above, Ask, At, Residual, Top, fitted, perceptible
 from altmin.codes.linesearch import best_length, clipped, growth, judged, shrunk, straight_move
@@ -162,7 +163,7 @@ class GradientCodes:
 
         m is the scale of what lies above. With l1 the term l1 |c - m v|_1 / m is added.
         """
-        m, kappa, l1 = above.scale, above.price, self.l1 / len(code) if self.l1 else None
+        m, kappa, l1 = above.scale, above.price, self.l1 / samples(code) if self.l1 else None
         at, here, position, value = above.start, state, above.position, above.start.value
         first = v = w = None
         for left in reversed(range(self.steps)):
