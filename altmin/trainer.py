@@ -189,8 +189,8 @@ class AltMin:
         self.penalty.load_state_dict(state["penalty"])
 
     def _move_codes(self, x: Tensor, y: Tensor, w: Tensor | None = None) -> tuple[Moved, Metrics]:
-        """Encodes a batch, of samples with weights w if given, and moves its codes; nothing of the model changes. `Diverged` or ValueError unless all is
-        finite."""
+        """Encodes a batch and moves its codes; nothing of the model changes. w: weights of its samples. `Diverged` or
+        ValueError unless all is finite."""
         self.chain.demand_unchanged()
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         loss = self.loss

@@ -23,8 +23,8 @@ def chunks(n: int) -> Iterator[slice]:
     return (slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK))
 
 
-def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None) -> None:
-    """Adds the rows of a table to what a scaler knows of mean and variance. w: their weights.
+def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None) -> None:
+    """Adds the rows of a table to what a scaler knows of means and variances. w: their weights.
 
     A sparse table goes through the same arithmetic as a dense one, so that both have the same scale.
     """
@@ -32,9 +32,9 @@ def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None) -> None:
         scaler.partial_fit(dense(X, part), sample_weight=None if w is None else w[part])
 
 
-def inputs(X: Any, rows: Any, scaler: StandardScaler | None, device: str) -> Tensor:
+def inputs(X: Any, rows: Any, scaler: StandardScaler | None) -> Tensor:
     """Some rows of a table as a tensor of the table's type, (x - mean) / deviation of each column with a scaler."""
     part = dense(X, rows)
     if scaler is not None:
         part = ((part - scaler.mean_) / scaler.scale_).astype(part.dtype, copy=False)
-    return torch.from_numpy(part).to(device)
+    return torch.from_numpy(part)
