@@ -23,16 +23,16 @@ CLASSIFICATION: dict[str, Callable[[int], Table]] = {
     "wine": _brought("load_wine"),
     "breast cancer": _brought("load_breast_cancer"),
     "digits": _brought("load_digits"),
-    "moons": _made("make_moons", n_samples=500, noise=0.3),
-    "clusters": _made("make_classification", n_samples=1000, n_informative=8, n_classes=3, n_clusters_per_class=2),
+    "moons": _made("make_moons", n_samples=600, noise=0.3),
+    "clusters": _made("make_classification", n_samples=600, n_informative=8, n_classes=3, n_clusters_per_class=2),
 }
 REGRESSION: dict[str, Callable[[int], Table]] = {
     "diabetes": _brought("load_diabetes"),
     "linnerud": _brought("load_linnerud"),
-    "friedman 1": _made("make_friedman1", n_samples=1000, noise=1.0),
-    "friedman 2": _made("make_friedman2", n_samples=1000, noise=100.0),
-    "friedman 3": _made("make_friedman3", n_samples=1000, noise=0.1),
-    "swiss roll": _made("make_swiss_roll", n_samples=1000, noise=0.5),
+    "friedman 1": _made("make_friedman1", n_samples=600, noise=1.0),
+    "friedman 2": _made("make_friedman2", n_samples=600, noise=100.0),
+    "friedman 3": _made("make_friedman3", n_samples=600, noise=0.1),
+    "swiss roll": _made("make_swiss_roll", n_samples=600, noise=0.5),
 }
 
 

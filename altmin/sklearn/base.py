@@ -1,6 +1,7 @@
 """What the estimators share: settings, checks of tables, and how a network is made and trained."""
 
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,13 +129,26 @@ class Estimator(BaseEstimator):
             module = self._made(X.shape[1], self._outputs_for(known))
             generator = torch.get_rng_state()
         module = module.to(self.device, torch.float32 if X.dtype == np.float32 else torch.float64).eval()
-        given = dict(self.options or {}) | ({} if self.lr is None else {"lr": self.lr})
-        method = methods.create(self.method, module, loss=self._loss(), **copy.deepcopy(given))
-        training = Training(method, self._loss(), scaler, self.batch_size, generator)
+        given = self._method_options() | copy.deepcopy(self.options or {})
+        training = Training(
+            methods.create(self.method, module, **given), self._loss(), scaler, self.batch_size, generator
+        )
         self._check_network(training, X, self._outputs_for(known))
         if w is not None:
             self._demand_weights(training)
         return training, known
+
+    def _method_options(self) -> dict[str, Any]:
+        """Rate and loss; a method whose losses go by names has one for labels, its own."""
+        given: dict[str, Any] = {} if self.lr is None else {"lr": self.lr}
+        loss = inspect.signature(methods.factory(self.method)).parameters["loss"]
+        if loss.default is None:
+            return given | {"loss": self._loss()}
+        if self._loss is not nn.CrossEntropyLoss:
+            raise ValueError(
+                f"method {self.method!r} trains classifiers alone; use am-adam or another for a regression"
+            )
+        return given
 
     def _made(self, n_inputs: int, n_outputs: int) -> nn.Module:
         if self.network is None:

@@ -22,8 +22,8 @@ class AltMinClassifier(ClassifierMixin, Estimator):
         hidden: widths of the hidden layers, with ReLU between them; () is a linear model.
         network: instead of `hidden` a network of one's own: a module, of which a copy is trained from its present
             weights, or a function (inputs, outputs) -> module.
-        method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; lr=None is the method's own
-            rate.
+        method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None the rate is
+            the method's own.
         batch_size: rows in a mini-batch.
         epochs: passes over the table, at most.
         tol, patience: `fit` ends when for `patience` epochs the loss has not fallen by more than `tol` below the lowest
@@ -91,7 +91,9 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     def _demand_known(self, known: np.ndarray, y: np.ndarray) -> None:
         if len(new := np.setdiff1d(y, known)):
-            raise ValueError(f"label {new[0]!r} is not among the classes {known.tolist()!r:.60} of the first call")
+            raise ValueError(
+                f"label {new.tolist()[0]!r} is not among the classes {known.tolist()!r:.60} of the first call"
+            )
 
     def _encoded(self, known: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.searchsorted(known, y)

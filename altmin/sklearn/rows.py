@@ -15,7 +15,7 @@ CHUNK = 1000
 def dense(X: Any, rows: Any) -> np.ndarray:
     """Some rows of a table, as an array of their own."""
     part = X[rows]
-    return part.toarray() if hasattr(part, "toarray") else np.array(part)
+    return part.toarray() if hasattr(part, "toarray") else np.array(part, order="C")
 
 
 def chunks(n: int) -> Iterator[slice]:
