@@ -53,7 +53,7 @@ def test_weights_that_a_method_cannot_use_are_refused() -> None:
         found.partial_fit(X, Y, sample_weight=np.ones(30))
     with pytest.raises(ValueError, match="method 'bcd' trains classifiers alone"):
         AltMinRegressor(**SMALL, method="bcd", lr=None).fit(X, Y)
-    with pytest.raises(ValueError, match="(?i)sample weights .*zero"):
+    with pytest.raises(ValueError, match=r"(?i)sample weights .*zero"):
         AltMinClassifier(**SMALL).fit(X, Y, sample_weight=np.zeros(30))
 
 
