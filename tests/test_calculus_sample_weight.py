@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import altmin
 from altmin.calculus.numbers import inner
 from altmin.calculus.sample_weight import check_weights, multiplied, samples, weighed, weighing
+from altmin.codes.linesearch import growth
 from altmin.execution.recorded import Recorded
 from altmin.losses import Weighted, adapt
 
@@ -102,6 +103,16 @@ def test_the_gradient_of_a_weighted_loss_is_that_of_one_copy_of_each_sample() ->
         torch.testing.assert_close(found.value, value.detach())
         torch.testing.assert_close(multiplied(found.delta, W), gradient.detach())
         torch.testing.assert_close(multiplied(found.hessian(q), W), Hq)
+
+
+def test_the_growth_of_the_l1_term_is_that_of_repeated_codes() -> None:
+    g = torch.Generator().manual_seed(0)
+    code, v = torch.randn(6, 4, dtype=F64, generator=g), torch.randn(6, 4, dtype=F64, generator=g)
+    with weighing(W):
+        weighted = growth(code, v, 0.7)
+    times = W.long()
+    assert weighted == pytest.approx(growth(code.repeat_interleave(times, 0), v.repeat_interleave(times, 0), 0.7))
+    assert weighted != pytest.approx(growth(code, v, 0.7))
 
 
 def test_sums_are_weighted_within_and_as_ever_outside() -> None:

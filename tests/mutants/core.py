@@ -263,7 +263,7 @@ MUTANTS = [
         "if False:",
         "weights_torch hooks",
     ),
-    Mutant("weights/memory.py", "self.rate * len(residual.delta)", "self.rate", "weights_memory rate"),
+    Mutant("weights/memory.py", "self.rate * samples(residual.delta)", "self.rate", "weights_memory rate"),
     Mutant("weights/memory.py", "out=out), (-times *", "out=out), (times *", "weights_memory"),
     Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory_fit damping"),
     Mutant("weights/memory.py", "steps, damping * A", "steps, 0 * A", "weights_memory_fit conjugate"),

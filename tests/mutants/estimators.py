@@ -43,7 +43,7 @@ MUTANTS = [
         "codes/linesearch.py",
         "number(weighed(more).sum())",
         "number(more.sum())",
-        "codes_gradient calculus_sample_weight",
+        "calculus_sample_weight growth",
     ),
     Mutant("sklearn/rows.py", "(part - scaler.mean_) /", "part /", "sklearn_rows"),
     Mutant("sklearn/rows.py", "sample_weight=None if w is None else w[part]", "sample_weight=None", "sklearn_rows"),
