@@ -125,7 +125,7 @@ MUTANTS = [
     Mutant("codes/gradient.py", "                a = 0 * a\n", "                pass\n", "codes_gradient taken"),
     Mutant(
         "codes/gradient.py",
-        "self.l1 / len(code) if self.l1 else None",
+        "self.l1 / samples(code) if self.l1 else None",
         "self.l1 if self.l1 else None",
         "codes_gradient l1",
     ),
