@@ -52,7 +52,7 @@ CANDIDATES: list[dict[str, Any]] = [
 ]
 
 
-CHOSEN = """Other settings on validation data: a third of the rows that are not for the test, of generated data other ones
+CHOSEN = """Other settings on validation data: a third of the rows that are not for the test, generated data anew
 (`... choose`, three splits). The mean accuracy over the classifications, the geometric mean of the errors over the
 regressions:
 
