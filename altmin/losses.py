@@ -7,7 +7,7 @@ Outputs may be sequences or images with a label at every place; the mean is then
 
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +60,14 @@ class Loss:
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         """The loss at an output, for targets as `prepare` gives them."""
         raise NotImplementedError
+
+    def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        """sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the loss is
+        not known for each sample."""
+        raise ValueError(
+            f"{self!r} is not known for each sample, which sample weights need: use nn.CrossEntropyLoss() or "
+            "nn.MSELoss(), or weigh the samples inside the loss"
+        )
 
 
 def class_axis(output: Tensor, y: Tensor) -> int:
@@ -211,6 +219,11 @@ class CrossEntropy(Loss):
 
         return Evaluation(value, _from_rows(delta, output.shape, y.axis), hessian)
 
+    def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
+        if output.ndim != 2:
+            raise ValueError(f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}")
+        return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
+
 
 def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
     """How to make targets of another type what a cross-entropy takes, if their shape tells."""
@@ -264,6 +277,25 @@ def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tenso
     return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
 
 
+class Weighted(Loss):
+    """A loss of weighted samples. Its value is the weighted mean; gradient and Hessian are those of one copy of each
+    sample in a batch where it stands w_t times (see `calculus/sample_weight.py`)."""
+
+    def __init__(self, loss: Loss, w: Tensor):
+        self.loss, self.w, self.rounding = loss, w, loss.rounding
+
+    def samples(self, output: Tensor) -> Any:
+        return self.w.sum().item()
+
+    def prepare(self, output: Tensor, y: Tensor) -> Any:
+        return self.loss.prepare(output, y)
+
+    def at(self, output: Tensor, y: Any) -> Evaluation:
+        each, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
+        value = self.loss.weighted(output, y, self.w)
+        return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
+
+
 class SquaredError(Loss):
     """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
 
@@ -279,6 +311,9 @@ class SquaredError(Loss):
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         error, m = output - y, output.numel()
         return Evaluation(error.square().sum() / m, error * (2 / m), lambda q: q * (2 / m))
+
+    def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return (w * (output - y).square().flatten(1).mean(1)).sum() / w.sum()
 
 
 class AnyLoss(Loss):

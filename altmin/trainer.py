@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import Number, Params
+from altmin.calculus.sample_weight import check_weights, multiplied, samples, weighing
 from altmin.chain import Chain, split
 from altmin.codes.above import Residual
 from altmin.codes.choose import choose
-from altmin.codes.gradient import encode
+from altmin.codes.gradient import GradientCodes, encode
 from altmin.errors import Diverged, demand_unclaimed
-from altmin.losses import CrossEntropy, LossFunction, adapt
+from altmin.losses import CrossEntropy, LossFunction, Weighted, adapt
 from altmin.penalty import Penalty
 from altmin.state import demand_entries, demand_separate
 from altmin.step import CodeSolver, Moved, move_codes, verdict
@@ -56,7 +57,7 @@ class Metrics:
     _objective: Number
     _costs: Sequence[Any]
     _moved: Sequence[Any]
-    _sizes: Sequence[int]
+    _sizes: Sequence[float]
 
     @property
     def objective(self) -> float:
@@ -128,13 +129,14 @@ class AltMin:
         return self.weights.optimizer
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor) -> Metrics:
+    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Metrics:
         """One mini-batch: encode, update codes, update weights, update mu. Returns what it saw.
 
+        sample_weight: one for each sample; a sample of weight w counts as one that stands w times in the mini-batch.
         ValueError if the batch does not fit the model, `Diverged` if loss or objective are not finite; then nothing of
         the model has changed.
         """
-        moved, metrics = self._move_codes(x, y)
+        moved, metrics = self._move_codes(x, y, sample_weight)
         self.weights.update(moved.found)
         self._commit(moved)
         self.penalty.step()
@@ -186,22 +188,39 @@ class AltMin:
         self.weights.load_state_dict(state["weights"])
         self.penalty.load_state_dict(state["penalty"])
 
-    def _move_codes(self, x: Tensor, y: Tensor) -> tuple[Moved, Metrics]:
-        """Encodes a batch and moves its codes; nothing of the model changes. `Diverged` or ValueError unless all is
-        finite."""
+    def _move_codes(self, x: Tensor, y: Tensor, w: Tensor | None = None) -> tuple[Moved, Metrics]:
+        """Encodes a batch and moves its codes; nothing of the model changes. w: weights of its samples. `Diverged` or
+        ValueError unless all is finite."""
         self.chain.demand_unchanged()
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
-        sizes: list[int] = []
+        loss = self.loss
+        if w is not None:
+            w = self._check_weights(w, x)
+            loss = Weighted(self.loss, w)
+        sizes: list[float] = []
 
         def measure(l: int, residual: Residual) -> Any:
-            sizes.append(residual.delta.numel())
-            return self.weights.measure(l, self.theta[l], residual)
+            sizes.append(residual.delta.numel() * samples(residual.delta) / len(residual.delta))
+            return self.weights.measure(l, self.theta[l], residual if w is None else _of_all_copies(residual, w))
 
         mu = self.penalty.value
-        moved = move_codes(self.chain, self.theta, self.codes, self.loss, x, y, mu, measure)
+        with weighing(w):
+            moved = move_codes(self.chain, self.theta, self.codes, loss, x, y, mu, measure)
         if not bool(verdict(moved)):
             raise self._not_finite(x, y)
         return moved, Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.moved[:-1], sizes[:0:-1])
+
+    def _check_weights(self, w: Any, x: Tensor) -> Tensor:
+        """The weights as they are used. ValueError where samples do not stand by themselves, so that none can be
+        weighed."""
+        mixing = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+        if mixing or type(self.codes) is not GradientCodes:
+            what = f"{type(mixing[0]).__name__} mixes them" if mixing else f"{type(self.codes).__name__} has no weights"
+            raise ValueError(
+                f"sample weights need samples that are trained by themselves, and {what}; repeat samples instead of "
+                "weighing them"
+            )
+        return check_weights(w, x)
 
     @staticmethod
     def _commit(moved: Moved) -> None:
@@ -226,6 +245,13 @@ class AltMin:
             if not bool(value.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
+
+
+def _of_all_copies(residual: Residual, w: Tensor) -> Residual:
+    """The residual of w_t copies of each sample, from that of one."""
+    return residual._replace(
+        delta=multiplied(residual.delta, w), after=lambda change: multiplied(residual.after(change), w), grads=None
+    )
 
 
 def check_model(model: nn.Module) -> None:

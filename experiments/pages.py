@@ -193,19 +193,26 @@ def measured() -> dict[str, Any]:
         metric = f"test {_metric(first['config']['metric'])}"
         tasks.append({"name": name, "metric": metric, "file": "share.jsonl", "seeds": 1, "orders": orders})
         tasks[-1]["backprop"] = of_task(rows, name, "adam")
-    dial = [row for row in read(NETWORKS / "dial.jsonl") if row["config"].get("grain", "residual") == "residual"]
-    orders = {order: {} for order in ORDERS}
-    backprop = mean(row["rows"][-1]["validation_loss"] for row in dial if row["method"] == "backprop")
-    for share in sorted({row["config"]["share"] for row in dial if row["method"] == "am"}):
+    dials = {"gpt-4x64": "validation_loss", "resnet18-32": "test_accuracy"}
+    return {"tasks": [*tasks, *(_dial(model, measure) for model, measure in dials.items())]}
+
+
+def _dial(model: str, measure: str) -> dict[str, Any]:
+    """One task more for the interactive page: a net of docs/networks.md."""
+    rows = [row for row in read(NETWORKS / "dial.jsonl") if row["model"] == model]
+    rows = [row for row in rows if row["config"].get("grain", "residual") == "residual"]
+    orders: dict[str, dict[str, float]] = {order: {} for order in ORDERS}
+    for share in sorted({row["config"]["share"] for row in rows if row["method"] == "am"}):
         for order in ORDERS:
             wanted = {"share": share, "order": order}.items()
-            found = [row for row in dial if wanted <= {k: _plain(v) for k, v in row["config"].items()}.items()]
+            found = [row for row in rows if wanted <= {k: _plain(v) for k, v in row["config"].items()}.items()]
             if found:
-                orders[order][str(float(share))] = mean(row["rows"][-1]["validation_loss"] for row in found)
-    seeds = len({row["seed"] for row in dial})
-    gpt = {"name": "gpt-4x64", "metric": "validation loss", "file": "networks/dial.jsonl", "seeds": seeds}
+                orders[order][str(float(share))] = mean(row["rows"][-1][measure] for row in found)
     orders["weights-first"].setdefault("0.0", orders["codes-first"]["0.0"])  # no code moves: the orders are the same
-    return {"tasks": [*tasks, {**gpt, "orders": orders, "backprop": backprop}]}
+    seeds = len({row["seed"] for row in rows})
+    backprop = mean(row["rows"][-1][measure] for row in rows if row["method"] == "backprop")
+    task = {"name": model, "metric": measure.replace("_", " "), "file": "networks/dial.jsonl", "seeds": seeds}
+    return {**task, "orders": orders, "backprop": backprop}
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {

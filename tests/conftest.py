@@ -3,9 +3,13 @@
 And the one place where tests look into the residuals that the code update leaves.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # read once, by scipy; one of scikit-learn's checks runs only with it
+
+# isort: split
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from altmin.calculus.sample_weight import weighed
 from altmin.flags import Flag
 from altmin.fusing import fusible, vectorised
 
@@ -42,7 +43,7 @@ def number(t: Tensor) -> Number:
 
 
 def inner(u: Tensor, v: Tensor) -> Number:
-    """<u, v> over the whole mini-batch.
+    """<u, v> over the whole mini-batch, of weighted samples sum_t w_t <u_t, v_t>.
 
     >>> inner(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
     11.0
@@ -59,6 +60,7 @@ def inners(*pairs: tuple[Tensor, Tensor]) -> list[Number]:
     """
     if torch.compiler.is_compiling() or not eager():
         return [_inner(u, v) for u, v in pairs]
+    pairs = tuple((weighed(u), v) for u, v in pairs)
     if not pairs[0][0].is_cuda:
         return [torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item() for u, v in pairs]
     products = [torch.dot(u.reshape(-1), v.reshape(-1)) for u, v in pairs]  # one kernel each

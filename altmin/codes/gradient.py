@@ -30,6 +30,7 @@ from torch import Tensor
 
 from altmin.calculus import Number, Params
 from altmin.calculus.numbers import TINY, along, at_least, eager, inner, over, root, select, size
+from altmin.calculus.sample_weight import samples
 from altmin.chain import Block, Chain, State, Theta
 from altmin.codes.above import Above, Ask, At, Residual, Top, fitted, perceptible
 from altmin.codes.linesearch import best_length, clipped, growth, judged, shrunk, straight_move
@@ -162,7 +163,7 @@ class GradientCodes:
 
         m is the scale of what lies above. With l1 the term l1 |c - m v|_1 / m is added.
         """
-        m, kappa, l1 = above.scale, above.price, self.l1 / len(code) if self.l1 else None
+        m, kappa, l1 = above.scale, above.price, self.l1 / samples(code) if self.l1 else None
         weights_first = isinstance(above, Ask) and self.one_exact_step and self.order == "weights-first"
         if weights_first and not isinstance(m, Tensor) and m == 0:
             # the code above has not moved, so this one does not, and r = delta at the encoded code

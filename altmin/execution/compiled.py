@@ -23,7 +23,9 @@ class Compiled(Backprop):
 
         self._failure = TorchDynamoException
 
-    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> LossOnly:
+        if sample_weight is not None:
+            return super().step(x, y, sample_weight)
         self.optimizer.zero_grad()
         try:
             loss = self._loss(x, y)

@@ -70,6 +70,8 @@ class Recorded:
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
         """One mini-batch; `how` is what the method's own step takes besides, the same for all that are replayed."""
+        if how.get("sample_weight") is not None:
+            raise ValueError("a recorded step takes no sample weights; use the method itself, without Recorded(...)")
         if self.program is None:
             self._capture(x, y, how)
         assert self.program is not None

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import products
+from altmin.calculus.sample_weight import check_weights
 from altmin.describe import describe
 from altmin.errors import demand
-from altmin.losses import LossFunction, by_label
+from altmin.losses import LossFunction, adapt, by_label
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
 from altmin.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, tables
@@ -35,16 +36,22 @@ class Backprop:
     def __repr__(self) -> str:
         return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)})"
 
-    def step(self, x: Tensor, y: Tensor) -> LossOnly:
-        loss = self.differentiate(x, y)
+    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> LossOnly:
+        """sample_weight: one for each sample; the loss is then the weighted mean."""
+        loss = self.differentiate(x, y, sample_weight)
         self.optimizer.step()
         return LossOnly(loss)
 
-    def differentiate(self, x: Tensor, y: Tensor) -> Tensor:
+    def differentiate(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
         with products.autocast(x):
-            loss: Tensor = self.loss(self.model(x), y)
+            output = self.model(x)
+            if sample_weight is None:
+                loss: Tensor = self.loss(output, y)
+            else:
+                known = adapt(self.loss)
+                loss = known.weighted(output, known.prepare(output, y), check_weights(sample_weight, x))
         loss.backward()
         return loss.detach()
 

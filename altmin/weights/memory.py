@@ -20,6 +20,7 @@ from torch import Tensor
 from altmin.calculus import Number, Params
 from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.calculus.numbers import all_finite, along, eager
+from altmin.calculus.sample_weight import samples, weighed
 from altmin.chain import Block, Chain
 from altmin.codes.above import Residual
 from altmin.errors import Diverged, demand, demand_unclaimed
@@ -194,7 +195,7 @@ class CoActivationMemory:
         if l not in self.blocks:
             return self.rest.measure(l, p, residual)
         # deltas are those of the mean loss
-        times = residual.scale if self.rate is None else self.rate * len(residual.delta)
+        times = residual.scale if self.rate is None else self.rate * samples(residual.delta)
         again = eager() and l in self.kept and not residual.delta.is_cuda
         out = self.scratch.setdefault(l, torch.empty_like(self.kept[l].A)) if again else None
         return recall(self.chain.blocks[l], residual, times, out)
@@ -345,7 +346,7 @@ class CoActivationMemory:
 def recall(block: Block, residual: Residual, times: Number, out: Tensor | None = None) -> Kept:
     """What one mini-batch adds, codes asking for a move of -times * delta. out: where its A is written, if given."""
     a, delta = block.core.maps[0].columns(residual.saved[0], residual.delta)
-    return Kept(torch.mm(a.mT, a, out=out), (-times * delta).mT @ a, len(a))
+    return Kept(torch.mm(weighed(a).mT, a, out=out), (-times * delta).mT @ a, samples(a))
 
 
 def _finite(kept: Kept) -> Any:

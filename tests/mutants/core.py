@@ -125,7 +125,7 @@ MUTANTS = [
     Mutant("codes/gradient.py", "                a = 0 * a\n", "                pass\n", "codes_gradient taken"),
     Mutant(
         "codes/gradient.py",
-        "self.l1 / len(code) if self.l1 else None",
+        "self.l1 / samples(code) if self.l1 else None",
         "self.l1 if self.l1 else None",
         "codes_gradient l1",
     ),
@@ -261,7 +261,7 @@ MUTANTS = [
         "if False:",
         "weights_torch hooks",
     ),
-    Mutant("weights/memory.py", "self.rate * len(residual.delta)", "self.rate", "weights_memory rate"),
+    Mutant("weights/memory.py", "self.rate * samples(residual.delta)", "self.rate", "weights_memory rate"),
     Mutant("weights/memory.py", "out=out), (-times *", "out=out), (times *", "weights_memory"),
     Mutant("weights/memory.py", "Change(V, R - V @ A)", "Change(V, R)", "weights_memory_fit damping"),
     Mutant("weights/memory.py", "steps, damping * A", "steps, 0 * A", "weights_memory_fit conjugate"),

@@ -1,0 +1,256 @@
+"""What the estimators share: settings, checks of tables, and how a network is made and trained."""
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from altmin import methods, models
+from altmin.errors import demand
+from altmin.sklearn.rows import learn_scale
+from altmin.sklearn.training import Rows, Training
+
+NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
+
+
+class Estimator(BaseEstimator):
+    """An estimator whose network is trained by one of altmin's methods; of which kind says a class below it."""
+
+    _loss: type[nn.Module]
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (100, 100),
+        *,
+        network: Any = None,
+        method: str = "am-adam",
+        options: dict[str, Any] | None = None,
+        lr: float | None = 1e-3,
+        batch_size: int = 64,
+        epochs: int = 200,
+        tol: float = 1e-4,
+        patience: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        standardise: bool = True,
+        random_state: Any = None,
+        device: str = "cpu",
+    ):
+        self.hidden = hidden
+        self.network = network
+        self.method = method
+        self.options = options
+        self.lr = lr
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.tol = tol
+        self.patience = patience
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.standardise = standardise
+        self.random_state = random_state
+        self.device = device
+
+    # What a kind of estimator says of its targets
+
+    def _check_targets(self, y: np.ndarray) -> np.ndarray:
+        """Targets as they are kept. ValueError if they are of another kind."""
+        raise NotImplementedError
+
+    def _first_targets(self, y: np.ndarray, w: Any, classes: Any) -> Any:
+        """What is known of targets from the first rows alone; changes nothing."""
+        raise NotImplementedError
+
+    def _encoded(self, known: Any, y: np.ndarray) -> np.ndarray:
+        """Targets as the loss takes them."""
+        raise NotImplementedError
+
+    def _outputs_for(self, known: Any) -> int:
+        """How many outputs the network needs."""
+        raise NotImplementedError
+
+    def _strata(self, y: np.ndarray) -> Any:
+        """Labels of which the rows held back are to have the same part as the others; None: no such demand."""
+        return None
+
+    # Training
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Trains a new network on a table and its targets, and returns itself.
+
+        X: numpy, pandas or sparse; of a sparse one only mini-batches are made dense. sample_weight: a row of weight w
+        counts as w rows in its mini-batch. ValueError or TypeError for input or settings that do not fit.
+        """
+        self._check_settings()
+        X, y, w = self._checked(X, y, sample_weight, first=True)
+        training, known = self._begun(X, y, w, None)
+        train = held = slice(None)
+        if self.early_stopping:
+            with training.random_numbers():
+                seed = int(torch.randint(2**31 - 1, ()))
+            train, held = train_test_split(
+                np.arange(len(y)), test_size=self.validation_fraction, random_state=seed, stratify=self._strata(y)
+            )
+        rows, rest = (self._rows(X[part], y[part], w if w is None else w[part], known) for part in (train, held))
+        training.fit(rows, rest if self.early_stopping else None, self.epochs, self.tol, self.patience)
+        return self._keep(training, known)
+
+    def _go_on(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
+        """`partial_fit`: one pass over the rows in their order, by the network there is or a new one."""
+        first = not hasattr(self, "module_")
+        if first:
+            self._check_settings()
+        X, y, w = self._checked(X, y, sample_weight, first)
+        training, known = self._begun(X, y, w, classes) if first else (self._training, self._known)
+        if w is not None and not first:
+            self._demand_weights(training)
+        if not first:
+            self._learn(training, known, X, y, w)
+        training.once(self._rows(X, y, w, known))
+        return self._keep(training, known)
+
+    def _begun(self, X: Any, y: np.ndarray, w: Any, classes: Any) -> tuple[Training, Any]:
+        """A new network, not trained yet, and what is known of the targets. Nothing of the estimator changes."""
+        known = self._first_targets(y, w, classes)
+        scaler = StandardScaler() if self.standardise else None
+        if scaler is not None:
+            learn_scale(scaler, X, w)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(check_random_state(self.random_state).randint(2**31 - 1))
+            module = self._made(X.shape[1], self._outputs_for(known))
+            generator = torch.get_rng_state()
+        module = module.to(self.device, torch.float32 if X.dtype == np.float32 else torch.float64).eval()
+        given = self._method_options() | copy.deepcopy(self.options or {})
+        training = Training(
+            methods.create(self.method, module, **given), self._loss(), scaler, self.batch_size, generator
+        )
+        self._check_network(training, X, self._outputs_for(known))
+        if w is not None:
+            self._demand_weights(training)
+        return training, known
+
+    def _method_options(self) -> dict[str, Any]:
+        """Rate and loss; a method whose losses go by names has one for labels, its own."""
+        given: dict[str, Any] = {} if self.lr is None else {"lr": self.lr}
+        loss = inspect.signature(methods.factory(self.method)).parameters["loss"]
+        if loss.default is None:
+            return given | {"loss": self._loss()}
+        if self._loss is not nn.CrossEntropyLoss:
+            raise ValueError(
+                f"method {self.method!r} trains classifiers alone; use am-adam or another for a regression"
+            )
+        return given
+
+    def _made(self, n_inputs: int, n_outputs: int) -> nn.Module:
+        if self.network is None:
+            return models.mlp(n_inputs, tuple(self.hidden), n_outputs)
+        if isinstance(self.network, nn.Module):
+            return copy.deepcopy(self.network)
+        made = self.network(n_inputs, n_outputs)
+        if not isinstance(made, nn.Module):
+            raise TypeError(f"{NETWORK} one that makes {made!r:.60}")
+        return made
+
+    def _learn(self, training: Training, known: Any, X: Any, y: np.ndarray, w: Any) -> None:
+        """Adds rows to what is known of the scale of the columns, and of the targets."""
+        if training.scaler is not None:
+            learn_scale(training.scaler, X, w)
+
+    def _rows(self, X: Any, y: np.ndarray, w: Any, known: Any) -> Rows:
+        t = self._encoded(known, y)
+        return Rows(X, torch.from_numpy(t.astype(X.dtype) if t.dtype.kind == "f" else t), w)
+
+    def _keep(self, training: Training, known: Any) -> Any:
+        """The attributes of a fitted estimator."""
+        self._training, self._known = training, known
+        self.module_, self.loss_curve_, self.n_iter_ = training.method.model, training.losses, len(training.losses)
+        if training.held_losses:
+            self.validation_curve_ = training.held_losses
+        elif hasattr(self, "validation_curve_"):
+            del self.validation_curve_
+        return self
+
+    # Predicting
+
+    def inputs_of(self, X: Any) -> Tensor:
+        """The rows of X as `module_` takes them: standardised, of its type, on its device."""
+        X = self._table(X)
+        return self._training.inputs(X, slice(None))
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        X = self._table(X)
+        return self._training.outputs(X).cpu().numpy()
+
+    def _table(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=self._type())
+
+    def _type(self) -> Any:
+        """The type in which the network computes."""
+        return np.float32 if next(self.module_.parameters()).dtype == torch.float32 else np.float64
+
+    # Checks
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, first: bool) -> tuple[Any, np.ndarray, Any]:
+        """X, y and weights as arrays; rows of weight zero are left out."""
+        kind = (np.float64, np.float32) if first else self._type()
+        X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype=kind, multi_output=True)
+        y = self._check_targets(y)
+        if sample_weight is None:
+            return X, y, None
+        w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        if not w.any():
+            raise ValueError("all sample weights are zero; at least one has to be above zero")
+        return X[w > 0], y[w > 0], w[w > 0]
+
+    def _check_settings(self) -> None:
+        """ValueError or TypeError for a setting that has no meaning."""
+        of = type(self).__name__
+        for name in ("batch_size", "epochs", "patience"):
+            demand(of, name, getattr(self, name), low=1, whole=True)
+        demand(of, "tol", self.tol)
+        demand(of, "validation_fraction", self.validation_fraction, above=True)
+        if self.validation_fraction >= 1:
+            raise ValueError(f"validation_fraction of {of} lies between 0 and 1, given {self.validation_fraction!r}")
+        if self.options is not None and not isinstance(self.options, dict):
+            raise TypeError(f"options of {of} is a dict of the method's options, given {self.options!r:.60}")
+        if self.network is not None and not callable(self.network):
+            raise TypeError(f"{NETWORK} {self.network!r:.60}")
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
+            raise TypeError(f"hidden of {of} is a tuple of widths such as (100, 100), given {self.hidden!r:.60}")
+        for width in self.hidden:
+            demand(of, "every width in hidden", width, low=1, whole=True)
+        try:
+            torch.device(self.device)
+        except (RuntimeError, TypeError):
+            raise ValueError(f'device of {of} is "cpu", "cuda" or the like, given {self.device!r:.60}') from None
+
+    def _check_network(self, training: Training, X: Any, n_outputs: int) -> None:
+        """ValueError unless the network makes of a row what the task needs."""
+        try:
+            shape = tuple(training.outputs(X[:1]).shape)
+        except (RuntimeError, ValueError) as error:
+            words = str(error).partition("\n")[0]
+            raise ValueError(f"the network cannot take rows of {X.shape[1]} columns: {words}") from None
+        if shape != (1, n_outputs):
+            raise ValueError(f"the network gives an output of shape {shape} for one row, (1, {n_outputs}) is needed")
+
+    def _demand_weights(self, training: Training) -> None:
+        if not training.takes_weights:
+            raise ValueError(
+                f"method {self.method!r} takes no sample weights; am-adam, am-sgd, am-mem, adam and sgd do"
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,117 @@
+"""A network in training on rows of a table: everything that `partial_fit` goes on with, also after pickling."""
+
+import copy
+import inspect
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from altmin.losses import adapt
+from altmin.methods.protocol import Method
+from altmin.sklearn.rows import chunks, inputs
+from altmin.training.samples import batches_per_epoch, device_of
+
+
+class Rows(NamedTuple):
+    """A table, its targets as the loss takes them, and the weights of its rows, None if all are 1."""
+
+    X: Any
+    t: Tensor
+    w: np.ndarray | None = None
+
+
+class Training:
+    """A method that trains a network on rows in mini-batches of `batch_size`, standardised by `scaler` if there is one.
+
+    loss: of the network's output and the targets. generator: the state of the random numbers, which go on from call to
+    call and are its own. losses: the mean loss of each epoch; held_losses: after each that of the rows held back.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        loss: nn.Module,
+        scaler: StandardScaler | None,
+        batch_size: int,
+        generator: Tensor,
+    ):
+        self.method, self.loss, self.scaler, self.batch_size = method, loss, scaler, batch_size
+        self.generator, self.device = generator, device_of(method.model)
+        self.losses: list[float] = []
+        self.held_losses: list[float] = []
+
+    @property
+    def takes_weights(self) -> bool:
+        return "sample_weight" in inspect.signature(self.method.step).parameters
+
+    def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int) -> None:
+        """Epochs, each in a random order, until the loss has for `patience` of them not fallen by more than `tol` below
+        its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to."""
+        lowest, waited, best = math.inf, 0, None
+        for _ in range(epochs):
+            with self.random_numbers():
+                self._epoch(rows, torch.randperm(len(rows.t)))
+            if held is not None:
+                self.held_losses.append(self.mean_loss(held))
+            watched = self.losses[-1] if held is None else self.held_losses[-1]
+            waited = 0 if watched < lowest - tol else waited + 1
+            if watched < lowest:
+                lowest = watched
+                if held is not None:
+                    best = copy.deepcopy((self.method.model.state_dict(), self.method.state_dict()))
+            if waited >= patience:
+                break
+        if best is not None:
+            self.method.model.load_state_dict(best[0])
+            self.method.load_state_dict(best[1])
+
+    def once(self, rows: Rows) -> None:
+        """One pass over the rows in their order."""
+        with self.random_numbers():
+            self._epoch(rows, torch.arange(len(rows.t)))
+
+    def outputs(self, X: Any) -> Tensor:
+        """What the network gives for the rows of a table."""
+        with torch.no_grad():
+            return torch.cat([self.method.model(self.inputs(X, part)) for part in chunks(X.shape[0])])
+
+    def inputs(self, X: Any, rows: Any) -> Tensor:
+        return inputs(X, rows, self.scaler).to(self.device)
+
+    def mean_loss(self, rows: Rows) -> float:
+        """The loss over all rows, by their weights."""
+        known, output = adapt(self.loss), self.outputs(rows.X)
+        w = torch.ones(len(rows.t)) if rows.w is None else torch.from_numpy(rows.w)
+        return float(known.weighted(output, known.prepare(output, rows.t.to(self.device)), w.to(output)))
+
+    def _epoch(self, rows: Rows, order: Tensor) -> None:
+        total, seen = 0.0, 0.0
+        model, size = self.method.model, self.batch_size
+        model.train()
+        try:
+            for part in order.split(size)[: batches_per_epoch(model, len(order), size)]:
+                x, t = self.inputs(rows.X, part.numpy()), rows.t[part].to(self.device)
+                how: dict[str, Any] = {"rows": part} if getattr(self.method, "takes_rows", False) else {}
+                if rows.w is not None:
+                    how["sample_weight"] = torch.from_numpy(rows.w[part.numpy()]).to(self.device)
+                count = float(how["sample_weight"].sum()) if rows.w is not None else len(part)
+                total += count * float(self.method.step(x, t, **how).loss)
+                seen += count
+            self.method.end_epoch()
+        finally:
+            model.eval()
+        self.losses.append(total / seen)
+
+    @contextmanager
+    def random_numbers(self) -> Iterator[None]:
+        """torch's random numbers are those of this training within, and go on from where they were."""
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.set_rng_state(self.generator)
+            yield
+            self.generator = torch.get_rng_state()

@@ -1,0 +1,100 @@
+"""Settings and input that do not fit get one clear sentence, and leave a fitted estimator as it was."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_classification
+from torch import nn
+
+from altmin.sklearn import AltMinClassifier, AltMinRegressor
+
+SMALL: dict[str, Any] = {"hidden": (4,), "epochs": 2, "random_state": 0}
+X, Y = make_classification(30, 5, n_informative=3, n_classes=3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "settings, error, words",
+    [
+        ({"epochs": 0}, ValueError, "epochs of AltMinClassifier must be a whole number of at least 1, given 0"),
+        ({"batch_size": 2.5}, ValueError, "batch_size of AltMinClassifier must be a whole number"),
+        ({"patience": "ten"}, TypeError, "patience"),
+        ({"tol": -1.0}, ValueError, "tol of AltMinClassifier"),
+        ({"validation_fraction": 1.0}, ValueError, "lies between 0 and 1, given 1.0"),
+        ({"hidden": 100}, TypeError, r"a tuple of widths such as \(100, 100\), given 100"),
+        ({"hidden": (10, 0)}, ValueError, "every width in hidden of AltMinClassifier"),
+        ({"options": 3}, TypeError, "a dict of the method's options, given 3"),
+        ({"options": {"shares": 0.1}}, ValueError, "did you mean 'share'"),
+        ({"method": "am-adm"}, ValueError, "did you mean 'am-adam'"),
+        ({"network": 7}, TypeError, r"a function \(inputs, outputs\) -> module, given 7"),
+        ({"network": lambda inputs, outputs: "net"}, TypeError, "given one that makes 'net'"),
+        ({"network": nn.Linear(4, 3)}, ValueError, "cannot take rows of 5 columns"),
+        ({"network": nn.Linear(5, 2)}, ValueError, r"shape \(1, 2\) for one row, \(1, 3\) is needed"),
+        ({"device": "abacus"}, ValueError, '"cpu", "cuda" or the like, given \'abacus\''),
+    ],
+)
+def test_a_setting_without_meaning_is_refused_when_fitting_and_nothing_is_lost(
+    settings: Any, error: type[Exception], words: str
+) -> None:
+    found = AltMinClassifier(**SMALL).fit(X, Y)
+    before, module = found.predict_proba(X), found.module_
+    with pytest.raises(error, match=words):
+        found.set_params(**settings).fit(X, Y)
+    assert found.module_ is module
+    assert np.array_equal(found.predict_proba(X), before)
+
+
+def test_weights_that_a_method_cannot_use_are_refused() -> None:
+    with pytest.raises(ValueError, match="method 'bcd' takes no sample weights; am-adam"):
+        AltMinClassifier(**SMALL, method="bcd", lr=None).fit(X, Y, sample_weight=np.ones(30))
+    found = AltMinClassifier(**SMALL, method="bcd", lr=None).fit(X, Y)
+    with pytest.raises(ValueError, match="method 'bcd' takes no sample weights"):
+        found.partial_fit(X, Y, sample_weight=np.ones(30))
+    with pytest.raises(ValueError, match="method 'bcd' trains classifiers alone"):
+        AltMinRegressor(**SMALL, method="bcd", lr=None).fit(X, Y)
+    with pytest.raises(ValueError, match=r"(?i)sample weights .*zero"):
+        AltMinClassifier(**SMALL).fit(X, Y, sample_weight=np.zeros(30))
+
+
+def test_classes_are_named_in_the_first_partial_fit_and_stay() -> None:
+    with pytest.raises(ValueError, match="the first partial_fit needs classes="):
+        AltMinClassifier(**SMALL).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="label 2 is not among the classes"):
+        AltMinClassifier(**SMALL).partial_fit(X, Y, classes=[0, 1])
+    found = AltMinClassifier(**SMALL).partial_fit(X, Y, classes=[0, 1, 2, 3])
+    assert found.predict_proba(X).shape == (30, 4)
+    before = found.predict_proba(X)
+    with pytest.raises(ValueError, match="are not those of the first call"):
+        found.partial_fit(X, Y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="label 9 is not among the classes"):
+        found.partial_fit(X, np.full(30, 9))
+    assert np.array_equal(found.predict_proba(X), before)
+
+
+def test_targets_keep_their_shape_in_partial_fit() -> None:
+    found = AltMinRegressor(**SMALL).partial_fit(X, Y)
+    before = found.predict(X)
+    with pytest.raises(ValueError, match=r"given \(30, 2\)"):
+        found.partial_fit(X, np.stack([Y, Y], 1))
+    assert np.array_equal(found.predict(X), before)
+
+
+def test_labels_for_several_classes_at_once_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"1d array|y should be"):
+        AltMinClassifier(**SMALL).fit(X, np.eye(3, dtype=int)[Y])
+
+
+def test_rows_of_weight_zero_are_left_out_with_their_classes() -> None:
+    found = AltMinClassifier(**SMALL).fit(X, Y, sample_weight=(Y != 2).astype(float))
+    assert found.classes_.tolist() == [0, 1]
+    same = AltMinClassifier(**SMALL).fit(X[Y != 2], Y[Y != 2])
+    assert all(torch.allclose(p, q) for p, q in zip(found.module_.parameters(), same.module_.parameters(), strict=True))
+
+
+def test_early_stopping_holds_the_same_part_of_every_class_back_where_it_can() -> None:
+    given = {**SMALL, "early_stopping": True, "validation_fraction": 0.2}
+    assert AltMinClassifier(**given)._strata(Y) is Y
+    assert AltMinClassifier(**given)._strata(np.append(Y, 7)) is None  # one row alone cannot be in both parts
+    assert AltMinClassifier(**given)._strata(np.arange(30) // 2) is None  # more classes than rows held back
+    assert AltMinClassifier(**given).fit(X, np.arange(30) // 2).n_iter_ == 2
