@@ -12,8 +12,8 @@ import pytest
 from built_site import ROOT, build, built, pages
 
 import altmin
-import altmin.sklearn
 import altmin.execution
+import altmin.sklearn
 
 DOCUMENTS = sorted(path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md"))
 NAV = re.findall(r"^ +- [^#]*?: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
