@@ -14,7 +14,7 @@ from altmin import methods
 from altmin.bench.measure import step_bytes
 from altmin.cli import run
 from altmin.errors import Diverged
-from altmin.training import checkpoint, fit
+from altmin.training import EachBatch, checkpoint, fit
 
 pytestmark = pytest.mark.cuda
 
@@ -40,7 +40,7 @@ def test_a_run_on_the_gpu_resumes_bit_by_bit(moved: bool, tmp_path: Path) -> Non
     expected = bits(whole, fit(whole, train, test, **SETTINGS))
     kept = {**SETTINGS, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
     with pytest.raises(ZeroDivisionError):
-        fit(on_gpu(), train, test, **kept, report=stop_at(8, ZeroDivisionError()))
+        fit(on_gpu(), train, test, **kept, callbacks=[EachBatch(stop_at(8, ZeroDivisionError()))])
     second = on_gpu(seed=1)
     assert bits(second, fit(second, train, test, **kept, resume=True)) == expected
     assert checkpoint.load(tmp_path / "run", "cuda")["model"]["0.weight"].is_cuda
@@ -49,7 +49,7 @@ def test_a_run_on_the_gpu_resumes_bit_by_bit(moved: bool, tmp_path: Path) -> Non
 def test_a_checkpoint_from_the_gpu_can_go_on_without_one(tmp_path: Path) -> None:
     kept = {**SETTINGS, "checkpoint": tmp_path / "run"}
     with pytest.raises(ZeroDivisionError):
-        fit(on_gpu(), problem(), problem(40, 1), **kept, report=stop_at(12, ZeroDivisionError()))
+        fit(on_gpu(), problem(), problem(40, 1), **kept, callbacks=[EachBatch(stop_at(12, ZeroDivisionError()))])
     method = learner()
     history = fit(method, problem(), problem(40, 1), **kept, resume=True)
     assert [row["epoch"] for row in history.epochs] == [1, 2, 3]

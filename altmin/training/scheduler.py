@@ -1,0 +1,125 @@
+"""torch's own learning-rate schedulers in a run: stepped after epochs or batches, kept in checkpoints."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from altmin.describe import describe, plain
+from altmin.training.callbacks import column_of
+from altmin.training.metrics import higher_is_better
+
+Given = LRScheduler | Callable[[Any], LRScheduler]
+"""A scheduler on the method's optimizer, or a function that makes one of it."""
+
+
+class TorchScheduler:
+    """Steps a torch scheduler where `Schedule` would set rates.
+
+    every: "epoch" or "batch". columns: those that are measured; a `ReduceLROnPlateau` gets the first, or "train_loss"
+    if nothing is. One that a function makes belongs to the run: after it, the optimizer's groups are as before.
+    """
+
+    def __init__(self, given: Given, optimizer: Any, every: str, columns: Sequence[str]):
+        if every not in ("epoch", "batch"):
+            raise ValueError(f'scheduler_every of fit is "epoch" or "batch", given {every!r}')
+        if not isinstance(optimizer, Optimizer):
+            raise ValueError("this method has no torch optimizer whose rates a scheduler could move; leave it out")
+        self.optimizer, self.by_epoch = optimizer, every == "epoch"
+        self.own = not isinstance(given, LRScheduler)
+        self.before = [_options(group) for group in optimizer.param_groups]
+        made = given if isinstance(given, LRScheduler) else given(optimizer) if callable(given) else None
+        try:
+            self._check(made, given)
+        except Exception:
+            self._restore()
+            raise
+        assert isinstance(made, LRScheduler)
+        self.scheduler = made
+        self.column = None
+        if isinstance(made, ReduceLROnPlateau):
+            self.column = column_of("ReduceLROnPlateau", None, columns)
+        self.moves = True
+        self.description = f"{type(made).__name__} by {every}: {self._settings()}"
+        self._check_plateau()
+
+    def _check(self, made: Any, given: Any) -> None:
+        if not isinstance(made, LRScheduler):
+            raise TypeError(
+                "scheduler of fit is one of torch.optim.lr_scheduler, or a function (optimizer) -> scheduler, given "
+                f"{given!r:.60}"
+            )
+        if made.optimizer is not self.optimizer:
+            raise ValueError("the scheduler moves another optimizer; build it on method.optimizer")
+
+    def _check_plateau(self) -> None:
+        """A plateau of what is measured must be one from its good side."""
+        if self.column is None:
+            return
+        if not self.by_epoch:
+            self._restore()
+            raise ValueError('ReduceLROnPlateau looks at what an epoch measured; leave out scheduler_every="batch"')
+        higher, mode = higher_is_better(self.column), self.scheduler.mode  # type: ignore[attr-defined]
+        if higher is not None and higher != (mode == "max"):
+            self._restore()
+            raise ValueError(
+                f"ReduceLROnPlateau gets {self.column} here, of which {'more' if higher else 'less'} is better; give "
+                f'it mode="{"max" if higher else "min"}"'
+            )
+
+    def _settings(self) -> str:
+        """Its numbers at the start of a run, in which later ones do not count."""
+        later = ("last_epoch", "best", "num_bad_epochs", "cooldown_counter", "T_cur", "T_i", "optimizer")
+        settings = {
+            name: value
+            for name, value in vars(self.scheduler).items()
+            if not name.startswith("_") and name not in later and not callable(value)
+        }
+        return ", ".join(f"{name}={describe(plain(value))}" for name, value in sorted(settings.items()))
+
+    def begin(self, batches: int, epochs: int) -> None:
+        """Nothing: the rates are where the scheduler has put them."""
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Within, the scheduler moves the rates; after it a run's own scheduler has left the optimizer as it was."""
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def after_batch(self, batches: int) -> None:
+        if not self.by_epoch:
+            self.scheduler.step()
+
+    def after_epoch(self, epochs: int, row: Mapping[str, Any]) -> None:
+        if self.by_epoch:
+            self.scheduler.step(*([] if self.column is None else [row[self.column]]))
+
+    def rates(self, state: Mapping[str, Any], batches: int, epochs: int) -> list[float]:
+        """The rates at which a scheduler with this state left the optimizer."""
+        return [float(rate) for rate in state["_last_lr"]]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in self.scheduler.state_dict().items() if not callable(value)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        own = vars(self.scheduler)
+        kept = {k: Counter(v) if isinstance(own.get(k), Counter) else copy.deepcopy(v) for k, v in state.items()}
+        self.scheduler.load_state_dict(kept)
+
+    def _restore(self) -> None:
+        if self.own:
+            for group, before in zip(self.optimizer.param_groups, self.before, strict=True):
+                for name in set(group) - set(before) - {"params"}:
+                    del group[name]
+                group.update(before)
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v.clone() if isinstance(v, Tensor) else v for k, v in group.items() if k != "params"}
