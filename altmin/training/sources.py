@@ -172,7 +172,7 @@ def as_tensor(name: str, value: Any, dtype: torch.dtype) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} of fit holds {array.dtype} where numbers are needed; encode them first")
     wanted = dtype if array.dtype.kind == "f" else torch.int64
-    return torch.as_tensor(np.ascontiguousarray(array)).to(wanted)
+    return torch.as_tensor(np.require(array, requirements=["C", "W"])).to(wanted)
 
 
 def as_batch(name: str, batch: Any, dtype: torch.dtype = torch.float32) -> Samples:
