@@ -1,4 +1,4 @@
-"""Callbacks hear of every epoch, stop a run without an error, and go on from a checkpoint as if it had never stopped."""
+"""Callbacks hear of every epoch, stop a run without an error, and go on from a checkpoint as if it never stopped."""
 
 import math
 from pathlib import Path
@@ -200,8 +200,16 @@ def test_what_follows_one_model_does_not_follow_an_ensemble() -> None:
         (lambda: EarlyStopping(0), ValueError, "patience of EarlyStopping must be a whole number of at least 1"),
         (lambda: EarlyStopping(1, min_delta=-1), ValueError, "min_delta of EarlyStopping must be"),
         (lambda: BestWeights(mode="best"), ValueError, 'mode of BestWeights is "min" or "max", given \'best\''),
-        (lambda: BestWeights("loss"), ValueError, "BestWeights watches 'loss', and an epoch's row has train_loss, test_"),
-        (lambda: BestWeights("test_score"), ValueError, "mode of BestWeights says whether more of test_score is better"),
+        (
+            lambda: BestWeights("loss"),
+            ValueError,
+            "BestWeights watches 'loss', and an epoch's row has train_loss, test_",
+        ),
+        (
+            lambda: BestWeights("test_score"),
+            ValueError,
+            "mode of BestWeights says whether more of test_score is better",
+        ),
     ],
 )
 def test_a_callback_that_cannot_be_is_refused_before_anything_is_trained(

@@ -48,7 +48,7 @@ def test_other_iterables_begin_anew_and_may_be_cut_short() -> None:
 
 def test_more_epochs_than_an_iterator_has_are_refused_before_and_fewer_batches_when_they_show() -> None:
     recorder = Recorder()
-    with pytest.raises(ValueError, match="2 epochs cannot be made of generator, .* once; give a list or a DataLoader"):
+    with pytest.raises(ValueError, match=r"2 epochs cannot be made of generator, .* once; give a list or a DataLoader"):
         fit(recorder, endless(4), epochs=2)
     assert recorder.seen == []
     with pytest.raises(ValueError, match="train of fit gave 1 batches in epoch 2, and 3 were to come"):

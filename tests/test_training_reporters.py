@@ -34,7 +34,12 @@ def test_a_bar_is_gone_whatever_ends_the_run_and_counts_without_knowing_the_end(
 
     shown, out = bar(True)
     with pytest.raises(ZeroDivisionError):
-        fit(Recorder(), iter(list(zip(*(t.split(4) for t in numbered(8)), strict=True))), epochs=1, callbacks=[shown, fail])
+        fit(
+            Recorder(),
+            iter(list(zip(*(t.split(4) for t in numbered(8)), strict=True))),
+            epochs=1,
+            callbacks=[shown, fail],
+        )
     assert shown.bar is None
     assert out.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in out.getvalue(), "the cursor is back"
 
@@ -50,9 +55,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def test_tensorboard_gets_every_number_of_every_row(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     board = TensorBoard(tmp_path / "board")
-    history = fit(
-        learner(), samples(), samples(30, 1), epochs=2, batch_size=20, eval_batches=[2, 5], callbacks=[board]
-    )
+    history = fit(learner(), samples(), samples(30, 1), epochs=2, batch_size=20, eval_batches=[2, 5], callbacks=[board])
     found = scalars(tmp_path / "board")
     assert set(found) == {"train_loss", "test_accuracy", "seconds", "batch/test_accuracy"}
     for name in ("train_loss", "test_accuracy"):

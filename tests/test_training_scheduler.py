@@ -134,7 +134,7 @@ def test_a_plateau_is_one_of_what_is_measured() -> None:
 
 
 def test_a_scheduler_of_the_callers_stays_his() -> None:
-    recorder = Recorder()
+    recorder = Stepping()
     scheduler = torchs.StepLR(recorder.optimizer, 1, gamma=0.5)
     for _ in range(2):
         fit(recorder, numbered(4), epochs=2, batch_size=4, scheduler=scheduler)
@@ -145,15 +145,31 @@ def test_a_scheduler_of_the_callers_stays_his() -> None:
 @pytest.mark.parametrize(
     "settings, error, words",
     [
-        ({"scheduler": SCHEDULERS["step"], "schedule": "cosine"}, ValueError, "a schedule and a torch scheduler would bo"),
-        ({"scheduler": SCHEDULERS["step"], "warmup": 2}, ValueError, "a schedule and a torch scheduler would both move"),
-        ({"scheduler": SCHEDULERS["step"], "scheduler_every": "hour"}, ValueError, 'is "epoch" or "batch", given \'hour\''),
+        (
+            {"scheduler": SCHEDULERS["step"], "schedule": "cosine"},
+            ValueError,
+            "a schedule and a torch scheduler would bo",
+        ),
+        (
+            {"scheduler": SCHEDULERS["step"], "warmup": 2},
+            ValueError,
+            "a schedule and a torch scheduler would both move",
+        ),
+        (
+            {"scheduler": SCHEDULERS["step"], "scheduler_every": "hour"},
+            ValueError,
+            'is "epoch" or "batch", given \'hour\'',
+        ),
         ({"scheduler": "cosine"}, TypeError, r"is one of torch.optim.lr_scheduler, or a function .*, given 'cosine'"),
         ({"scheduler": lambda optimizer: None}, TypeError, "scheduler of fit is one of torch.optim.lr_scheduler"),
         ({"scheduler": lambda _: torchs.StepLR(Recorder().optimizer, 1)}, ValueError, "moves another optimizer; build"),
         ({"scheduler": partial(plateau, mode="max")}, ValueError, r'gets train_loss here, of which less .* mode="min"'),
         ({"scheduler": plateau, "scheduler_every": "batch"}, ValueError, "ReduceLROnPlateau looks at what an epoch"),
-        ({"scheduler": SCHEDULERS["in turn"], "checkpoint_every": 3}, ValueError, "checkpoint_every needs a checkpoint"),
+        (
+            {"scheduler": SCHEDULERS["in turn"], "checkpoint_every": 3},
+            ValueError,
+            "checkpoint_every needs a checkpoint",
+        ),
         ({"scheduler": SCHEDULERS["in turn"], "resume": True}, ValueError, "say from which checkpoint file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Whatever the samples come in, training is the same: arrays, Datasets and batches against tensors and loops by hand."""
+"""Whatever the samples come in, training is the same: arrays, Datasets, batches against tensors and loops by hand."""
 
 from typing import Any
 
