@@ -119,8 +119,8 @@ def fit_ensemble(
             loop.stopped |= hooks.epoch_end(progress(), kept)
 
     with loop.schedule.during():
-        hooks.start(progress())
         try:
+            hooks.start(progress())
             loop.run(after_batch, after_epoch)
             hooks.end(progress())
         except Diverged:

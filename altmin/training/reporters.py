@@ -53,7 +53,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ImportError("TensorBoard needs the package tensorboard: pip install tensorboard") from error
-        self.make, self.shown = SummaryWriter, 0
+        self.make = SummaryWriter
 
     def on_batch_end(self, progress: Any) -> None:
         for row in self._histories(progress)[0].batches[-1:]:

@@ -193,8 +193,8 @@ class _Run:
         loop, file, callbacks = self.loop, self.file, self.loop.callbacks
         if not resume:
             file.demand_absent()
-        callbacks.start(self.progress())
         try:
+            callbacks.start(self.progress())
             if resume:
                 _restore(loop, self.method, file)
                 loop.stopped = callbacks.stopped
