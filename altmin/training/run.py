@@ -276,10 +276,10 @@ def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
         raise ValueError(f"{file.path} does not fit this run: {_one_line(error)}") from error
     try:
         loop.callbacks.load(state["callbacks"])
-        loop.data.load(state["data"])
         method.model.load_state_dict(state["model"])
         method.load_state_dict(state["method"])
         loop.schedule.load_state_dict(state["schedule"])
+        loop.data.load(state["data"])
     except Exception as error:  # of a part that checks as it loads
         method.model.load_state_dict(before[0])
         method.load_state_dict(before[1])

@@ -33,22 +33,18 @@ class TorchScheduler:
         self.optimizer, self.by_epoch = optimizer, every == "epoch"
         self.own = not isinstance(given, LRScheduler)
         self.before = [_options(group) for group in optimizer.param_groups]
-        made = given if isinstance(given, LRScheduler) else given(optimizer) if callable(given) else None
         try:
-            self._check(made, given)
+            self.scheduler = self._made(given)
+            self.column = self._watched(columns)
         except Exception:
             self._restore()
             raise
-        assert isinstance(made, LRScheduler)
-        self.scheduler = made
-        self.column = None
-        if isinstance(made, ReduceLROnPlateau):
-            self.column = column_of("ReduceLROnPlateau", None, columns)
         self.moves = True
-        self.description = f"{type(made).__name__} by {every}: {self._settings()}"
-        self._check_plateau()
+        self.description = f"{type(self.scheduler).__name__} by {every}: {self._settings()}"
 
-    def _check(self, made: Any, given: Any) -> None:
+    def _made(self, given: Any) -> Any:
+        """The scheduler; TypeError or ValueError if it is none, or one of another optimizer."""
+        made = given(self.optimizer) if self.own and callable(given) else given
         if not isinstance(made, LRScheduler):
             raise TypeError(
                 "scheduler of fit is one of torch.optim.lr_scheduler, or a function (optimizer) -> scheduler, given "
@@ -56,21 +52,22 @@ class TorchScheduler:
             )
         if made.optimizer is not self.optimizer:
             raise ValueError("the scheduler moves another optimizer; build it on method.optimizer")
+        return made
 
-    def _check_plateau(self) -> None:
-        """A plateau of what is measured must be one from its good side."""
-        if self.column is None:
-            return
+    def _watched(self, columns: Sequence[str]) -> str | None:
+        """The column that the scheduler gets, if it gets one; ValueError if it takes the bad side for the good one."""
+        if not isinstance(self.scheduler, ReduceLROnPlateau):
+            return None
         if not self.by_epoch:
-            self._restore()
             raise ValueError('ReduceLROnPlateau looks at what an epoch measured; leave out scheduler_every="batch"')
-        higher, mode = higher_is_better(self.column), self.scheduler.mode  # type: ignore[attr-defined]
-        if higher is not None and higher != (mode == "max"):
-            self._restore()
+        column = column_of("ReduceLROnPlateau", None, columns)
+        higher = higher_is_better(column)
+        if higher is not None and higher != (self.scheduler.mode == "max"):
             raise ValueError(
-                f"ReduceLROnPlateau gets {self.column} here, of which {'more' if higher else 'less'} is better; give "
-                f'it mode="{"max" if higher else "min"}"'
+                f"ReduceLROnPlateau gets {column} here, of which {'more' if higher else 'less'} is better; give it "
+                f'mode="{"max" if higher else "min"}"'
             )
+        return column
 
     def _settings(self) -> str:
         """Its numbers at the start of a run, in which later ones do not count."""

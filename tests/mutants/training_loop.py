@@ -4,7 +4,10 @@ from . import Mutant
 
 MUTANTS = [
     Mutant(
-        "training/epochs.py", "source.passed(epoch, self.per_epoch)", "source.passed(epoch, None)", "training_epochs"
+        "training/epochs.py",
+        "source.passed(epoch, self.per_epoch)",
+        "source.passed(epoch, None)",
+        "training_epochs cut_short",
     ),
     Mutant("training/epochs.py", "if number < (self.per_epoch or 1):", "if False:", "training_epochs"),
     Mutant("training/epochs.py", "if source.once and epochs > 1 and", "if False and", "training_epochs refused"),
