@@ -98,6 +98,21 @@ def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(name: str, e
         fit(Kept(), numbered(12), **{**kept, "scheduler_every": "epoch"}, resume=True)
 
 
+def test_options_that_a_run_itself_has_set_stay() -> None:
+    """As capturing a step does."""
+    method = learner("adam")
+
+    def capture(progress: Any) -> None:
+        method.optimizer.param_groups[0]["capturable"] = True
+
+    make = partial(torchs.OneCycleLR, max_lr=1.0, total_steps=9)
+    fit(method, samples(), epochs=1, batch_size=50, scheduler=make, callbacks=capture)
+    group = method.optimizer.param_groups[0]
+    assert group["capturable"] is True
+    assert group["betas"] == (0.9, 0.999)
+    assert group["lr"] == 0.01
+
+
 @pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam"])
 def test_a_method_with_a_scheduler_trains_as_in_a_loop_of_ones_own(method: str) -> None:
     from altmin.training import epoch_order
@@ -133,7 +148,7 @@ def test_a_plateau_is_one_of_what_is_measured() -> None:
     assert recorder.rates == [0.5, 0.5, 0.5, 0.5, 0.25]
 
 
-def test_a_scheduler_of_the_callers_stays_his() -> None:
+def test_a_scheduler_that_the_caller_made_goes_on_in_the_next_run() -> None:
     recorder = Stepping()
     scheduler = torchs.StepLR(recorder.optimizer, 1, gamma=0.5)
     for _ in range(2):

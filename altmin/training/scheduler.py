@@ -16,6 +16,8 @@ from altmin.training.metrics import higher_is_better
 
 Given = LRScheduler | Callable[[Any], LRScheduler]
 """A scheduler on the method's optimizer, or a function that makes one of it."""
+MOVED = ("lr", "betas", "momentum")
+"""Options of an optimizer that schedulers move."""
 
 
 class TorchScheduler:
@@ -111,11 +113,13 @@ class TorchScheduler:
         self.scheduler.load_state_dict(kept)
 
     def _restore(self) -> None:
+        """Undoes what a scheduler of the run's own has done to the groups; other options, such as how steps are
+        executed, are not its affair."""
         if self.own:
             for group, before in zip(self.optimizer.param_groups, self.before, strict=True):
                 for name in set(group) - set(before) - {"params"}:
                     del group[name]
-                group.update(before)
+                group.update({k: v for k, v in before.items() if k in MOVED or k not in self.optimizer.defaults})
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
