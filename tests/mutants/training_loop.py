@@ -34,7 +34,7 @@ MUTANTS = [
         "training_sources arrays",
     ),
     Mutant("training/metrics.py", "output.topk(k, axis)", "output.topk(k + 1, axis)", "training_metrics"),
-    Mutant("training/metrics.py", "1 - left / all_", "1 - left / all_ / 2", "training_metrics"),
+    Mutant("training/metrics.py", "1 - left / all_", "1 - 2 * left / all_", "training_metrics"),
     Mutant("training/metrics.py", "(y - y.mean(0)).square()", "y.square()", "training_metrics"),
     Mutant(
         "training/metrics.py",
