@@ -23,6 +23,12 @@ def warm_then_cosine(optimizer: Any) -> Any:
     return torchs.SequentialLR(optimizer, [warm, torchs.CosineAnnealingLR(optimizer, 9)], [3])
 
 
+def warm_then_milestones(optimizer: Any) -> Any:
+    """The second one begins after the batch at which a run is stopped below."""
+    warm = torchs.LinearLR(optimizer, 0.1, total_iters=5)
+    return torchs.SequentialLR(optimizer, [warm, torchs.MultiStepLR(optimizer, [1, 2], 0.5)], [8])
+
+
 SCHEDULERS: dict[str, Make] = {
     "step": partial(torchs.StepLR, step_size=2, gamma=0.5),
     "milestones": partial(torchs.MultiStepLR, milestones=[1, 3], gamma=0.1),
@@ -32,6 +38,7 @@ SCHEDULERS: dict[str, Make] = {
     "one cycle": partial(torchs.OneCycleLR, max_lr=1.0, total_steps=BATCHES * EPOCHS + 1),
     "a function": partial(torchs.LambdaLR, lr_lambda=lambda t: 1 / (1 + t)),
     "in turn": warm_then_cosine,
+    "milestones in turn": warm_then_milestones,
 }
 
 

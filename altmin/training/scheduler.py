@@ -108,9 +108,7 @@ class TorchScheduler:
         return {name: value for name, value in self.scheduler.state_dict().items() if not callable(value)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        own = vars(self.scheduler)
-        kept = {k: Counter(v) if isinstance(own.get(k), Counter) else copy.deepcopy(v) for k, v in state.items()}
-        self.scheduler.load_state_dict(kept)
+        self.scheduler.load_state_dict(_typed(state, vars(self.scheduler)))
 
     def _restore(self) -> None:
         """Undoes what a scheduler of the run's own has done to the groups; other options, such as how steps are
@@ -120,6 +118,18 @@ class TorchScheduler:
                 for name in set(group) - set(before) - {"params"}:
                     del group[name]
                 group.update({k: v for k, v in before.items() if k in MOVED or k not in self.optimizer.defaults})
+
+
+def _typed(state: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A state that was read from a checkpoint, where a Counter has become a dict, with the types of the scheduler's own
+    attributes; also of the schedulers inside one."""
+    found = copy.deepcopy(dict(state))
+    for name, value in found.items():
+        if isinstance(own.get(name), Counter):
+            found[name] = Counter(value)
+        elif name == "_schedulers":
+            found[name] = [_typed(each, vars(inner)) for each, inner in zip(value, own[name], strict=True)]
+    return found
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ MUTANTS = [
         "training/epochs.py",
         "epoch_order(len(source), seed, epoch) for",
         "epoch_order(len(source), 0, epoch) for",
-        "training_ensemble",
+        "training_loop depends",
     ),
     Mutant(
         "training/epochs.py",

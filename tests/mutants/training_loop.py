@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant("training/scheduler.py", "        if self.own:\n", "        if False:\n", "training_scheduler"),
     Mutant(
         "training/scheduler.py",
-        "        self.scheduler.load_state_dict(kept)\n",
+        "        self.scheduler.load_state_dict(_typed(state, vars(self.scheduler)))\n",
         "        pass\n",
         "training_scheduler goes_on",
     ),
@@ -118,12 +118,7 @@ MUTANTS = [
         "if False and higher !=",
         "training_scheduler refused",
     ),
-    Mutant(
-        "training/scheduler.py",
-        "Counter(v) if isinstance(own.get(k), Counter) else copy",
-        "copy",
-        "training_scheduler goes_on",
-    ),
+    Mutant("training/scheduler.py", "found[name] = Counter(value)", "pass", "training_scheduler goes_on"),
     Mutant(
         "methods/backprop.py",
         "        if self.clip_norm is not None:\n            clip(",
