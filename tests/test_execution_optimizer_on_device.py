@@ -59,7 +59,7 @@ def test_a_captured_step_of_backprop_clips_and_decays_as_an_ordinary_one(name):
     for x, y in batches(5):
         ordinary.step(x, y)
         step.run(x, y)
-    same(ordinary.model, other.model)
+    same(ordinary.model, other.model, 1e-7)  # Adam computes with a rate on the device in float32
 
 
 DECAY = {"weight_decay": 0.1}
