@@ -37,6 +37,12 @@ def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False
         raise ValueError(wanted)
 
 
+def demand_switch(of: str, name: str, value: Any) -> None:
+    """TypeError unless an option is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} of {of} is True or False, given {value!r}")
+
+
 def demand_unclaimed(part: Any, kind: str) -> None:
     """ValueError for a part that keeps state and that a trainer has `claimed` already."""
     if getattr(part, "claimed", False):

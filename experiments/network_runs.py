@@ -16,9 +16,8 @@ import altmin
 from altmin.bench import modes
 from altmin.errors import Diverged
 from altmin.execution import precision
-from altmin.losses import CrossEntropyLoss
 from altmin.methods.backprop import Backprop
-from altmin.training import Progress, accuracy, fit, mean_loss
+from altmin.training import Progress, fit
 
 Samples = tuple[Tensor, Tensor]
 SPLITS = ("train", "validation", "test")
@@ -104,7 +103,7 @@ class Training:
         torch.manual_seed(self.seed)
         model = build(self.model, recipe.data).to(where.device)
         at, refused = self.cuts() if self.method == "am" else (None, [])
-        watch, start = Watch(parts), time.perf_counter()
+        lines, start = Lines("/".join(self.words)), time.perf_counter()
         found: Row = {"parameters": sum(p.numel() for p in model.parameters()), "refused": refused}
         with precision.using(recipe.precision):
             method = self.trainer(model, at)
@@ -114,7 +113,7 @@ class Training:
                 history = fit(
                     modes.apply(recipe.mode, method),
                     train,
-                    next(iter(parts.values())),
+                    parts,
                     epochs=recipe.epochs,
                     batch_size=recipe.batch_size,
                     seed=self.seed,
@@ -122,16 +121,12 @@ class Training:
                     schedule=recipe.schedule,
                     warmup=recipe.warmup,
                     augment=recipe.augment,
-                    measure="measured",
-                    evaluate=watch,
-                    report=Lines("/".join(self.words), watch),
+                    metrics="loss" if altmin.data.dataset(recipe.data).tokens else "accuracy",
+                    callbacks=[lines],
                 )
-                rows = [*history.batches, *history.epochs]
-                found["rows"] = [row | more for row, more in zip(rows, watch.rows, strict=True)]
-                for row in found["rows"]:
-                    row.pop("measured")
+                found["rows"] = [*history.batches, *history.epochs]
             except Diverged as error:
-                found |= {"rows": watch.rows, "diverged": str(error)}
+                found |= {"rows": lines.rows, "diverged": str(error)}
         return found | {"seconds": round(time.perf_counter() - start, 1)}
 
     def trainer(self, model: nn.Module, at: list[str] | None) -> Any:
@@ -158,36 +153,28 @@ LOCAL: dict[str, Callable[[float], Any]] = {
 """The same optimizers as rules for the weights of AM, by rate."""
 
 
-class Watch:
-    """What `fit` evaluates with: measures all of `parts`, samples by name, and keeps a row of what it found."""
-
-    def __init__(self, parts: dict[str, Samples]):
-        self.parts, self.rows = parts, list[dict[str, float]]()
-
-    def __call__(self, model: nn.Module, samples: Samples) -> float:
-        row = {name: MEASURES[name.rpartition("_")[2]](model, part) for name, part in self.parts.items()}
-        self.rows.append(row)
-        return next(iter(row.values()))
-
-
-MEASURES: dict[str, Callable[[nn.Module, Samples], float]] = {
-    "accuracy": accuracy,
-    "loss": partial(mean_loss, loss=CrossEntropyLoss(), chunk=16_384),
-}
-
-
 class Lines:
     """Progress as lines on stderr: what was measured since the last one, or after `EVERY` seconds how far it is."""
 
-    def __init__(self, name: str, watch: Watch):
-        self.name, self.watch, self.shown, self.when = name, watch, 0, time.monotonic()
+    def __init__(self, name: str):
+        self.name, self.when = name, time.monotonic()
+        self.rows: list[Row] = []
+        """All rows so far."""
 
-    def __call__(self, progress: Progress) -> None:
-        new = self.watch.rows[self.shown :]
-        if not new and time.monotonic() - self.when < EVERY:
-            return
-        self.shown, self.when = len(self.watch.rows), time.monotonic()
-        measured = "".join(f", {name} {value:.4f}" for row in new[-1:] for name, value in row.items())
+    def on_batch_end(self, progress: Progress) -> None:
+        self.rows = [*progress.history.batches, *progress.history.epochs]
+        new = progress.history.batches[-1:]
+        measured = bool(new) and new[0]["batch"] == progress.batch
+        if measured or time.monotonic() - self.when >= EVERY:
+            self._show(progress, new[0] if measured else {})
+
+    def on_epoch_end(self, progress: Progress) -> None:
+        self.rows = [*progress.history.batches, *progress.history.epochs]
+        self._show(progress, progress.row)
+
+    def _show(self, progress: Progress, row: Row) -> None:
+        self.when = time.monotonic()
+        measured = "".join(f", {name} {row[name]:.4f}" for name in progress.columns if name in row)
         at = f"batch {progress.batch} of {progress.batches}, train loss {progress.train_loss:.4f}"
         print(f"{self.name}: {at}{measured}", file=sys.stderr, flush=True)
 
@@ -199,7 +186,7 @@ def build(model: str, data: str) -> nn.Sequential:
 
 
 def prepared(recipe: Recipe, seed: int, where: Where) -> tuple[Samples, dict[str, Samples]]:
-    """Training samples, and those to measure on by the name of the measure, all on the device."""
+    """Training samples, and those to measure on by the name of the split, all on the device."""
     loaded = {split: samples(recipe.data, split, recipe.limit, where) for split in SPLITS}
     train = loaded["train"]
     measured = ["test"] if recipe.whole else ["validation", "test"]
@@ -207,8 +194,7 @@ def prepared(recipe: Recipe, seed: int, where: Where) -> tuple[Samples, dict[str
         train = tuple(torch.cat(both) for both in zip(train, loaded["validation"], strict=True))  # type: ignore[assignment]
     if recipe.steps is not None:
         train = random_windows(train, recipe.steps * recipe.batch_size, seed)
-    name = "loss" if altmin.data.dataset(recipe.data).tokens else "accuracy"
-    return train, {f"{split}_{name}": loaded[split] for split in measured}
+    return train, {split: loaded[split] for split in measured}
 
 
 @cache

@@ -66,7 +66,7 @@ def test_several_seeds_have_the_precision_of_one(
     """One after the other, as on a CPU, or together, as on a GPU."""
     seen = []
     monkeypatch.setattr(Trial, "together", together)
-    monkeypatch.setattr("altmin.training.evaluate.accuracy", lambda *_: seen.append(products._rounds.on) or 0.0)
+    monkeypatch.setattr("altmin.training.loop.measure", lambda *_: seen.append(products._rounds.on) or {"accuracy": 0})
     line = ["train", "--method", method, "--model", "mlp-1x16", "--batch-size", "50", "--seeds", "2"]
     for name in ("float32", "bf16"):
         assert run([*line, "--precision", name]) == 0
@@ -93,8 +93,8 @@ def test_a_gpt_learns_characters_and_writes_some(altmin: Any, method: str, capsy
     train, part = ([t[:60] for t in data.load("shakespeare", "train")], data.load("shakespeare", "validation"))
     torch.manual_seed(3)
     again = methods.create(method, models.gpt(1, 16, 1, 64, 65))
-    settings = {"measure": "validation_accuracy", "augment": "random-windows"}
-    row = fit(again, train, part, epochs=1, batch_size=20, seed=3, **settings).epochs[0]
+    settings = {"augment": "random-windows"}
+    row = fit(again, train, {"validation": part}, epochs=1, batch_size=20, seed=3, **settings).epochs[0]
     keys = ["epoch", "train_loss", "validation_accuracy", "validation_loss", "seconds"]
     assert list(found["epochs"][0]) == keys
     assert [found["epochs"][0][key] for key in keys[:-1]] == [row[key] for key in keys[:-1]]

@@ -144,11 +144,11 @@ def test_tokens_are_told_from_a_mini_batch_for_each_member():
 def test_training_ensemble_gives_the_rows_of_fit(name):
     net = NETS[name]
     x, y = (torch.cat(parts) for parts in zip(*net.batches(3), strict=True))
-    measure = None if name == "resnet18" else "validation"
-    given = {"epochs": 2, "batch_size": 6, **({} if measure is None else {"measure": measure})}
-    histories = fit_ensemble(Ensemble(members(net)), (x, y), (x, y), seeds=(3, 4), **given)
+    test = (x, y) if name == "resnet18" else {"validation": (x, y)}
+    given = {"epochs": 2, "batch_size": 6}
+    histories = fit_ensemble(Ensemble(members(net)), (x, y), test, seeds=(3, 4), **given)
     for method, seed, history in zip(members(net), (3, 4), histories, strict=True):
-        expected = fit(method, (x, y), (x, y), seed=seed, **given)
+        expected = fit(method, (x, y), test, seed=seed, **given)
         for ours, theirs in zip(history.epochs, expected.epochs, strict=True):
             assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-6)
             assert {k: v for k, v in ours.items() if "accuracy" in k} == {

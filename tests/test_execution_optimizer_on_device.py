@@ -39,7 +39,35 @@ def test_a_frozen_parameter_has_to_be_captured_anew():
         step.push()
 
 
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True}])
+def test_what_a_scheduler_leaves_in_a_group_is_no_option_of_the_capture():
+    am = altmin.AltMin(mlp(6, 5))
+    step = captured(am)
+    step.run(*next(batches(1)))
+    torch.optim.lr_scheduler.StepLR(am.optimizer, 1)
+    step.push()
+    am.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
+    with pytest.raises(ValueError, match=r"options of the optimizer other than lr are part of the capture"):
+        step.push()
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_captured_step_of_backprop_clips_and_decays_as_an_ordinary_one(name):
+    options = {"lr": 2**-4, "clip_norm": 0.1, "weight_decay": 0.1, "decay_biases": False}
+    net = mlp(6, 5)
+    ordinary, other = (altmin.methods.create(name, each, **options) for each in (net, copy.deepcopy(net)))
+    step = captured(other)
+    for x, y in batches(5):
+        ordinary.step(x, y)
+        step.run(x, y)
+    same(ordinary.model, other.model, 1e-7)  # Adam computes with a rate on the device in float32
+
+
+DECAY = {"weight_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, DECAY, {**DECAY, "decoupled_weight_decay": True}, {**DECAY, "decay_biases": False}]
+)
 def test_adam_within_a_whole_step_is_adam_and_a_step_that_is_not_finite_changes_nothing(options, traced):
     torch.manual_seed(0)
     ordinary, other = pair(mlp(6, 5), lambda: altmin.LocalAdam(lr=[2**-7, 2**-6, 2**-5], **options))

@@ -1,12 +1,13 @@
 """Backprop is the loop that people write with torch, its optimizer fused if wanted."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from altmin import methods
+from altmin import Ensemble, methods
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
@@ -87,3 +88,56 @@ def test_a_sequence_of_labels_is_taken_as_so_many_samples() -> None:
         torch.testing.assert_close(ours.step(x, y).loss, theirs.step(x.flatten(0, 1), y.flatten()).loss)
         for a, b in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
             torch.testing.assert_close(a, b)
+
+
+CLIPPED = {
+    "adam": lambda p: torch.optim.Adam(p, 0.01),
+    "sgd": lambda p: torch.optim.SGD(p, 0.2, 0.9),
+    "straight-through": lambda p: torch.optim.Adam(p, 0.01),
+}
+RATES = {"adam": 0.01, "sgd": 0.2, "straight-through": 0.01}
+
+
+@pytest.mark.parametrize("largest", [0.05, 0.4, 100.0])
+@pytest.mark.parametrize("name", CLIPPED)
+def test_gradients_are_clipped_as_torch_clips_them(name: str, largest: float) -> None:
+    model, method = _net().double(), methods.create(name, _net().double(), lr=RATES[name], clip_norm=largest)
+    optimizer = CLIPPED[name](model.parameters())
+    for seed in range(4):
+        x = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        y = torch.tensor([0, 1, 2, 0, 1, 2])
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), largest)
+        assert 0.05 < norm < 100, "one of the limits acts and one does not"
+        optimizer.step()
+        method.step(x, y)
+        for a, b in zip(model.parameters(), method.model.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("largest", [0.05, 100.0])
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_every_member_of_an_ensemble_is_clipped_by_itself(name: str, largest: float) -> None:
+    def made() -> list[Any]:
+        nets = [nn.Sequential(*(copy.deepcopy(_net()))).double() for _ in range(2)]
+        nn.init.constant_(nets[1][2].bias, 3.0)
+        return [methods.create(name, net, lr=0.05, clip_norm=largest) for net in nets]
+
+    ensemble, alone = Ensemble(made()), made()
+    for seed in range(3):
+        x = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        y = torch.tensor([0, 1, 2, 0, 1, 2])
+        ensemble.step(x, y)
+        for i, method in enumerate(alone):
+            method.step(x, y)
+            for a, b in zip(ensemble.member(i).parameters(), method.model.parameters(), strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+    with pytest.raises(ValueError, match=r"clip_norm is None in member 0 but 1.0 in member 1"):
+        Ensemble([methods.create(name, _net()), methods.create(name, _net(), clip_norm=1.0)])
+
+
+def test_a_norm_that_cannot_be_is_refused() -> None:
+    for name in ("adam", "sgd", "straight-through"):
+        with pytest.raises(ValueError, match="clip_norm of Backprop must be a finite number above 0, given 0"):
+            methods.create(name, _net(), clip_norm=0)

@@ -16,7 +16,7 @@ from altmin.errors import Diverged
 from altmin.layers import Sign, Staircase
 from altmin.methods import dtp as module
 from altmin.methods.dtp import SignUnits, StaircaseUnits, targets
-from altmin.training import fit
+from altmin.training import EachBatch, fit
 
 F64 = torch.float64
 
@@ -143,7 +143,7 @@ def test_a_schedule_moves_both_rates() -> None:
     seen: list[list[float]] = []
     method: Any = altmin.methods.create("dtp", net(nn.Tanh, nn.Tanh), lr=0.01, lr_inverse=0.04)
     report = lambda _: seen.append([group["lr"] for group in method.optimizer.param_groups])  # noqa: E731
-    fit(method, problem(dtype=F64), epochs=1, batch_size=15, schedule="linear", report=report)
+    fit(method, problem(dtype=F64), epochs=1, batch_size=15, schedule="linear", callbacks=[EachBatch(report)])
     torch.testing.assert_close(torch.tensor(seen[1]), torch.tensor([0.005, 0.02]))
 
 

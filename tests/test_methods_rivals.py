@@ -13,7 +13,7 @@ from torch import nn
 from trainer_cases import equal
 
 import altmin
-from altmin.training import fit
+from altmin.training import EachBatch, fit
 from altmin.training.identity import method_settings
 
 EVERY = pytest.mark.parametrize("name", RIVALS)
@@ -125,7 +125,7 @@ def test_resumed_is_as_if_uninterrupted(name: str, every: int | None, tmp_path: 
     stopped = altmin.methods.create(name, net(name))
     torch.manual_seed(2)
     with pytest.raises(Stop):
-        fit(stopped, **kept, report=stop)
+        fit(stopped, **kept, callbacks=[EachBatch(stop)])
     resumed = altmin.methods.create(name, net(name, seed=8))
     history = fit(resumed, **kept, resume=True)
     assert equal(numbers(resumed), numbers(whole))

@@ -79,16 +79,14 @@ def test_every_method_can_be_pickled_in_the_middle_of_a_run(name: str) -> None:
 
 TEXTS = {
     "LocalAdam(lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0, decoupled_weight_decay=False, l1=0.0, "
-    "steps=1, clip_norm=None)": lambda: altmin.LocalAdam(),
-    "LocalSGD(lr=[0.1, 0.2], momentum=0.5, weight_decay=0.0, l1=0.1, steps=2, clip_norm=3.0)": lambda: altmin.LocalSGD(
-        [0.1, 0.2], 0.5, l1=0.1, steps=2, clip_norm=3.0
-    ),
-    "LocalOptimizer(lr=0.1, factory=torch.optim.rmsprop.RMSprop, l1=0.0, steps=1, clip_norm=None)": lambda: (
-        altmin.LocalOptimizer(torch.optim.RMSprop, 0.1)
-    ),
+    "steps=1, clip_norm=None, decay_biases=True)": lambda: altmin.LocalAdam(),
+    "LocalSGD(lr=[0.1, 0.2], momentum=0.5, weight_decay=0.0, l1=0.1, steps=2, clip_norm=3.0, "
+    "decay_biases=False)": lambda: altmin.LocalSGD([0.1, 0.2], 0.5, l1=0.1, steps=2, clip_norm=3.0, decay_biases=False),
+    "LocalOptimizer(lr=0.1, factory=torch.optim.rmsprop.RMSprop, l1=0.0, steps=1, clip_norm=None, "
+    "decay_biases=True)": lambda: altmin.LocalOptimizer(torch.optim.RMSprop, 0.1),
     "CoActivationMemory(forget=0.5, damping=30.0, sweeps=2, rate=None, rest=LocalSGD(lr=0.1, momentum=0.9, "
-    "weight_decay=0.0, l1=0.0, steps=1, clip_norm=None), steps=1)": lambda: altmin.CoActivationMemory(
-        0.5, sweeps=2, rate=None, rest=altmin.LocalSGD()
+    "weight_decay=0.0, l1=0.0, steps=1, clip_norm=None, decay_biases=True), steps=1)": lambda: (
+        altmin.CoActivationMemory(0.5, sweeps=2, rate=None, rest=altmin.LocalSGD())
     ),
     "CrossEntropy(label_smoothing=0.1)": lambda: adapt(nn.CrossEntropyLoss(label_smoothing=0.1)),
     "SquaredError()": lambda: adapt(nn.MSELoss()),
@@ -96,8 +94,8 @@ TEXTS = {
     "AnyLoss(torch.nn.functional.cross_entropy)": lambda: adapt(nn.functional.cross_entropy),
     "AltMin(loss=SquaredError(), codes=GradientCodes(steps=1, momentum=0.0, tolerance=0.0, l1=0.0, share=0.1, "
     "lr='exact', order='codes-first'), weights=LocalSGD(lr=0.1, momentum=0.9, weight_decay=0.0, l1=0.0, steps=1, "
-    "clip_norm=None), penalty=Penalty(3.0, increment=0.0, growth=1.0, maximum=None))": lambda: altmin.AltMin(
-        mlp(), nn.MSELoss(), weights=altmin.LocalSGD(), penalty=3.0
+    "clip_norm=None, decay_biases=True), penalty=Penalty(3.0, increment=0.0, growth=1.0, maximum=None))": lambda: (
+        altmin.AltMin(mlp(), nn.MSELoss(), weights=altmin.LocalSGD(), penalty=3.0)
     ),
 }
 

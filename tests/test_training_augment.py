@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from altmin import Ensemble, methods
 from altmin.data import CropFlip, crop_flip, windows
-from altmin.training import epoch_order, fit, fit_ensemble
+from altmin.training import EachBatch, epoch_order, fit, fit_ensemble
 from altmin.training.samples import batch_generator
 
 
@@ -77,16 +77,18 @@ def test_a_text_is_read_in_windows_drawn_for_each_step_with_their_own_targets(na
 def test_what_is_evaluated_is_not_changed(augment: str) -> None:
     (learn, samples_of), seen = RUNS[augment], []
     samples = samples_of()
-    fit(
-        learn(),
-        samples,
-        samples,
-        epochs=1,
-        batch_size=20,
-        augment=augment,
-        evaluate=lambda model, test: float(len(seen.append(test) or seen)),
-    )
-    assert all(map(torch.equal, seen[0], samples_of()))
+    metrics = {"seen": lambda output, y: float(len(seen.append(y) or seen))}
+    method = learn()
+
+    def note(model: nn.Module, given: Any) -> None:
+        if not model.training:
+            seen.append(given[0])
+
+    method.model.register_forward_pre_hook(note)
+    fit(method, samples, samples, epochs=1, batch_size=20, augment=augment, metrics=metrics)
+    *inputs, targets = seen
+    assert torch.equal(torch.cat(inputs), samples_of()[0])
+    assert torch.equal(targets, samples_of()[1])
     assert all(map(torch.equal, samples, samples_of()))
 
 
@@ -107,7 +109,7 @@ def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path, augment: str) 
             raise Stop
 
     with pytest.raises(Stop):
-        fit(method, samples(), **settings, **kept, report=stop)
+        fit(method, samples(), **settings, **kept, callbacks=[EachBatch(stop)])
     resumed = learn(seed=1)
     others = [(None, "absent")] + [(crop_flip, r"altmin\.data\.augment\.crop_flip")] * (augment == "crop-flip")
     for other, found in others:

@@ -181,7 +181,7 @@ def test_tensors_that_changed_places_are_noticed(tmp_path: Path) -> None:
 def test_checkpoints_of_older_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c"
     save_file({"0 a": torch.ones(2)}, path, {"format": "altmin checkpoint 2", "state": '{"dict": []}'})
-    with pytest.raises(ValueError, match=r"not a checkpoint written by this version .* 'altmin checkpoint 3'"):
+    with pytest.raises(ValueError, match=r"not a checkpoint written by this version .* 'altmin checkpoint 4'"):
         checkpoint.load(path)
 
 

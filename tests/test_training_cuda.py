@@ -10,11 +10,12 @@ from test_training_loop import Recorder, numbered
 from test_training_run import SETTINGS, learner, outcome, problem, stop_at
 from torch import Tensor, nn
 
-from altmin import methods
+from altmin import Ensemble, methods
 from altmin.bench.measure import step_bytes
 from altmin.cli import run
 from altmin.errors import Diverged
-from altmin.training import checkpoint, fit
+from altmin.execution import Recorded
+from altmin.training import EMA, EachBatch, checkpoint, epoch_order, fit
 
 pytestmark = pytest.mark.cuda
 
@@ -40,7 +41,7 @@ def test_a_run_on_the_gpu_resumes_bit_by_bit(moved: bool, tmp_path: Path) -> Non
     expected = bits(whole, fit(whole, train, test, **SETTINGS))
     kept = {**SETTINGS, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
     with pytest.raises(ZeroDivisionError):
-        fit(on_gpu(), train, test, **kept, report=stop_at(8, ZeroDivisionError()))
+        fit(on_gpu(), train, test, **kept, callbacks=[EachBatch(stop_at(8, ZeroDivisionError()))])
     second = on_gpu(seed=1)
     assert bits(second, fit(second, train, test, **kept, resume=True)) == expected
     assert checkpoint.load(tmp_path / "run", "cuda")["model"]["0.weight"].is_cuda
@@ -49,7 +50,7 @@ def test_a_run_on_the_gpu_resumes_bit_by_bit(moved: bool, tmp_path: Path) -> Non
 def test_a_checkpoint_from_the_gpu_can_go_on_without_one(tmp_path: Path) -> None:
     kept = {**SETTINGS, "checkpoint": tmp_path / "run"}
     with pytest.raises(ZeroDivisionError):
-        fit(on_gpu(), problem(), problem(40, 1), **kept, report=stop_at(12, ZeroDivisionError()))
+        fit(on_gpu(), problem(), problem(40, 1), **kept, callbacks=[EachBatch(stop_at(12, ZeroDivisionError()))])
     method = learner()
     history = fit(method, problem(), problem(40, 1), **kept, resume=True)
     assert [row["epoch"] for row in history.epochs] == [1, 2, 3]
@@ -77,3 +78,57 @@ def test_the_commands_run_on_the_gpu(tmp_path: Path) -> None:
     assert found["environment"]["gpu"] == torch.cuda.get_device_name()
     assert found["epochs"][0]["test_accuracy"] > 0.5
     assert run(["bench", "--model", "mlp-2x100,lenet5", "--seconds", "4", *common]) == 0
+
+
+def options(name: str) -> dict[str, Any]:
+    fused = {"fused": True} if name in ("adam", "sgd") else {}
+    return {"lr": 0.01, "clip_norm": 0.05, "weight_decay": 0.1, "decay_biases": False, **fused}
+
+
+def pair(name: str) -> list[Any]:
+    """The same method twice: as it is, and recorded."""
+    made = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).cuda()
+        made.append(methods.create(name, model, **options(name)))
+    return [made[0], Recorded(made[1])]
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "am-adam", "am-sgd"])
+def test_recorded_steps_clip_and_decay_as_ordinary_ones_and_follow_torchs_schedulers(name: str) -> None:
+    def make(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+
+    plain, recorded = pair(name)
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 30, "scheduler": make, "scheduler_every": "batch"}
+    for method in (plain, recorded):
+        fit(method, problem(), problem(40, 1), callbacks=EMA(0.5), **settings)
+        fit(method, problem(), epochs=1, batch_size=30)  # the scheduler has left nothing in the way
+    for a, b in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adam", "am-adam"])
+def test_a_recorded_ensemble_clips_each_member(name: str) -> None:
+    def made() -> list[Any]:
+        return [pair(name)[0] for _ in range(2)]
+
+    ensemble, alone = Recorded(Ensemble(made())), made()[0]
+    for seed in range(4):
+        x, y = (t.cuda() for t in problem(30, seed))
+        ensemble.step(x, y)
+        alone.step(x, y)
+    for a, b in zip(ensemble.member(1).parameters(), alone.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_arrays_and_batches_go_to_the_gpu_of_the_model() -> None:
+    first, second = on_gpu(), on_gpu()
+    x, y = problem()
+    torch.manual_seed(1)
+    fit(first, (x.numpy(), y.numpy()), (x.numpy(), y.numpy()), epochs=1, batch_size=90)
+    torch.manual_seed(1)
+    order = epoch_order(90, 0, 0)
+    fit(second, [(x[order], y[order])], [(x, y)], epochs=1)
+    assert all(map(torch.equal, first.model.parameters(), second.model.parameters()))

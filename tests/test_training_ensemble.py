@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble, Penalty, methods, models
 from altmin.errors import Diverged
-from altmin.training import EnsembleProgress, fit, fit_ensemble
+from altmin.training import EachBatch, EnsembleProgress, fit, fit_ensemble
 
 SEEDS = [3, 4, 9]
 METHODS = {"am-adam": [0.01, 0.02, 0.001], "am-sgd": [0.1, 0.05, 0.01], "am-mem": [0.01] * 3, "adam": [0.01, 0.1, 0.02]}
@@ -67,7 +67,7 @@ def test_members_with_one_seed_see_the_same_data_and_report_tells_how_it_goes() 
     train = samples()
     told: list[EnsembleProgress] = []
     ensemble = Ensemble(made("am-adam"))
-    found = fit_ensemble(ensemble, train, epochs=2, batch_size=20, seeds=[5] * 3, report=told.append)
+    found = fit_ensemble(ensemble, train, epochs=2, batch_size=20, seeds=[5] * 3, callbacks=[EachBatch(told.append)])
     for history, method in zip(found, made("am-adam"), strict=True):
         expected = fit(method, train, epochs=2, batch_size=20, seed=5)
         assert [row["train_loss"] for row in history.epochs] == pytest.approx(
@@ -96,7 +96,7 @@ def test_a_member_that_diverges_has_rows_up_to_there_and_the_others_all() -> Non
 def test_progress_leaves_out_members_that_have_diverged() -> None:
     told: list[EnsembleProgress] = []
     ensemble = Ensemble(made("am-adam", [0.01, 1e200, 0.02]))
-    found = fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, seeds=SEEDS, report=told.append)
+    found = fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, seeds=SEEDS, callbacks=[EachBatch(told.append)])
     assert [math.isnan(loss) for loss in told[-1].train_losses] == [False, True, False]
     assert told[-1].train_loss == pytest.approx(sum(found[i].epochs[0]["train_loss"] for i in (0, 2)) / 2)
     assert told[-1].histories[1].diverged == found[1].diverged
@@ -118,7 +118,7 @@ def test_a_divergence_that_no_member_explains_is_not_passed_over() -> None:
             nn.init.constant_(next(ensemble.member(1).parameters()), float("nan"))
 
     with pytest.raises(Diverged, match=r"1\.weight is not finite"):
-        fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, report=spoil)
+        fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, callbacks=[EachBatch(spoil)])
 
 
 def test_if_all_diverge_every_history_says_so() -> None:

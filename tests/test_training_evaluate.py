@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble
 from altmin.models import gpt
-from altmin.training import accuracy, epoch_order, fit, fit_ensemble, mean_loss
+from altmin.training import METRICS, accuracy, epoch_order, fit, fit_ensemble, mean_loss
+from altmin.training.evaluate import measure
+from altmin.training.metrics import Metric
+from altmin.training.sources import Stored
 
 
 def test_an_evaluation_is_in_evaluation_mode_and_gives_each_layer_its_mode_back() -> None:
@@ -43,11 +46,15 @@ def test_a_mean_loss_is_that_of_all_samples_at_once() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_without_test_samples_there_is_no_accuracy_and_the_measure_can_be_named() -> None:
+def test_without_test_samples_there_is_no_accuracy_and_those_there_are_can_be_named() -> None:
     row = fit(learner(), problem(), epochs=1, batch_size=20).epochs[0]
     assert list(row) == ["epoch", "train_loss", "seconds"]
-    named = fit(learner(), problem(), problem(), epochs=1, batch_size=20, measure="validation_accuracy")
-    assert list(named.epochs[0]) == ["epoch", "train_loss", "validation_accuracy", "seconds"]
+    parts = {"validation": problem(40, 1), "seen": problem()}
+    method = learner()
+    row = fit(method, problem(), parts, epochs=1, batch_size=20).epochs[0]
+    assert list(row) == ["epoch", "train_loss", "validation_accuracy", "seen_accuracy", "seconds"]
+    assert row["validation_accuracy"] == accuracy(method.model, parts["validation"])
+    assert row["seen_accuracy"] == accuracy(method.model, parts["seen"])
 
 
 def regression(n: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -85,28 +92,48 @@ def test_members_that_do_regression_report_it_as_they_would_alone() -> None:
 
 
 def test_what_is_measured_can_be_chosen_and_named() -> None:
-    def error(model: nn.Module, samples: tuple[Tensor, Tensor]) -> float:
-        return 1 - accuracy(model, samples)
+    def error(output: Tensor, y: Tensor) -> Tensor:
+        return (output.argmax(1) != y).double().mean()
 
     plain = fit(learner(), problem(), problem(40, 1), epochs=1, batch_size=20).epochs[0]
-    for named, key in (({}, "test_score"), ({"measure": "test_error"}, "test_error")):
-        row = fit(learner(), problem(), problem(40, 1), epochs=1, batch_size=20, evaluate=error, **named).epochs[0]
-        assert row[key] == 1 - plain["test_accuracy"]
+    for given, key in ((error, "test_error"), ([error], "test_error"), ({"wrong": error}, "test_wrong")):
+        row = fit(learner(), problem(), problem(40, 1), epochs=1, batch_size=20, metrics=given).epochs[0]
+        assert row[key] == pytest.approx(1 - plain["test_accuracy"], abs=1e-12)
         assert "test_accuracy" not in row
     ensemble = Ensemble([learner(), learner(seed=1)])
-    found = fit_ensemble(ensemble, problem(), problem(40, 1), epochs=1, batch_size=20, evaluate=error)
+    found = fit_ensemble(ensemble, problem(), problem(40, 1), epochs=1, batch_size=20, metrics=error)
     for i, history in enumerate(found):
-        assert history.epochs[0]["test_score"] == error(ensemble.member(i), problem(40, 1))
+        right = accuracy(ensemble.member(i), problem(40, 1))
+        assert history.epochs[0]["test_error"] == pytest.approx(1 - right, abs=1e-12)
 
 
-def test_numbers_as_targets_have_no_accuracy_where_the_loss_is_unknown() -> None:
+def test_numbers_as_targets_have_no_default_where_the_loss_is_unknown() -> None:
     train = torch.arange(4.0)[:, None], torch.arange(4)
     test = torch.ones(4, 1), torch.ones(4, 2)
     recorder = Recorder()
-    with pytest.raises(ValueError, match=r"test targets of type float32 have no accuracy.*give evaluate="):
+    with pytest.raises(ValueError, match=r"this method's loss is no function to measure with; give metrics"):
         fit(recorder, train, test, epochs=1, batch_size=2)
     assert recorder.seen == []
-    assert fit(recorder, train, test, epochs=1, batch_size=2, evaluate=lambda *_: 3.0).epochs[0]["test_score"] == 3
+    row = fit(recorder, train, test, epochs=1, batch_size=2, metrics={"score": lambda output, y: 3}).epochs[0]
+    assert row["test_score"] == 3
+
+
+def test_a_function_sees_all_samples_at_once_and_without_a_gradient() -> None:
+    seen = []
+
+    def spread(output: Tensor, y: Tensor) -> Tensor:
+        seen.append((output.shape, y.tolist(), output.requires_grad))
+        return output.max() - output.min()
+
+    model = nn.Sequential(nn.Linear(6, 3))
+    x, y = problem(40, 1)
+    metrics = [Metric("spread", spread), METRICS["accuracy"]]
+    found = measure(model, Stored(x, y), metrics, chunk=7)
+    assert seen == [((40, 3), y.tolist(), False)]
+    assert found["spread"] == pytest.approx(float((model(x).max() - model(x).min()).detach()), rel=1e-5)
+    assert found["accuracy"] == accuracy(model, (x, y))
+    with pytest.raises(ValueError, match=r"the metric 'spread' gave float32 40x3; .*gives one number"):
+        measure(model, Stored(x, y), [Metric("spread", lambda output, y: output)])
 
 
 def sequences(n: int) -> tuple[Tensor, Tensor]:
@@ -142,11 +169,11 @@ def test_sequences_have_an_accuracy_and_a_loss_over_the_labels_that_count() -> N
         assert mean_loss(am.model, test, am.loss, chunk) == pytest.approx(expected[1], rel=1e-5)
 
 
-@pytest.mark.parametrize("name, other", [("validation_accuracy", "validation_loss"), ("score", "score_loss")])
-def test_the_loss_of_sequences_is_named_after_their_accuracy(name: str, other: str) -> None:
+def test_the_loss_of_sequences_is_named_after_the_part_that_is_measured() -> None:
     am = AltMin(gpt(1, 8, 2, 4, 5))
-    row = fit(am, sequences(8), sequences(6), epochs=1, batch_size=8, measure=name).epochs[0]
-    assert [row[name], row[other]] == pytest.approx(by_hand(am.model, sequences(6)), rel=1e-5)
+    row = fit(am, sequences(8), {"validation": sequences(6)}, epochs=1, batch_size=8).epochs[0]
+    found = [row["validation_accuracy"], row["validation_loss"]]
+    assert found == pytest.approx(by_hand(am.model, sequences(6)), rel=1e-5)
 
 
 def test_samples_without_a_label_that_counts_have_no_accuracy_of_their_own() -> None:

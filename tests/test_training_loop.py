@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from altmin import methods
 from altmin.errors import Diverged
-from altmin.training import Progress, epoch_order, fit
+from altmin.training import EachBatch, Progress, epoch_order, fit
 
 Samples = tuple[Tensor, Tensor]
 
@@ -140,7 +140,7 @@ def test_evaluations_leave_no_trace_in_the_training() -> None:
 
 def test_the_report_follows_every_batch() -> None:
     heard: list[Progress] = []
-    fit(Recorder(), numbered(8), epochs=2, batch_size=4, report=heard.append)
+    fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[EachBatch(heard.append)])
     assert [(p.batch, p.batches, p.train_loss) for p in heard] == [
         (1, 4, 1),
         (2, 4, 1.5),
@@ -181,7 +181,7 @@ def test_parameters_that_are_not_finite_stop_the_run_though_no_loss_has_told() -
 
     told: list[Progress] = []
     with pytest.raises(Diverged, match="bias in epoch 1, batch 3 of 3 is not finite"):
-        fit(Breaking(), numbered(9), epochs=3, batch_size=4, report=told.append)
+        fit(Breaking(), numbered(9), epochs=3, batch_size=4, callbacks=[EachBatch(told.append)])
     assert told[-1].history.epochs == [], "that epoch has no row"
 
 

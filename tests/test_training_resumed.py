@@ -11,7 +11,7 @@ import torch
 from test_training_run import SETTINGS, learner, problem, stop_at
 from trainer_cases import equal
 
-from altmin.training import checkpoint, fit
+from altmin.training import EachBatch, checkpoint, fit
 
 State = dict[str, Any]
 
@@ -71,7 +71,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> State:
     path = tmp_path_factory.mktemp("resumed") / "run"
     kept = {**SETTINGS, "checkpoint": path, "checkpoint_every": 1}
     with pytest.raises(ZeroDivisionError):
-        fit(learner(), problem(), problem(40, 1), **kept, report=stop_at(7, ZeroDivisionError()))
+        fit(learner(), problem(), problem(40, 1), **kept, callbacks=[EachBatch(stop_at(7, ZeroDivisionError()))])
     return checkpoint.load(path)
 
 

@@ -23,7 +23,7 @@ from trainer_cases import equal
 
 from altmin import methods
 from altmin.errors import Diverged
-from altmin.training import History, Progress, checkpoint, fit
+from altmin.training import EachBatch, History, Progress, checkpoint, fit
 
 SETTINGS: dict[str, Any] = {
     "epochs": 3,
@@ -77,9 +77,9 @@ def test_every_method_resumed_is_as_if_uninterrupted(name: str, every: int | Non
     expected = outcome(whole, fit(whole, **run))
     kept = {**run, "checkpoint": tmp_path / "run", "checkpoint_every": every}
     with pytest.raises(ZeroDivisionError):
-        fit(learner(name), **kept, report=stop_at(3, ZeroDivisionError()))
+        fit(learner(name), **kept, callbacks=[EachBatch(stop_at(3, ZeroDivisionError()))])
     with pytest.raises(ZeroDivisionError):
-        fit(learner(name, seed=7), **kept, resume=True, report=stop_at(8, ZeroDivisionError()))
+        fit(learner(name, seed=7), **kept, resume=True, callbacks=[EachBatch(stop_at(8, ZeroDivisionError()))])
     second = learner(name, seed=8)
     assert outcome(second, fit(second, **kept, resume=True)) == expected
 
@@ -88,11 +88,13 @@ def test_every_method_resumed_is_as_if_uninterrupted(name: str, every: int | Non
 def test_stopped_after_any_batch_it_ends_the_same(batch: int, tmp_path: Path, uninterrupted: Any) -> None:
     kept = {**SETTINGS, "checkpoint": tmp_path / "run", "checkpoint_every": min(batch, 1 + batch % 3)}
     with pytest.raises(ZeroDivisionError):
-        fit(learner(), problem(), problem(40, 1), **kept, report=stop_at(batch, ZeroDivisionError()))
+        fit(learner(), problem(), problem(40, 1), **kept, callbacks=[EachBatch(stop_at(batch, ZeroDivisionError()))])
     seen: list[int] = []
     method = learner(seed=1)
     torch.manual_seed(batch)
-    again = fit(method, problem(), problem(40, 1), **kept, resume=True, report=lambda p: seen.append(p.batch))
+    again = fit(
+        method, problem(), problem(40, 1), **kept, resume=True, callbacks=[EachBatch(lambda p: seen.append(p.batch))]
+    )
     assert outcome(method, again) == uninterrupted
     assert len(seen) < 15, "it began anew"
 
@@ -105,7 +107,10 @@ def test_a_finished_run_resumes_to_its_result_and_may_be_prolonged_at_a_constant
     third, second, first = learner(seed=2), learner(seed=1), learner()
     done = outcome(first, fit(first, problem(), problem(40, 1), **kept))
     report = stop_at(15, AssertionError("it trained again"))
-    assert outcome(second, fit(second, problem(), problem(40, 1), **kept, resume=True, report=report)) == done
+    assert (
+        outcome(second, fit(second, problem(), problem(40, 1), **kept, resume=True, callbacks=[EachBatch(report)]))
+        == done
+    )
     longer = fit(third, problem(), problem(40, 1), **{**kept, "epochs": 5}, resume=True)
     assert outcome(third, longer) == expected
 
@@ -115,7 +120,7 @@ def test_the_same_objects_can_go_on_after_an_interrupt(tmp_path: Path, uninterru
     method = learner()
     message = "stopped in epoch 2, batch 3 of 5; the last good checkpoint is .*run .*--resume"
     with pytest.raises(KeyboardInterrupt, match=message):
-        fit(method, problem(), problem(40, 1), **kept, report=stop_at(7, KeyboardInterrupt()))
+        fit(method, problem(), problem(40, 1), **kept, callbacks=[EachBatch(stop_at(7, KeyboardInterrupt()))])
     assert outcome(method, fit(method, problem(), problem(40, 1), **kept, resume=True)) == uninterrupted
 
 
@@ -124,11 +129,11 @@ SCRIPT = """
     torch.set_num_threads({threads})
     sys.path.insert(0, {tests!r})
     from test_training_run import SETTINGS, learner, outcome, problem
-    from altmin.training import fit
+    from altmin.training import EachBatch, fit
     import os
     method = learner()
     fit(method, problem(), problem(40, 1), **SETTINGS, checkpoint={path!r}, checkpoint_every=1,
-        resume=os.path.exists({path!r}), report=lambda p: print(p.batch, flush=True))
+        resume=os.path.exists({path!r}), callbacks=[EachBatch(lambda p: print(p.batch, flush=True))])
 """
 
 
@@ -164,7 +169,15 @@ def test_divergence_keeps_the_last_good_checkpoint_and_names_it(tmp_path: Path) 
                 next(method.model.parameters()).fill_(float("nan"))
 
     with pytest.raises(Diverged, match=r"epoch 2, batch 3 of 5 is not finite; .*; the last good checkpoint is .*run$"):
-        fit(method, problem(), epochs=3, batch_size=20, checkpoint=path, checkpoint_every=1, report=spoil)
+        fit(
+            method,
+            problem(),
+            epochs=3,
+            batch_size=20,
+            checkpoint=path,
+            checkpoint_every=1,
+            callbacks=[EachBatch(spoil)],
+        )
     state = checkpoint.load(path)
     assert state["at"]["epoch"] * 5 + state["at"]["batch"] == 7
     assert all(value.isfinite().all() for value in state["model"].values())
@@ -318,7 +331,7 @@ def test_a_run_goes_on_with_the_rate_of_its_schedule_though_its_method_has_kept_
     fit(whole, numbered(12), **settings)
     kept = {**settings, "checkpoint": tmp_path / "run", "checkpoint_every": 1}
     with pytest.raises(ZeroDivisionError):
-        fit(first, numbered(12), **kept, report=stop_at(5, ZeroDivisionError()))
+        fit(first, numbered(12), **kept, callbacks=[EachBatch(stop_at(5, ZeroDivisionError()))])
     fit(second, numbered(12), **kept, resume=True)
     assert first.rates + second.rates == whole.rates
     assert first.seen + second.seen == whole.seen

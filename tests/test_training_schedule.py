@@ -11,7 +11,7 @@ from test_training_loop import Recorder, numbered
 from torch import nn
 
 from altmin import methods
-from altmin.training import SCHEDULES, epoch_order, fit
+from altmin.training import SCHEDULES, EachBatch, epoch_order, fit
 from altmin.training.schedule import Schedule
 
 
@@ -91,7 +91,7 @@ def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(tmp_path: Pa
 
         with contextlib.suppress(InterruptedError):
             kept = {"checkpoint": tmp_path / "run", "checkpoint_every": 1, "resume": resume}
-            fit(recorder, numbered(8), **settings, **kept, report=stop)
+            fit(recorder, numbered(8), **settings, **kept, callbacks=[EachBatch(stop)])
         assert recorder.optimizer.param_groups[0]["lr"] == 0.5
     assert [*first.rates, *second.rates] == whole.rates
     other = {**settings, "schedule": "cosine", "warmup": 2}
@@ -115,7 +115,7 @@ def test_a_run_that_stopped_in_its_warm_up_goes_on_from_its_start(tmp_path: Path
     whole, stopped = learner(), learner()
     fit(whole, samples, **settings)
     with pytest.raises(InterruptedError):
-        fit(stopped, samples, **settings, checkpoint=tmp_path / "run", report=stop)
+        fit(stopped, samples, **settings, checkpoint=tmp_path / "run", callbacks=[EachBatch(stop)])
     assert stopped.optimizer.param_groups[0]["lr"] == whole.optimizer.param_groups[0]["lr"] == 1e-3
     fit(stopped, samples, **settings, checkpoint=tmp_path / "run", resume=True)
     assert all(map(torch.equal, whole.model.parameters(), stopped.model.parameters()))

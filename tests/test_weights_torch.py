@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from test_weights_local import close, naive_gradients, setting, trainer, values
+from test_weights_local import close, constant, naive_gradients, setting, trainer, values
 from torch import nn
 
 import altmin
@@ -16,6 +16,30 @@ def test_gradients_are_clipped_as_torch_clips_them():
     total = torch.stack([g.norm() for g in gradients]).norm()
     trainer(model, altmin.LocalSGD(lr=0.1, clip_norm=0.5 * float(total))).step(x, y)
     close(model.parameters(), [b - 0.05 * g for b, g in zip(before, gradients, strict=True)], 1e-5)
+
+
+def test_a_method_by_name_clips_the_gradients_of_all_blocks_together():
+    model, x, y = setting()
+    before, gradients = values(model), naive_gradients(model, x, y)
+    total = float(torch.stack([g.norm() for g in gradients]).norm())
+    codes = altmin.GradientCodes(lr=0.4)
+    options = {"lr": 0.1, "momentum": 0.0, "codes": codes, "penalty": constant(), "clip_norm": 0.25 * total}
+    altmin.methods.create("am-sgd", model, **options).step(x, y)
+    close(model.parameters(), [b - 0.025 * g for b, g in zip(before, gradients, strict=True)], 1e-5)
+
+
+def test_where_codes_do_not_move_am_adam_clips_as_backprop_does():
+    model, x, y = setting()
+    twin = copy.deepcopy(model)
+    am = altmin.methods.create("am-adam", model, lr=0.01, share=0.0, clip_norm=0.1)
+    adam = torch.optim.Adam(twin.parameters(), 0.01)
+    for _ in range(5):
+        am.step(x, y)
+        adam.zero_grad()
+        nn.functional.cross_entropy(twin(x), y).backward()
+        assert nn.utils.clip_grad_norm_(twin.parameters(), 0.1) > 0.1
+        adam.step()
+    close(model.parameters(), twin.parameters(), 1e-9)
 
 
 @pytest.mark.parametrize("rule", [altmin.LocalAdam, altmin.LocalSGD])

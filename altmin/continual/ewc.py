@@ -54,7 +54,7 @@ class ElasticWeights(MethodLearner):
         """The loss that it reports is without the penalty."""
         loss = self.backprop.differentiate(x, y)
         self.add_gradient()
-        self.backprop.optimizer.step()
+        self.backprop.update()
         return LossOnly(loss)
 
     @torch.no_grad()

@@ -99,6 +99,8 @@ def traits(method: Any) -> Iterator[tuple[str, Any]]:
         yield "the loss", loss
     yield "the optimizer", type(method.optimizer).__name__
     yield "decoupled weight decay", [g.get("decoupled_weight_decay") for g in method.optimizer.param_groups][:1]
+    if isinstance(method, Backprop):
+        yield "clip_norm", method.clip_norm
     if isinstance(method, AltMin):
         yield "the cut of the model into blocks", str(method.chain)
         varying = [option.name for option in TEMPLATES[AltMin].varying]

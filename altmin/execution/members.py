@@ -212,11 +212,7 @@ class AltMinTemplate(Template):
         for l, block in found.items():
             parts |= zip(self.places[l], block, strict=True)
         grads = [[parts[place] for place in group.places] if group.optimized else [] for group in self.groups]
-        if self.rest.clip_norm is None:
-            return grads
-        norm = sum(g.square().sum() for group in grads for g in group) ** 0.5
-        factor = (self.rest.clip_norm / (norm + 1e-6)).clamp_max(1.0)  # as torch.nn.utils.clip_grad_norm_
-        return [[g * factor for g in group] for group in grads]
+        return clipped(grads, self.rest.clip_norm)
 
     def end_epoch(self, state: State) -> dict[str, Any]:
         penalty = self.method.penalty
@@ -244,11 +240,21 @@ class BackpropTemplate(Template):
 
         trained = [own if group.optimized else [] for group, own in zip(self.groups, parts, strict=True)]
         grads, (value, buffers) = torch.func.grad_and_value(loss, has_aux=True)(trained)
+        grads = clipped(grads, self.method.clip_norm)
         return Outcome(value, value, value.isfinite(), grads, {}, buffers, state.counts + 1, {})
 
 
 TEMPLATES: dict[type, type[Any]] = {AltMin: AltMinTemplate, Backprop: BackpropTemplate}
 """The methods that can be members."""
+
+
+def clipped(grads: list[list[Tensor]], largest: float | None) -> list[list[Tensor]]:
+    """A member's gradients, shortened to the norm `largest` of all together, as torch.nn.utils.clip_grad_norm_ does."""
+    if largest is None or not any(grads):
+        return grads
+    norm = sum(g.square().sum() for group in grads for g in group) ** 0.5
+    factor = (largest / (norm + 1e-6)).clamp_max(1.0)
+    return [[g * factor for g in group] for group in grads]
 
 
 def buffers_of(method: Any) -> list[list[tuple[nn.Module, str]]]:

@@ -112,7 +112,9 @@ class OptimizerOnDevice:
         return [p.requires_grad for group in self.optimizer.param_groups for p in group["params"]]
 
     def _options(self) -> list[dict[str, Any]]:
-        return [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in self.optimizer.param_groups]
+        """The optimizer's own; a scheduler leaves others in its groups, such as initial_lr, that no step reads."""
+        own = [name for name in self.optimizer.defaults if name != "lr"]
+        return [{name: group.get(name) for name in own} for group in self.optimizer.param_groups]
 
     def _places(self) -> list[int]:
         """Where all parameters lie, and the state of the first of each group."""

@@ -37,12 +37,15 @@ def am_adam(
     order: str | None = None,
     penalty: Penalty | float | None = None,
     at: Cuts = None,
+    clip_norm: float | None = None,
+    decay_biases: bool = True,
 ) -> AltMin:
     """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual.
 
-    share, order: options of the code solver, as in `GradientCodes`; None for its own. at: as in `split`.
+    share, order: options of the code solver, as in `GradientCodes`; None for its own. at: as in `split`. clip_norm,
+    decay_biases: as in `LocalOptimizer`.
     """
-    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps)
+    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps, clip_norm=clip_norm, decay_biases=decay_biases)
     return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
 
 
@@ -60,9 +63,11 @@ def am_sgd(
     order: str | None = None,
     penalty: Penalty | float | None = None,
     at: Cuts = None,
+    clip_norm: float | None = None,
+    decay_biases: bool = True,
 ) -> AltMin:
     """AM-SGD: as AM-Adam, the weights by stochastic gradient descent with momentum."""
-    rule = LocalSGD(lr, momentum=momentum, weight_decay=weight_decay, l1=l1, steps=steps)
+    rule = LocalSGD(lr, momentum, weight_decay, l1, steps, clip_norm, decay_biases)
     return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
 
 

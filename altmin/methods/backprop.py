@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from altmin.calculus import products
 from altmin.calculus.sample_weight import check_weights
 from altmin.describe import describe
-from altmin.errors import demand
+from altmin.errors import demand, demand_switch
 from altmin.losses import LossFunction, adapt, by_label
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
-from altmin.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, tables
+from altmin.weights.decay import groups, undecayed
+from altmin.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, clip, tables
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,43 @@ class LossOnly:
 
 class Backprop:
     """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
-    (samples, time, classes) here too."""
+    (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
+    `torch.nn.utils.clip_grad_norm_` has it; None for no limit."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: LossFunction | None = None):
-        self.model, self.optimizer = model, optimizer
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: LossFunction | None = None,
+        clip_norm: float | None = None,
+    ):
+        if clip_norm is not None:
+            demand("Backprop", "clip_norm", clip_norm, above=True)
+        self.model, self.optimizer, self.clip_norm = model, optimizer, clip_norm
         self.loss = by_label(loss or nn.CrossEntropyLoss())
         if optimizer.defaults.get("fused"):
             demand_separate(model.named_parameters())
 
     def __repr__(self) -> str:
-        return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)})"
+        clip = "" if self.clip_norm is None else f", clip_norm={self.clip_norm}"
+        return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)}{clip})"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What tells a run from others, besides optimizer and loss."""
+        return {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
 
     def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> LossOnly:
         """sample_weight: one for each sample; the loss is then the weighted mean."""
         loss = self.differentiate(x, y, sample_weight)
-        self.optimizer.step()
+        self.update()
         return LossOnly(loss)
+
+    def update(self) -> None:
+        """A step of the optimizer along the parameters' `grad`, clipped first."""
+        if self.clip_norm is not None:
+            clip([p.grad for p in self.model.parameters() if p.grad is not None], self.clip_norm)
+        self.optimizer.step()
 
     def differentiate(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
@@ -87,14 +109,18 @@ def adam(
     weight_decay: float = 0.0,
     loss: nn.Module | None = None,
     fused: bool = False,
+    clip_norm: float | None = None,
+    decay_biases: bool = True,
 ) -> Backprop:
-    """Backprop with torch.optim.Adam. fused: one kernel updates all weights; on a GPU it can be recorded in a graph."""
+    """Backprop with torch.optim.Adam. fused: one kernel updates all weights; on a GPU it can be recorded in a graph.
+
+    clip_norm: the largest norm of all gradients together. decay_biases=False: weight decay on weight matrices only."""
     demand("adam", "lr", lr)
     demand("adam", "weight_decay", weight_decay)
-    parameters = list(model.parameters())
-    recordable = fused and all(p.is_cuda for p in parameters)
-    chosen = torch.optim.Adam(parameters, lr, weight_decay=weight_decay, fused=fused or None, capturable=recordable)
-    return Backprop(model, chosen, loss)
+    recordable = fused and all(p.is_cuda for p in model.parameters())
+    params = _groups("adam", model, decay_biases)
+    chosen = torch.optim.Adam(params, lr, weight_decay=weight_decay, fused=fused or None, capturable=recordable)
+    return Backprop(model, chosen, loss, clip_norm)
 
 
 @register("sgd")
@@ -105,10 +131,19 @@ def sgd(
     weight_decay: float = 0.0,
     loss: nn.Module | None = None,
     fused: bool = False,
+    clip_norm: float | None = None,
+    decay_biases: bool = True,
 ) -> Backprop:
-    """Backprop with torch.optim.SGD. fused: one kernel updates all weights."""
+    """Backprop with torch.optim.SGD. fused: one kernel updates all weights. clip_norm, decay_biases: as in `adam`."""
     demand("sgd", "lr", lr)
     demand("sgd", "momentum", momentum)
     demand("sgd", "weight_decay", weight_decay)
-    chosen = torch.optim.SGD(model.parameters(), lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
-    return Backprop(model, chosen, loss)
+    params = _groups("sgd", model, decay_biases)
+    chosen = torch.optim.SGD(params, lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
+    return Backprop(model, chosen, loss, clip_norm)
+
+
+def _groups(of: str, model: nn.Module, decay_biases: bool) -> list[Any]:
+    """What an optimizer is given of a model's parameters."""
+    demand_switch(of, "decay_biases", decay_biases)
+    return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))

@@ -62,9 +62,12 @@ def am_adam_offline(
     order: str | None = None,
     penalty: Penalty | float | None = None,
     at: Cuts = None,
+    clip_norm: float | None = None,
+    decay_biases: bool = True,
 ) -> Offline:
-    """AM-Adam-off: one Adam step per epoch on every block's problem over all the data. at: as in `split`."""
-    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1)
+    """AM-Adam-off: one Adam step per epoch on every block's problem over all the data. at: as in `split`. clip_norm,
+    decay_biases: as in `LocalOptimizer`."""
+    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1, clip_norm=clip_norm, decay_biases=decay_biases)
     return Offline(AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at))
 
 

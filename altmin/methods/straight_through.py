@@ -66,7 +66,7 @@ class StraightThroughBackprop:
             for b, before in zip(buffers, kept, strict=True):  # batch norm counts in the forward pass
                 b.copy_(before)
             raise
-        self.optimizer.step()
+        self.backprop.update()
         return LossOnly(loss)
 
     def _differentiate(self, x: Tensor, y: Tensor) -> Tensor:
@@ -103,11 +103,16 @@ class StraightThroughBackprop:
 
 @register("straight-through")
 def straight_through(
-    model: nn.Module, lr: float = 1e-3, weight_decay: float = 0.0, loss: LossFunction | None = None
+    model: nn.Module,
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    loss: LossFunction | None = None,
+    clip_norm: float | None = None,
 ) -> StraightThroughBackprop:
     """Minimises the loss by backprop with Adam; through `Sign` and `Staircase` the gradient passes where |x| <= 1.
 
-    The model is any nn.Module, trained as it is; one without such activations is trained by plain backprop.
+    The model is any nn.Module, trained as it is; one without such activations is trained by plain backprop. clip_norm:
+    the largest norm of all gradients together.
 
     Bengio, Leonard, Courville 2013, "Estimating or Propagating Gradients Through Stochastic Neurons for Conditional
     Computation"; the gradient stops where |x| > 1 as in Hubara, Courbariaux, Soudry, El-Yaniv, Bengio 2016, "Binarized
@@ -118,6 +123,7 @@ def straight_through(
     check_model(model)
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("all parameters are frozen, or there are none: there is nothing to train")
-    options = {"lr": lr, "weight_decay": weight_decay, "loss": loss}
+    options = {"lr": lr, "weight_decay": weight_decay, "loss": loss, "clip_norm": clip_norm}
     optimizer = torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay, fused=True)
-    return StraightThroughBackprop(Backprop(model, optimizer, CheckedLoss(loss or nn.CrossEntropyLoss())), options)
+    backprop = Backprop(model, optimizer, CheckedLoss(loss or nn.CrossEntropyLoss()), clip_norm)
+    return StraightThroughBackprop(backprop, options)

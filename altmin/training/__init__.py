@@ -1,19 +1,30 @@
-"""Running a method: epochs, evaluation, learning-rate schedule, checkpoints. How it learns is its affair."""
+"""Running a method: data, epochs, metrics, callbacks, learning rates, checkpoints. How it learns is its affair."""
 
+from altmin.training.callbacks import BestWeights, EachBatch, EarlyStopping
+from altmin.training.ema import EMA
 from altmin.training.ensemble import EnsembleProgress, MemberHistory, fit_ensemble
 from altmin.training.evaluate import accuracy, mean_loss
 from altmin.training.loop import History
+from altmin.training.metrics import METRICS
 from altmin.training.on_device import train_on_device
+from altmin.training.reporters import ProgressBar, TensorBoard
 from altmin.training.run import Progress, fit
 from altmin.training.samples import batches_per_epoch, epoch_order
 from altmin.training.schedule import SCHEDULES
 
 __all__ = [
+    "EMA",
+    "METRICS",
     "SCHEDULES",
+    "BestWeights",
+    "EachBatch",
+    "EarlyStopping",
     "EnsembleProgress",
     "History",
     "MemberHistory",
     "Progress",
+    "ProgressBar",
+    "TensorBoard",
     "accuracy",
     "batches_per_epoch",
     "epoch_order",

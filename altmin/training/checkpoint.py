@@ -18,7 +18,7 @@ from torch import Tensor
 from altmin.data.atomic import discard, replacing
 from altmin.describe import data as entries
 
-FORMAT = "altmin checkpoint 3"
+FORMAT = "altmin checkpoint 4"
 LONG = 160
 """Letters of a setting that an error message shows."""
 

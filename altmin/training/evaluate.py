@@ -1,97 +1,83 @@
-"""What is measured on samples held back from training: an accuracy, a mean loss where targets are numbers, and both
-where every sample has a sequence of labels."""
+"""Measuring a model on samples held back from training: all metrics in one pass, which leaves no trace."""
 
-import functools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from altmin.losses import class_axis
+from altmin.describe import kind
+from altmin.training.metrics import METRICS, Loss, Metric, loss_sums
 from altmin.training.samples import Samples, device_of
+from altmin.training.sources import Source, Stored
 
-Evaluation = Callable[[nn.Module, Samples], float]
-Loss = Callable[[Tensor, Tensor], Tensor]
-Total = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(output, y) -> a sum over what counts, and how much that is."""
+LABELS = 1000
+"""Labels, or a few more, that a part of an evaluation has."""
 
 
-def accuracy(model: nn.Module, samples: Samples, chunk: int = 1000) -> float:
+def accuracy(model: nn.Module, samples: Samples, chunk: int = LABELS) -> float:
     """The part of `samples` that `model`, in evaluation mode, puts into the right class.
 
     Where a sample has a label at each of its places, as a sequence of tokens has, it is the part of all places. Labels
     below 0 mark what does not count, as -100 does in torch. It leaves every layer in the mode it was in, and the
     random state as it was.
     """
-
-    def right(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        axis = class_axis(output, y) if y.ndim > 1 else 1
-        return (output.argmax(axis) == y).sum(), (y >= 0).sum()
-
-    return _mean(model, samples, right, chunk)
+    return measure(model, Stored(*samples), [METRICS["accuracy"]], chunk)["accuracy"]
 
 
-def mean_loss(model: nn.Module, samples: Samples, loss: Loss, chunk: int = 1000) -> float:
+def mean_loss(model: nn.Module, samples: Samples, loss: Loss, chunk: int = LABELS) -> float:
     """The mean of `loss(output, y)`, itself a mean over its samples, of `model` in evaluation mode over `samples`.
 
     Labels below 0 do not count, as in `accuracy`. It leaves every layer in the mode it was in, and the random state as
     it was.
     """
-
-    def total(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        counted = torch.tensor(len(y)) if y.is_floating_point() else (y >= 0).sum()
-        # a part without any label that counts has no mean
-        return (loss(output, y).mean() * counted if counted else output.new_zeros(())), counted
-
-    return _mean(model, samples, total, chunk)
+    return measure(model, Stored(*samples), [Metric("loss", loss_sums(loss), sums=True)], chunk)["loss"]
 
 
-def choose(name: str | None, evaluate: Evaluation | None, test: Samples | None, trained: Any) -> dict[str, Evaluation]:
-    """What to measure: under which name to record it, and the function that measures it.
+def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: int = LABELS) -> dict[str, float]:
+    """Every metric of `model` in evaluation mode on the samples of `source`, by name.
 
-    Where the caller does not choose a function, samples with integer targets have an accuracy, and if each has several
-    of them also the mean of the loss that `trained.methods` have, under the same name with "loss" in place of
-    "accuracy". For others it is that mean alone, and a `ValueError` if their loss is no function (output, y) -> scalar.
-    """
-    if evaluate is not None:
-        return {name or "test_score": evaluate}
-    loss = getattr(trained.methods[0], "loss", None)
-    if test is None or not test[1].is_floating_point():
-        found: dict[str, Evaluation] = {name or "test_accuracy": accuracy}
-        if test is not None and test[1].ndim > 1 and callable(loss):
-            first = name or "test_accuracy"
-            second = first.replace("accuracy", "loss") if "accuracy" in first else f"{first}_loss"
-            found[second] = functools.partial(mean_loss, loss=loss)
-        return found
-    if not callable(loss):
-        raise ValueError(
-            f"test targets of type {str(test[1].dtype).removeprefix('torch.')} have no accuracy, and this method's "
-            "loss is no function to measure with; give evaluate=, a function (model, samples) -> number"
-        )
-    return {name or "test_loss": functools.partial(mean_loss, loss=loss)}
-
-
-def _mean(model: nn.Module, samples: Samples, total: Total, chunk: int) -> float:
-    """The sum of `total(output, y)` over chunks of the samples, divided by the sum of its second part.
-
-    chunk: how many labels a chunk has, or a little more.
+    chunk: how many labels are seen at once, or a little more, where the samples are stored. Outputs are kept only if a
+    metric needs all of them. It leaves every layer in the mode it was in, and the random state as it was.
     """
     device = device_of(model)
     modes = {module: module.training for module in model.modules()}
-    labels = samples[1]
-    places = 1 if labels.is_floating_point() else max(1, labels[0].numel())
-    rows = -(-chunk // places)
+    sums: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics if metric.sums}
+    outputs, targets = list[Tensor](), list[Tensor]()
+    whole = [metric for metric in metrics if not metric.sums]
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            totals = [
-                torch.stack([part.to(device, torch.float64) for part in total(model(x.to(device)), y.to(device))])
-                for x, y in zip(*(part.split(rows) for part in samples), strict=True)
-            ]
+            for x, y in source.parts(chunk):
+                output, y = model(x.to(device)), y.to(device)
+                for metric in metrics:
+                    if metric.sums:
+                        parts = [part.to(device, torch.float64) for part in metric.function(output, y)]
+                        sums[metric.name].append(torch.stack(parts))
+                if whole:
+                    outputs.append(output)
+                    targets.append(y)
+            found = {name: _ratio(parts) for name, parts in sums.items()}
+            for metric in whole:
+                found[metric.name] = _number(metric.name, metric.function(torch.cat(outputs), torch.cat(targets)))
     finally:
         for module, mode in modes.items():
             module.training = mode
-    value, count = torch.stack(totals).sum(0).tolist()
+    return {metric.name: found[metric.name] for metric in metrics}
+
+
+def _ratio(parts: Sequence[Tensor]) -> float:
+    if not parts:
+        raise ValueError("there are no samples to measure on: an iterable has to begin anew for each evaluation")
+    value, count = torch.stack(list(parts)).sum(0).tolist()
     return value / count if count else math.nan
+
+
+def _number(name: str, value: Any) -> float:
+    """A metric's value; ValueError if it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        given = kind(value) if isinstance(value, Tensor) else f"{value!r:.60}"
+        raise ValueError(f"the metric {name!r} gave {given}; a function (output, y) gives one number") from error

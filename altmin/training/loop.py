@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import Diverged, demand
+from altmin.errors import Diverged
 from altmin.methods.protocol import Method
-from altmin.training.augment import Given, change
-from altmin.training.evaluate import Evaluation, choose
-from altmin.training.samples import Samples, batch_generator, batches_per_epoch, device_of, epoch_order
-from altmin.training.schedule import Schedule
+from altmin.training.callbacks import Callbacks
+from altmin.training.epochs import Batch
+from altmin.training.evaluate import measure
+from altmin.training.plan import Plan
+from altmin.training.samples import Samples, batch_generator, device_of
 
 
 @dataclass
@@ -28,10 +29,12 @@ class History:
 
 @dataclass
 class Position:
-    """Epochs done; of the one under way the batches done, the sum of each member's losses, and the seconds."""
+    """Epochs done, and the batches in them; of the one under way the batches done, the sum of each member's losses, and
+    the seconds."""
 
     losses: list[float]
     epoch: int = 0
+    before: int = 0
     batch: int = 0
     seconds: float = 0.0
 
@@ -42,6 +45,8 @@ class Single:
     diverged: Mapping[int, int] = {}
 
     def __init__(self, method: Method):
+        if isinstance(method, nn.Module):
+            raise TypeError(f"fit trains by a method, given a {type(method).__name__}; give altmin.AltMin(model)")
         self.methods, self.optimizer = [method], method.optimizer
 
     def member(self, i: int) -> nn.Module:
@@ -56,46 +61,50 @@ class Single:
 
 
 class Loop:
-    """A run of `trained`, an `Ensemble` or a `Single`, over the data, and where it is.
+    """A run of `trained`, an `Ensemble` or a `Single`, by a plan, and where it is.
 
     histories: one for each member; rows are added to those of members that have not diverged. seeds: one for each
-    member, which give the orders in which they see the data. The other arguments are those of `fit`.
+    member, which give the orders in which they see the data. A loop that is made moves the rates of the optimizer only
+    within `schedule.during()`.
     """
 
     def __init__(
-        self,
-        trained: Any,
-        histories: Sequence[History],
-        seeds: Sequence[int],
-        train: Samples,
-        test: Samples | None,
-        epochs: int,
-        batch_size: int,
-        eval_batches: Sequence[int],
-        schedule: str,
-        evaluate: Evaluation | None,
-        measure: str | None,
-        augment: Given = None,
-        warmup: int = 0,
+        self, trained: Any, histories: Sequence[History], seeds: Sequence[int], plan: Plan, callbacks: Callbacks
     ):
         model = trained.member(0)
-        self.per_epoch, self.eval_batches = check(model, train, test, epochs, batch_size, eval_batches)
         self.trained, self.histories, self.seeds = trained, list(histories), list(seeds)
-        self.train, self.test, self.epochs, self.batch_size = train, test, epochs, batch_size
-        self.measures = choose(measure, evaluate, test, trained)
-        self.change = change(augment, train, trained.methods)
-        self.schedule = Schedule(schedule, trained.optimizer, epochs, epochs * self.per_epoch, warmup)
+        self.plan, self.callbacks, self.epochs = plan, callbacks, plan.epochs
+        self.data = plan.data(model, seeds)
+        self.per_epoch = self.data.per_epoch
+        methods = trained.methods
+        self.tests = plan.tests(model)
+        self.measures = plan.measures(self.tests, getattr(methods[0], "loss", None))
+        self.columns = [f"{part}_{metric.name}" for part, metrics in self.measures.items() for metric in metrics]
+        self.eval_batches = plan.evaluated(self.tests, self.per_epoch)
+        self.change = plan.change(self.data, methods)
         self.device = device_of(model)
-        self.takes_rows = any(getattr(method, "takes_rows", False) for method in trained.methods)
+        self.takes_rows = any(getattr(method, "takes_rows", False) for method in methods)
+        if self.takes_rows and not self.data.resumes:
+            raise ValueError(
+                f"{type(methods[0]).__name__} keeps variables for each sample, by its number in the data; give tensors "
+                "or a Dataset instead of batches"
+            )
         self.at = Position([0.0] * len(self.seeds))
+        self.stopped = False
         self.unread: list[Tensor] = []
         self.clock = time.perf_counter()
         self.read()
+        self.schedule = plan.rates(trained.optimizer, self.per_epoch, self.columns)
 
     @property
     def number(self) -> int:
         """Batches done since the run began."""
-        return self.at.epoch * self.per_epoch + self.at.batch
+        return self.at.before + self.at.batch
+
+    @property
+    def batches(self) -> int | None:
+        """Batches of the whole run, if that is known."""
+        return None if self.per_epoch is None else self.epochs * self.per_epoch
 
     @property
     def means(self) -> list[float]:
@@ -111,37 +120,39 @@ class Loop:
     @property
     def here(self) -> str:
         """Where the batch under way stands; when an epoch's batches are done, its last."""
+        if self.per_epoch is None:
+            return f"epoch {self.at.epoch + 1}, batch {self.at.batch + 1}"
         return self.place(self.number + (self.at.batch < self.per_epoch))
 
     def place(self, number: int) -> str:
         """Where batch `number`, counted from 1 over the run, stands."""
+        if self.per_epoch is None:
+            return f"batch {number} of the run"
         epoch, batch = divmod(number - 1, self.per_epoch)
         return f"epoch {epoch + 1}, batch {batch + 1} of {self.per_epoch}"
 
-    def run(self, after_batch: Callable[[], None], after_epoch: Callable[[], None] = lambda: None) -> None:
-        """Train from where the run is to its end. Whatever happens, the optimizer has its first rate again.
+    def run(self, after_batch: Callable[[], None], after_epoch: Callable[[], None]) -> None:
+        """Train from where the run is to its end, or until `stopped` is set. Within `schedule.during()`.
 
         A loss that is not finite, or at the end of an epoch a parameter, raises `Diverged`, unless it belongs to a
         member that `trained.diverged` names: that one takes no further part.
         """
-        with self.schedule.during(self.number, self.at.epoch):
-            while self.at.epoch < self.epochs:
-                self._train_epoch(after_batch)
+        self.schedule.begin(self.number, self.at.epoch)
+        while self.at.epoch < self.epochs and not self.stopped:
+            if self._train_epoch(after_batch):
                 after_epoch()
 
-    def _train_epoch(self, after_batch: Callable[[], None]) -> None:
-        """What is left of the epoch under way."""
+    def _train_epoch(self, after_batch: Callable[[], None]) -> bool:
+        """What is left of the epoch under way; whether it came to its end."""
         self.clock = time.perf_counter()
-        x, y = self.train
-        each = len(set(self.seeds)) > 1
-        orders = [epoch_order(len(x), seed, self.at.epoch) for seed in (self.seeds if each else self.seeds[:1])]
-        order = (torch.stack(orders) if each else orders[0]).to(x.device)
-        for rows in order.split(self.batch_size, -1)[self.at.batch : self.per_epoch]:
-            how: dict[str, Any] = {"rows": rows} if self.takes_rows else {}
-            batch = self._changed(x[rows].to(self.device), y[rows].to(self.device), each)
-            metrics = self.trained.step(*batch, each=each, **how)
+        for batch in self.data.batches(self.at.epoch, self.at.batch):
+            how: dict[str, Any] = {"rows": batch.rows} if self.takes_rows else {}
+            x, y = self._changed(batch)
+            metrics = self.trained.step(x, y, each=self.data.each, **how)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
             self.at.batch += 1
+            for hook in self.callbacks.steps:
+                hook(self.trained.member(0))
             self.schedule.after_batch(self.number)
             if self.device.type == "cpu" or self.at.batch % 50 == 1:  # reading makes the host wait for a GPU
                 self.read()
@@ -151,15 +162,19 @@ class Loop:
                     for i in self.active:
                         self.histories[i].batches.append({"batch": self.number, **self._measured(i)})
             after_batch()
+            if self.stopped and self.at.batch != self.per_epoch:
+                return False
         self.trained.end_epoch()
-        self.schedule.after_epoch(self.at.epoch + 1)
         with self.off_the_clock():
             self.demand_finite()
+            row: dict[str, Any] = {}
             for i in self.active:
-                row = {"epoch": self.at.epoch + 1, "train_loss": self.at.losses[i] / self.per_epoch}
+                row = {"epoch": self.at.epoch + 1, "train_loss": self.at.losses[i] / self.at.batch}
                 row |= {**self._measured(i), "seconds": self.at.seconds / len(self.seeds)}
                 self.histories[i].epochs.append(row)
-            self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1)
+            self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
+            self.schedule.after_epoch(self.at.epoch, row)
+        return True
 
     def read(self) -> None:
         """Wait for the losses that have gathered and for news of members that diverged.
@@ -197,59 +212,23 @@ class Loop:
         self.clock = time.perf_counter()
 
     def _measured(self, i: int) -> dict[str, float]:
-        if self.test is None:
-            return {}
-        return {name: evaluate(self.trained.member(i), self.test) for name, evaluate in self.measures.items()}
+        """A member's columns."""
+        found: dict[str, float] = {}
+        for part, metrics in self.measures.items():
+            model = self.callbacks.evaluated(self.trained.member(i))
+            values = measure(model, self.tests[part], metrics)
+            found |= {f"{part}_{name}": value for name, value in values.items()}
+        return found
 
-    def _changed(self, x: Tensor, y: Tensor, each: bool) -> Samples:
-        """The batch under way as it is learnt from; each: x and y have a part for every member."""
+    def _changed(self, batch: Batch) -> Samples:
+        """The batch under way as it is learnt from, on the model's device."""
+        x, y = batch.x.to(self.device), batch.y.to(self.device)
         if self.change is None:
             return x, y
+        each = self.data.each
         seeds = self.seeds if each else self.seeds[:1]
         generators = [batch_generator(seed, self.at.epoch, self.at.batch) for seed in seeds]
         if not each:
             return self.change(x, y, generators[0])
         parts = [self.change(*part) for part in zip(x, y, generators, strict=True)]
         return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
-
-
-def check_samples(name: str, samples: Any) -> None:
-    """TypeError or ValueError unless these are inputs and targets, as many of the one as of the other, and finite."""
-    pair = isinstance(samples, Sequence) and len(samples) == 2
-    if not pair or not all(isinstance(t, Tensor) for t in samples):
-        given = [type(t).__name__ for t in samples] if pair else type(samples).__name__
-        raise TypeError(
-            f"{name} of fit is a pair of tensors, inputs and targets, given {given}; use torch.as_tensor, or for a "
-            "DataLoader a loop of your own over method.step(x, y)"
-        )
-    x, y = samples
-    if not len(x):
-        raise ValueError(f"{name} of fit has no samples")
-    if len(x) != len(y):
-        raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
-    for what, t in (("inputs", x), ("targets", y)):
-        if t.is_meta or t.layout != torch.strided:
-            raise ValueError(f"the {what} of {name} are on the meta device or sparse; give dense ones with numbers")
-        if not bool(t.isfinite().all()):
-            raise ValueError(f"the {what} of {name} hold NaN or infinite values; clean them before training")
-
-
-def check(
-    model: nn.Module, train: Samples, test: Samples | None, epochs: int, batch_size: int, eval_batches: Sequence[int]
-) -> tuple[int, list[int]]:
-    """How many batches an epoch has, and after which to evaluate; a `ValueError` for a run that cannot be."""
-    demand("fit", "epochs", epochs, low=1, whole=True)
-    demand("fit", "batch_size", batch_size, low=1, whole=True)
-    for name, samples in (("train", train), *((("test", test),) if test is not None else ())):
-        check_samples(name, samples)
-    if not isinstance(eval_batches, Sequence) or isinstance(eval_batches, str):
-        raise TypeError(f"eval_batches of fit is a list of numbers of batches, given {eval_batches!r}")
-    for number in eval_batches:
-        demand("fit", "each of eval_batches", number, whole=True)
-    per_epoch = batches_per_epoch(model, len(train[0]), batch_size)
-    evaluated = sorted(set(eval_batches))
-    for number in evaluated:
-        if test is None or not 1 <= number <= epochs * per_epoch:
-            needed = f"that needs test samples, and a batch among the run's 1 to {epochs * per_epoch}"
-            raise ValueError(f"cannot evaluate after batch {number}: {needed}")
-    return per_epoch, evaluated

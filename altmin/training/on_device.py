@@ -12,9 +12,10 @@ from altmin.errors import Diverged
 from altmin.execution.capture import Program, captured, check_capturable, demand_cuda
 from altmin.execution.ensemble import Ensemble
 from altmin.training.augment import drawn as in_two_parts
-from altmin.training.run import check
+from altmin.training.epochs import Epochs
 from altmin.training.samples import batch_generator, epoch_order
 from altmin.training.schedule import Schedule
+from altmin.training.sources import source
 
 
 def train_on_device(
@@ -51,7 +52,8 @@ def train_on_device(
         raise ValueError(f"a seed for each of {members} members is needed, given {len(seeds)}")
     if shuffle not in ("fit", "device"):
         raise ValueError(f'shuffle is "fit" or "device", given {shuffle!r}')
-    per_epoch, _ = check(method.model, (x, y), None, epochs, batch_size, ())
+    per_epoch = Epochs(source("train", (x, y), method.model), method.model, seeds, epochs, batch_size, None).per_epoch
+    assert per_epoch is not None
     change = in_two_parts(augment, (x, y))
     plan = Schedule(schedule, method.optimizer, epochs, epochs * per_epoch, warmup)
     full = len(x) // batch_size
@@ -105,7 +107,8 @@ def train_on_device(
         plan.after_epoch(epoch + 1)
         return (total / count).tolist()
 
-    with plan.during(0, 0):
+    with plan.during():
+        plan.begin(0, 0)
         program = Program(action, lambda: [cursor, *step.tensors()], fuse)
         means = [train_epoch(epoch) for epoch in range(epochs)]
     return means if together else [mean[0] for mean in means]

@@ -11,7 +11,7 @@ from torch import Tensor
 from altmin.state import check_module, demand_count, demand_entries, demand_number
 from altmin.training.loop import History, Loop, Position
 
-ENTRIES = ("config", "at", "history", "model", "method", "random")
+ENTRIES = ("config", "at", "history", "model", "method", "schedule", "callbacks", "random", "data")
 
 
 def check(state: Any, loop: Loop, method: Any) -> tuple[Position, History]:
@@ -23,9 +23,15 @@ def check(state: Any, loop: Loop, method: Any) -> tuple[Position, History]:
     check_module(method.model, state["model"])
     if hasattr(method, "check_state"):
         method.check_state(state["method"])
+    demand_entries(state["schedule"], loop.schedule.state_dict(), "what moves the learning rate")
     for group in _groups(state["method"]):
-        _check_rates(group, loop, at)
+        _check_rates(group, loop, at, state["schedule"])
     _check_random(state["random"], loop.device)
+    for name, number in (("callbacks", len(loop.callbacks.kept)), ("data", len(loop.data.state()))):
+        if not isinstance(state[name], list) or len(state[name]) != number:
+            raise ValueError(f"the state of the {name} must be a list of {number}, given {state[name]!r:.40}")
+    for own in state["data"]:
+        _check_random({"cpu": own}, torch.device("cpu"))
     return at, history
 
 
@@ -34,18 +40,21 @@ def _position(state: Any, loop: Loop) -> Position:
     epoch = demand_count(state["epoch"], "the number of epochs done")
     if epoch > loop.epochs:
         raise ValueError(f"it holds {epoch} epochs, more than {loop.epochs}")
-    batch = demand_count(state["batch"], "the number of batches done", 0, loop.per_epoch if epoch < loop.epochs else 1)
+    inside = epoch < loop.epochs and loop.data.resumes
+    batch = demand_count(state["batch"], "the number of batches done", 0, (loop.per_epoch or 1) if inside else 1)
+    before = demand_count(state["before"], "the number of batches in epochs done")
+    if loop.per_epoch is not None and before != epoch * loop.per_epoch:
+        raise ValueError(f"{epoch} epochs have {epoch * loop.per_epoch} batches, the state says {before}")
     if not isinstance(state["losses"], list) or len(state["losses"]) != len(loop.seeds):
         raise ValueError(f"the losses of the epoch must be {len(loop.seeds)}, given {state['losses']!r:.40}")
     losses = [demand_number(loss, "the sum of the epoch's losses") for loss in state["losses"]]
-    return Position(losses, epoch, batch, demand_number(state["seconds"], "the epoch's seconds", 0.0))
+    return Position(losses, epoch, before, batch, demand_number(state["seconds"], "the epoch's seconds", 0.0))
 
 
 def _history(state: Any, loop: Loop, at: Position) -> History:
     """Rows as the loop would have written them."""
     demand_entries(state, [field.name for field in fields(History)], "a history")
-    done = at.epoch * loop.per_epoch + at.batch
-    measured = [] if loop.test is None else list(loop.measures)
+    done, measured = at.before + at.batch, loop.columns
     expected = {
         "epochs": ("epoch", ["train_loss", "seconds", *measured], list(range(1, at.epoch + 1))),
         "batches": ("batch", measured, [number for number in loop.eval_batches if number <= done]),
@@ -77,15 +86,13 @@ def _groups(state: Any) -> Iterator[list[Any]]:
             yield from _groups(value)
 
 
-def _check_rates(groups: list[Any], loop: Loop, at: Position) -> None:
-    """An optimizer's rates are those of the schedule there."""
-    schedule = loop.schedule
-    step = at.epoch if schedule.by_epoch else at.epoch * loop.per_epoch + at.batch
-    if len(groups) != len(schedule.first):
+def _check_rates(groups: list[Any], loop: Loop, at: Position, state: Any) -> None:
+    """An optimizer's rates are those of the schedule there. state: that of the schedule."""
+    rates = loop.schedule.rates(state, at.before + at.batch, at.epoch)
+    if len(groups) != len(rates):
         return
-    for n, (group, first) in enumerate(zip(groups, schedule.first, strict=True)):
+    for n, (group, expected) in enumerate(zip(groups, rates, strict=True)):
         rate = demand_number(group["lr"], f"lr of group {n} of the optimizer", 0.0)
-        expected = float(first) * schedule.factor(step)
         if not math.isclose(rate, expected, rel_tol=1e-6, abs_tol=1e-12):
             raise ValueError(f"lr of group {n} of the optimizer is {rate:g}, by the schedule it is {expected:g}")
 

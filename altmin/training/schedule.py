@@ -1,7 +1,7 @@
 """Learning-rate schedules: factors on the rate, as functions of the part of the run that is over."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,27 +34,32 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 class Schedule:
     """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch. A method without an
-    optimizer (None) has the constant one only.
+    optimizer (None) has the constant one only. batches: those of the run; None if nobody knows, then epochs count.
 
     warmup: w batches, or epochs, in which the rate rises to the optimizer's own by equal steps: the one after s of them
     has the factor (s + 1) / (w + 1), and the schedule fills the rest of the run. `one-cycle` has a rise of its own.
     """
 
-    def __init__(self, name: str, optimizer: Any, epochs: int, batches: int, warmup: int = 0):
+    def __init__(self, name: str, optimizer: Any, epochs: int, batches: int | None, warmup: int = 0):
         if not isinstance(name, str):
             raise TypeError(f'a schedule is named, such as "cosine", given {name!r}')
         shape, _, unit = name.partition("/")
         if shape not in SCHEDULES or unit not in ("", "epoch"):
             raise unknown("schedule", name, [*SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
-        self.shape, self.steps, self.by_epoch = SCHEDULES[shape], epochs if unit else batches, bool(unit)
         demand("fit", "warmup", warmup, whole=True)
-        self.warmup = int(warmup)
+        self.warmup, self.by_epoch = int(warmup), bool(unit)
+        self.moves = shape != "constant" or self.warmup > 0
+        if batches is None and self.moves and not unit:
+            raise ValueError(
+                f"the schedule {name!r} needs to know how many batches an epoch has, and the data do not say; give "
+                f"epoch_batches, or {shape + '/epoch'!r}"
+            )
+        self.shape, self.steps = SCHEDULES[shape], epochs if unit or batches is None else batches
         if self.warmup >= self.steps:
             counted = f"{self.steps} {'epoch' if unit else 'batch'}{('s' if unit else 'es') * (self.steps > 1)}"
             raise ValueError(f"a warm-up must be shorter than the run, which has {counted}, given warmup={warmup}")
         if self.warmup and shape == "one-cycle":
             raise ValueError("the schedule 'one-cycle' has a warm-up of its own; leave out warmup, or take 'cosine'")
-        self.moves = shape != "constant" or self.warmup > 0
         # A constant rate has no end, so such a run may be prolonged.
         self.description = name if shape == "constant" else f"{name} over {epochs} epochs"
         self.description += f", after a warm-up of {self.warmup}" * (self.warmup > 0)
@@ -81,12 +86,15 @@ class Schedule:
             return (step + 1) / (self.warmup + 1)
         return self.shape((step - self.warmup) / (self.steps - self.warmup))
 
+    def begin(self, batches: int, epochs: int) -> None:
+        """The rates for when so many batches and epochs are over."""
+        self.after_batch(batches)
+        self.after_epoch(epochs)
+
     @contextmanager
-    def during(self, batches: int, epochs: int) -> Iterator[None]:
-        """Within, the rates are those for when so many batches and epochs are over; after it the optimizer's own."""
+    def during(self) -> Iterator[None]:
+        """Within, the rates are the schedule's; after it the optimizer's own."""
         try:
-            self.after_batch(batches)
-            self.after_epoch(epochs)
             yield
         finally:
             self._multiply(1.0)
@@ -95,9 +103,22 @@ class Schedule:
         if not self.by_epoch:
             self.set(batches)
 
-    def after_epoch(self, epochs: int) -> None:
+    def after_epoch(self, epochs: int, row: Mapping[str, Any] = {}) -> None:
+        """row: what the epoch has measured, of which a schedule knows nothing."""
         if self.by_epoch:
             self.set(epochs)
+
+    def rates(self, state: Mapping[str, Any], batches: int, epochs: int) -> list[float]:
+        """The optimizer's rates there. state: nothing, as `state_dict`."""
+        factor = self.factor(epochs if self.by_epoch else batches)
+        return [float(first) * factor for first in self.first]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the rates follow from where the run is."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
 
     def set(self, step: int) -> None:
         """The rates for when `step` batches or epochs are over."""

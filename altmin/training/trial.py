@@ -14,6 +14,7 @@ from altmin.errors import Diverged
 from altmin.execution import Recorded
 from altmin.execution.capture import can_capture
 from altmin.execution.ensemble import Ensemble
+from altmin.training.callbacks import EachBatch
 from altmin.training.ensemble import fit_ensemble
 from altmin.training.loop import History
 from altmin.training.run import Progress, fit
@@ -106,7 +107,7 @@ class Trial:
             checkpoint_every=checkpoint.every,
             resume=checkpoint.resume,
             config={**same, "method": job.method, **plain(job.options)},
-            report=report,
+            callbacks=[EachBatch(report)],
             **self._fit(),
         )
         finished(method.model)
@@ -131,7 +132,7 @@ class Trial:
 
         def report(i: int) -> Callable[[Progress], None]:
             text = f"{jobs[i].method}, seed {jobs[i].seed}"
-            return lambda at: tick(i * at.batches + at.batch, len(jobs) * at.batches, text)
+            return lambda at: tick(i * (at.batches or 0) + at.batch, len(jobs) * (at.batches or 0), text)
 
         return [self.attempt(job, report(i)) for i, job in enumerate(jobs)]
 
@@ -141,7 +142,7 @@ class Trial:
         if ensemble is None:
             return self.in_turn(jobs, tick)
         seeds = [job.seed for job in jobs]
-        histories = fit_ensemble(ensemble, seeds=seeds, report=with_loss(tick), **self._fit())
+        histories = fit_ensemble(ensemble, seeds=seeds, callbacks=[EachBatch(with_loss(tick))], **self._fit())
         rows = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
@@ -164,8 +165,8 @@ class Trial:
 
     def _fit(self) -> dict[str, Any]:
         """What `fit` and `fit_ensemble` are told alike."""
-        names = ("train", "test", "epochs", "batch_size", "schedule", "warmup", "eval_batches", "augment")
-        return {**{name: getattr(self, name) for name in names}, "measure": f"{self.evaluated_on}_accuracy"}
+        names = ("train", "epochs", "batch_size", "schedule", "warmup", "eval_batches", "augment")
+        return {**{name: getattr(self, name) for name in names}, "test": {self.evaluated_on: self.test}}
 
 
 def described(options: Options) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from altmin.calculus.series import Series
 from altmin.chain import Chain
 from altmin.codes.above import Residual
 from altmin.describe import describe
-from altmin.errors import Diverged, demand, demand_unclaimed
+from altmin.errors import Diverged, demand, demand_switch, demand_unclaimed
 from altmin.state import (
     check_optimizer,
     demand_blocks,
@@ -30,6 +30,7 @@ from altmin.state import (
 )
 from altmin.step import soft_threshold
 from altmin.weights import sparse
+from altmin.weights.decay import undecayed
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
@@ -51,7 +52,8 @@ class LocalOptimizer:
 
     factory: groups of parameters -> optimizer. lr: one for all blocks, or a sequence with one for each. steps: inner
     steps per mini-batch. l1: weight of |W|_1, by a proximal step after each; biases are spared. clip_norm: the largest
-    norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it; None for no limit.
+    norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it; None for no limit. decay_biases: whether
+    the optimizer's weight decay acts on all parameters, as in torch, or on weight matrices only (`weights.decay`).
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class LocalOptimizer:
         steps: int = 1,
         l1: float = 0.0,
         clip_norm: float | None = None,
+        decay_biases: bool = True,
     ):
         of = type(self).__name__
         for rate in [lr] if isinstance(lr, str) or not isinstance(lr, Sequence) else lr:
@@ -69,13 +72,16 @@ class LocalOptimizer:
         demand(of, "l1", l1)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
-        self.factory, self.lr, self.steps, self.l1, self.clip_norm = factory, lr, steps, l1, clip_norm
+        demand_switch(of, "decay_biases", decay_biases)
+        self.factory, self.lr, self.steps, self.l1 = factory, lr, steps, l1
+        self.clip_norm, self.decay_biases = clip_norm, decay_biases
         self.options: dict[str, Any] = {"factory": factory}
         """Those of the optimizer, for `repr`."""
         self.gathered: dict[int, Gathered] = {}
 
     def __repr__(self) -> str:
-        options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps, "clip_norm": self.clip_norm}
+        options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps}
+        options |= {"clip_norm": self.clip_norm, "decay_biases": self.decay_biases}
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
     def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
@@ -87,13 +93,20 @@ class LocalOptimizer:
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
         self.tables = {id(p) for p in sparse.tables(chain.model)}
         """Parameters with sparse gradients, by id."""
-        groups: dict[tuple[float, bool], list[Tensor]] = {}
+        spared = set() if self.decay_biases else undecayed(chain.model)
+        groups: dict[tuple[float, bool, bool], list[Tensor]] = {}
         for l, rate in zip(blocks, rates, strict=True):
             for p in self.theta[l]:
-                groups.setdefault((rate, id(p) in self.tables), []).append(p)
+                groups.setdefault((rate, id(p) in self.tables, id(p) in spared), []).append(p)
         kept = [
-            {"params": group, "lr": rate, **({"fused": False} if table else {})}  # no fused kernel takes them
-            for (rate, table), group in groups.items()
+            # no fused kernel takes the gradients of tables
+            {
+                "params": group,
+                "lr": rate,
+                **({"fused": False} if table else {}),
+                **({"weight_decay": 0.0} if bare else {}),
+            }
+            for (rate, table, bare), group in groups.items()
         ]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
         if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
@@ -328,19 +341,19 @@ class LocalAdam(LocalOptimizer):
         l1: float = 0.0,
         steps: int = 1,
         clip_norm: float | None = None,
+        decay_biases: bool = True,
     ):
         if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
             raise TypeError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         for name, value in (("betas", betas[0]), ("betas", betas[1]), ("weight_decay", weight_decay)):
             demand("LocalAdam", name, value)
         demand("LocalAdam", "eps", eps, above=True)  # or a gradient of zero would give no number
-        if not isinstance(decoupled_weight_decay, bool):
-            raise TypeError(f"decoupled_weight_decay of LocalAdam is True or False, given {decoupled_weight_decay!r}")
+        demand_switch("LocalAdam", "decoupled_weight_decay", decoupled_weight_decay)
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         options: dict[str, Any] = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         options["decoupled_weight_decay"] = decoupled_weight_decay
-        super().__init__(partial(FusedAdam, **options, fused=True), lr, steps, l1, clip_norm)
+        super().__init__(partial(FusedAdam, **options, fused=True), lr, steps, l1, clip_norm, decay_biases)
         self.options = options
 
 
@@ -355,11 +368,12 @@ class LocalSGD(LocalOptimizer):
         l1: float = 0.0,
         steps: int = 1,
         clip_norm: float | None = None,
+        decay_biases: bool = True,
     ):
         demand("LocalSGD", "momentum", momentum)
         demand("LocalSGD", "weight_decay", weight_decay)
         options: dict[str, Any] = {"momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(partial(torch.optim.SGD, **options, fused=True), lr, steps, l1, clip_norm)
+        super().__init__(partial(torch.optim.SGD, **options, fused=True), lr, steps, l1, clip_norm, decay_biases)
         self.options = options
 
 

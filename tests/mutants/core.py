@@ -251,8 +251,8 @@ MUTANTS = [
     Mutant("weights/local.py", "if p.ndim > 1 and p.requires_grad:", "if p.requires_grad:", "weights_local l1"),
     Mutant(
         "weights/local.py",
-        "groups.setdefault((rate, id(p) in self.tables), [])",
-        "groups.setdefault((0.1, id(p) in self.tables), [])",
+        "groups.setdefault((rate, id(p) in self.tables,",
+        "groups.setdefault((0.1, id(p) in self.tables,",
         "weights_local own_learning",
     ),
     Mutant(

@@ -23,7 +23,5 @@ MUTANTS = [
     Mutant(
         "methods/offline.py", "CoActivationMemory(0.0, damping", "CoActivationMemory(0.9, damping", "methods_offline"
     ),
-    Mutant(
-        "methods/alternating.py", "momentum=momentum, weight_decay", "momentum=0.0, weight_decay", "methods_alternating"
-    ),
+    Mutant("methods/alternating.py", "LocalSGD(lr, momentum, ", "LocalSGD(lr, 0.0, ", "methods_alternating"),
 ]

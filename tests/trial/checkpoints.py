@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.training import Progress, checkpoint, fit
+from altmin.training import EachBatch, Progress, checkpoint, fit
 
 State = dict[str, Any]
 METHODS = ("am-adam", "am-sgd", "am-mem", "am-adam-offline", "am-mem-offline", "adam", "sgd")
@@ -65,7 +65,13 @@ def stopped(name: str, path: Path, batch: int, **run: Any) -> None:
 
     try:
         run = {"train": samples(70, 0), "test": samples(30, 1), **RUN, **run}
-        fit(run.pop("method", None) or learner(name), checkpoint=path, checkpoint_every=batch, report=report, **run)
+        fit(
+            run.pop("method", None) or learner(name),
+            checkpoint=path,
+            checkpoint_every=batch,
+            callbacks=[EachBatch(report)],
+            **run,
+        )
     except Stop:
         pass
 

@@ -41,14 +41,15 @@ ADAM: Values = {
     "l1": (0.0, 0.01),
     "steps": (1, 2, 3),
     "clip_norm": (None, 1.0),
+    "decay_biases": (True, False),
 }
-SGD: Values = {name: ADAM[name] for name in ("lr", "weight_decay", "l1", "steps", "clip_norm")} | {
+SGD: Values = {name: ADAM[name] for name in ("lr", "weight_decay", "l1", "steps", "clip_norm", "decay_biases")} | {
     "momentum": (0.0, 0.9)
 }
 MEMORY: Values = {"forget": (0.0, 0.9, 1.0), "damping": (0.0, 30.0), "sweeps": (None, 1, 2), "rate": (None, 1.0, 300.0)}
 METHOD: Values = {name: ADAM[name] for name in ("lr", "weight_decay")}
 
-WORDS = ("order", "sweep", "residual", "decoupled_weight_decay", "betas", "fused")
+WORDS = ("order", "sweep", "residual", "decoupled_weight_decay", "decay_biases", "betas", "fused")
 """Options that are no numbers, for which anything may be refused or not."""
 
 

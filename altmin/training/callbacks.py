@@ -1,0 +1,237 @@
+"""Callbacks: what is done after batches and epochs besides training, and who may stop a run.
+
+A callback is a function of the progress, called after every epoch, or an object with any of these methods:
+
+    on_start(progress)       before a run, and before the state of one that goes on is loaded
+    after_step(model)        after every step of training, before anything is measured
+    evaluated_model(model)   the model that is measured in place of the trained one
+    on_batch_end(progress)   after every batch
+    on_epoch_end(progress)   after every epoch and its row
+    on_end(progress)         after the run, unless it raises
+    close()                  at the very end, whatever happens
+    state_dict(), load_state_dict(state)   what a run that goes on needs; kept in checkpoints
+
+`on_batch_end`, `on_epoch_end` and a function stop the run by returning True. Those that keep a state are called before
+a checkpoint is written, the others after it, so that what they raise does not lose it. `for_one` is True of a callback
+that follows one model, and cannot follow an ensemble.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from altmin.describe import describe
+from altmin.errors import demand
+from altmin.training.metrics import higher_is_better
+
+HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")
+
+
+class Callbacks:
+    """The callbacks of a run. Those that change which model is measured come first, since others may look at it."""
+
+    def __init__(self, given: Sequence[Any] | Any | None):
+        self.all = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
+        for each in self.all:
+            if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
+                raise TypeError(
+                    "a callback is a function of the progress, or an object with a method such as on_epoch_end, given "
+                    f"{each!r:.60}"
+                )
+        self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
+        self.steps = self._hooks("after_step")
+        self.kept = [each for each in self.all if hasattr(each, "state_dict")]
+        self.free = [each for each in self.all if not hasattr(each, "state_dict")]
+
+    def _hooks(self, name: str, among: Sequence[Any] | None = None) -> list[Callable[[Any], Any]]:
+        return [getattr(each, name) for each in (self.all if among is None else among) if hasattr(each, name)]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a callback has stopped the run for good, so that it does not go on from a checkpoint."""
+        return any(getattr(each, "stopped", False) for each in self.all)
+
+    def demand_many(self) -> None:
+        """ValueError for a callback that cannot follow an ensemble."""
+        for each in self.all:
+            if getattr(each, "for_one", False):
+                raise ValueError(
+                    f"{type(each).__name__} follows one model, and an ensemble has several; train them one by one with "
+                    "fit, or leave it out"
+                )
+
+    def start(self, progress: Any) -> None:
+        for hook in self._hooks("on_start"):
+            hook(progress)
+
+    def evaluated(self, model: nn.Module) -> nn.Module:
+        for hook in self._hooks("evaluated_model"):
+            model = hook(model)
+        return model
+
+    def batch_end(self, progress: Callable[[], Any], kept: bool) -> bool:
+        """Whether one of those that keep a state, or of the others, stops the run."""
+        hooks = self._hooks("on_batch_end", self.kept if kept else self.free)
+        return bool(hooks) and _any_true(hooks, progress())
+
+    def epoch_end(self, progress: Any, kept: bool) -> bool:
+        """As `batch_end`; plain functions are called here."""
+        among = self.kept if kept else self.free
+        functions = [] if kept else [each for each in self.free if not _has_hooks(each)]
+        return _any_true([*self._hooks("on_epoch_end", among), *functions], progress)
+
+    def end(self, progress: Any) -> None:
+        for hook in self._hooks("on_end"):
+            hook(progress)
+
+    def close(self) -> None:
+        for each in self.all:
+            if hasattr(each, "close"):
+                each.close()
+
+    def settings(self) -> dict[str, str]:
+        """Those of callbacks that have something to go on from: they tell one run from another."""
+        return {"callbacks": ", ".join(map(describe, self.kept))} if self.kept else {}
+
+    def state(self) -> list[Any]:
+        return [each.state_dict() for each in self.kept]
+
+    def load(self, states: Sequence[Any]) -> None:
+        for each, state in zip(self.kept, states, strict=True):
+            each.load_state_dict(state)
+
+
+def _has_hooks(callback: Any) -> bool:
+    return any(hasattr(callback, name) for name in HOOKS)
+
+
+def _any_true(hooks: Sequence[Callable[[Any], Any]], progress: Any) -> bool:
+    """Whether one says True; all are asked. Another value, such as a number, says nothing."""
+    said = [hook(progress) for hook in hooks]
+    return any(isinstance(each, bool | np.bool_) and bool(each) for each in said)
+
+
+class EachBatch:
+    """A function of the progress that is called after every batch instead of every epoch."""
+
+    def __init__(self, function: Callable[[Any], Any]):
+        self.on_batch_end = function
+
+
+class Monitor:
+    """What `EarlyStopping` and `BestWeights` have in common: the best value so far of a column of the epochs' rows.
+
+    monitor: the column, such as "test_loss"; None for the first that is measured, or else "train_loss". mode: "min" or
+    "max", which values are better; None where the name of a metric tells. min_delta: by how much a better value must be
+    better. One that is no number never is.
+    """
+
+    for_one = True
+
+    def __init__(self, monitor: str | None = None, mode: str | None = None, min_delta: float = 0.0):
+        demand(type(self).__name__, "min_delta", min_delta)
+        if mode not in (None, "min", "max"):
+            raise ValueError(f'mode of {type(self).__name__} is "min" or "max", given {mode!r}')
+        self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
+        self.best: float | None = None
+        self.best_epoch = 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(monitor={self.monitor!r}, mode={self.mode!r}, min_delta={self.min_delta})"
+
+    def on_start(self, progress: Any) -> None:
+        """Begins anew. ValueError if there is no such column, or no word on which values are better."""
+        self.best, self.best_epoch = None, 0
+        self.column = column_of(type(self).__name__, self.monitor, progress.columns)
+        higher = higher_is_better(self.column) if self.mode is None else self.mode == "max"
+        if higher is None:
+            raise ValueError(
+                f'mode of {type(self).__name__} says whether more of {self.column} is better, "max" or "min"'
+            )
+        self.sign = 1.0 if higher else -1.0
+
+    def better(self, progress: Any) -> bool:
+        """Whether the epoch's value is the best so far, which it then is."""
+        value = float(progress.row[self.column])
+        if value != value or (self.best is not None and not self.sign * (value - self.best) > self.min_delta):
+            return False
+        self.best, self.best_epoch = value, progress.epoch
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "best_epoch": self.best_epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.best_epoch = state["best"], state["best_epoch"]
+
+
+class EarlyStopping(Monitor):
+    """Stops a run when `patience` epochs in a row have not been better than the best before them. See `Monitor`."""
+
+    def __init__(self, patience: int = 10, monitor: str | None = None, min_delta: float = 0.0, mode: str | None = None):
+        demand("EarlyStopping", "patience", patience, low=1, whole=True)
+        super().__init__(monitor, mode, min_delta)
+        self.patience, self.waited = patience, 0
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("(", f"(patience={self.patience}, ", 1)
+
+    @property
+    def stopped(self) -> bool:
+        return self.waited >= self.patience
+
+    def on_start(self, progress: Any) -> None:
+        super().on_start(progress)
+        self.waited = 0
+
+    def on_epoch_end(self, progress: Any) -> bool:
+        self.waited = 0 if self.better(progress) else self.waited + 1
+        return self.stopped
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.waited = state["waited"]
+
+
+class BestWeights(Monitor):
+    """Gives the model, when the run ends, the weights and buffers it was measured with after its best epoch. See
+    `Monitor`. The optimizer's state stays that of the end."""
+
+    def __init__(self, monitor: str | None = None, mode: str | None = None, min_delta: float = 0.0):
+        super().__init__(monitor, mode, min_delta)
+        self.weights: dict[str, Any] = {}
+
+    def on_start(self, progress: Any) -> None:
+        super().on_start(progress)
+        self.weights = {}
+
+    def on_epoch_end(self, progress: Any) -> None:
+        if self.better(progress):
+            self.weights = copy.deepcopy(dict(progress.evaluated.state_dict()))
+
+    def on_end(self, progress: Any) -> None:
+        if self.weights:
+            progress.model.load_state_dict(self.weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "weights": self.weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.weights = copy.deepcopy(state["weights"])
+
+
+def column_of(of: str, monitor: str | None, columns: Sequence[str]) -> str:
+    """The column that is watched: `monitor`, else the first that is measured, else "train_loss". ValueError for one
+    that a row does not have."""
+    if monitor is None:
+        return columns[0] if columns else "train_loss"
+    if monitor not in (*columns, "train_loss"):
+        raise ValueError(f"{of} watches {monitor!r}, and an epoch's row has {', '.join(('train_loss', *columns))}")
+    return monitor

@@ -1,0 +1,94 @@
+"""What a run is to do: the settings that `fit` and `fit_ensemble` have in common, and what follows from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from altmin.errors import demand
+from altmin.training import augment as augmentation
+from altmin.training import metrics as named
+from altmin.training.epochs import Epochs
+from altmin.training.schedule import Schedule
+from altmin.training.scheduler import Given as GivenScheduler
+from altmin.training.scheduler import TorchScheduler
+from altmin.training.sources import Batches, Source, Stored, source
+
+
+@dataclass(frozen=True)
+class Plan:
+    """As `fit` is given them, and explains them."""
+
+    train: Any
+    test: Any
+    epochs: int
+    batch_size: int | None = None
+    epoch_batches: int | None = None
+    eval_batches: Sequence[int] = ()
+    schedule: str = "constant"
+    warmup: int = 0
+    scheduler: GivenScheduler | None = None
+    scheduler_every: str = "epoch"
+    metrics: named.Given = None
+    augment: augmentation.Given = None
+
+    def data(self, model: nn.Module, seeds: Sequence[int]) -> Epochs:
+        """The batches to learn from."""
+        demand("fit", "epochs", self.epochs, low=1, whole=True)
+        found = source("train", self.train, model)
+        return Epochs(found, model, seeds, self.epochs, self.batch_size, self.epoch_batches)
+
+    def tests(self, model: nn.Module) -> dict[str, Source]:
+        """What to measure on, by the name with which its columns begin."""
+        if self.test is None:
+            return {}
+        given = self.test if isinstance(self.test, Mapping) else {"test": self.test}
+        found = {str(name): source(str(name), samples, model) for name, samples in given.items()}
+        for name, samples in found.items():
+            if isinstance(samples, Batches) and samples.once:
+                raise ValueError(
+                    f"{name} of fit is gone through after every epoch, and {type(samples.iterable).__name__} can be "
+                    "gone through once; give a list or a DataLoader"
+                )
+        return found
+
+    def measures(self, tests: Mapping[str, Source], loss: Any) -> dict[str, list[named.Metric]]:
+        """The metrics of each part that is measured on."""
+        if not tests:
+            named.choose(self.metrics, None, loss)  # a wrong name is wrong though nothing is measured
+        return {name: named.choose(self.metrics, part.first()[1], loss) for name, part in tests.items()}
+
+    def evaluated(self, tests: Mapping[str, Source], per_epoch: int | None) -> list[int]:
+        """After which batches of the run to measure."""
+        given = self.eval_batches
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise TypeError(f"eval_batches of fit is a list of numbers of batches, given {given!r}")
+        for number in given:
+            demand("fit", "each of eval_batches", number, whole=True)
+        last = float("inf") if per_epoch is None else self.epochs * per_epoch
+        for number in sorted(given):
+            if not tests or not 1 <= number <= last:
+                needed = f"that needs test samples, and a batch among the run's 1 to {last:g}"
+                raise ValueError(f"cannot evaluate after batch {number}: {needed}")
+        return sorted(set(given))
+
+    def change(self, data: Epochs, methods: Sequence[Any]) -> augmentation.Change | None:
+        """What the augmentation does to a batch."""
+        if self.augment is None:
+            return None
+        if not isinstance(data.source, Stored):
+            raise ValueError(
+                "augment of fit changes samples that lie in tensors; a Dataset or a DataLoader changes its own, by the "
+                "transforms that it has"
+            )
+        return augmentation.change(self.augment, (data.source.x, data.source.y), methods)
+
+    def rates(self, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Schedule | TorchScheduler:
+        """What moves the learning rates. A torch scheduler is made here, so nothing may fail afterwards."""
+        batches = None if per_epoch is None else self.epochs * per_epoch
+        if self.scheduler is None:
+            return Schedule(self.schedule, optimizer, self.epochs, batches, self.warmup)
+        if self.schedule != "constant" or self.warmup:
+            raise ValueError("a schedule and a torch scheduler would both move the learning rate; give one of them")
+        return TorchScheduler(self.scheduler, optimizer, self.scheduler_every, columns)

@@ -1,0 +1,85 @@
+"""Callbacks that show how a run goes: a bar on the terminal, and curves for TensorBoard."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+
+class ProgressBar:
+    """A bar on the terminal, gone when done; nothing in a pipe. No thread draws it, so none disturbs a timing.
+
+    console: a `rich.console.Console`; None for one on stderr."""
+
+    def __init__(self, text: str = "training", console: Any = None):
+        self.text, self.console = text, console
+        self.bar: Any = None
+
+    def on_start(self, progress: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        screen = self.console or Console(stderr=True)
+        count = TextColumn("{task.completed}/{task.total} {task.fields[text]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+        hidden = not screen.is_terminal
+        self.bar = Progress(*columns, console=screen, transient=True, disable=hidden, auto_refresh=False)
+        self.bar.start()
+        self.task = self.bar.add_task(self.text, total=progress.batches, completed=progress.batch, text="")
+        self.drawn = 0.0
+
+    def on_batch_end(self, progress: Any) -> None:
+        self.bar.update(self.task, completed=progress.batch, text=f"loss {progress.train_loss:.4f}")
+        if time.monotonic() - self.drawn > 0.2:
+            self.bar.refresh()
+            self.drawn = time.monotonic()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+class TensorBoard:
+    """Writes the numbers of every row to a folder that TensorBoard shows: those of epochs by epoch, under their names,
+    and those of `eval_batches` by batch, under "batch/". It needs the package `tensorboard`."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = str(folder)
+        self.writer: Any = None
+
+    def on_start(self, progress: Any) -> None:
+        """ImportError, before anything is trained, if there is no such package."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError("TensorBoard needs the package tensorboard: pip install tensorboard") from error
+        self.make = SummaryWriter
+
+    def on_batch_end(self, progress: Any) -> None:
+        for row in self._histories(progress)[0].batches[-1:]:
+            if row["batch"] == progress.batch:
+                self._write(progress, "batches", row["batch"])
+
+    def on_epoch_end(self, progress: Any) -> None:
+        self._write(progress, "epochs", progress.epoch)
+        self.writer.flush()
+
+    def _write(self, progress: Any, kind: str, number: int) -> None:
+        """The rows that were written last; of an ensemble each member's under its number."""
+        if self.writer is None:  # what a run that goes on repeats is cut off
+            self.writer = self.make(self.folder, purge_step=number)
+        histories = self._histories(progress)
+        for i, history in enumerate(histories):
+            rows = getattr(history, kind)
+            for name, value in rows[-1].items() if rows else ():
+                if name not in ("epoch", "batch"):
+                    parts = ["batch"] * (kind == "batches") + [f"member {i}"] * (len(histories) > 1) + [name]
+                    self.writer.add_scalar("/".join(parts), float(value), number)
+
+    def _histories(self, progress: Any) -> list[Any]:
+        return progress.histories if hasattr(progress, "histories") else [progress.history]
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None

@@ -1,0 +1,30 @@
+"""Which parameters weight decay leaves alone where it acts on weight matrices only: biases, those of normalisation."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+
+
+def undecayed(model: nn.Module) -> set[int]:
+    """The ids of parameters that are no weight matrices: with one dimension or less, named as a bias, or of a
+    normalisation, whatever their shape.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm((2, 3)))
+    >>> [name for name, p in net.named_parameters() if id(p) in undecayed(net)]
+    ['0.bias', '1.weight', '1.bias']
+    """
+    found = {id(p) for m in model.modules() if isinstance(m, NORMALISATIONS) for p in m.parameters(recurse=False)}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        if p.ndim <= 1 or name.rpartition(".")[2].startswith("bias"):
+            found.add(id(p))
+    return found
+
+
+def groups(parameters: Iterable[Tensor], spared: Collection[int]) -> list[dict[str, Any]]:
+    """An optimizer's groups: the parameters, and with weight decay 0 those whose ids are `spared`, if there are any."""
+    every = list(parameters)
+    decayed, others = ([p for p in every if (id(p) in spared) is kept] for kept in (False, True))
+    return [{"params": decayed}] * bool(decayed) + [{"params": others, "weight_decay": 0.0}] * bool(others)
