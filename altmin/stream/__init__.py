@@ -3,7 +3,9 @@
 try:
     import river  # noqa: F401
 except ModuleNotFoundError:
-    raise ModuleNotFoundError('altmin.stream needs river, which is not installed: pip install "altmin[stream]"') from None
+    raise ModuleNotFoundError(
+        'altmin.stream needs river, which is not installed: pip install "altmin[stream]"'
+    ) from None
 
 from altmin.stream.classifier import OnlineClassifier
 from altmin.stream.regressor import OnlineRegressor

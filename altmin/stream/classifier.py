@@ -107,9 +107,9 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         """A Series of the most probable classes; of None before the first."""
         import pandas as pd
 
-        found = self.predict_proba_many(X)
-        classes = [None if found.empty else self.classes[j] for j in found.to_numpy().argmax(1)] if len(X) else []
-        return pd.Series(classes, index=X.index, dtype=None if classes else object)
+        found = self.predict_proba_many(X).to_numpy()
+        classes = [self.classes[j] for j in found.argmax(1)] if found.size else [None] * len(X)
+        return pd.Series(classes, index=X.index, dtype=None if found.size else object)
 
     def _loss(self) -> nn.Module:
         return nn.CrossEntropyLoss()

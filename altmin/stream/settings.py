@@ -12,10 +12,10 @@ from altmin.errors import demand, unknown
 from altmin.models import mlp
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "am-adam": {"lr": 3e-3},
-    "am-mem": {"lr": 3e-3, "rate": 30.0, "forget": 0.99, "damping": 10.0},
+    "am-adam": {"lr": 8e-3},
+    "am-mem": {"lr": 3e-3, "rate": 10.0, "forget": 0.98, "damping": 1.0},
     "am-sgd": {"lr": 0.01, "momentum": 0.0},
-    "adam": {"lr": 3e-3},
+    "adam": {"lr": 8e-3},
     "sgd": {"lr": 0.01, "momentum": 0.0},
 }
 """By method. What a method keeps beside the weights is an optimizer's state and co-activation memories, which grow."""

@@ -57,9 +57,11 @@ class RunningStatistics:
         """(x - m) / sqrt(s / w), between -FARTHEST and FARTHEST; 0 for a feature that is absent or has not varied yet.
         x: (..., size)."""
         varies = self.scatter > 0
-        deviation = np.sqrt(self.variance, where=varies, out=np.ones_like(self.scatter))
-        z = np.where(varies, (x - self.mean) / deviation, 0.0)
-        return np.clip(np.nan_to_num(z, copy=False, nan=0.0), -FARTHEST, FARTHEST)
+        z = np.minimum(
+            np.maximum((x - self.mean) / np.sqrt(np.where(varies, self.variance, np.inf)), -FARTHEST), FARTHEST
+        )
+        known = ~np.isnan(z)
+        return z if known.all() else np.where(known, z, 0.0)
 
     def restart(self, samples: float) -> None:
         """Keeps means and variances as if they came from so many samples at most: later ones move them faster."""
