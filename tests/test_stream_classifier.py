@@ -6,9 +6,9 @@ import torch
 
 pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
-from river import datasets, evaluate, metrics, preprocessing
+from river import datasets, evaluate, metrics, preprocessing  # noqa: E402
 
-from altmin.stream import OnlineClassifier
+from altmin.stream import OnlineClassifier  # noqa: E402
 
 
 def blobs(samples: int, classes: str, seed: int = 0) -> list[tuple[dict[str, float], str]]:

@@ -10,10 +10,10 @@ import torch
 
 pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
-from river import checks, drift
+from river import checks, drift  # noqa: E402
 
-from altmin.stream import OnlineClassifier, OnlineRegressor, settings
-from altmin.stream.statistics import RunningStatistics
+from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
+from altmin.stream.statistics import RunningStatistics  # noqa: E402
 
 ESTIMATORS = (OnlineClassifier, OnlineRegressor)
 Sample = tuple[dict[str, float], Any]

@@ -6,7 +6,7 @@ import torch
 
 pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
-from altmin.stream import OnlineRegressor
+from altmin.stream import OnlineRegressor  # noqa: E402
 
 
 def stream(samples: int, scale: float = 1.0, shift: float = 0.0, seed: int = 0) -> list[tuple[dict[str, float], float]]:

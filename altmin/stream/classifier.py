@@ -87,7 +87,7 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of labels, in this order."""
         self._learn_many(X, y)
 
-    def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Hashable, float]:
+    def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each class seen so far; empty before the first."""
         if len(self._classes) < 2:
             return dict.fromkeys(self._classes, 1.0)

@@ -1,8 +1,8 @@
 """A network that grows while it is trained: inputs and outputs that join later, and what is remembered of the others.
 
 New entries of a parameter have moments of zero and share the optimizer's count of steps, new inputs have co-activations
-of zero: the state of a network that had them from the start, and never saw an input there but 0. Parameters stay the same
-objects, so that trainers and optimizers go on with them.
+of zero: the state of a network that had them from the start, and never saw an input there but 0. Parameters stay the
+same objects, so that trainers and optimizers go on with them.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _linears(model: nn.Module) -> list[nn.Linear]:
     return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
 
 
-def _extend(method: Method, p: nn.Parameter, values: Tensor, dim: int) -> None:
+def _extend(method: Method, p: Tensor, values: Tensor, dim: int) -> None:
     """Appends values to a parameter, and zeros to what its optimizer keeps of it."""
     shape = p.shape
     p.data = torch.cat([p.data, values.to(p)], dim)
@@ -62,7 +62,7 @@ def _extend(method: Method, p: nn.Parameter, values: Tensor, dim: int) -> None:
             kept[name] = torch.cat([kept[name], torch.zeros_like(values).to(p)], dim)
 
 
-def _kept(method: Method, p: nn.Parameter) -> Iterator[tuple[str, dict[str, Any]]]:
+def _kept(method: Method, p: Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
     """The names of what an optimizer keeps of a parameter, and where."""
     state = {} if method.optimizer is None else method.optimizer.state.get(p, {})
     yield from ((name, state) for name in list(state))

@@ -1,6 +1,5 @@
 """A regressor of streams."""
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -99,7 +98,7 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         return nn.MSELoss()
 
     def _check(self, y: Any) -> None:
-        if not isinstance(y, Real) or not math.isfinite(y) or abs(y) > LARGEST:
+        if not isinstance(y, Real) or not abs(float(y)) <= LARGEST:  # nor NaN
             raise ValueError(f"a target is a number below {LARGEST:g}, given {y!r:.40} (nothing was learnt)")
 
     def _targets(self, targets: Sequence[Any]) -> Tensor:

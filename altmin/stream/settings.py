@@ -13,7 +13,7 @@ from altmin.models import mlp
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "am-adam": {"lr": 8e-3},
-    "am-mem": {"lr": 3e-3, "rate": 10.0, "forget": 0.98, "damping": 1.0},
+    "am-mem": {"lr": 3e-3, "rate": 20.0, "forget": 0.99, "damping": 0.1},
     "am-sgd": {"lr": 0.01, "momentum": 0.0},
     "adam": {"lr": 8e-3},
     "sgd": {"lr": 0.01, "momentum": 0.0},
