@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from river import forest, linear_model, multiclass, naive_bayes, preprocessing, tree
+from river import drift, forest, linear_model, multiclass, naive_bayes, preprocessing, tree
 
 from altmin.stream import OnlineClassifier, OnlineRegressor
 
@@ -18,11 +18,9 @@ class Model(NamedTuple):
         return (self.regressor if regression else self.classifier) is not None
 
 
-def _ours(method: str, **options: Any) -> Model:
-    more = {"options": options} if options else {}
+def _ours(method: str) -> Model:
     return Model(
-        lambda seed: OnlineClassifier(method=method, seed=seed, **more),
-        lambda seed: OnlineRegressor(method=method, seed=seed, **more),
+        lambda seed: OnlineClassifier(method=method, seed=seed), lambda seed: OnlineRegressor(method=method, seed=seed)
     )
 
 
@@ -30,6 +28,8 @@ def _scaled(model: Any) -> Any:
     return preprocessing.StandardScaler() | model
 
 
+BATCHES = {"forget": 0.9, "damping": 30.0, "rate": 300.0}
+"""The library's defaults of AM-mem, which are for mini-batches."""
 MODELS = {
     "AM-mem": _ours("am-mem"),
     "AM-Adam": _ours("am-adam"),
@@ -42,7 +42,11 @@ MODELS = {
     "Hoeffding tree": Model(
         lambda seed: tree.HoeffdingTreeClassifier(), lambda seed: _scaled(tree.HoeffdingTreeRegressor())
     ),
-    "AM-mem, library's defaults": _ours("am-mem", forget=0.9, damping=30.0, rate=300.0),
+    "AM-mem for batches": Model(
+        lambda seed: OnlineClassifier(method="am-mem", options=BATCHES, lr=2e-3, seed=seed), None
+    ),
+    "AM-mem + ADWIN": Model(lambda s: OnlineClassifier(method="am-mem", drift_detector=drift.ADWIN(), seed=s), None),
+    "AM-Adam + ADWIN": Model(lambda s: OnlineClassifier(method="am-adam", drift_detector=drift.ADWIN(), seed=s), None),
     "adaptive forest": Model(
         lambda seed: forest.ARFClassifier(seed=seed), lambda seed: _scaled(forest.ARFRegressor(seed=seed))
     ),

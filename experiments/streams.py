@@ -2,10 +2,10 @@
 
 `run`: every model predicts each sample of a stream and then learns it, one at a time, and its progressive accuracy, or
 mean absolute error, is measured; one line of benchmarks/streams.jsonl for each stream, model and seed. A run that is
-there already is not made again; --only STREAM,MODEL,... makes some, --out FILE puts them elsewhere, and `... merge
-FILE...` takes them from there. `cost`: the time of one sample, predicted and learnt, of AM-Adam and of Adam in turn, so
-that whatever else the machine does meets both alike. `table` fills docs/streams.md and draws docs/images/streams.png
-from the file, and trains nothing.
+there already is not made again. --only STREAM,MODEL,... makes those of the streams and models named, --out FILE puts
+them elsewhere, and `... merge FILE...` takes them from there. `cost`: the time of one sample, predicted and learnt, of
+Adam and the others in turn, so that whatever else the machine does meets all alike. `table` fills docs/streams.md and
+draws docs/images/streams.png from the file, and trains nothing.
 """
 
 import itertools
@@ -57,15 +57,13 @@ def progressive(stream: str, model: str, seed: int) -> Row:
 def run(only: Sequence[str], path: Path) -> None:
     rows = read(path) if path.exists() else [{"environment": output.environment(torch.device("cpu"))}]
     done = {(row["stream"], row["model"], row["seed"]) for row in rows if "value" in row}
-    for model in MODELS:
-        for stream in STREAMS:
-            for seed in SEEDS:
-                wanted = not only or stream in only or model in only
-                if not wanted or (stream, model, seed) in done or not MODELS[model].serves(STREAMS[stream].regression):
-                    continue
-                rows.append(progressive(stream, model, seed))
-                write(path, rows)
-                print(stream, model, seed, rows[-1]["value"], f"{rows[-1]['seconds']} s", flush=True)
+    models = [name for name in MODELS if name in only] or list(MODELS)
+    streams = [name for name in STREAMS if name in only] or list(STREAMS)
+    for model, stream, seed in itertools.product(models, streams, SEEDS):
+        if (stream, model, seed) not in done and MODELS[model].serves(STREAMS[stream].regression):
+            rows.append(progressive(stream, model, seed))
+            write(path, rows)
+            print(stream, model, seed, rows[-1]["value"], f"{rows[-1]['seconds']} s", flush=True)
 
 
 def merge(files: Sequence[Path]) -> None:

@@ -73,15 +73,15 @@ class OnlineNetwork:
         """Gives features that appear for the first time a column, statistics and an input."""
         if not new:
             return
-        before = len(self._features.names)
         self._features.add(new)
         self._statistics.grow(len(new), seen=self.absent == "zero")
-        if self._trained is not None:
-            inputs, waiting = len(self._features.names), int(before == 0)  # a network without features has one input
-            if inputs - max(before, 1):
-                units = next(p for p in self._trained.model.parameters()).shape[0]
-                weights = self._random.normal(0.0, (2 / inputs) ** 0.5, (units, inputs - before - waiting))
-                growth.add_inputs(self._trained, torch.from_numpy(weights))
+        if self._trained is None:
+            return
+        units, inputs = next(self._trained.model.parameters()).shape
+        more = len(self._features.names) - inputs  # a network that was built without any feature has one input
+        if more:
+            he = (2 / (inputs + more)) ** 0.5  # as the others were drawn
+            growth.add_inputs(self._trained, torch.from_numpy(self._random.normal(0.0, he, (units, more))))
 
     def _inputs(self, rows: Array) -> Tensor:
         """Rows (samples, columns) as the network takes them."""
