@@ -45,8 +45,9 @@ MODELS = {
     "AM-mem for batches": Model(
         lambda seed: OnlineClassifier(method="am-mem", options=BATCHES, lr=2e-3, seed=seed), None
     ),
-    "AM-mem + ADWIN": Model(lambda s: OnlineClassifier(method="am-mem", drift_detector=drift.ADWIN(), seed=s), None),
-    "AM-Adam + ADWIN": Model(lambda s: OnlineClassifier(method="am-adam", drift_detector=drift.ADWIN(), seed=s), None),
+    "AM-mem retrained": Model(
+        lambda s: drift.DriftRetrainingClassifier(OnlineClassifier(method="am-mem", seed=s)), None
+    ),
     "adaptive forest": Model(
         lambda seed: forest.ARFClassifier(seed=seed), lambda seed: _scaled(forest.ARFRegressor(seed=seed))
     ),

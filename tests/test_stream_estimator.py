@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
-from river import checks, drift  # noqa: E402
+from river import checks  # noqa: E402
 
 from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
 from altmin.stream.statistics import RunningStatistics  # noqa: E402
@@ -158,43 +158,6 @@ def test_what_cannot_be_learnt_changes_nothing(kind: Any) -> None:
     with pytest.raises(ValueError, match="2 samples, 1 targets"):
         model.learn_many(pd.DataFrame([x, x]), pd.Series([y]))
     assert pickle.dumps(model) == before
-
-
-class Every10(drift.ADWIN):
-    """Detects a drift in every tenth value."""
-
-    seen: int
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = 0
-
-    def update(self, x: float) -> None:
-        self.seen += 1
-        self.losses = [*getattr(self, "losses", []), x]
-
-    @property
-    def drift_detected(self) -> bool:
-        return self.seen % 10 == 0
-
-
-@pytest.mark.parametrize("kind", ESTIMATORS)
-def test_after_a_drift_weights_stay_and_what_was_remembered_is_forgotten(kind: Any) -> None:
-    detector = Every10()
-    model = kind((5,), "am-mem", seed=1, drift_detector=detector)
-    plain = kind((5,), "am-mem", seed=1)
-    for x, y in stream(80):
-        model.learn_one(x, y)
-        plain.learn_one(x, y)
-        if model.n_drifts:
-            break
-    assert detector.seen == 0  # it is the model's parameter; a clone of it is at work
-    assert model._detector.seen == 10
-    for p, q in zip(model.network.parameters(), plain.network.parameters(), strict=True):
-        assert torch.equal(p, q)
-    assert not model._trained.weights.kept
-    assert not model._trained.optimizer.state
-    assert plain._trained.weights.kept
 
 
 def test_statistics_fade_by_the_factor_that_was_given() -> None:

@@ -118,14 +118,3 @@ def test_moments_of_old_outputs_stay() -> None:
     before = method.optimizer.state[bias]["exp_avg"].clone()
     growth.add_outputs(method, 2)
     assert method.optimizer.state[bias]["exp_avg"].tolist() == [*before.tolist(), 0.0, 0.0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_method_whose_state_is_forgotten_goes_on_as_a_new_one_with_its_weights(name: str) -> None:
-    method = trained(name)
-    fresh = methods.create(name, copy.deepcopy(method.model), **DEFAULTS[name])
-    growth.forget_state(method)
-    if hasattr(method, "penalty"):
-        fresh.penalty.value = method.penalty.value  # it stays
-    for x, y in samples(4, OLD):
-        assert method.step(x, y).loss == fresh.step(x, y).loss

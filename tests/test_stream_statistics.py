@@ -84,24 +84,6 @@ def test_a_feature_that_is_new_has_statistics_of_its_own_samples_alone() -> None
     np.testing.assert_allclose(late.variance, [x[:, 0].var(), x[7:, 1].var()])
 
 
-def test_a_restart_keeps_mean_and_variance_and_gives_the_past_the_weight_of_few_samples() -> None:
-    x = table(3, 100, 2, 0.0)
-    statistics = after(x)
-    statistics.restart(10.0)
-    np.testing.assert_allclose(statistics.mean, x.mean(0))
-    np.testing.assert_allclose(statistics.variance, x.var(0))
-    new = x.mean(0) + 11.0
-    statistics.update(new)
-    np.testing.assert_allclose(statistics.mean, x.mean(0) + 1.0)  # one sample beside ten
-
-
-def test_a_restart_takes_no_weight_from_what_is_younger() -> None:
-    x = table(4, 5, 2, 0.0)
-    statistics = after(x)
-    statistics.restart(10.0)
-    assert statistics.weight.tolist() == [5.0, 5.0]
-
-
 @pytest.mark.parametrize("forget", [0.0, 1.5, float("nan")])
 def test_a_factor_that_is_none_is_refused(forget: float) -> None:
     with pytest.raises(ValueError, match="forget"):

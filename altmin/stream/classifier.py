@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
-from river.base import DriftDetector, MiniBatchClassifier
+from river.base import MiniBatchClassifier
 from torch import Tensor, nn
 
 from altmin.stream import growth
@@ -34,9 +34,6 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         What a feature that a sample lacks counts as: "mean" (unknown) or "zero" (counts, indicators).
     forget
         Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
-    drift_detector
-        One of river's, such as `river.drift.ADWIN()`, which is given the loss of every step. When it detects a drift,
-        the optimizer's moments, the memories and most of the statistics' past are forgotten; the weights stay.
     batch_size
         How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
     seed
@@ -60,13 +57,12 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         standardise: bool = True,
         absent: str = "mean",
         forget: float = 1.0,
-        drift_detector: DriftDetector | None = None,
         batch_size: int = 1,
         seed: int | None = None,
     ):
         self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
         self.standardise, self.absent, self.forget = standardise, absent, forget
-        self.drift_detector, self.batch_size, self.seed = drift_detector, batch_size, seed
+        self.batch_size, self.seed = batch_size, seed
         self._begin()
         self._classes: dict[Hashable, int] = {}
 

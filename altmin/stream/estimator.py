@@ -1,11 +1,10 @@
-"""What the estimators for streams have in common: features that join in, running statistics, steps, drift."""
+"""What the estimators for streams have in common: features that join in, running statistics, steps."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from river.base import DriftDetector
 from torch import Tensor, nn
 
 from altmin.errors import demand
@@ -13,9 +12,6 @@ from altmin.methods import Method
 from altmin.stream import growth, settings
 from altmin.stream.features import Features, table_of
 from altmin.stream.statistics import Array, RunningStatistics
-
-KEPT = 50.0
-"""After a drift, as how many samples the statistics of the features count."""
 
 
 class OnlineNetwork:
@@ -28,7 +24,6 @@ class OnlineNetwork:
     standardise: bool
     absent: str
     forget: float
-    drift_detector: DriftDetector | None
     batch_size: int
     seed: int | None
 
@@ -44,9 +39,6 @@ class OnlineNetwork:
         self._statistics = RunningStatistics(0, self.forget)
         self._random = np.random.default_rng(self.seed)
         self._trained: Method | None = None
-        self._detector = None if self.drift_detector is None else self.drift_detector.clone()
-        self.n_drifts = 0
-        """How often the drift detector has reacted."""
 
     @property
     def network(self) -> nn.Module | None:
@@ -114,13 +106,7 @@ class OnlineNetwork:
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         assert self._trained is not None
-        metrics = self._trained.step(x, y)
-        if self._detector is not None:
-            self._detector.update(float(metrics.loss))
-            if self._detector.drift_detected:
-                self.n_drifts += 1
-                growth.forget_state(self._trained)
-                self._statistics.restart(KEPT)
+        self._trained.step(x, y)
 
     def _learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
         new = self._features.new(x)

@@ -38,16 +38,6 @@ def add_outputs(method: Method, outputs: int) -> None:
     _extend(method, layer.bias, layer.bias.new_zeros(outputs), 0)
 
 
-def forget_state(method: Method) -> None:
-    """Forgets the optimizer's moments and the memories; weights and the penalty stay."""
-    memory = getattr(method, "weights", None)
-    if isinstance(memory, CoActivationMemory):
-        memory.kept.clear()
-        memory.scratch = {}
-    if method.optimizer is not None:
-        method.optimizer.state.clear()
-
-
 def _linears(model: nn.Module) -> list[nn.Linear]:
     return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
 

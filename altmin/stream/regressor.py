@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from river.base import DriftDetector, MiniBatchRegressor
+from river.base import MiniBatchRegressor
 from torch import Tensor, nn
 
 from altmin.stream.estimator import OnlineNetwork
@@ -37,8 +37,6 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         What a feature that a sample lacks counts as: "mean" (unknown) or "zero" (counts, indicators).
     forget
         Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
-    drift_detector
-        One of river's, such as `river.drift.ADWIN()`, which is given the loss of every step.
     batch_size
         How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
     seed
@@ -62,13 +60,12 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         standardise: bool = True,
         absent: str = "mean",
         forget: float = 1.0,
-        drift_detector: DriftDetector | None = None,
         batch_size: int = 1,
         seed: int | None = None,
     ):
         self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
         self.standardise, self.absent, self.forget = standardise, absent, forget
-        self.drift_detector, self.batch_size, self.seed = drift_detector, batch_size, seed
+        self.batch_size, self.seed = batch_size, seed
         self._begin()
         self._target = RunningStatistics(1, forget)
 

@@ -24,7 +24,7 @@ class RunningStatistics:
         demand("RunningStatistics", "forget", forget, above=True)
         if forget > 1:
             raise ValueError(f"forget of the running statistics lies above 0 and is at most 1, given {forget!r}")
-        self.forget, self.longest = forget, 0.0
+        self.forget, self.total = forget, 0.0
         self.weight, self.mean, self.scatter = np.zeros(size), np.zeros(size), np.zeros(size)
 
     @property
@@ -35,12 +35,12 @@ class RunningStatistics:
     def grow(self, features: int, seen: bool = False) -> None:
         """Adds features. seen: whether they count as having been zero in all samples so far."""
         more = np.zeros(features)
-        self.weight = np.concatenate([self.weight, more + (self.longest if seen else 0.0)])
+        self.weight = np.concatenate([self.weight, more + (self.total if seen else 0.0)])
         self.mean, self.scatter = np.concatenate([self.mean, more]), np.concatenate([self.scatter, more])
 
     def update(self, x: Array) -> None:
         """Takes one sample (size,). A feature that is NaN is absent: nothing of it changes."""
-        self.longest = self.forget * self.longest + 1
+        self.total = self.forget * self.total + 1
         d = x - self.mean
         weight = self.forget * self.weight + 1
         mean = self.mean + d / weight
@@ -62,9 +62,3 @@ class RunningStatistics:
         )
         known = ~np.isnan(z)
         return z if known.all() else np.where(known, z, 0.0)
-
-    def restart(self, samples: float) -> None:
-        """Keeps means and variances as if they came from so many samples at most: later ones move them faster."""
-        keep = np.minimum(1.0, samples / np.maximum(self.weight, 1.0))
-        self.weight, self.scatter = self.weight * keep, self.scatter * keep
-        self.longest = min(self.longest, samples)
