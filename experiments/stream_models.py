@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from river import drift, forest, linear_model, multiclass, naive_bayes, preprocessing, tree
+from river import forest, linear_model, multiclass, naive_bayes, preprocessing, tree
 
 from altmin.stream import OnlineClassifier, OnlineRegressor
 
@@ -45,12 +45,7 @@ MODELS = {
     "AM-mem for batches": Model(
         lambda seed: OnlineClassifier(method="am-mem", options=BATCHES, lr=2e-3, seed=seed), None
     ),
-    "AM-mem retrained": Model(
-        lambda s: drift.DriftRetrainingClassifier(OnlineClassifier(method="am-mem", seed=s)), None
-    ),
-    "adaptive forest": Model(
-        lambda seed: forest.ARFClassifier(seed=seed), lambda seed: _scaled(forest.ARFRegressor(seed=seed))
-    ),
+    "adaptive forest": Model(lambda seed: forest.ARFClassifier(seed=seed), lambda seed: forest.ARFRegressor(seed=seed)),
 }
 
 

@@ -62,7 +62,7 @@ def draw(rows: list[Row], path: Path) -> None:
         axes.set_xlabel("samples")
         axes.set_ylabel("mean absolute error" if stream.regression else "accuracy")
         axes.grid(alpha=0.3)
-    fields.flat[0].legend(frameon=False, fontsize=9)
+    fields.flat[2].legend(frameon=False, fontsize=9, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=100)
     plt.close(figure)

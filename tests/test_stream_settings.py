@@ -46,3 +46,8 @@ def test_unknown_methods_and_options_are_refused() -> None:
         settings.check("adam", -1.0, None)
     with pytest.raises(TypeError, match="options are a dict"):
         settings.check("adam", None, "fused")  # type: ignore[arg-type]
+
+
+def test_the_squared_error_has_a_rate_of_its_own() -> None:
+    for loss, rate in ((nn.CrossEntropyLoss(), 20.0), (nn.MSELoss(), settings.REGRESSION["am-mem"]["rate"])):
+        assert settings.build("am-mem", 4, (5,), 2, loss, None, None, 0).weights.rate == rate

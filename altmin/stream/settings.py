@@ -19,6 +19,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"lr": 0.01, "momentum": 0.0},
 }
 """By method. What a method keeps beside the weights is an optimizer's state and co-activation memories, which grow."""
+REGRESSION: Mapping[str, Mapping[str, Any]] = {"am-mem": {"rate": 2.0}}
+"""What differs for the squared error, whose gradient has no bound."""
 
 
 def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> None:
@@ -49,5 +51,6 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = mlp(inputs, hidden, outputs).double()
-    chosen = {**DEFAULTS[name], **copy.deepcopy(dict(options or {})), **({} if lr is None else {"lr": lr})}
+    own = {**DEFAULTS[name], **(REGRESSION.get(name, {}) if isinstance(loss, nn.MSELoss) else {})}
+    chosen = {**own, **copy.deepcopy(dict(options or {})), **({} if lr is None else {"lr": lr})}
     return methods.create(name, model, loss=loss, **chosen)
