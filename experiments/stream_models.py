@@ -45,7 +45,7 @@ MODELS = {
     "AM-mem for batches": Model(
         lambda seed: OnlineClassifier(method="am-mem", options=BATCHES, lr=2e-3, seed=seed), None
     ),
-    "adaptive forest": Model(lambda seed: forest.ARFClassifier(seed=seed), lambda seed: forest.ARFRegressor(seed=seed)),
+    "adaptive forest": Model(lambda seed: forest.ARFClassifier(seed=seed), None),
 }
 
 

@@ -49,6 +49,18 @@ def test_the_file_has_three_seeds_of_every_stream_and_model_of_ours(experiments:
     assert any("environment" in row for row in rows())
 
 
+def test_what_the_page_says_of_the_methods_holds_in_the_file(experiments: dict[str, Any]) -> None:
+    found = means(False, experiments)
+    assert all(each["AM-Adam"] > each["Adam"] - 0.01 for each in found.values())
+    assert sum(each["AM-Adam"] >= each["Adam"] - 0.001 for each in found.values()) >= 3
+    assert all(each["AM-mem"] > each["Adam"] + 0.005 for name, each in found.items() if name != "phishing")
+    assert abs(found["phishing"]["AM-mem"] - found["phishing"]["Adam"]) < 0.002
+    assert all(each["AM-mem"] < each["Adam"] for each in means(True, experiments).values())
+    times = {row["cost"]: row["median"] for row in rows() if "cost" in row}
+    assert times["AM-Adam"] < 1.2
+    assert times["AM-Adam"] / times["Adam, fused kernel"] < 1.2
+
+
 def test_the_defaults_are_the_best_that_the_search_has_found() -> None:
     from altmin.stream.settings import DEFAULTS
 
@@ -61,12 +73,24 @@ def test_the_defaults_are_the_best_that_the_search_has_found() -> None:
             assert 1 - chosen["forget"] == pytest.approx(1 - best["options"]["forget"], rel=0.2)
 
 
-def test_a_short_stream_is_run_and_scored_as_it_is_by_hand(
+class LastLabel:
+    """Predicts the label that it learnt last."""
+
+    last = 1
+
+    def predict_one(self, x: Any) -> int:
+        return self.last
+
+    def learn_one(self, x: Any, y: int) -> None:
+        self.last = y
+
+
+def test_every_sample_is_predicted_before_it_is_learnt(
     experiments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streams = experiments["streams"]
-    monkeypatch.setattr(streams, "samples", lambda name, seed: [({"u": float(k % 2)}, k % 2) for k in range(100)])
-    row = streams.progressive("phishing", "naive Bayes", 0)
-    assert row["samples"] == 100
-    assert row["value"] == statistics.mean(row["curve"])
-    assert row["curve"][-1] == 1.0
+    monkeypatch.setattr(streams, "samples", lambda name, seed: [({}, int(k >= 80)) for k in range(100)])
+    monkeypatch.setattr(streams, "create", lambda name, regression, seed: LastLabel())
+    row = streams.progressive("phishing", "any", 0)
+    assert row["value"] == 0.98  # wrong where the label changes, and in the beginning
+    assert row["curve"] == [0.5 if k in (0, 40) else 1.0 for k in range(50)]
