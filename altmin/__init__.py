@@ -3,7 +3,7 @@
 from altmin import startup  # noqa: F401  (before torch is imported, which takes a second)
 
 # isort: split
-from altmin import data, methods, models, theory, training
+from altmin import continual, data, methods, models, theory, training
 from altmin.audit import Audit, audit
 from altmin.chain import Chain, split
 from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
@@ -46,6 +46,7 @@ __all__ = [
     "StraightThrough",
     "StraightThroughCodes",
     "audit",
+    "continual",
     "data",
     "explain",
     "fit",

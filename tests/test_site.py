@@ -14,12 +14,13 @@ from built_site import ROOT, build, built, pages
 import altmin
 import altmin.execution
 import altmin.sklearn
+import altmin.stream
 
 DOCUMENTS = sorted(path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md"))
 NAV = re.findall(r"^ +- [^#]*?: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 PACKAGES = (
     *(altmin, altmin.methods, altmin.models, altmin.data, altmin.training, altmin.execution, altmin.theory),
-    altmin.sklearn,
+    *(altmin.sklearn, altmin.stream, altmin.continual),
 )
 HTML = (
     "a article aside body br button canvas circle code details div em figcaption figure footer form g h1 h2 h3 h4 h5 "

@@ -1,5 +1,6 @@
 """Continual learning: tasks one after the other, what learns them, and how much of the earlier ones is forgotten."""
 
+from altmin.continual.keeping import learner
 from altmin.continual.learners import Learner, create, names
 from altmin.continual.measures import average_accuracy, average_so_far, forgetting
 from altmin.continual.run import Stream, run
@@ -13,6 +14,7 @@ __all__ = [
     "average_so_far",
     "create",
     "forgetting",
+    "learner",
     "names",
     "permuted",
     "run",

@@ -10,9 +10,11 @@ import torch
 from altmin import data, models
 from altmin.continual import learners, tasks
 from altmin.continual.measures import average_accuracy, average_so_far, forgetting
+from altmin.continual.method import MethodLearner
 from altmin.describe import plain
 from altmin.errors import Diverged, demand, unknown
 from altmin.execution import precision
+from altmin.methods import Method
 from altmin.training.evaluate import accuracy
 from altmin.training.identity import fingerprint
 from altmin.training.samples import Samples, epoch_order
@@ -33,7 +35,7 @@ class Setting(Protocol):
 
 
 def run(
-    learner: learners.Learner,
+    learner: learners.Learner | Method,
     sequence: Iterable[tasks.Task],
     *,
     epochs: int = 1,
@@ -42,9 +44,11 @@ def run(
     after_task: Callable[[int], None] = lambda done: None,
 ) -> list[list[float]]:
     """Learns the tasks in turn, each in `epochs` passes over its samples; returns a[k][j], the accuracy on task j after
-    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. Raises `Diverged`."""
+    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A method of
+    `altmin.methods`, which has no `end_task`, is not told that a task has ended. Raises `Diverged`."""
     demand("run", "epochs", epochs, low=1, whole=True)
     demand("run", "batch_size", batch_size, low=1, whole=True)
+    learner = learner if hasattr(learner, "end_task") else MethodLearner(learner)
     seen: list[Samples] = []
     found: list[list[float]] = []
     for k, task in enumerate(sequence):

@@ -1,0 +1,65 @@
+"""A network that grows while it is trained: inputs and outputs that join later, and what is remembered of the others.
+
+New entries of a parameter have moments of zero and share the optimizer's count of steps, new inputs have co-activations
+of zero: the state of a network that had them from the start, and never saw an input there but 0. Parameters stay the
+same objects, so that trainers and optimizers go on with them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.methods import Method
+from altmin.weights.memory import CoActivationMemory, Kept
+
+
+def add_inputs(method: Method, weights: Tensor) -> None:
+    """Gives the first linear layer of a method's network new inputs with these weights (units, new inputs). Where they
+    are 0, its output stays the same."""
+    layer = _linears(method.model)[0]
+    old, new = layer.in_features, weights.shape[1]
+    layer.in_features = old + new
+    _extend(method, layer.weight, weights, 1)
+    memory = getattr(method, "weights", None)
+    if isinstance(memory, CoActivationMemory) and 0 in memory.kept:
+        A, R, samples = memory.kept[0]
+        memory.kept[0] = Kept(_insert(_insert(A, old, new, 0), old, new, 1), _insert(R, old, new, 1), samples)
+        memory.scratch = {}
+
+
+def add_outputs(method: Method, outputs: int) -> None:
+    """Gives the last linear layer of a method's network new outputs, which are 0 until they are trained. The others
+    stay the same."""
+    layer = _linears(method.model)[-1]
+    layer.out_features += outputs
+    _extend(method, layer.weight, layer.weight.new_zeros(outputs, layer.in_features), 0)
+    _extend(method, layer.bias, layer.bias.new_zeros(outputs), 0)
+
+
+def _linears(model: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+
+
+def _extend(method: Method, p: Tensor, values: Tensor, dim: int) -> None:
+    """Appends values to a parameter, and zeros to what its optimizer keeps of it."""
+    shape = p.shape
+    p.data = torch.cat([p.data, values.to(p)], dim)
+    p.grad = None
+    for name, kept in _kept(method, p):
+        if isinstance(kept[name], Tensor) and kept[name].shape == shape:
+            kept[name] = torch.cat([kept[name], torch.zeros_like(values).to(p)], dim)
+
+
+def _kept(method: Method, p: Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The names of what an optimizer keeps of a parameter, and where."""
+    state = {} if method.optimizer is None else method.optimizer.state.get(p, {})
+    yield from ((name, state) for name in list(state))
+
+
+def _insert(t: Tensor, at: int, count: int, dim: int) -> Tensor:
+    """The tensor with so many slices of zeros before slice number `at`."""
+    before, after = t.split([at, t.shape[dim] - at], dim)
+    zeros = t.new_zeros([count if d == dim else n for d, n in enumerate(t.shape)])
+    return torch.cat([before, zeros, after], dim)

@@ -1,0 +1,56 @@
+"""Which methods can learn from a stream, and with which options they do unless told otherwise."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from altmin import methods
+from altmin.errors import demand, unknown
+from altmin.models import mlp
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "am-adam": {"lr": 8e-3},
+    "am-mem": {"lr": 3e-3, "rate": 20.0, "forget": 0.99, "damping": 0.1},
+    "am-sgd": {"lr": 0.01, "momentum": 0.0},
+    "adam": {"lr": 8e-3},
+    "sgd": {"lr": 0.01, "momentum": 0.0},
+}
+"""By method. What a method keeps beside the weights is an optimizer's state and co-activation memories, which grow."""
+REGRESSION: Mapping[str, Mapping[str, Any]] = {"am-mem": {"rate": 2.0}}
+"""What differs for the squared error, whose gradient has no bound."""
+
+
+def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> None:
+    """ValueError or TypeError for a method that cannot learn from a stream, or for options that it does not take."""
+    if name not in DEFAULTS:
+        raise unknown("method for a stream", name, DEFAULTS)
+    if lr is not None:
+        demand(f"method {name!r}", "lr", lr)
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options are a dict of the method's options, given {options!r:.60}")
+    for option in options or {}:
+        if option in ("lr", "loss") or option not in methods.options(name):
+            accepted = [each for each in methods.options(name) if each not in ("lr", "loss")]
+            raise unknown(f"option of method {name!r},", option, accepted)
+
+
+def build(
+    name: str,
+    inputs: int,
+    hidden: tuple[int, ...],
+    outputs: int,
+    loss: nn.Module,
+    lr: float | None,
+    options: Mapping[str, Any] | None,
+    seed: int,
+) -> methods.Method:
+    """A method with a fully connected network in double precision, which costs small nets nothing."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = mlp(inputs, hidden, outputs).double()
+    own = {**DEFAULTS[name], **(REGRESSION.get(name, {}) if isinstance(loss, nn.MSELoss) else {})}
+    chosen = {**own, **copy.deepcopy(dict(options or {})), **({} if lr is None else {"lr": lr})}
+    return methods.create(name, model, loss=loss, **chosen)

@@ -1,0 +1,54 @@
+"""The streams of docs/streams.md: those that river brings with it, and some that it makes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from river import datasets
+from river.datasets import synth
+
+Samples = list[tuple[dict[Any, Any], Any]]
+
+
+class Stream(NamedTuple):
+    """make(seed): the samples, of which `length` are taken; one without random numbers does not use the seed."""
+
+    make: Callable[[int], Any]
+    length: int
+    about: str
+    regression: bool = False
+
+
+def _rbf_drift(seed: int) -> Any:
+    made = {"n_classes": 4, "n_features": 10, "n_centroids": 40, "n_drift_centroids": 40, "change_speed": 0.001}
+    return synth.RandomRBFDrift(seed_model=seed, seed_sample=seed + 50, **made)
+
+
+def _agrawal(seed: int) -> Iterator[Any]:
+    """Another rule after every 500 samples."""
+    for k in range(4):
+        yield from synth.Agrawal(classification_function=k, seed=seed + 10 * k, perturbation=0.05).take(500)
+
+
+def _sea(seed: int) -> Iterator[Any]:
+    """Another threshold after every 500 samples, a tenth of the labels wrong."""
+    for k in range(4):
+        yield from synth.SEA(variant=k, noise=0.1, seed=seed + 10 * k).take(500)
+
+
+STREAMS = {
+    "bananas": Stream(lambda seed: datasets.Bananas(), 2000, "two classes in two dimensions, the first 2,000"),
+    "rbf-drift": Stream(_rbf_drift, 2000, "four classes around 40 centres that move all the time"),
+    "phishing": Stream(lambda seed: datasets.Phishing(), 1250, "web pages, honest or not"),
+    "image-segments": Stream(lambda seed: datasets.ImageSegments(), 2310, "seven kinds of image patches"),
+    "agrawal": Stream(_agrawal, 2000, "a new rule every 500 samples, features of very different scales"),
+    "sea": Stream(_sea, 2000, "a threshold that jumps every 500 samples, 10% wrong labels"),
+    "trump-approval": Stream(lambda seed: datasets.TrumpApproval(), 1001, "approval from polls", True),
+    "chick-weights": Stream(lambda seed: datasets.ChickWeights(), 578, "weight by age and diet", True),
+    "friedman": Stream(lambda seed: synth.FriedmanDrift("gra", (700, 1400), seed=seed), 2000, "gradual drift", True),
+}
+
+
+def samples(name: str, seed: int) -> Samples:
+    """All samples of a stream, as numbers: of what is counted or named the numbers that river gives."""
+    stream, made = STREAMS[name], STREAMS[name].make(seed)
+    return [(dict(x), y) for (x, y), _ in zip(made, range(stream.length), strict=False)]
