@@ -24,7 +24,7 @@ check: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q --numprocesses auto
 
 docs: setup
 	$(BIN)/mkdocs build --strict

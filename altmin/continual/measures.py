@@ -1,4 +1,4 @@
-"""What is measured of a sequence of tasks, from a[k][j], the accuracy on task j after task k was learnt (j <= k)."""
+"""What is measured of a sequence of tasks, from `a[k][j]`, the accuracy on task j after task k was learnt (j <= k)."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -8,7 +8,7 @@ Accuracies = Sequence[Sequence[float]]
 
 
 def average_accuracy(a: Accuracies) -> float:
-    """The mean accuracy over all tasks after the last, mean_j a[T][j].
+    """The mean accuracy over all tasks after the last, `mean_j a[T][j]`.
 
     >>> average_accuracy([[1.0], [0.5, 0.75]])
     0.625
@@ -26,7 +26,7 @@ def average_so_far(a: Accuracies) -> list[float]:
 
 
 def forgetting(a: Accuracies) -> float:
-    """How much accuracy was lost since its best, mean_{j < T} (max_{k < T} a[k][j] - a[T][j]) (Chaudhry et al., 2018);
+    """How much accuracy was lost: `mean_{j < T} (max_{k < T} a[k][j] - a[T][j])` (Chaudhry et al., 2018);
     0 for a single task. It is negative where later tasks helped earlier ones.
 
     >>> forgetting([[1.0], [0.5, 0.75]])

@@ -116,7 +116,7 @@ class Stream:
         return replace(self, seeds=1, epochs=1, limit=min(self.limit or most, most))
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
-        """A row for each seed: `accuracies`, a[k][j] as `run` returns it, `average_accuracy` and `forgetting`, or, if
+        """A row for each seed: `accuracies`, `a[k][j]` as `run` returns it, `average_accuracy` and `forgetting`, or, if
         it diverged, the reason as `diverged`; `bytes` kept, and `seconds` taken, evaluations included."""
         train, evaluated = setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
         about = {"data": fingerprint(train), "rows": len(train[0])}

@@ -44,7 +44,7 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> classifier = AltMinClassifier(hidden=(20,), epochs=50, random_state=0).fit(X, y)
+    >>> classifier = AltMinClassifier(hidden=(20,), lr=0.01, epochs=50, random_state=0).fit(X, y)
     >>> classifier.score(X, y) > 0.9
     True
     """
