@@ -43,8 +43,8 @@ def run(
     seed: int = 0,
     after_task: Callable[[int], None] = lambda done: None,
 ) -> list[list[float]]:
-    """Learns the tasks in turn, each in `epochs` passes over its samples; returns a[k][j], the accuracy on task j after
-    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A method of
+    """Learns the tasks in turn, each in `epochs` passes over its samples; returns `a[k][j]`, the accuracy on task j
+    after task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A method of
     `altmin.methods`, which has no `end_task`, is not told that a task has ended. Raises `Diverged`."""
     demand("run", "epochs", epochs, low=1, whole=True)
     demand("run", "batch_size", batch_size, low=1, whole=True)
