@@ -24,24 +24,24 @@ def _rbf_drift(seed: int) -> Any:
 
 
 def _agrawal(seed: int) -> Iterator[Any]:
-    """Another rule after every 500 samples."""
+    """Another rule after every 1,250 samples."""
     for k in range(4):
-        yield from synth.Agrawal(classification_function=k, seed=seed + 10 * k, perturbation=0.05).take(500)
+        yield from synth.Agrawal(classification_function=k, seed=seed + 10 * k, perturbation=0.05).take(1250)
 
 
 def _sea(seed: int) -> Iterator[Any]:
-    """Another threshold after every 500 samples, a tenth of the labels wrong."""
+    """Another threshold after every 1,250 samples, a tenth of the labels wrong."""
     for k in range(4):
-        yield from synth.SEA(variant=k, noise=0.1, seed=seed + 10 * k).take(500)
+        yield from synth.SEA(variant=k, noise=0.1, seed=seed + 10 * k).take(1250)
 
 
 STREAMS = {
-    "bananas": Stream(lambda seed: datasets.Bananas(), 2000, "two classes in two dimensions, the first 2,000"),
-    "rbf-drift": Stream(_rbf_drift, 2000, "four classes around 40 centres that move all the time"),
+    "bananas": Stream(lambda seed: datasets.Bananas(), 5300, "two classes in two dimensions"),
+    "rbf-drift": Stream(_rbf_drift, 5000, "four classes around 40 centres that move all the time"),
     "phishing": Stream(lambda seed: datasets.Phishing(), 1250, "web pages, honest or not"),
     "image-segments": Stream(lambda seed: datasets.ImageSegments(), 2310, "seven kinds of image patches"),
-    "agrawal": Stream(_agrawal, 2000, "a new rule every 500 samples, features of very different scales"),
-    "sea": Stream(_sea, 2000, "a threshold that jumps every 500 samples, 10% wrong labels"),
+    "agrawal": Stream(_agrawal, 5000, "a new rule every 1,250 samples, features of very different scales"),
+    "sea": Stream(_sea, 5000, "a threshold that jumps every 1,250 samples, 10% wrong labels"),
     "trump-approval": Stream(lambda seed: datasets.TrumpApproval(), 1001, "approval from polls", True),
     "chick-weights": Stream(lambda seed: datasets.ChickWeights(), 578, "weight by age and diet", True),
     "friedman": Stream(lambda seed: synth.FriedmanDrift("gra", (700, 1400), seed=seed), 2000, "gradual drift", True),

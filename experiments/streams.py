@@ -8,9 +8,9 @@ processor spends on a sample, predicted and learnt, by Adam and the others in tu
 does meets all alike. `table` fills docs/streams.md and draws docs/images/streams.png from the file, and trains nothing.
 """
 
+import argparse
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,14 +103,21 @@ def cost() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    what, *rest = sys.argv[1:]
-    if what == "run":
-        given = dict(zip(rest[::2], rest[1::2], strict=True))
-        seeds = [int(seed) for seed in given["--seeds"].split(",")] if "--seeds" in given else SEEDS
-        run(given.get("--only", "").split(","), Path(given.get("--out", RESULTS)), seeds)
-    elif what == "merge":
-        merge([Path(name) for name in rest])
-    elif what == "cost":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="make the runs that are not there yet")
+    running.add_argument("--only", default="", help="streams and models, separated by commas")
+    running.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    running.add_argument("--out", type=Path, default=RESULTS)
+    commands.add_parser("merge", help="take runs from other files").add_argument("files", nargs="+", type=Path)
+    commands.add_parser("cost", help="time a sample")
+    commands.add_parser("table", help="fill docs/streams.md and draw its picture")
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.only.split(","), given.out, [int(seed) for seed in given.seeds.split(",")])
+    elif given.command == "merge":
+        merge(given.files)
+    elif given.command == "cost":
         cost()
     else:
         fill_tables(RESULTS)
