@@ -247,10 +247,11 @@ def _plain(value: Any) -> Any:
 
 
 def _costs() -> Iterable[tuple[Row, Row, dict[str, Row]]]:
-    """The rows of networks/cost.jsonl with AM's result and the others by name."""
+    """The rows of networks/cost.jsonl, for each mode with AM's result and all of that mode by name."""
     for row in read(NETWORKS / "cost.jsonl"):
-        results = {each["method"]: each for each in row["results"]}
-        yield row, results["am"], results
+        for mode in dict.fromkeys(each["mode"] for each in row["results"]):
+            results = {each["method"]: each for each in row["results"] if each["mode"] == mode}
+            yield row, results["am"], results
 
 
 def _time(result: Row) -> float:
