@@ -61,7 +61,7 @@ def test_more_epochs_than_an_iterator_has_are_refused_before_and_fewer_batches_w
     "train, more, words",
     [
         (list(endless(3)), {"batch_size": 2}, "batch_size of fit is for tensors and Datasets, and this list gives"),
-        (samples(), {}, "batch_size of fit says into how many samples"),
+        (samples(), {}, "give batch_size, such as"),
         (samples(), {"batch_size": 2, "epoch_batches": 3}, "epoch_batches of fit is for iterables"),
         (list(endless(3)), {"epoch_batches": 0}, "epoch_batches of fit must be a whole number of at least 1"),
         (endless(3), {"schedule": "cosine"}, "'cosine' needs to know how many batches.*epoch_batches, or 'cosine/epo"),

@@ -60,7 +60,7 @@ class Epochs:
                 raise ValueError("train of fit has no batches")
             return
         if batch_size is None:
-            raise ValueError("batch_size of fit says into how many samples a batch of tensors or a Dataset is divided")
+            raise ValueError("fit divides tensors and Datasets into batches: give batch_size, such as batch_size=100")
         demand("fit", "batch_size", batch_size, low=1, whole=True)
         self.per_epoch = batches_per_epoch(model, len(source), batch_size)
         if epoch_batches is not None:
