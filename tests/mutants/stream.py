@@ -16,6 +16,6 @@ MUTANTS = [
     Mutant("stream/settings.py", "copy.deepcopy(dict(options or {}))", "dict(options or {})", "stream_settings used"),
     Mutant("stream/regressor.py", "            self._target.update(value)\n", "            pass\n", "stream_regressor"),
     Mutant("stream/classifier.py", "        if new:\n", "        if False:\n", "stream_classifier ratios"),
-    Mutant("continual/keeping.py", "CoActivationMemory(1.0,", "CoActivationMemory(0.9,", "continual_keeping"),
+    Mutant("continual/keeping.py", "CoActivationMemory(1.0,", "CoActivationMemory(0.9,", "continual_keeping ever_seen"),
     Mutant("continual/keeping.py", "LocalAdam(lr), prior", "LocalAdam(lr), None", "continual_keeping earlier"),
 ]
