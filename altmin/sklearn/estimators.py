@@ -116,7 +116,7 @@ class AltMinRegressor(RegressorMixin, Estimator):
     targets.
 
     >>> X = np.linspace(-3, 3, 100)[:, None]
-    >>> regressor = AltMinRegressor(hidden=(50,), random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> regressor = AltMinRegressor(hidden=(50,), lr=0.01, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> regressor.score(X, np.sin(X[:, 0])) > 0.9
     True
     """
