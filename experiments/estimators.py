@@ -40,15 +40,17 @@ WAYS = {
 }
 DATA = {"classification": CLASSIFICATION, "regression": REGRESSION}
 CANDIDATES: list[dict[str, Any]] = [
-    {"batch_size": 32},
-    {"batch_size": 64},
-    {"batch_size": 200},
-    {"batch_size": 200, "lr": 0.002},
-    {"batch_size": 64, "epochs": 50},
-    {"batch_size": 64, "hidden": (100,)},
-    {"batch_size": 64, "standardise": False},
-    {"batch_size": 64, "early_stopping": True},
-    {"batch_size": 64, "options": {"weight_decay": 1e-2}},
+    {"batch_size": 32, "weight_decay": 0.0},
+    {"batch_size": 64, "weight_decay": 0.0},
+    {"batch_size": 200, "weight_decay": 0.0},
+    {"batch_size": 200, "weight_decay": 0.0, "lr": 0.002},
+    {"batch_size": 64, "weight_decay": 0.0, "epochs": 50},
+    {"batch_size": 64, "weight_decay": 0.0, "hidden": (100,)},
+    {"batch_size": 64, "weight_decay": 0.0, "standardise": False},
+    {"batch_size": 64, "weight_decay": 0.0, "early_stopping": True},
+    {"batch_size": 64, "weight_decay": 1e-3},
+    {"batch_size": 64, "weight_decay": 1e-2},
+    {"batch_size": 64, "weight_decay": 3e-2},
 ]
 
 

@@ -50,8 +50,9 @@ def test_probabilities_are_the_softmax_of_the_networks_output_and_the_largest_is
 def test_a_network_learns_what_a_linear_model_cannot() -> None:
     angle = np.random.default_rng(0).uniform(-3, 3, (200, 2))
     inside = (angle**2).sum(1) < 4
-    assert AltMinClassifier((30,), epochs=60, lr=0.01, random_state=0).fit(angle, inside).score(angle, inside) > 0.95
-    found = AltMinRegressor((30,), epochs=60, lr=0.01, random_state=0).fit(angle[:, :1], np.sin(angle[:, 0]))
+    given: dict[str, Any] = {"epochs": 60, "lr": 0.01, "weight_decay": 0.0, "random_state": 0}  # there is no noise
+    assert AltMinClassifier((30,), **given).fit(angle, inside).score(angle, inside) > 0.95
+    found = AltMinRegressor((30,), **given).fit(angle[:, :1], np.sin(angle[:, 0]))
     assert found.score(angle[:, :1], np.sin(angle[:, 0])) > 0.95
 
 
@@ -188,6 +189,26 @@ def test_a_network_of_ones_own_is_copied_and_trained_or_made_by_a_function() -> 
 def test_other_methods_train_by_name(method: str) -> None:
     given = {**SMALL, "epochs": 60, "lr": 0.02 if method.startswith("a") else None}
     assert AltMinClassifier(method=method, **given).fit(X, Y).score(X, Y) > 0.6  # a third is chance
+
+
+@BOTH
+def test_weight_decay_is_the_methods_option(make: Any, X: Any, y: Any) -> None:
+    for decay in (0.0, 0.3):
+        by_name = make(**SMALL, weight_decay=decay).fit(X, y)
+        assert equal(by_name, make(**SMALL, options={"weight_decay": decay}).fit(X, y))
+    assert equal(make(**SMALL).fit(X, y), make(**SMALL, weight_decay=0.01).fit(X, y))
+    for method in ("am-mem", "dtp"):  # they have none
+        given = {**SMALL, "method": method, "lr": None}
+        assert equal(make(**given).fit(X, y), make(**given, weight_decay=0.0).fit(X, y))
+
+
+def test_weight_decay_adds_so_many_times_each_parameter_to_its_gradient() -> None:
+    net = nn.Linear(6, 3).double()
+    given = {**SMALL, "network": net, "method": "sgd", "lr": 0.1, "batch_size": 60, "epochs": 1}
+    none, some, auto = (AltMinClassifier(**given, weight_decay=decay).fit(X, Y) for decay in (0.0, 0.3, "auto"))
+    for p, q, r, first in zip(weights(none), weights(some), weights(auto), net.parameters(), strict=True):
+        torch.testing.assert_close(p - q, 0.1 * 0.3 * first.detach())
+        torch.testing.assert_close(p - r, 0.1 * 0.01 * first.detach())
 
 
 def test_a_grid_search_over_a_pipeline_reaches_the_methods_options() -> None:

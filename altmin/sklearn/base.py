@@ -20,6 +20,8 @@ from altmin.sklearn.rows import learn_scale
 from altmin.sklearn.training import Rows, Training
 
 NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
+DECAY = 0.01
+"""The weight decay of `weight_decay="auto"`, chosen on validation data: docs/estimators.md."""
 
 
 class Estimator(BaseEstimator):
@@ -35,6 +37,7 @@ class Estimator(BaseEstimator):
         method: str = "am-adam",
         options: dict[str, Any] | None = None,
         lr: float | None = 1e-3,
+        weight_decay: float | str = "auto",
         batch_size: int = 64,
         epochs: int = 200,
         tol: float = 1e-4,
@@ -50,6 +53,7 @@ class Estimator(BaseEstimator):
         self.method = method
         self.options = options
         self.lr = lr
+        self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.epochs = epochs
         self.tol = tol
@@ -139,8 +143,8 @@ class Estimator(BaseEstimator):
         return training, known
 
     def _method_options(self) -> dict[str, Any]:
-        """Rate and loss; a method whose losses go by names has one for labels, its own."""
-        given: dict[str, Any] = {} if self.lr is None else {"lr": self.lr}
+        """Rate, weight decay and loss; a method whose losses go by names has one for labels, its own."""
+        given: dict[str, Any] = self._decay() | ({} if self.lr is None else {"lr": self.lr})
         loss = inspect.signature(methods.factory(self.method)).parameters["loss"]
         if loss.default is None:
             return given | {"loss": self._loss()}
@@ -149,6 +153,20 @@ class Estimator(BaseEstimator):
                 f"method {self.method!r} trains classifiers alone; use am-adam or another for a regression"
             )
         return given
+
+    def _decay(self) -> dict[str, float]:
+        """The method's option weight_decay. "auto" is `DECAY` where the method has that option, and gives way to
+        `options`. ValueError for a number above zero where it has none, or one beside that of `options`."""
+        known, auto = "weight_decay" in methods.options(self.method), self.weight_decay == "auto"
+        if not auto and "weight_decay" in (self.options or {}):
+            raise ValueError(
+                f"weight_decay={self.weight_decay!r} is given, and in options too; give it once, as weight_decay="
+            )
+        if not known and not auto and self.weight_decay:
+            raise ValueError(
+                f'method {self.method!r} has no weight decay, given {self.weight_decay!r}; leave weight_decay="auto"'
+            )
+        return {"weight_decay": DECAY if auto else float(self.weight_decay)} if known else {}
 
     def _made(self, n_inputs: int, n_outputs: int) -> nn.Module:
         if self.network is None:
@@ -218,6 +236,10 @@ class Estimator(BaseEstimator):
         for name in ("batch_size", "epochs", "patience"):
             demand(of, name, getattr(self, name), low=1, whole=True)
         demand(of, "tol", self.tol)
+        if isinstance(self.weight_decay, str) and self.weight_decay != "auto":
+            raise ValueError(f'weight_decay of {of} is a number or "auto", given {self.weight_decay!r:.60}')
+        if self.weight_decay != "auto":
+            demand(of, "weight_decay", self.weight_decay)
         demand(of, "validation_fraction", self.validation_fraction, above=True)
         if self.validation_fraction >= 1:
             raise ValueError(f"validation_fraction of {of} lies between 0 and 1, given {self.validation_fraction!r}")

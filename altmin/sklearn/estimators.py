@@ -24,6 +24,8 @@ class AltMinClassifier(ClassifierMixin, Estimator):
             weights, or a function (inputs, outputs) -> module.
         method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None the rate is
             the method's own.
+        weight_decay: the method's option of that name; so many times each parameter is added to its gradient. "auto" is
+            0.01 where the method has that option and `options` does not name it, and nothing where it has none.
         batch_size: rows in a mini-batch.
         epochs: passes over the table, at most.
         tol, patience: `fit` ends when for `patience` epochs the loss has not fallen by more than `tol` below the lowest
@@ -114,7 +116,7 @@ class AltMinRegressor(RegressorMixin, Estimator):
     targets.
 
     >>> X = np.linspace(-3, 3, 100)[:, None]
-    >>> regressor = AltMinRegressor(hidden=(50,), random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> regressor = AltMinRegressor(hidden=(50,), lr=0.01, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> regressor.score(X, np.sin(X[:, 0])) > 0.9
     True
     """

@@ -56,6 +56,13 @@ MUTANTS = [
     Mutant("sklearn/training.py", "self.generator = torch.get_rng_state()", "pass", "sklearn_training"),
     Mutant("sklearn/training.py", "total += count * float", "total += float", "sklearn_training"),
     Mutant("sklearn/base.py", "return copy.deepcopy(self.network)", "return self.network", "sklearn_estimators own"),
+    Mutant(
+        "sklearn/base.py",
+        "DECAY if auto else float(self.weight_decay)",
+        "float(not auto and self.weight_decay)",
+        "sklearn_estimators decay",
+    ),
+    Mutant("sklearn/base.py", "if not known and not auto and self.weight_decay:", "if False:", "sklearn_base setting"),
     Mutant("sklearn/base.py", "return X[w > 0], y[w > 0], w[w > 0]", "return X, y, w", "sklearn_base zero"),
     Mutant(
         "sklearn/estimators.py",
