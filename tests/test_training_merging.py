@@ -6,7 +6,7 @@ import pytest
 import torch
 from coactivation_cases import close, constant, joined, moved_codes, pairs
 from merging_cases import PARTS, convolutional, gather, mlp, samples, site, state
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import altmin
@@ -71,6 +71,30 @@ def test_a_sum_can_be_added_to_and_the_order_of_sites_does_not_matter(tmp_path):
     for l, gradients in whole.gradients.items():
         assert gradients.samples == again.gradients[l].samples == 23
         equal(gradients.grads, again.gradients[l].grads)
+
+
+def test_a_site_that_is_sent_the_state_of_another_goes_on_with_it(tmp_path):
+    sites = [site() for _ in PARTS]
+    apply_memories(sites[0], merge_memories(gather(sites, tmp_path)))
+    checkpoint.save(tmp_path / "sent", {"model": sites[0].model.state_dict(), "method": sites[0].state_dict()})
+    sent = checkpoint.load(tmp_path / "sent")
+    for each in sites[1:]:
+        each.model.load_state_dict(sent["model"])
+        each.load_state_dict(sent["method"])
+    merged = merge_memories(gather(sites, tmp_path, seed=2))
+    for each in sites:
+        apply_memories(each, merged)
+        equal(state(each), state(sites[0]))
+
+
+@pytest.mark.parametrize("count", [1, 23])
+def test_a_file_holds_as_many_numbers_whatever_the_number_of_samples(count, tmp_path):
+    one = site()
+    x, y = samples()
+    one.gather(x[:count], y[:count])
+    save_memories(one, tmp_path / "one.safetensors")
+    numbers = sum(t.numel() for t in load_file(tmp_path / "one.safetensors").values())
+    assert numbers == (5 * 5 + 5 * 5) + (6 * 6 + 6 * 6) + (6 * 3 + 3)  # n^2 + n m of 4 -> 5 -> 6, and the output layer
 
 
 def test_saving_changes_nothing_and_the_file_holds_what_was_gathered(tmp_path):

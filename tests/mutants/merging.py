@@ -25,9 +25,6 @@ MUTANTS = [
         "training/merging.py", 'CoActivationMemory(**about["fit"])', "CoActivationMemory()", "training_merging alone"
     ),
     Mutant(
-        "training/merging.py", "Kept(kept.A.clone(), kept.R.clone(),", "Kept(kept.A, kept.R,", "training_merging alone"
-    ),
-    Mutant(
         "weights/local.py", "[a + b for a, b in zip(self.grads", "[a - b for a, b in zip(self.grads", "training_merging"
     ),
     Mutant("cli/merge.py", " or set(outputs) & set(inputs):", ":", "cli_merge mistake"),
