@@ -200,8 +200,10 @@ class AltMin:
         sizes: list[float] = []
 
         def measure(l: int, residual: Residual) -> Any:
-            sizes.append(residual.delta.numel() * samples(residual.delta) / len(residual.delta))
-            return self.weights.measure(l, self.theta[l], residual if w is None else _of_all_copies(residual, w))
+            if w is not None:
+                residual = _of_all_copies(residual, w)
+            sizes.append(residual.delta.numel() * (1 if w is None else samples(residual.delta) / len(w)))
+            return self.weights.measure(l, self.theta[l], residual)
 
         mu = self.penalty.value
         with weighing(w):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus.sample_weight import weighed
+from altmin.calculus.sample_weight import weighed, weighs
 from altmin.flags import Flag
 from altmin.fusing import fusible, vectorised
 
@@ -60,7 +60,8 @@ def inners(*pairs: tuple[Tensor, Tensor]) -> list[Number]:
     """
     if torch.compiler.is_compiling() or not eager():
         return [_inner(u, v) for u, v in pairs]
-    pairs = tuple((weighed(u), v) for u, v in pairs)
+    if weighs():
+        pairs = tuple((weighed(u), v) for u, v in pairs)
     if not pairs[0][0].is_cuda:
         return [torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item() for u, v in pairs]
     products = [torch.dot(u.reshape(-1), v.reshape(-1)) for u, v in pairs]  # one kernel each

@@ -24,6 +24,11 @@ def weighing(w: Tensor | None) -> Iterator[None]:
         yield
 
 
+def weighs() -> bool:
+    """Whether sums over samples are weighted here."""
+    return _weights.on is not False
+
+
 def weighed(t: Tensor) -> Tensor:
     """t, of which every row belongs to a sample, times the weights of the samples; t itself where there are none.
 

@@ -14,6 +14,7 @@ from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
 from altmin.cli.doctor import doctor
+from altmin.cli.merge import merge
 from altmin.cli.report import report
 from altmin.cli.reproduce import reproduce
 from altmin.cli.search import search
@@ -44,6 +45,7 @@ app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
 app.command(epilog="Example: altmin reproduce fig1 --quick")(reproduce)
 app.command(epilog="Example: altmin search fig1 --trials 16")(search)
 app.command(epilog="Example: altmin verify --json claims.json")(verify)
+app.command(epilog="Example: altmin merge site1.safetensors site2.safetensors --out merged.safetensors")(merge)
 app.command(epilog="Example: altmin report --out report.html")(report)
 app.add_typer(data_app, name="data", epilog="Example: altmin data list")
 

@@ -5,6 +5,14 @@ from altmin.training.ema import EMA
 from altmin.training.ensemble import EnsembleProgress, MemberHistory, fit_ensemble
 from altmin.training.evaluate import accuracy, mean_loss
 from altmin.training.loop import History
+from altmin.training.merging import (
+    SiteMemories,
+    apply_memories,
+    fitted_weights,
+    load_memories,
+    merge_memories,
+    save_memories,
+)
 from altmin.training.metrics import METRICS
 from altmin.training.on_device import train_on_device
 from altmin.training.reporters import ProgressBar, TensorBoard
@@ -24,12 +32,18 @@ __all__ = [
     "MemberHistory",
     "Progress",
     "ProgressBar",
+    "SiteMemories",
     "TensorBoard",
     "accuracy",
+    "apply_memories",
     "batches_per_epoch",
     "epoch_order",
     "fit",
     "fit_ensemble",
+    "fitted_weights",
+    "load_memories",
     "mean_loss",
+    "merge_memories",
+    "save_memories",
     "train_on_device",
 ]

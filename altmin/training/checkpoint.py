@@ -155,7 +155,7 @@ class CheckpointFile:
     def demand_same(self, name: str, there: Any, here: Any) -> None:
         """A `ValueError` if something is not what it was in the run that wrote the file."""
         if there != here:
-            a, b = _apart(str(there), str(here))
+            a, b = apart(str(there), str(here))
             raise ValueError(f"{self.path} belongs to another run: its {name} is {a}, here it is {b}")
 
     def hint(self) -> str:
@@ -163,7 +163,7 @@ class CheckpointFile:
         return f"; the last good checkpoint is {self.path}" if self.written else ""
 
 
-def _apart(a: str, b: str) -> tuple[str, str]:
+def apart(a: str, b: str) -> tuple[str, str]:
     """Two texts on one line each; of long ones the part where they begin to differ."""
     a, b = (" ".join(text.split()) for text in (a, b))
     if max(len(a), len(b)) <= LONG:

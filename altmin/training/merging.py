@@ -1,0 +1,223 @@
+"""Memories of several sites added up from files, so that weights are fitted to samples that no one site has seen.
+
+While weights W stand still, what `AltMin.gather` keeps of a block are sums over samples,
+
+    A = sum_t a_t a_t^T,   R = sum_t (c_t - W a_t) a_t^T,
+
+and of a block without a memory the sum of its gradients. So the sum over sites that have the same W is what one site
+would have gathered from all their parts, and a fit to it gives the weights of that site. A file holds these sums and no
+sample.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from altmin.describe import describe, digest, kind
+from altmin.errors import Diverged
+from altmin.trainer import AltMin
+from altmin.training import checkpoint
+from altmin.weights.local import Gathered
+from altmin.weights.memory import CoActivationMemory, Kept
+
+KIND = "altmin memories 1"
+SAME = {
+    "network": "networks",
+    "settings": "settings",
+    "mu": "values of mu",
+    "weights": "digests of the weights",
+    "earlier": "digests of earlier memories and of the optimizer's state",
+}
+"""What must be the same for sums to be of one problem, and how an error message calls it."""
+
+
+@dataclass(frozen=True)
+class SiteMemories:
+    """What one or more sites have gathered with the same weights.
+
+    about: what they belong to: the network (kinds of its parameters by name), the settings of the trainer, mu, digests
+    of the weights and of what earlier rounds have left, and what a fit needs. memories: A and R by block, and the
+    number of samples. gradients: of the other blocks, summed over samples.
+    """
+
+    about: dict[str, Any]
+    memories: dict[int, Kept]
+    gradients: dict[int, Gathered]
+
+    def save(self, path: str | Path) -> None:
+        """Writes a safetensors file, whole or not at all."""
+        checkpoint.save(path, self.state())
+
+    def state(self) -> dict[str, Any]:
+        memories = {l: each._asdict() for l, each in self.memories.items()}
+        gradients = {l: each._asdict() for l, each in self.gradients.items()}
+        return {"kind": KIND, "about": self.about, "memories": memories, "gradients": gradients}
+
+    @property
+    def samples(self) -> int:
+        """How many were gathered."""
+        return int(self.about["samples"])
+
+    def __add__(self, other: "SiteMemories") -> "SiteMemories":
+        """The sums of both. They belong to the same weights, which `merge_memories` checks."""
+        memories = {
+            l: Kept(one.A + two.A, one.R + two.R, one.samples + two.samples)
+            for l, one in self.memories.items()
+            for two in [other.memories[l]]
+        }
+        gradients = {l: one + other.gradients[l] for l, one in self.gradients.items()}
+        return SiteMemories({**self.about, "samples": self.samples + other.samples}, memories, gradients)
+
+
+def save_memories(method: AltMin, path: str | Path) -> None:
+    """Writes what `method.gather` has gathered since the weights last moved as a safetensors file, whole or not at all.
+
+    ValueError if the method has no `CoActivationMemory`, has gathered nothing, or trains batch norm, whose statistics
+    are of the parts of one site. Nothing of the method changes.
+    """
+    rule = _rule(method)
+    if not rule.gathered and not rule.rest.gathered:
+        raise ValueError("the method has gathered nothing to save; call method.gather(x, y) first")
+    for name, module in method.model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
+            raise ValueError(
+                f"{name} is a batch norm, whose statistics are of each site's own parts and do not add up; "
+                "keep them fixed with its .eval(), or use a norm within samples"
+            )
+    counts = [each.samples for each in rule.rest.gathered.values()] or [each.samples for each in rule.gathered.values()]
+    about = {**_about(method), "samples": int(counts[0])}
+    SiteMemories(about, dict(rule.gathered), dict(rule.rest.gathered)).save(path)
+
+
+def load_memories(path: str | Path) -> SiteMemories:
+    """What `save_memories` or `SiteMemories.save` wrote; ValueError for a file that is damaged or of another kind."""
+    state = checkpoint.load(path)
+    if state.get("kind") != KIND:
+        raise ValueError(f"{path} holds no memories of a site, but another state; write it with save_memories")
+    memories = {l: Kept(**each) for l, each in state["memories"].items()}
+    return SiteMemories(state["about"], memories, {l: Gathered(**each) for l, each in state["gradients"].items()})
+
+
+def merge_memories(paths: Sequence[str | Path]) -> SiteMemories:
+    """The sum over files. ValueError unless all belong to the same network, settings, mu, weights and earlier state,
+    and no two are the same."""
+    if not paths:
+        raise ValueError("no file was given to add up; name those that the sites have written")
+    whole = load_memories(paths[0])
+    seen = {_content(whole): paths[0]}
+    for path in paths[1:]:
+        part = load_memories(path)
+        _demand_same(path, part.about, paths[0], whole.about)
+        content = _content(part)
+        if content in seen:
+            raise ValueError(
+                f"{path} holds the same sums as {seen[content]}, which would count twice; name every site once"
+            )
+        seen[content] = path
+        whole = whole + part
+    return whole
+
+
+def apply_memories(method: AltMin, merged: SiteMemories | str | Path) -> None:
+    """The weight step of what all sites have gathered, as `method.apply` makes it of one's own: weights, memory, the
+    optimizer's state and mu move on.
+
+    What the method itself has gathered is dropped: it is in the sum, if its file was. ValueError, and nothing changes,
+    unless the sums belong to the method's present weights. `Diverged`, and weights stay, if they would not be finite.
+    """
+    sums, name = (merged, "the memory") if isinstance(merged, SiteMemories) else (load_memories(merged), merged)
+    rule = _rule(method)
+    _demand_same(name, sums.about, "the method", _about(method))
+    state, given = rule.state_dict(), sums.state()
+    rule.load_state_dict(
+        {**state, "gathered": given["memories"], "rest": {**state["rest"], "gathered": given["gradients"]}}
+    )
+    method.apply()
+
+
+def fitted_weights(merged: SiteMemories, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`weights`, a model's `state_dict`, with the blocks that have a memory fitted to it; all else as it was.
+
+    The other blocks, the output's among them, need their optimizer, which `apply_memories` has. ValueError unless the
+    sums belong to these weights and to a first round: memories of earlier ones are at the sites. Nothing given changes.
+    """
+    about = merged.about
+    for name, what in about["network"].items():
+        if name not in weights or kind(weights[name]) != what:
+            there = kind(weights[name]) if name in weights else "absent"
+            raise ValueError(f"the sites' network has {name}, {what}; in the model it is {there}")
+    if digest(*(weights[name] for name in about["network"])) != about["weights"]:
+        raise ValueError(
+            "the model has other weights than the sites had when they gathered; give those they began with"
+        )
+    if about["remembers"]:
+        raise ValueError(
+            "the sites remember earlier rounds, which the files do not hold; apply the sum at a site instead, with "
+            "altmin.training.apply_memories"
+        )
+    rule, result = CoActivationMemory(**about["fit"]), dict(weights)
+    for l, names in about["fitted"].items():
+        fit = rule.fit([weights[name] for name in names], _copy(merged.memories[l]), None)
+        if not fit.finite:
+            raise Diverged(f"the memory of block {l}", "give inputs of a smaller size")
+        for name, change in zip(names, fit.changes, strict=True):
+            result[name] = weights[name] + change
+    return result
+
+
+def _rule(method: AltMin) -> CoActivationMemory:
+    rule = getattr(method, "weights", None)
+    if not isinstance(method, AltMin) or not isinstance(rule, CoActivationMemory):
+        raise ValueError(
+            f"memories of sites need an altmin.AltMin(..., weights=altmin.CoActivationMemory()), given {method!r}"
+        )
+    return rule
+
+
+def _about(method: AltMin) -> dict[str, Any]:
+    """What the sums of a method belong to, in its present state."""
+    rule, parameters = _rule(method), dict(method.model.named_parameters())
+    names = {id(p): name for name, p in parameters.items()}
+    return {
+        "network": {name: kind(p) for name, p in parameters.items()},
+        "settings": describe(method),
+        "mu": float(method.penalty.value),
+        "weights": digest(*parameters.values()),
+        "earlier": digest(*_tensors([rule.kept, rule.rest.optimizer.state_dict()])),
+        "remembers": bool(rule.kept),
+        "fitted": {l: [names[id(p)] for p in rule.theta[l]] for l in rule.trained},
+        "fit": {"damping": rule.damping, "sweeps": rule.sweeps, "steps": rule.steps},
+    }
+
+
+def _demand_same(path: Any, there: Mapping[str, Any], other: Any, here: Mapping[str, Any]) -> None:
+    for key, name in SAME.items():
+        if there[key] != here[key]:
+            a, b = checkpoint.apart(str(there[key]), str(here[key]))
+            raise ValueError(
+                f"{path} does not belong with {other}: the {name} differ, {a} and {b}; all sites must begin a round "
+                "with the same state"
+            )
+
+
+def _content(sums: SiteMemories) -> str:
+    return digest(*_tensors([sums.memories, sums.gradients]))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested dicts, lists and tuples, in their order; numbers as tensors."""
+    if isinstance(value, Tensor):
+        yield value.to_dense() if value.is_sparse else value
+    elif isinstance(value, float | int):
+        yield torch.tensor(float(value), dtype=torch.float64)
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(each)
+
+
+def _copy(kept: Kept) -> Kept:
+    return Kept(kept.A.clone(), kept.R.clone(), kept.samples)
