@@ -5,7 +5,12 @@ from . import Mutant
 MUTANTS = [
     Mutant("data/standardise.py", "off_mean**2", "off_mean", "data_standardise numpy"),
     Mutant("data/standardise.py", "off_mean + shift[:, 0]", "off_mean", "data_standardise numpy"),
-    Mutant("data/standardise.py", "np.where(std > 0, std, 1.0)", "std", "data_standardise constant"),
+    Mutant(
+        "data/standardise.py",
+        "off_mean + shift[:, 0], np.where(std > 0, std, 1.0)",
+        "off_mean + shift[:, 0], std",
+        "data_standardise constant",
+    ),
     Mutant("data/standardise.py", "if key not in _known:", "if True:", "data_standardise once"),
     Mutant("data/idx.py", '">u4"', '"<u4"', "data_idx"),
     Mutant("data/idx.py", "size != prod(shape)", "size < prod(shape)", "data_idx unsound"),
