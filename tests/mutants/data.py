@@ -88,7 +88,7 @@ MUTANTS = [
     ),
     Mutant("data/block_order.py", "rows - self.blocks * block)", "rows)", "data_block_order"),
     Mutant("data/block_order.py", "[rows < self.rows]", "", "data_block_order"),
-    Mutant("data/block_order.py", 'side="right"', 'side="left"', "data_block_order"),
+    Mutant("data/block_order.py", "[window - 1 : -1 : window]", "[window : -1 : window]", "data_block_order window"),
     Mutant("data/block_order.py", "{self.seed} {self.epoch} {what}", "{self.seed} {what}", "data_block_order seed"),
     Mutant("data/block_order.py", 'f"window {number}"', '"window"', "data_block_order seed"),
     Mutant("data/block_order.py", "np.array_split(rows, ranks)[rank]", "rows[rank::ranks]", "data_block_order shares"),
