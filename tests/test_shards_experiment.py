@@ -45,6 +45,7 @@ def test_the_cold_epoch_was_read_from_the_disc():
 
 
 def test_every_row_was_seen(experiment, tmp_path):
+    pytest.importorskip("pyarrow")
     row = experiment.measured("write", tmp_path / "s", 3000)
     assert (row["rows_seen"], experiment.measured("rank", tmp_path / "s", 3000)["rows_seen"]) == (3000, 750)
     assert experiment.epoch(tmp_path / "s") == 3000
