@@ -110,3 +110,13 @@ def test_help_gives_an_example(command):
     result = run(app, [command, "--help"])
     assert f"altmin data {command}" in result.output
     assert "--data-dir" in result.output
+
+
+def test_shards_are_made_of_a_text(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv").write_text("1,0.5,2\n0,1.5,3\n1,2.5,4\n")
+    result = run(app, ["shards", str(tmp_path / "t.csv"), str(tmp_path / "s"), "--rows", "2"])
+    assert result.exit_code == 0
+    assert f"wrote 3 rows in 2 shards to {tmp_path / 's'}" in result.output.replace("\n", "")
+    x, y = altmin.data.Shards(tmp_path / "s").rows([2, 0])
+    assert (x.tolist(), y.tolist()) == ([[2.5, 4], [0.5, 2]], [1, 1])

@@ -56,3 +56,16 @@ def test_labels_are_what_cross_entropy_takes() -> None:
     logits = torch.zeros(3, 3)
     assert y.tolist() == [0, 2, 1]
     assert torch.nn.functional.cross_entropy(logits, y).item() == pytest.approx(np.log(3))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any), st.integers(1, 64))
+def test_statistics_of_parts_are_numpys_of_all_rows(sizes, chunk):
+    """Far from zero, where a sum of squares would lose all digits; the last feature never varies."""
+    samples = np.random.default_rng(sum(sizes)).normal(1e4, 1, (sum(sizes), 3, 2))
+    samples[:, 2] = 0.1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("altmin.data.standardise.CHUNK", chunk)
+        scale = Scale.streamed(np.split(samples, np.cumsum(sizes)[:-1]))
+    assert np.allclose(scale.mean, samples.mean(axis=(0, 2)), rtol=0, atol=1e-10)
+    assert np.allclose(scale.std[:2], samples[:, :2].std(axis=(0, 2)), rtol=0, atol=1e-10)
+    assert scale.std[2] == 1

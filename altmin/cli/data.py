@@ -1,4 +1,4 @@
-"""`altmin data`: what data sets there are, getting them, and checking them."""
+"""`altmin data`: what data sets there are, getting and checking them, and making shards of a table."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ from altmin.cli.output import check_writable
 from altmin.data.atomic import replacing
 from altmin.data.base import megabytes
 from altmin.data.folders import data_folder
+from altmin.data.shard_writer import ROWS
 
 app = typer.Typer(add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(data.names())}.")]
@@ -25,7 +26,7 @@ SomeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Leave it
 
 @app.callback(invoke_without_command=True)
 def data_sets(ctx: typer.Context) -> None:
-    """List, fetch and verify the data sets."""
+    """List, fetch and verify the data sets; make shards of a table."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
 
@@ -85,6 +86,21 @@ def verify(name: SomeName = None, data_dir: DataDir = None, json_file: Json = No
     _write(json_file, [{"name": each} | asdict(check) | {"path": str(check.path)} for each, check in results])
     if not all(check.state == "sound" for _, check in results):
         raise typer.Exit(1)
+
+
+@app.command(epilog="Example: altmin data shards HIGGS.csv.gz ~/data/higgs-shards")
+def shards(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A text of numbers, *.csv or *.csv.gz.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the shards go; it is made if need be.")],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of a shard.")] = ROWS,
+    values: Annotated[bool, typer.Option("--values", help="Targets are real numbers, not labels.")] = False,
+) -> None:
+    """Turn a table into shards, which can be trained on without having them in memory.
+
+    The first column is the target, the others are features. Memory does not grow with the table.
+    """
+    written = data.write_shards(folder, data.csv_batches(source, labels=not values), rows)
+    typer.echo(f"wrote {len(written):,} rows in {len(written.files)} shards to {folder}")
 
 
 def _show(table: Table, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

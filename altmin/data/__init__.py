@@ -7,11 +7,15 @@
 
 from altmin.data.augment import AUGMENTATIONS, CropFlip, crop_flip
 from altmin.data.base import SPLITS, Check, Dataset, Description
+from altmin.data.csv_table import csv_batches
 from altmin.data.damage import Damaged
 from altmin.data.higgs import PartialData
 from altmin.data.random_windows import RandomWindows
 from altmin.data.registry import dataset, describe, fetch, load, names, verify
 from altmin.data.shakespeare import windows
+from altmin.data.shard_writer import write_shards
+from altmin.data.shards import Shards
+from altmin.data.standardise import Scale
 
 __all__ = [
     "AUGMENTATIONS",
@@ -23,7 +27,10 @@ __all__ = [
     "Description",
     "PartialData",
     "RandomWindows",
+    "Scale",
+    "Shards",
     "crop_flip",
+    "csv_batches",
     "dataset",
     "describe",
     "fetch",
@@ -31,4 +38,5 @@ __all__ = [
     "names",
     "verify",
     "windows",
+    "write_shards",
 ]

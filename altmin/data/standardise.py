@@ -1,6 +1,6 @@
 """Standardising every split by the mean and the standard deviation of the training split."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,27 @@ class Scale:
         off_mean = total / count
         std = np.sqrt(np.maximum(squares / count - off_mean**2, 0))
         return cls(off_mean + shift[:, 0], np.where(std > 0, std, 1.0))
+
+    @classmethod
+    def streamed(cls, parts: "Iterable[np.ndarray]") -> "Scale":
+        """As `of`, for samples that come in parts, of which one chunk at a time is in memory.
+
+        Chunks are merged by (Chan, Golub, LeVeque 1983), for counts n and m, means a and b, sums of squares about them:
+        mean = a + (b - a) m / (n + m), squares = squares_a + squares_b + (b - a)^2 n m / (n + m).
+        """
+        count, mean, squares = 0, np.zeros(()), np.zeros(())
+        for samples in (part[chunk] for part in parts if len(part) for chunk in _chunks(part)):
+            values = samples.reshape(len(samples), samples.shape[1], -1).astype(np.float64)
+            new = len(samples) * values.shape[2]
+            first = values[0, :, 0]
+            own = first + (values - first[:, None]).mean(axis=(0, 2))  # exactly its value where a feature never varies
+            off = own - mean
+            squares = squares + ((values - own[:, None]) ** 2).sum(axis=(0, 2)) + off**2 * count * new / (count + new)
+            mean = mean + off * new / (count + new) if count else own
+            count += new
+        assert count, "there are samples"
+        std = np.sqrt(squares / count)
+        return cls(mean, np.where(std > 0, std, 1.0))
 
     @classmethod
     def remembered(cls, key: Hashable, training: Callable[[], np.ndarray]) -> "Scale":

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.errors import demand
-from altmin.training.samples import batches_per_epoch, epoch_order
+from altmin.training.samples import batches_per_epoch
 from altmin.training.sources import Batches, Source
 
 
@@ -82,7 +82,7 @@ class Epochs:
                     "iterable that begins anew each time, such as a DataLoader, or fewer epochs"
                 )
             return
-        orders = [epoch_order(len(source), seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])]
+        orders = [source.order(seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])]
         order = torch.stack(orders) if self.each else orders[0]
         if hasattr(source, "x"):
             order = order.to(source.x.device)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from altmin.data.shards import Shards
 from altmin.describe import kind
 from altmin.training.identity import fingerprint
-from altmin.training.samples import Samples
+from altmin.training.samples import Samples, epoch_order
 
 PART = 256
 """Samples of a Dataset that an evaluation takes at once."""
@@ -26,6 +27,9 @@ class Stored:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        return epoch_order(len(self), seed, epoch)
 
     def take(self, rows: Tensor) -> Samples:
         """The samples of these numbers, of any shape."""
@@ -55,10 +59,16 @@ class Indexed:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def order(self, seed: int, epoch: int) -> Tensor:
+        return epoch_order(len(self), seed, epoch)
+
     def take(self, rows: Tensor) -> Samples:
         if rows.ndim > 1:
             parts = [self.take(own) for own in rows]
             return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
+        return self._read(rows)
+
+    def _read(self, rows: Tensor) -> Samples:
         numbers = rows.tolist()
         many = getattr(self.dataset, "__getitems__", None)
         items = many(numbers) if many else [self.dataset[i] for i in numbers]
@@ -73,6 +83,21 @@ class Indexed:
     def describe(self) -> str:
         """Not by its samples: a Dataset may change them at random."""
         return f"{type(self.dataset).__name__} of {len(self)} samples"
+
+
+class Sharded(Indexed):
+    """Shards: a batch is read at once, in the order of blocks in which a disc reads them fast."""
+
+    dataset: Shards
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        return torch.from_numpy(self.dataset.order(seed, epoch)[:])
+
+    def _read(self, rows: Tensor) -> Samples:
+        return self.dataset.rows(rows.cpu())
+
+    def describe(self) -> str:
+        return f"Shards {self.dataset.identity}"
 
 
 class Batches:
@@ -145,7 +170,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
     if isinstance(given, Dataset) and not isinstance(given, IterableDataset) and hasattr(given, "__len__"):
         if not len(given):
             raise ValueError(f"{name} of fit has no samples")
-        return Indexed(name, given)
+        return Sharded(name, given) if isinstance(given, Shards) else Indexed(name, given)
     if isinstance(given, IterableDataset):
         raise TypeError(
             f"{name} of fit is an {type(given).__name__}, which gives samples one by one; give "

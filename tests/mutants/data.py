@@ -5,7 +5,12 @@ from . import Mutant
 MUTANTS = [
     Mutant("data/standardise.py", "off_mean**2", "off_mean", "data_standardise numpy"),
     Mutant("data/standardise.py", "off_mean + shift[:, 0]", "off_mean", "data_standardise numpy"),
-    Mutant("data/standardise.py", "np.where(std > 0, std, 1.0)", "std", "data_standardise constant"),
+    Mutant(
+        "data/standardise.py",
+        "off_mean + shift[:, 0], np.where(std > 0, std, 1.0)",
+        "off_mean + shift[:, 0], std",
+        "data_standardise constant",
+    ),
     Mutant("data/standardise.py", "if key not in _known:", "if True:", "data_standardise once"),
     Mutant("data/idx.py", '">u4"', '"<u4"', "data_idx"),
     Mutant("data/idx.py", "size != prod(shape)", "size < prod(shape)", "data_idx unsound"),
@@ -80,5 +85,29 @@ MUTANTS = [
     Mutant("data/shakespeare.py", "SPLITS.index(split)", "0", "data_shakespeare"),
     Mutant(
         "data/shakespeare.py", "        if len(content) != size:\n", "        if False:\n", "data_shakespeare named"
+    ),
+    Mutant("data/block_order.py", "rows - self.blocks * block)", "rows)", "data_block_order"),
+    Mutant("data/block_order.py", "[rows < self.rows]", "", "data_block_order"),
+    Mutant("data/block_order.py", "[window - 1 : -1 : window]", "[window : -1 : window]", "data_block_order window"),
+    Mutant("data/block_order.py", "{self.seed} {self.epoch} {what}", "{self.seed} {what}", "data_block_order seed"),
+    Mutant("data/block_order.py", 'f"window {number}"', '"window"', "data_block_order seed"),
+    Mutant("data/block_order.py", "np.array_split(rows, ranks)[rank]", "rows[rank::ranks]", "data_block_order shares"),
+    Mutant("data/block_order.py", "self._held[0] != number:", "False:", "data_block_order"),
+    Mutant("data/shards.py", "range(start * size,", "range(start,", "data_shards goes"),
+    Mutant("data/shards.py", "numbers = numbers + self.start", "pass", "data_shards range"),
+    Mutant(
+        "data/shards.py", "slice(max(0, self.start - first), self.stop - first)", "slice(None)", "data_shards range"
+    ),
+    Mutant("data/shards.py", "self._count(len(rows) - len(own))", "pass", "data_shards unmapped"),
+    Mutant("data/shards.py", "if self._read >= BLOCK * WINDOW:", "if False:", "data_shards unmapped"),
+    Mutant("data/shards.py", "or len(table) != rows:", "or False:", "data_shards rows"),
+    Mutant("data/shards.py", "if path.stat().st_size != size:", "if False:", "data_shards shortened"),
+    Mutant("data/shard_writer.py", "if count == rows:", "if count >= 1:", "data_shard_writer depend"),
+    Mutant("data/shard_writer.py", "if (_kind(x), _kind(y)) != first:", "if False:", "data_shard_writer fit"),
+    Mutant("data/standardise.py", "+ off**2 * count * new / (count + new)", "", "data_standardise parts"),
+    Mutant("data/standardise.py", "mean + off * new / (count + new) if", "mean + off / 2 if", "data_standardise parts"),
+    Mutant("data/csv_table.py", "0 if all(_number(field) for field in fields) else 1", "0", "data_csv_table higgs"),
+    Mutant(
+        "training/sources.py", "self.dataset.order(seed, epoch)[:]", "self.dataset.order(seed, 0)[:]", "data_shards fit"
     ),
 ]

@@ -5,14 +5,14 @@ from . import Mutant
 MUTANTS = [
     Mutant(
         "training/epochs.py",
-        "epoch_order(len(source), seed, epoch) for",
-        "epoch_order(len(source), 0, epoch) for",
+        "source.order(seed, epoch) for",
+        "source.order(0, epoch) for",
         "training_loop depends",
     ),
     Mutant(
         "training/epochs.py",
-        "epoch_order(len(source), seed, epoch) for",
-        "epoch_order(len(source), seed, 0) for",
+        "source.order(seed, epoch) for",
+        "source.order(seed, 0) for",
         "training_loop",
     ),
     Mutant("training/epochs.py", "[start : self.per_epoch]", "[: self.per_epoch]", "training_run any_batch"),
