@@ -222,6 +222,8 @@ class CrossEntropy(Loss):
     def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
         if output.ndim != 2:
             raise ValueError(f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}")
+        if y.mass is not None and bool((y.mass == 0).any()):
+            raise ValueError(f"sample weights need labels for all samples, some are {self.ignored}; leave these out")
         return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
 
 

@@ -165,3 +165,14 @@ def test_what_cannot_weigh_samples_says_so() -> None:
     recorded = Recorded.__new__(Recorded)  # one is made on a GPU alone
     with pytest.raises(ValueError, match="a recorded step takes no sample weights"):
         Recorded.step(recorded, x, y, sample_weight=W)
+
+
+@pytest.mark.parametrize("name", ["am-adam", "sgd"])
+def test_labels_that_do_not_count_are_refused_beside_weights(name: str) -> None:
+    """The mean over those that count is another one for repeated samples."""
+    model = nn.Linear(4, 3).double()
+    before = copy.deepcopy(model.state_dict())
+    x, y, w = torch.randn(3, 4).double(), torch.tensor([0, -100, 2]), torch.tensor([1.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="labels for all samples, some are -100"):
+        altmin.methods.create(name, model).step(x, y, sample_weight=w)
+    assert all(torch.equal(p, before[key]) for key, p in model.state_dict().items())

@@ -63,6 +63,16 @@ def scaled(layer, h):
     return F.scaled_dot_product_attention(q * q, k, v)
 
 
+def sometimes_causal(layer, h):
+    q, k, v = h.chunk(3, -1)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=h.shape[1] > 1)
+
+
+def scale_of_sizes(layer, h):
+    q, k, v = h.chunk(3, -1)
+    return F.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.25)
+
+
 def one_of_itself(layer, h):
     q, k, v = h.chunk(3, -1)
     return F.scaled_dot_product_attention(q, k, F.scaled_dot_product_attention(q, k, v))
@@ -79,14 +89,16 @@ def test_attention_between_views_is_a_closed_form(how):
     assert not map_of(Layer(how)).opaque
 
 
-@pytest.mark.parametrize("how", [buffer, learnt, dropped, scaled, one_of_itself])
+@pytest.mark.parametrize("how", [buffer, learnt, dropped, scaled, sometimes_causal, scale_of_sizes, one_of_itself])
 def test_attention_with_anything_else_goes_through_autograd(how):
     found = closed(how)
     assert found
     assert not any(found)
 
 
-@pytest.mark.parametrize("how", [chunks, sized, entries, buffer, learnt, scaled, one_of_itself])
+@pytest.mark.parametrize(
+    "how", [chunks, sized, entries, buffer, learnt, scaled, sometimes_causal, scale_of_sizes, one_of_itself]
+)
 def test_gradients_are_autograds_as_the_share_goes_to_zero(how):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), Layer(how), Layer(how), nn.Linear(4, 2)).double()

@@ -34,6 +34,8 @@ def attention(owner: nn.Module, region: Region, still: Collection[fx.Node]) -> t
         given |= dict(zip(ARGUMENTS, call.args, strict=False)) | dict(call.kwargs)
     if len(calls) != 1 or given.get("dropout_p", 0.0) != 0.0 or given.get("enable_gqa", False):
         return None
+    if isinstance(given["is_causal"], fx.Node) or isinstance(given["scale"], fx.Node):  # they depend on sizes
+        return None
     mask, rest = given["attn_mask"], [node for node in region.nodes if node is not calls[0]]
     moving = [node for node in region.inputs if node is not mask]
     masked = isinstance(mask, fx.Node)
