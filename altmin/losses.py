@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus.numbers import eager, vectorised
+from altmin.calculus.ranks import shared
 from altmin.describe import describe as describe_settings
 from altmin.fusing import fusible
-
-LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""What users give: (output, y) -> scalar, the mean over the batch."""
-
+from altmin.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows, without
+from altmin.labels import LossFunction as LossFunction
 
 IGNORED = -100
 """The label of a sample that counts for nothing, torch's default `ignore_index`."""
@@ -38,10 +37,12 @@ class Evaluation(NamedTuple):
 class Loss:
     """What losses have in common. Called with (output, y) it is the value, as the user's own loss is.
 
-    rounding: how many roundings of a number of size one the value may hold beyond its own.
+    rounding: how many roundings of a number of size one the value may hold beyond its own. adds: whether the value is a
+    sum over samples and not a mean.
     """
 
     rounding = 0.0
+    adds = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -52,6 +53,10 @@ class Loss:
     def samples(self, output: Tensor) -> int:
         """By what the value is to be multiplied to be a sum over samples."""
         return output.shape[0]
+
+    def terms(self, output: Tensor, y: Any) -> Any:
+        """Of how many terms the value is the mean, for targets as `prepare` gives them."""
+        return self.samples(output)
 
     def prepare(self, output: Tensor, y: Tensor) -> Tensor:
         """The targets as `at` takes them. ValueError if they do not fit the output."""
@@ -70,74 +75,14 @@ class Loss:
         )
 
 
-def class_axis(output: Tensor, y: Tensor) -> int:
-    """Which dimension of an output counts the classes, if y has a label for each of its places.
-
-    The last for outputs (samples, time, classes), as transformers give them, the second for outputs (samples, classes,
-    ...), as torch's losses and convolutions have them. Numbers of samples are not compared. Raises ValueError if y
-    fits neither, or both.
-
-    >>> class_axis(torch.zeros(8, 5, 3), torch.zeros(8, 5)), class_axis(torch.zeros(8, 3, 5), torch.zeros(8, 5))
-    (2, 1)
-    """
-    places = y.shape[1:]
-    found = [axis for axis in {1, output.ndim - 1} if output.ndim > 1 and _without(output, axis)[1:] == places]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ValueError(
-            f"outputs of shape {tuple(output.shape)} with labels of shape {tuple(y.shape)} do not tell which dimension "
-            "counts the classes; give the loss as a function, such as "
-            "lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten()) where it is the last"
-        )
-    raise ValueError(
-        "cross-entropy takes outputs (samples, classes) with labels (samples,), outputs (samples, time, classes) with "
-        "labels (samples, time), or outputs (samples, classes, ...) with labels (samples, ...), given outputs of "
-        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}"
-    )
-
-
-def as_rows(x: Tensor, axis: int) -> Tensor:
-    """(places of all samples, classes): one row for each label. axis: where the classes are."""
-    return x if x.ndim == 2 else x.movedim(axis, -1).flatten(0, -2)
-
-
-def _from_rows(rows: Tensor, shape: torch.Size, axis: int) -> Tensor:
-    """The inverse of `as_rows` for an x of this shape."""
-    if len(shape) == 2:
-        return rows
-    places = (*shape[:axis], *shape[axis + 1 :])
-    return rows.unflatten(0, places).movedim(-1, axis)
-
-
-def _without(x: Tensor, axis: int) -> torch.Size:
-    return x.shape[:axis] + x.shape[axis + 1 :]
-
-
-class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """torch's, which also takes outputs (samples, time, classes) with labels (samples, time)."""
-
-    def forward(self, output: Tensor, y: Tensor) -> Tensor:
-        if output.ndim > 2 and not y.is_floating_point():
-            output, y = as_rows(output, class_axis(output, y)), y.flatten()
-        return super().forward(output, y)
-
-
-def by_label(loss: LossFunction) -> LossFunction:
-    """The loss, as a `CrossEntropyLoss` of ours if it is one of torch's."""
-    if type(loss) is not nn.CrossEntropyLoss:
-        return loss
-    names = ("weight", "ignore_index", "reduction", "label_smoothing")
-    return CrossEntropyLoss(**{name: getattr(loss, name) for name in names})
-
-
 class Targets(NamedTuple):
     """Of every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
-    the output that counts the classes."""
+    the output that counts the classes; whether these were labels."""
 
     rows: Tensor
     mass: Tensor | None
     axis: int = 1
+    labelled: bool = True
 
 
 class CrossEntropy(Loss):
@@ -161,7 +106,7 @@ class CrossEntropy(Loss):
         waiting for a device becomes NaN, and with it the loss."""
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
             rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
-            return Targets(rows, rows.sum(1, keepdim=True))
+            return Targets(rows, rows.sum(1, keepdim=True), labelled=False)
         if output.ndim > 2 and y.shape == output.shape:
             raise ValueError(
                 f"outputs and targets of shape {tuple(y.shape)} do not tell which dimension counts the classes; give "
@@ -169,7 +114,7 @@ class CrossEntropy(Loss):
                 "torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten(0, -2)) where it is the last"
             )
         axis = class_axis(output, y) if output.ndim != 2 else 1
-        wanted = _without(output, axis)
+        wanted = without(output, axis)
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
                 f"cross-entropy takes one int64 label per {'sample' if len(wanted) == 1 else 'place'}, "
@@ -200,6 +145,8 @@ class CrossEntropy(Loss):
         if y.dtype != torch.int64:
             return
         counted = y[y != self.ignored]
+        if not counted.numel() and shared() is not None:  # other ranks may have some
+            return
         if not counted.numel():
             raise ValueError(
                 f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
@@ -211,13 +158,17 @@ class CrossEntropy(Loss):
                 f"so labels go from 0 to {classes - 1}"
             )
 
+    def terms(self, output: Tensor, y: Targets) -> Any:
+        """All places but those whose label is to be ignored."""
+        return int((y.mass > 0).sum()) if y.mass is not None and y.labelled else len(y.rows)
+
     def at(self, output: Tensor, y: Targets) -> Evaluation:  # type: ignore[override]
         value, delta, p = _cross_entropy(as_rows(output, y.axis), y.rows, y.mass)
 
         def hessian(q: Tensor) -> Tensor:
-            return _from_rows(_softmax_hessian(p, y.mass, as_rows(q, y.axis)), q.shape, y.axis)
+            return from_rows(_softmax_hessian(p, y.mass, as_rows(q, y.axis)), q.shape, y.axis)
 
-        return Evaluation(value, _from_rows(delta, output.shape, y.axis), hessian)
+        return Evaluation(value, from_rows(delta, output.shape, y.axis), hessian)
 
     def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
         if output.ndim != 2:
@@ -274,28 +225,10 @@ def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tenso
     for one that is to be ignored. The others have more mass for it, so that the mean over all places is that over those
     that count."""
     counts = (y != ignored).to(rows.dtype)
-    mass = (counts * (len(y) / counts.sum())).unsqueeze(1)
+    total = counts.sum() if shared() is None else counts.sum().clamp_min(1)
+    mass = (counts * (len(y) / total)).unsqueeze(1)
     known = (y == label) | (y == ignored)
     return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
-
-
-class Weighted(Loss):
-    """A loss of weighted samples. Its value is the weighted mean; gradient and Hessian are those of one copy of each
-    sample in a batch where it stands w_t times (see `calculus/sample_weight.py`)."""
-
-    def __init__(self, loss: Loss, w: Tensor):
-        self.loss, self.w, self.rounding = loss, w, loss.rounding
-
-    def samples(self, output: Tensor) -> Any:
-        return self.w.sum().item()
-
-    def prepare(self, output: Tensor, y: Tensor) -> Any:
-        return self.loss.prepare(output, y)
-
-    def at(self, output: Tensor, y: Any) -> Evaluation:
-        each, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
-        value = self.loss.weighted(output, y, self.w)
-        return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
 
 
 class SquaredError(Loss):
@@ -329,8 +262,19 @@ class AnyLoss(Loss):
     def __repr__(self) -> str:
         return f"AnyLoss({describe_settings(self.function)})"
 
+    @property
+    def adds(self) -> bool:  # type: ignore[override]
+        return getattr(self.function, "reduction", "mean") == "sum"
+
     def samples(self, output: Tensor) -> int:
-        return 1 if getattr(self.function, "reduction", "mean") == "sum" else output.shape[0]
+        return 1 if self.adds else output.shape[0]
+
+    def terms(self, output: Tensor, y: Tensor) -> Any:
+        """Samples; of torch's losses by label the weights of labels that are not to be ignored."""
+        if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
+            return self.samples(output)
+        counted, weight = y[y != self.function.ignore_index], self.function.weight
+        return counted.numel() if weight is None else weight[counted].sum().item()
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         try:

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import Number, Params
+from altmin.calculus.ranks import Sums, of_all, sharing
 from altmin.calculus.sample_weight import check_weights, multiplied, samples, weighing
 from altmin.chain import Chain, split
 from altmin.codes.above import Residual
 from altmin.codes.choose import choose
 from altmin.codes.gradient import GradientCodes, encode
 from altmin.errors import Diverged, demand_unclaimed
-from altmin.losses import CrossEntropy, LossFunction, Weighted, adapt
+from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.penalty import Penalty
+from altmin.reweighted import Weighted, of_batch
 from altmin.state import demand_entries, demand_separate
 from altmin.step import CodeSolver, Moved, move_codes, verdict
 from altmin.weights.local import LocalAdam
@@ -146,7 +148,7 @@ class AltMin:
     def gather(self, x: Tensor, y: Tensor) -> Metrics:
         """A part of a mini-batch too large to hold: as `step`, but weights and mu wait for `apply`."""
         moved, metrics = self._move_codes(x, y)
-        self.weights.gather(moved.found, len(x))
+        self.weights.gather(moved.found, of_all(len(x)))
         self._commit(moved)
         return metrics
 
@@ -198,16 +200,21 @@ class AltMin:
             w = self._check_weights(w, x)
             loss = Weighted(self.loss, w)
         sizes: list[float] = []
+        sums = Sums()
 
         def measure(l: int, residual: Residual) -> Any:
             if w is not None:
                 residual = _of_all_copies(residual, w)
-            sizes.append(residual.delta.numel() * (1 if w is None else samples(residual.delta) / len(w)))
-            return self.weights.measure(l, self.theta[l], residual)
+            sizes.append(
+                of_all(residual.delta.numel()) * (1 if w is None else samples(residual.delta) / of_all(len(w)))
+            )
+            found = self.weights.measure(l, self.theta[l], residual)
+            return found if isinstance(found, Residual) else sums.add(found)
 
         mu = self.penalty.value
         with weighing(w):
-            moved = move_codes(self.chain, self.theta, self.codes, loss, x, y, mu, measure)
+            moved = move_codes(self.chain, self.theta, self.codes, of_batch(loss), x, y, mu, measure)
+            moved = moved._replace(checked=sums.finish(moved.checked)[0])
         if not bool(verdict(moved)):
             raise self._not_finite(x, y)
         return moved, Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.moved[:-1], sizes[:0:-1])
@@ -240,7 +247,8 @@ class AltMin:
         first = self.chain.blocks[0]
         if wrong := first.core.maps[0].misfit(x):
             return ValueError(f"block 0 ({first}) cannot take its input: {wrong} (nothing was changed)")
-        values = encode(self.chain, self.theta, x).values
+        with sharing(None):  # other ranks may have found their own error
+            values = encode(self.chain, self.theta, x).values
         if isinstance(self.loss, CrossEntropy):
             self.loss.check(values[-1], y)
         for l, value in enumerate(values):

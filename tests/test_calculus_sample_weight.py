@@ -12,7 +12,8 @@ from altmin.calculus.numbers import inner
 from altmin.calculus.sample_weight import check_weights, multiplied, samples, weighed, weighing
 from altmin.codes.linesearch import growth
 from altmin.execution.recorded import Recorded
-from altmin.losses import Weighted, adapt
+from altmin.losses import adapt
+from altmin.reweighted import Weighted
 
 F64 = torch.float64
 W = torch.tensor([1.0, 2.0, 0.0, 3.0, 1.0, 4.0], dtype=F64)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.ranks import drawn
 
 
 class LinearModule(Map):
@@ -58,7 +59,7 @@ class Dropout(Map):
             return x, None
         whole_channels = 0 if type(m) is nn.Dropout else x.ndim - 2
         shape = x.shape[: x.ndim - whole_channels] + (1,) * whole_channels
-        mask = x.new_empty(shape).bernoulli_(1 - m.p).div_(max(1 - m.p, 1e-30))
+        mask = drawn(shape, lambda shape: x.new_empty(shape).bernoulli_(1 - m.p)).div_(max(1 - m.p, 1e-30))
         return x * mask, mask
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:

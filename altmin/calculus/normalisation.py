@@ -8,6 +8,7 @@ from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, shifted
 from altmin.calculus.numbers import Number, eager
+from altmin.calculus.ranks import of_all, shared, summed
 
 ONLY_INPUT, ONLY_PARAMETERS, ALL = (True, False, False), (False, True, True), (True, True, True)
 Optional = Tensor | None
@@ -107,7 +108,8 @@ class LayerNorm(Normalisation):
 
 
 class BatchNorm(Normalisation):
-    """In training a sample sees the others through the mean; in evaluation it is affine, unit by unit."""
+    """In training a sample sees the others through the mean; in evaluation it is affine, unit by unit. Where samples
+    are spread over ranks, means are those of all ranks, and each of forward, vjp, jvp and quotient takes one sum."""
 
     @property
     def couples(self) -> bool:  # type: ignore[override]
@@ -120,11 +122,16 @@ class BatchNorm(Normalisation):
     def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
         """ValueError in training for a single value per channel."""
         m = self.module
-        if self.couples and x.numel() == x.shape[1]:
+        if self.couples and of_all(x.numel()) == x.shape[1]:
             raise ValueError(
                 "batch norm in training needs more than one value per channel, given a batch of one; "
                 "use larger batches, or model.eval() to train with fixed statistics"
             )
+        if self.couples and shared():
+            mean, var = moments(x)
+            inverse = (var + m.eps).rsqrt()
+            y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
+            return y, Normalised(x, mean, inverse)
         if self.couples and x.is_cuda and eager() and p:  # torch chooses between its own kernel and cuDNN's
             y, mean, inverse, reserve, kernel = torch.ops.aten._batch_norm_impl_index(
                 x, *_pair(p), None, None, True, 0.0, m.eps, torch.backends.cudnn.enabled
@@ -144,6 +151,8 @@ class BatchNorm(Normalisation):
             vjp = v * self.across(inverse if weight is None else weight * inverse, x)
             xhat, dims = (x - self.across(mean, x)) * self.across(inverse, x), [0, *range(2, x.ndim)]
             return vjp, *(((v * xhat).sum(dims), v.sum(dims)) if mask[1] else ())
+        if shared():
+            return self._kernel_of_ranks(saved, v, weight, mask)
         if saved.kernel:
             return torch.ops.aten._batch_norm_impl_index_backward(
                 saved.kernel, x, v, weight, None, None, mean, inverse, True, self.module.eps, mask, saved.reserve
@@ -152,6 +161,20 @@ class BatchNorm(Normalisation):
             v, x, weight, None, None, mean, inverse, True, self.module.eps, mask
         )
 
+    def _kernel_of_ranks(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
+        """As `kernel`; the gradients of weight and bias are those of this rank's rows."""
+        x, mean, inverse, *_ = saved
+        _, product, total = torch.ops.aten.native_batch_norm_backward(
+            v, x, torch.ones_like(mean), None, None, mean, inverse, True, self.module.eps, ONLY_PARAMETERS
+        )
+        if not mask[0]:
+            return None, product, total
+        count = of_all(v.numel()) // v.shape[1]
+        along, mean_v = (self.across(t / count, x) for t in summed(product, total))
+        xhat = (x - self.across(mean, x)) * self.across(inverse, x)
+        scale = inverse if weight is None else weight * inverse
+        return (v - mean_v - xhat * along) * self.across(scale, x), product, total
+
     def across(self, t: Tensor, x: Tensor) -> Tensor:
         return t.view(-1, *[1] * (x.ndim - 2))
 
@@ -159,16 +182,17 @@ class BatchNorm(Normalisation):
         return self.vjp(p, saved, u)  # the weight is one number for a mean, so J is symmetric
 
     def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        count = u.numel() // u.shape[1]
+        count = of_all(u.numel()) // u.shape[1]
         _, product, total = self.kernel(saved, u, torch.ones_like(saved.mean), ONLY_PARAMETERS)
         square = torch.linalg.vector_norm(u, dim=[0, *range(2, u.ndim)]) ** 2
-        return total / count, product / count, square / count
+        product, total, square = (t / count for t in summed(product, total, square))
+        return total, product, square
 
     def kept(self, saved: Normalised) -> Any:
         """1 / sqrt(var + eps) and the mean of every channel, and how many values these are of."""
         if self.fixed or self.module.running_mean is None:
             return None
-        return saved.inverse, saved.mean, saved.x.numel() // saved.x.shape[1]
+        return saved.inverse, saved.mean, of_all(saved.x.numel()) // saved.x.shape[1]
 
     def checked(self, kept: Any) -> list[Tensor]:
         return [kept[0].reciprocal()]
@@ -180,3 +204,14 @@ class BatchNorm(Normalisation):
         var = inverse.pow(-2).sub_(m.eps).clamp_min_(0)
         m.running_mean.mul_(1 - weight).add_(mean, alpha=weight)
         m.running_var.mul_(1 - weight).add_(var, alpha=weight * count / (count - 1))
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of every channel, the second dimension, over the rows of all ranks. Sums are taken in float64,
+    where what two large ones leave of each other is still exact."""
+    dims = [0, *range(2, x.ndim)]
+    wide = x.double()
+    total, square = summed(wide.sum(dims), wide.square().sum(dims))
+    count = of_all(x.numel()) // x.shape[1]
+    mean = total / count
+    return mean.to(x.dtype), (square / count - mean * mean).clamp_min(0).to(x.dtype)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from altmin.calculus.ranks import summed, summed_numbers
 from altmin.calculus.sample_weight import weighed, weighs
 from altmin.flags import Flag
 from altmin.fusing import fusible, vectorised
@@ -43,7 +44,8 @@ def number(t: Tensor) -> Number:
 
 
 def inner(u: Tensor, v: Tensor) -> Number:
-    """<u, v> over the whole mini-batch, of weighted samples sum_t w_t <u_t, v_t>.
+    """<u, v> over the whole mini-batch, also if its samples are spread over ranks; of weighted samples
+    sum_t w_t <u_t, v_t>.
 
     >>> inner(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
     11.0
@@ -63,9 +65,10 @@ def inners(*pairs: tuple[Tensor, Tensor]) -> list[Number]:
     if weighs():
         pairs = tuple((weighed(u), v) for u, v in pairs)
     if not pairs[0][0].is_cuda:
-        return [torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item() for u, v in pairs]
+        found = [torch.linalg.vector_norm(u).item() ** 2 if u is v else (u * v).sum().item() for u, v in pairs]
+        return list(summed_numbers(*found))
     products = [torch.dot(u.reshape(-1), v.reshape(-1)) for u, v in pairs]  # one kernel each
-    return [products[0].item()] if len(products) == 1 else torch.stack(products).tolist()
+    return summed(products[0] if len(products) == 1 else torch.stack(products))[0].view(-1).tolist()
 
 
 @fusible

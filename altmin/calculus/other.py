@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.joints import Direction, Joint
 from altmin.calculus.numbers import Number, eager, inner, select
+from altmin.calculus.whole_batch import coupled
 from altmin.fusing import functional
 
 _passes = threading.RLock()
@@ -215,7 +216,7 @@ class AnyFunction(Joint):
         mine = dict(zip(self.names, p, strict=True))
         given.update({key: mine[name] for key, name in self._keys})
         whole = _layer_by_layer() if self.attends else nullcontext()
-        with _alone(), whole, _drawing(_like(xs, p), rng):
+        with _alone(), whole, _drawing(_like(xs, p), rng), coupled():
             y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
             raise TypeError(

@@ -12,21 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.flags import Flag
+from altmin.calculus.ranks import of_all, summed_numbers
+from altmin.flags import Scoped
 
-_weights = Flag()
+_weights: Scoped[Tensor | None] = Scoped(None)
 
 
 @contextmanager
 def weighing(w: Tensor | None) -> Iterator[None]:
     """Sums over samples are weighted by w within, in this thread; None: they are not."""
-    with _weights.set(False if w is None else w):  # type: ignore[arg-type]
+    with _weights.set(w):
         yield
 
 
 def weighs() -> bool:
     """Whether sums over samples are weighted here."""
-    return _weights.on is not False
+    return _weights.value is not None
 
 
 def weighed(t: Tensor) -> Tensor:
@@ -36,8 +37,8 @@ def weighed(t: Tensor) -> Tensor:
     ...     weighed(torch.ones(2, 3)).tolist()
     [[2.0, 2.0, 2.0], [0.5, 0.5, 0.5]]
     """
-    w: Any = _weights.on
-    return t if w is False else multiplied(t, w)
+    w = _weights.value
+    return t if w is None else multiplied(t, w)
 
 
 def multiplied(t: Tensor, w: Tensor) -> Tensor:
@@ -51,9 +52,9 @@ def multiplied(t: Tensor, w: Tensor) -> Tensor:
 
 
 def samples(t: Tensor) -> Any:
-    """How many samples the rows of t count as: their number, or the sum of their weights."""
-    w: Any = _weights.on
-    return len(t) if w is False else w.sum().item()
+    """How many samples the rows of t count as, on all ranks: their number, or the sum of their weights."""
+    w = _weights.value
+    return of_all(len(t)) if w is None else summed_numbers(w.sum().item())[0]
 
 
 def check_weights(w: Any, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from altmin.calculus import Number, gate
 from altmin.calculus.base import shifted
 from altmin.calculus.numbers import TINY, along, at_least, inner, inners, least, not_above, number, over, root, size
+from altmin.calculus.ranks import summed
 from altmin.calculus.sample_weight import weighed
 from altmin.fusing import fusible
 
@@ -109,4 +110,4 @@ def growth(code: Tensor, v: Tensor, m: Number) -> Number:
     moved = shifted(code, v, m)
     crosses = moved * code <= 0
     more = torch.where(crosses, (moved.abs() - code.abs()) / at_least(m, TINY), -v * code.sign())
-    return number(weighed(more).sum())
+    return number(summed(weighed(more).sum())[0])

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from altmin.calculus import Affine, Discrete, Dropout, Estimated, Params, Reshape
 from altmin.calculus.numbers import inner
+from altmin.calculus.ranks import of_all, shared, summed
 from altmin.chain import Block, State
 
 Rows = Tensor | slice
@@ -50,8 +51,8 @@ class Search:
         within = torch.where(self.near, q, 0)
         self.square = inner(within, within)
         """|W^T t|^2 of the units with |c| <= 1: the square of what straight-through estimation takes for a gradient."""
-        rms = torch.linalg.vector_norm(q) / q.numel() ** 0.5
-        a = amplify * self.h / 2 * self.weight.mean() / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
+        rms, weight = self._means(q)
+        a = amplify * self.h / 2 * weight / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
         self.R, self.asks = a * wish, a * q
         self.s, self.left, self.q = self.start, self.R, self.asks
         """s', R - W (s' - s) and q = W^T of it; `asks` is the first q, W^T R."""
@@ -76,6 +77,14 @@ class Search:
             D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
             D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
         return D
+
+    def _means(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The root mean square of q, and the mean of |w_j|^2."""
+        if shared() is None:
+            return torch.linalg.vector_norm(q) / q.numel() ** 0.5, self.weight.mean()
+        count = torch.full_like(self.weight[:1].sum(), self.weight.numel())
+        square, total, count = summed(q.square().sum(), self.weight.sum(), count)
+        return (square / of_all(q.numel())).sqrt(), total / count
 
     def distance(self, v: Tensor) -> Tensor:
         """How far each code is from the interval on which its activation is v. The outermost go on for ever."""

@@ -20,7 +20,8 @@ from altmin.errors import Diverged
 from altmin.explaining.rows import Facts, Row
 from altmin.explaining.watch import Watch
 from altmin.graph.piece import shortened
-from altmin.losses import CrossEntropy, LossFunction, by_label
+from altmin.labels import by_label
+from altmin.losses import CrossEntropy, LossFunction
 from altmin.trainer import AltMin
 
 TIMED = 5

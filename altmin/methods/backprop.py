@@ -7,10 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import products
+from altmin.calculus.ranks import Sums, shared, summed_numbers
 from altmin.calculus.sample_weight import check_weights
+from altmin.calculus.whole_batch import coupled
 from altmin.describe import describe
 from altmin.errors import demand, demand_switch
-from altmin.losses import LossFunction, adapt, by_label
+from altmin.labels import by_label
+from altmin.losses import LossFunction, adapt
 from altmin.methods.protocol import register
 from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
 from altmin.weights.decay import groups, undecayed
@@ -67,15 +70,33 @@ class Backprop:
     def differentiate(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
-        with products.autocast(x):
+        with products.autocast(x), coupled():
             output = self.model(x)
             if sample_weight is None:
                 loss: Tensor = self.loss(output, y)
             else:
                 known = adapt(self.loss)
-                loss = known.weighted(output, known.prepare(output, y), check_weights(sample_weight, x))
+                sample_weight = check_weights(sample_weight, x)
+                loss = known.weighted(output, known.prepare(output, y), sample_weight)
+            loss, value = self._of_all(loss, output, y, sample_weight)
         loss.backward()
-        return loss.detach()
+        sums = Sums()
+        for p in self.model.parameters():
+            if p.grad is not None:
+                p.grad = sums.add(p.grad)
+        sums.finish()
+        return value
+
+    def _of_all(self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
+        """This rank's part of the mean loss over all ranks, and that mean."""
+        if shared() is None:
+            return loss, loss.detach()
+        known, detached = adapt(self.loss), output.detach()
+        own = known.terms(detached, known.prepare(detached, y)) if w is None else w.sum().item()
+        own = 1.0 if known.adds else own
+        total, count = summed_numbers(loss.item() * own, own)
+        part = loss if known.adds else loss * (own / count)
+        return part, loss.new_tensor(total if known.adds else total / count)
 
     def end_epoch(self) -> None:
         pass

@@ -6,7 +6,7 @@ as one for each, and all blocks move at once.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from altmin.calculus import Params, Saved
 from altmin.calculus.numbers import eager
+from altmin.calculus.ranks import Sums
 from altmin.calculus.series import Series
 from altmin.chain import Chain
 from altmin.codes.above import Residual
@@ -138,7 +139,7 @@ class LocalOptimizer:
         residuals = {l: found[l] for l in self.blocks}
         try:
             for left in reversed(range(self.steps)):
-                self.step({l: self.grads(l, self.theta[l], residual) for l, residual in residuals.items()})
+                self.step(self._summed(residuals))
                 if left:
                     residuals = {l: self.after(l, found[l], p, self.theta[l]) for l, p in first.items()}
         except Diverged:
@@ -149,6 +150,13 @@ class LocalOptimizer:
                 load_optimizer(self.optimizer, state, shared_steps=True)
             raise
 
+    def _summed(self, residuals: Mapping[int, Residual]) -> dict[int, Params]:
+        """The gradients of the blocks, over all ranks."""
+        sums = Sums()
+        grads = {l: sums.add(self.grads(l, self.theta[l], residual)) for l, residual in residuals.items()}
+        sums.finish()
+        return grads
+
     def after(self, l: int, residual: Residual, old: Params, new: Params) -> Residual:
         """A block's residual, measured with its old parameters, for new ones."""
         change, saved = _change(self.chain.blocks[l].core, old, new, residual.saved)
@@ -158,9 +166,10 @@ class LocalOptimizer:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole. `Diverged`, and
         nothing is added, if its gradients are not finite."""
         parts = {}
+        residuals = {l: found[l] for l in self.blocks if isinstance(found[l], Residual)}
+        grads = {l: found[l] for l in self.blocks if l not in residuals} | self._summed(residuals)
         for l in self.blocks:
-            grads = self.grads(l, self.theta[l], found[l]) if isinstance(found[l], Residual) else found[l]
-            parts[l] = Gathered([g * samples for g in grads], samples)
+            parts[l] = Gathered([g * samples for g in grads[l]], samples)
             if not all(bool(sparse.entries(g).isfinite().all()) for g in parts[l].grads):
                 raise Diverged(f"the gradient of block {l}", "give inputs of a smaller size")
         for l, part in parts.items():

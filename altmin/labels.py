@@ -1,0 +1,70 @@
+"""Outputs with a label for each sample, or for each place of a sequence or an image."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+"""What users give: (output, y) -> scalar, the mean over the batch."""
+
+
+def class_axis(output: Tensor, y: Tensor) -> int:
+    """Which dimension of an output counts the classes, if y has a label for each of its places.
+
+    The last for outputs (samples, time, classes), as transformers give them, the second for outputs (samples, classes,
+    ...), as torch's losses and convolutions have them. Numbers of samples are not compared. Raises ValueError if y
+    fits neither, or both.
+
+    >>> class_axis(torch.zeros(8, 5, 3), torch.zeros(8, 5)), class_axis(torch.zeros(8, 3, 5), torch.zeros(8, 5))
+    (2, 1)
+    """
+    places = y.shape[1:]
+    found = [axis for axis in {1, output.ndim - 1} if output.ndim > 1 and without(output, axis)[1:] == places]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(
+            f"outputs of shape {tuple(output.shape)} with labels of shape {tuple(y.shape)} do not tell which dimension "
+            "counts the classes; give the loss as a function, such as "
+            "lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten()) where it is the last"
+        )
+    raise ValueError(
+        "cross-entropy takes outputs (samples, classes) with labels (samples,), outputs (samples, time, classes) with "
+        "labels (samples, time), or outputs (samples, classes, ...) with labels (samples, ...), given outputs of "
+        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}"
+    )
+
+
+def as_rows(x: Tensor, axis: int) -> Tensor:
+    """(places of all samples, classes): one row for each label. axis: where the classes are."""
+    return x if x.ndim == 2 else x.movedim(axis, -1).flatten(0, -2)
+
+
+def from_rows(rows: Tensor, shape: torch.Size, axis: int) -> Tensor:
+    """The inverse of `as_rows` for an x of this shape."""
+    if len(shape) == 2:
+        return rows
+    places = (*shape[:axis], *shape[axis + 1 :])
+    return rows.unflatten(0, places).movedim(-1, axis)
+
+
+def without(x: Tensor, axis: int) -> torch.Size:
+    return x.shape[:axis] + x.shape[axis + 1 :]
+
+
+class CrossEntropyLoss(nn.CrossEntropyLoss):
+    """torch's, which also takes outputs (samples, time, classes) with labels (samples, time)."""
+
+    def forward(self, output: Tensor, y: Tensor) -> Tensor:
+        if output.ndim > 2 and not y.is_floating_point():
+            output, y = as_rows(output, class_axis(output, y)), y.flatten()
+        return super().forward(output, y)
+
+
+def by_label(loss: LossFunction) -> LossFunction:
+    """The loss, as a `CrossEntropyLoss` of ours if it is one of torch's."""
+    if type(loss) is not nn.CrossEntropyLoss:
+        return loss
+    names = ("weight", "ignore_index", "reduction", "label_smoothing")
+    return CrossEntropyLoss(**{name: getattr(loss, name) for name in names})
