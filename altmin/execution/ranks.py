@@ -84,10 +84,10 @@ class Ranks:
         try:
             work = dist.all_reduce(sent, group=self.group, async_op=True)
         except RuntimeError as error:
-            raise self._gone(error) from None
+            raise self.gone(error) from None
 
         def wait() -> Tensor:
-            self._wait(work)
+            self.wait(work)
             found = sent.to(flat.device)
             if signature is None:
                 return found
@@ -100,18 +100,24 @@ class Ranks:
 
         return wait
 
-    def _wait(self, work: Any) -> None:
+    def wait(self, work: Any) -> None:
+        """Waits for one of torch's handles. `RankFailed` if a rank has failed or is gone."""
         while True:
             try:
                 work.wait(LOOK)
                 return
             except RuntimeError as error:
                 if work.is_completed():  # it has failed
-                    raise self._gone(error) from None
-            if failed := self.posted():
-                raise self._failed(failed)
+                    raise self.gone(error) from None
+            self.look()
 
-    def _gone(self, error: Exception) -> Exception:
+    def look(self) -> None:
+        """`RankFailed` if another rank has failed in this step."""
+        if failed := self.posted():
+            raise self._failed(failed)
+
+    def gone(self, error: Any) -> RankFailed:
+        """The error for a connection that is lost."""
         failed = self.posted()
         if failed:
             return self._failed(failed)
