@@ -42,13 +42,15 @@ def start(device: torch.device | str = "cpu") -> None:
 
 
 class Ranks:
-    """A group of processes that hold the same model. group: one of torch's, None for all processes.
+    """A group of processes that hold the same model. group: one of torch's, None for all processes. failures: where to
+    look for those of other ranks, None for this group itself.
 
     size, rank: how many there are, and which this is. messages, bytes: reductions begun so far, and the bytes in them.
     Without torch's process group there is one rank, and nothing is sent.
     """
 
-    def __init__(self, group: Any = None):
+    def __init__(self, group: Any = None, failures: "Ranks | None" = None):
+        self.failures = failures
         self.alone = not dist.is_initialized()
         self.group = group
         self.size = 1 if self.alone else dist.get_world_size(group)
@@ -151,6 +153,8 @@ class Ranks:
 
     def posted(self) -> dict[int, str]:
         """Errors of this step that other ranks have met by themselves, by rank."""
+        if self.failures is not None:
+            return self.failures.posted()
         found = {}
         for rank in range(self.size):
             key = f"{self.steps} {rank}"
