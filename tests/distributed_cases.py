@@ -123,7 +123,7 @@ def ignored(rows: Iterable[int]) -> Tensor:
 
 
 def weights() -> Tensor:
-    """Of 20 samples; zero for all that the last of two ranks has of the first batch."""
+    """Of 20 samples; zero for all that the last rank has of the first batch."""
     w = numbers(20, seed=2).abs()
     w[4:7] = 0
     return w

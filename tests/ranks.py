@@ -15,7 +15,7 @@ from torch import Tensor
 
 from altmin.calculus.ranks import Share
 
-START = 120
+START = 240
 """Seconds in which all ranks must have come to their end."""
 
 
