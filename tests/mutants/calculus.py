@@ -178,8 +178,8 @@ MUTANTS = [
     ),
     Mutant(
         "calculus/normalisation.py",
-        "if self.couples and x.numel() == x.shape[1]",
-        "if x.numel() == x.shape[1]",
+        "if self.couples and of_all(x.numel()) == x.shape[1]",
+        "if of_all(x.numel()) == x.shape[1]",
         "calculus_normalisation single",
     ),
     Mutant(
@@ -357,23 +357,16 @@ MUTANTS = [
     Mutant("losses.py", "error * (2 / m)", "error / m", "losses"),
     Mutant("losses.py", "lambda q: q * (2 / m)", "lambda q: q / m", "losses"),
     Mutant("losses.py", "torch.where(known.unsqueeze(1), mass * rows, torch.nan)", "mass * rows", "losses nan"),
-    Mutant(
-        "losses.py", "mass = (counts * (len(y) / counts.sum())).unsqueeze(1)", "mass = counts.unsqueeze(1)", "losses"
-    ),
+    Mutant("losses.py", "mass = (counts * (len(y) / total)).unsqueeze(1)", "mass = counts.unsqueeze(1)", "losses"),
     Mutant("losses.py", "1 - smoothing + smoothing / classes), y", "1 - smoothing), y", "losses large"),
     Mutant("losses.py", "classes > MANY", "classes > 10 * MANY", "losses large"),
     Mutant("losses.py", "0 <= self.ignored < classes", "False", "losses place"),
-    Mutant("losses.py", "rows.unflatten(0, places).movedim(-1, axis)", "rows.reshape(shape)", "losses place"),
-    Mutant("losses.py", "x.movedim(axis, -1).flatten(0, -2)", "x.flatten(0, -2)", "losses images"),
-    Mutant("losses.py", "for axis in {1, output.ndim - 1}", "for axis in {1}", "losses place"),
-    Mutant("losses.py", "for axis in {1, output.ndim - 1}", "for axis in {output.ndim - 1}", "losses images"),
-    Mutant("losses.py", "    if len(found) == 1:\n", "    if found:\n", "losses refused"),
-    Mutant(
-        "losses.py",
-        'return 1 if getattr(self.function, "reduction", "mean") == "sum" else output.shape[0]',
-        "return output.shape[0]",
-        "losses mean",
-    ),
+    Mutant("labels.py", "rows.unflatten(0, places).movedim(-1, axis)", "rows.reshape(shape)", "losses place"),
+    Mutant("labels.py", "x.movedim(axis, -1).flatten(0, -2)", "x.flatten(0, -2)", "losses images"),
+    Mutant("labels.py", "for axis in {1, output.ndim - 1}", "for axis in {1}", "labels tell"),
+    Mutant("labels.py", "for axis in {1, output.ndim - 1}", "for axis in {output.ndim - 1}", "labels tell"),
+    Mutant("labels.py", "    if len(found) == 1:\n", "    if found:\n", "labels refused"),
+    Mutant("losses.py", "return 1 if self.adds else output.shape[0]", "return output.shape[0]", "losses mean"),
     Mutant("losses.py", "if not delta.requires_grad:", "if False:", "losses straight"),
     Mutant(
         "losses.py",

@@ -5,29 +5,29 @@ from . import Mutant
 MUTANTS = [
     Mutant(
         "calculus/sample_weight.py",
-        "return t if w is False else multiplied(t, w)",
+        "return t if w is None else multiplied(t, w)",
         "return t",
         "calculus_sample_weight repeated",
     ),
     Mutant(
         "calculus/sample_weight.py",
-        "return len(t) if w is False else w.sum().item()",
-        "return len(t)",
+        "    if w is None:\n        return of_all(len(t))\n",
+        "    if w is None or True:\n        return of_all(len(t))\n",
         "calculus_sample_weight repeated",
     ),
-    Mutant("losses.py", "* y.rows * F.log_softmax", "* F.log_softmax", "calculus_sample_weight copy"),
-    Mutant("losses.py", "len(self.w) / self.w.sum()", "1.0", "calculus_sample_weight repeated"),
+    Mutant("losses.py", "* y.rows * F.log_softmax", "* F.log_softmax", "reweighted copy"),
+    Mutant("reweighted.py", "len(self.w) / self.w.sum()", "1.0", "calculus_sample_weight repeated"),
     Mutant(
-        "losses.py",
-        "        return self.w.sum().item()",
-        "        return len(output)",
+        "reweighted.py",
+        "def samples(self, output: Tensor) -> Any:\n        return self.w.sum().item()",
+        "def samples(self, output: Tensor) -> Any:\n        return len(output)",
         "calculus_sample_weight repeated",
     ),
     Mutant(
         "losses.py",
         ".flatten(1).mean(1)).sum() / w.sum()",
         ".flatten(1).mean(1)).mean()",
-        "calculus_sample_weight copy",
+        "reweighted copy",
     ),
     Mutant(
         "trainer.py", "delta=multiplied(residual.delta, w)", "delta=residual.delta", "calculus_sample_weight repeated"
@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant("weights/memory.py", "torch.mm(weighed(a).mT, a", "torch.mm(a.mT, a", "calculus_sample_weight repeated"),
     Mutant(
         "codes/linesearch.py",
-        "number(weighed(more).sum())",
-        "number(more.sum())",
+        "weighed(more).sum()",
+        "more.sum()",
         "calculus_sample_weight growth",
     ),
     Mutant("sklearn/rows.py", "(part - scaler.mean_) /", "part /", "sklearn_rows"),
