@@ -231,5 +231,5 @@ def train(case: Case, method: Any, epochs: int = 2) -> list[Tensor]:
 def far(found: list[Tensor], expected: list[Tensor]) -> float:
     """The largest difference, over one plus the size of the number."""
     assert [t.shape for t in found] == [t.shape for t in expected]
-    pairs = [(a.double(), b.double()) for a, b in zip(found, expected, strict=True) if a.numel()]
+    pairs = [(a.detach().double(), b.detach().double()) for a, b in zip(found, expected, strict=True) if a.numel()]
     return max(float(((a - b).abs() / (1 + b.abs())).nan_to_num(nan=torch.inf).max()) for a, b in pairs)
