@@ -64,13 +64,15 @@ def start(device: torch.device | str = "cpu") -> None:
 
 
 class Ranks:
-    """A group of processes that hold the same model. group: one of torch's, None for all processes.
+    """A group of processes that hold the same model. group: one of torch's, None for all processes. failures: where to
+    look for those of other ranks, None for this group itself.
 
     size, rank: how many there are, and which this is. messages, bytes: reductions begun so far, and the bytes in them.
     Without torch's process group there is one rank, and nothing is sent.
     """
 
-    def __init__(self, group: Any = None):
+    def __init__(self, group: Any = None, failures: "Ranks | None" = None):
+        self.failures = failures
         self.alone = not dist.is_initialized()
         self.group = group
         self.size = 1 if self.alone else dist.get_world_size(group)
@@ -109,10 +111,10 @@ class Ranks:
         try:
             work = dist.all_reduce(sent, group=self.group, async_op=True)
         except RuntimeError as error:
-            raise self._gone(error) from None
+            raise self.gone(error) from None
 
         def wait() -> Tensor:
-            self._wait(work, sent.is_cuda)
+            self.wait(work, sent.is_cuda)
             found = sent.to(flat.device)
             if signature is None:
                 return found
@@ -125,17 +127,25 @@ class Ranks:
 
         return wait
 
-    def _wait(self, work: Any, on_gpu: bool) -> None:
+    def wait(self, work: Any, on_gpu: bool) -> None:
         """Waits for a sum, and looks from time to time whether a rank has failed."""
-        while True:
+        done = False
+        while not done:
             try:
-                if self._done(work, on_gpu):
-                    return
-                failed = self._marks() if self._told() else {}
-            except RuntimeError as error:  # of the sum, or of the store, which lies on the first machine
-                raise self._gone(error) from None
-            if failed:
-                raise self._failed(failed)
+                done = self._done(work, on_gpu)
+            except RuntimeError as error:
+                raise self.gone(error) from None
+            if not done:
+                self.look()
+
+    def look(self) -> None:
+        """`RankFailed` if another rank has failed in this step, or for good in an earlier one."""
+        try:
+            failed = self._marks() if self._told() else {}
+        except RuntimeError as error:  # of the store, which lies on the first machine
+            raise self.gone(error) from None
+        if failed:
+            raise self._failed(failed)
 
     @staticmethod
     def _done(work: Any, on_gpu: bool) -> bool:
@@ -156,7 +166,8 @@ class Ranks:
             return False
         return True
 
-    def _gone(self, error: Exception) -> RankFailed:
+    def gone(self, error: Any) -> RankFailed:
+        """The error for a connection that is lost."""
         with suppress(RuntimeError):
             if failed := self._marks():
                 return self._failed(failed)
@@ -209,10 +220,14 @@ class Ranks:
 
     def _told(self) -> bool:
         """Whether a rank has set a mark in this step, or has stopped for good in an earlier one."""
+        if self.failures is not None:
+            return self.failures._told()
         return self.store.check([f"{self.steps}"]) or self.store.check(["failed"])
 
     def _marks(self) -> dict[int, "Mark"]:
         """What other ranks have told of this step, or of the one in which one has stopped for good."""
+        if self.failures is not None:
+            return self.failures._marks()
         step = int(self.store.get("failed")) if self.store.check(["failed"]) else self.steps
         found = {}
         for rank in range(self.size):
