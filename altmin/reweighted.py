@@ -33,14 +33,22 @@ class Weighted(Loss):
 
 class Shared(Loss):
     """A loss of a mini-batch that is spread over ranks. With d_r the number of terms that rank r's mean is of, the
-    value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it."""
+    value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it.
+
+    It is that of one mini-batch: the numbers of terms and of samples are summed with its first value, in one message,
+    and known from then on; every further value is a message of one number."""
 
     def __init__(self, loss: Loss):
         self.loss, self.rounding = loss, loss.rounding
+        self.counts: list[float] | None = None
+        """sum_r d_r, and the samples of all ranks."""
 
     def samples(self, output: Tensor) -> Any:
-        count = output.new_tensor(self.loss.samples(output), dtype=torch.float64)
-        return self.loss.samples(output) if self.loss.adds else summed(count)[0].item()
+        if self.loss.adds:
+            return self.loss.samples(output)
+        if self.counts is not None:
+            return self.counts[1]
+        return summed(output.new_tensor(self.loss.samples(output), dtype=torch.float64))[0].item()
 
     def prepare(self, output: Tensor, y: Tensor) -> Any:
         return self.loss.prepare(output, y)
@@ -48,11 +56,18 @@ class Shared(Loss):
     def at(self, output: Tensor, y: Any) -> Evaluation:
         each = self.loss.at(output, y)
         own = 1.0 if self.loss.adds else self.loss.terms(output, y)
-        value = each.value.double()
-        total, count = summed(torch.stack([value * own, torch.full_like(value, own)]))[0]
+        total = each.value.double() * own
         if self.loss.adds:
-            return each._replace(value=total.to(each.value.dtype))
-        factor = own / count.item()
+            return each._replace(value=summed(total)[0].to(each.value.dtype))
+        if self.counts is None:
+            total, *counts = summed(torch.stack([total, *total.new_tensor([own, self.loss.samples(output)])]))[0]
+            self.counts = torch.stack(counts).tolist()
+            if self.counts[0] == 0:
+                raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
+        else:
+            (total,) = summed(total)
+        count = self.counts[0]
+        factor = own / count
         value = (total / count).to(each.value.dtype)
         return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
 
