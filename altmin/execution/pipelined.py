@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
 from altmin.calculus.numbers import all_finite
@@ -144,6 +145,11 @@ class Pipelined:
         """What the loss of a part counts in that of the batch."""
         return 1.0 if self.am.loss.adds else self._samples(i) / len(self.x)
 
+    def _repeats(self, i: int) -> bool:
+        """Whether this rank has the rows of a part that another has too, and that count there."""
+        share = self.shares[i]
+        return share is not None and share.own == share.of and self.own.replica > 0
+
     def _samples(self, i: int) -> int:
         """Of a part, on all ranks."""
         first, end = self.rows[i]
@@ -161,6 +167,8 @@ class Pipelined:
         with sharing(self.shares[i]):
             self.sizes[l] += of_all(residual.delta.numel())
             found[l] = am.weights.measure(l, am.theta[l], residual)
+        if self._repeats(i):
+            found[l] = pytree.tree_map_only(Tensor, torch.zeros_like, found[l])
         if not part.residuals:
             try:
                 am.weights.gather(self.found.pop(i), self._samples(i))
