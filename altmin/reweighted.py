@@ -49,9 +49,9 @@ class Shared(Loss):
         count = self.loss.samples(output)
         if self.loss.adds:
             return count
-        if self.counts is not None:
-            return self.counts[1]
-        return of_all(count) if isinstance(count, int) else summed_numbers(count)[0]
+        if isinstance(count, int):
+            return of_all(count)
+        return summed_numbers(count)[0] if self.counts is None else self.counts[1]
 
     def prepare(self, output: Tensor, y: Tensor) -> Any:
         return self.loss.prepare(output, y)
