@@ -17,6 +17,5 @@ MUTANTS = [
     Mutant("codes/phases.py", "if weights_first and isinstance(above, Ask)", "if False", "codes_phases spared"),
     Mutant("codes/phases.py", "Ask(pull.g, square, above.scale * a,", "Ask(pull.g, square, a,", "codes_phases grow"),
     Mutant("codes/gradient.py", "if shared() is not None and type", "if False and type", "codes_phases grow"),
-    Mutant("reweighted.py", "            return self.counts[1]", "            pass", "reweighted"),
-    Mutant("reweighted.py", "factor = own / count", "factor = 1.0", "reweighted"),
+    Mutant("reweighted.py", "is None else self.counts[1]", "is None else count", "reweighted weighted"),
 ]
