@@ -69,6 +69,16 @@ class Distributed:
         own = {name: v[first:end] if isinstance(v, Tensor) and len(v) == n else v for name, v in how.items()}
         return self._step(x[first:end], y[first:end], first, n, own)
 
+    def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
+        """As `step`, for a batch of `of` samples of which this rank is given its own: those from `first` on, as
+        `bounds` shares them out. ValueError for others."""
+        if (first, first + len(x)) != bounds(of, self.ranks.rank, self.ranks.size):
+            mine = bounds(of, self.ranks.rank, self.ranks.size)
+            raise ValueError(f"of {of} samples this rank has {mine[0]} to {mine[1] - 1}, given {len(x)} from {first}")
+        if self.ranks.size == 1:
+            return self.method.step(x, y, **how)
+        return self._step(x, y, first, of, how)
+
     def _step(self, x: Tensor, y: Tensor, first: int, of: int, how: dict[str, Any], truth: bool = True) -> Any:
         share = self.ranks.share(first, len(x), of, [tuple(x.shape[1:]), *how], truth)
         try:
