@@ -16,8 +16,9 @@ a checkpoint is written, the others after it, so that what they raise does not l
 that follows one model, and cannot follow an ensemble.
 
 Of a run on several ranks (`Distributed`) every rank has the callbacks and calls them, and must come to the same
-decisions, as it does by the numbers of a row; at the end of an epoch it is enough that one rank stops. `first_rank_only`
-is True of a callback that shows or writes something and has no state: other ranks than the first leave it out.
+decisions, as it does by the numbers of a row; at the end of an epoch it is enough that one rank stops.
+`first_rank_only` is True of a callback that shows or writes something and has no state: other ranks than the first
+leave it out.
 """
 
 import copy
