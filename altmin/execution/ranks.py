@@ -148,12 +148,13 @@ class Ranks:
     def posted(self) -> dict[int, str]:
         """Errors of this step that other ranks have met by themselves, by rank."""
         found = {}
-        for rank in range(self.size):
-            key = f"{self.steps} {rank}"
-            if rank != self.rank and self.store.check([key]):
-                text = self.store.get(key).decode()
-                if text.startswith("!"):
-                    found[rank] = text[1:]
+        with suppress(dist.DistNetworkError):  # the process with the store is gone
+            for rank in range(self.size):
+                key = f"{self.steps} {rank}"
+                if rank != self.rank and self.store.check([key]):
+                    text = self.store.get(key).decode()
+                    if text.startswith("!"):
+                        found[rank] = text[1:]
         return found
 
     def equalise(self, tensors: Sequence[Tensor]) -> None:
