@@ -1,6 +1,7 @@
 """`fit`: one run of a method over the data, which can stop anywhere and go on as if it had not."""
 
 import copy
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -156,6 +157,7 @@ def fit(
             file = CheckpointFile(checkpoint, checkpoint_every, both)
             _check_file(loop, file)
             there = file.exists
+        together.demand_same(_number(loop), "the ranks were given different data, seeds or batch sizes; give all the same")
         file.demand_place(together.total(there)[0], together.size, resume)
         with together.telling():
             history = _Run(loop, method, file, together).carry_out(resume)
@@ -253,6 +255,11 @@ def _settings(loop: Loop, method: Method) -> dict[str, Any]:
         **({} if augment is None else {"augmentation": describe(augment)}),
         **loop.callbacks.settings(),
     }
+
+
+def _number(loop: Loop) -> int:
+    """A number below 2**20 that tells runs over other data, or in another order, from this one."""
+    return zlib.crc32(repr((loop.seeds, loop.data.settings())).encode()) % 2**20
 
 
 def _check_file(loop: Loop, file: CheckpointFile) -> None:

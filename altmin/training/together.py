@@ -28,6 +28,7 @@ class Together:
         if self.ranks is None:
             return list(numbers)
         self.ranks.steps += 1
+        self.ranks._signature = None  # of a state that was asked for: it is checked in steps
         return self.ranks.begin(torch.tensor(numbers, dtype=torch.float64))().tolist()
 
     def any(self, said: bool) -> bool:
@@ -51,13 +52,13 @@ class Together:
         errors."""
         try:
             yield
-        except (Diverged, RankFailed):
-            raise
         except Exception as error:
             ranks = self.ranks
-            if ranks is None or ranks.broken:
+            failed = isinstance(error, RankFailed)
+            if ranks is None or isinstance(error, Diverged) or (ranks.broken and not failed):
                 raise
+            ranks.steps += not failed  # those that wait for this rank are in the next step
             found = ranks.post(error)
-            ranks.steps += 1  # those that wait are in this step or, as a rule, in the next
-            ranks.post(error)
+            if found is error:
+                raise
             raise found from error
