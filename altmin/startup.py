@@ -13,7 +13,7 @@ from contextlib import contextmanager
 def is_command() -> bool:
     """Whether this process is the `altmin` command, or `python -m altmin`, or `python -m altmin.cli`."""
     if sys.argv[:1] == ["-m"]:  # the module is still being looked for
-        return any(module in sys.orig_argv for module in ("altmin", "altmin.cli"))
+        return not {"altmin", "altmin.cli"}.isdisjoint(sys.orig_argv)
     return bool(sys.argv) and os.path.basename(sys.argv[0]) in ("altmin", "altmin.exe", "altmin-script.py")
 
 

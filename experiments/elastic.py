@@ -235,6 +235,8 @@ def run(path: Path, runs: int, moves: int) -> None:
 
 def text(path: Path = RESULTS) -> str:
     """The table of docs/scaling.md."""
+    if not path.exists():
+        return "Not measured yet: `python experiments/elastic.py` writes `benchmarks/elastic.jsonl`.\n"
     rows = read(path)
     lost = [row for row in rows if row["what"] == "disturbed"]
     kills = [each for row in lost for each in row["lost"]]

@@ -97,7 +97,8 @@ def test_at_the_end_of_an_epoch_one_rank_may_stop_all(two: Any) -> None:
 
 
 def test_the_first_rank_alone_writes_the_checkpoint(two: Any) -> None:
-    assert {*two[0]["files"]} - {"shards"} == {"two"}
+    """One was given another name by each rank."""
+    assert {*two[1]["files"]} - {"shards"} == {"two", "by 0"}
 
 
 @pytest.mark.parametrize("resumed", ["one process", "two ranks", "four ranks"])
@@ -140,7 +141,7 @@ def test_an_error_after_the_last_step_stops_the_other_ranks_too(four: Any) -> No
 
 
 def test_mistakes_that_all_ranks_see_are_told_alike_by_all(two: Any) -> None:
-    exists, seen, another, sampler = ([found[key] for found in two] for key in WORDS)
+    exists, seen, another, sampler, seeds = ([found[key] for found in two] for key in WORDS)
     for told in exists:
         assert told.startswith("ValueError: ")
         assert told.endswith("exists already: resume from it, or choose another checkpoint file")
@@ -152,9 +153,11 @@ def test_mistakes_that_all_ranks_see_are_told_alike_by_all(two: Any) -> None:
     for told in sampler:
         assert "DistributedSampler" in told
         assert "leave it out" in told
+    for told in seeds:
+        assert told == "ValueError: the ranks were given different data, seeds or batch sizes; give all the same"
 
 
-WORDS = ("exists", "seen by one", "another", "sampler")
+WORDS = ("exists", "seen by one", "another", "sampler", "seeds")
 
 
 def test_one_process_alone_agrees_with_itself(one_thread: None) -> None:

@@ -2,10 +2,12 @@
 
 import os
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from loop_cases import Pairs, samples
 from torch import nn
 from torch.utils.data import DataLoader
@@ -152,6 +154,7 @@ def two_ranks(rank: int, folder: str, kinds: list[str]) -> dict[str, Any]:
     one_stops = fit(learner(), double(), callbacks=clock, **{**RUN, "eval_batches": [], "epochs": 9})
     found["epochs of which one rank stops"] = len(one_stops.epochs)
     kept(f"{folder}/two", stop=9)
+    kept(f"{folder}/by {rank}", stop=3)
     found["files"] = sorted(os.listdir(folder))
     found["exists"] = error(kept, f"{folder}/two")
     found["seen by one"] = error(kept, f"{folder}/two" if rank == 0 else f"{folder}/elsewhere", resume=True)
@@ -159,6 +162,7 @@ def two_ranks(rank: int, folder: str, kinds: list[str]) -> dict[str, Any]:
         kept(f"{folder}/other", epochs=3, stop=5, spread=False)
     found["another"] = error(kept, f"{folder}/two" if rank == 0 else f"{folder}/other", resume=True)
     found["sampler"] = error(sampled, rank)
+    found["seeds"] = error(fit, learner(), double(), epochs=1, batch_size=9, seed=rank)
     method = learner()
     found["broken"] = error(fit, method, Broken(*double()), **{**RUN, "eval_batches": []})
     return found
@@ -178,4 +182,8 @@ def four_ranks(rank: int, path: str) -> dict[str, Any]:
             raise RuntimeError("no room for a picture")
 
     found["late"] = error(fit, learner(), double(), callbacks=late, **{**RUN, "eval_batches": []})
+    store = dist.distributed_c10d._get_default_store()  # it lies in rank 0, which must not end before the others
+    store.set(f"done {rank}", "")
+    if rank == 0:
+        store.wait([f"done {other}" for other in range(4)], timedelta(seconds=30))
     return found

@@ -157,7 +157,9 @@ def fit(
             file = CheckpointFile(checkpoint, checkpoint_every, both)
             _check_file(loop, file)
             there = file.exists
-        together.demand_same(_number(loop), "the ranks were given different data, seeds or batch sizes; give all the same")
+        together.demand_same(
+            _number(loop), "the ranks were given different data, seeds or batch sizes; give all the same"
+        )
         file.demand_place(together.total(there)[0], together.size, resume)
         with together.telling():
             history = _Run(loop, method, file, together).carry_out(resume)
