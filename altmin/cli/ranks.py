@@ -5,6 +5,7 @@ import zlib
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,6 +17,10 @@ from altmin.training.together import Together
 
 OTHERS = timedelta(seconds=2)
 """How long a rank that has stopped because of another waits for that one to say why."""
+
+
+REACHED = timedelta(seconds=30)
+"""How long a process tries to reach torchrun's store."""
 
 
 def started() -> bool:
@@ -66,7 +71,7 @@ def goes_on(checkpoint: Path | None, resume: bool) -> bool:
     then in its store, which outlives them, that the run began with no such file."""
     if checkpoint is None or resume or not started():
         return resume
-    together, store, key = Together(_Processes()), _store(), f"began {checkpoint.resolve()}"
+    together, store, key = Together(SimpleNamespace(ranks=ranks.Ranks())), _store(), f"began {checkpoint.resolve()}"
     begun = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0" if store is None else store.check([key])
     begins, seen = together.total(begun and first(), checkpoint.exists())
     if not begins and not seen and first() and store is not None:
@@ -74,18 +79,13 @@ def goes_on(checkpoint: Path | None, resume: bool) -> bool:
     return bool(begins and seen)
 
 
-class _Processes:
-    """All processes, for `Together`."""
-
-    def __init__(self) -> None:
-        self.ranks = ranks.Ranks()
-
-
 def _store() -> Any:
-    """What torchrun keeps for its processes; None if it keeps nothing."""
+    """What torchrun keeps for its processes; None if it keeps nothing, or has ended."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    return dist.PrefixStore("altmin command", next(dist.rendezvous("env://"))[0])
+    with suppress(RuntimeError):
+        return dist.PrefixStore("altmin command", next(dist.rendezvous("env://", timeout=REACHED))[0])
+    return None
 
 
 def speaks(text: str, because: BaseException | None = None) -> bool:
