@@ -12,9 +12,10 @@ from loop_cases import Pairs, samples
 from torch import nn
 from torch.utils.data import DataLoader
 
-from altmin import methods
+from altmin import AltMin, methods
 from altmin.execution.distributed import Distributed
-from altmin.training import BestWeights, EarlyStopping, ProgressBar, epoch_order, fit
+from altmin.execution.layer_parallel import LayerParallel
+from altmin.training import EMA, BestWeights, EachBatch, EarlyStopping, ProgressBar, epoch_order, fit
 
 RUN: dict[str, Any] = {"epochs": 2, "batch_size": 9, "seed": 5, "eval_batches": [2, 7], "schedule": "cosine"}
 """50 samples: five batches of 9 and one of 5, of which no rank has as many as another."""
@@ -116,6 +117,29 @@ def small(spread: bool = True) -> Any:
     return outcome(method, fit(method, double(13), double(20, 1), epochs=2, batch_size=4))
 
 
+def layers(path: str, stop: int | None = None, resume: bool = False) -> Any:
+    """A net whose blocks are on ranks of their own."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    method: Any = LayerParallel(AltMin(net), micro_batches=2)
+    hooks = [EMA(0.5), EachBatch(lambda progress: progress.batch == stop)]
+    kept = {"checkpoint": path, "checkpoint_every": 2, "resume": resume, "callbacks": hooks}
+    history = fit(method, double(40), double(20, 1), epochs=2, batch_size=10, eval_batches=[3], **kept)
+    method.synchronize()
+    return outcome(method, history)
+
+
+def per_sample(name: str, path: str, stop: int | None = None, spread: bool = True, resume: bool = False) -> Any:
+    """A method that keeps variables of each sample."""
+    torch.manual_seed(4)
+    method: Any = methods.create(name, nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 3)).double())
+    method = Distributed(method) if spread else method
+    kept = {"checkpoint": path, "checkpoint_every": 2, "resume": resume}
+    hooks = [EachBatch(lambda progress: progress.batch == stop)]
+    history = fit(method, double(), double(20, 1), epochs=2, batch_size=17, callbacks=hooks, **kept)
+    return outcome(method, history)
+
+
 def stopping(spread: bool = True) -> Any:
     """Stops early and goes back to the best weights; a bar is shown by one rank."""
     method, bar = learner(spread=spread), ProgressBar()
@@ -150,6 +174,12 @@ def two_ranks(rank: int, folder: str, kinds: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {kind: trained(kind, folder) for kind in kinds}
     found["fewer samples than ranks"] = small()
     found["stopping"] = stopping()
+    for name in ("admm", "bcd"):
+        found[name] = per_sample(name, f"{folder}/{name}")
+        per_sample(name, f"{folder}/{name} for one", stop=4)
+    layers(f"{folder}/layers", stop=3)
+    found["layers"] = layers(f"{folder}/layers", resume=True)
+    layers(f"{folder}/for one", stop=3)
     clock = [lambda progress: rank == 1 and progress.epoch == 2]
     one_stops = fit(learner(), double(), callbacks=clock, **{**RUN, "eval_batches": [], "epochs": 9})
     found["epochs of which one rank stops"] = len(one_stops.epochs)

@@ -158,6 +158,8 @@ class Loop:
             metrics = self.trained.step(x, y, each=self.data.each, **how)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
             self.at.batch += 1
+            if self.callbacks.steps:
+                self.synchronize()
             for hook in self.callbacks.steps:
                 hook(self.trained.member(0))
             self.schedule.after_batch(self.number)
@@ -166,6 +168,7 @@ class Loop:
             if self.number in self.eval_batches:
                 with self.off_the_clock():
                     self.read()
+                    self.synchronize()
                     for i in self.active:
                         self.histories[i].batches.append({"batch": self.number, **self._measured(i)})
             after_batch()
@@ -203,11 +206,19 @@ class Loop:
     def demand_finite(self) -> None:
         """Raise `Diverged` for a loss or a parameter that is not finite: a loss tells of those before its step only."""
         self.read()
+        self.synchronize()
         for i in self.active:
             for name, value in self.trained.member(i).named_parameters():
                 if not value.isfinite().all():
                     self.at.batch -= 1
                     raise Diverged(name)
+
+    def synchronize(self) -> None:
+        """Every rank gets the weights that others have: of a method whose blocks are spread over ranks
+        (`LayerParallel`), before the model is looked at."""
+        for method in self.trained.methods:
+            if hasattr(method, "synchronize"):
+                method.synchronize()
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
