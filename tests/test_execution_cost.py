@@ -8,7 +8,7 @@ from torch import nn
 
 import altmin
 from altmin.calculus.ranks import BUCKET, Share, sharing
-from altmin.execution.cost import Boundary, Layer, Traffic, data_parallel, layer_parallel, layers
+from altmin.execution.cost import Boundary, Layer, Traffic, data_parallel, layer_parallel, layers, verdict
 from altmin.execution.distributed import Distributed
 from tests import ranks
 
@@ -127,12 +127,23 @@ def test_gradients_leave_in_messages_that_are_full():
 def test_between_ranks_with_consecutive_blocks_go_codes_and_what_is_asked_of_them():
     net = layers(normed(), samples("batch norm")[0])
     up = 4 * 100
-    assert layer_parallel(net, [2, 3, 4], 100, 5) == [
-        Boundary(up * 8, 2 * up * 8 + 5 * 64),  # the block above stops codes at its kinks, so they have moved less
-        Boundary(up * 7, up * 7 + 5 * 64),
-        Boundary(up * 6, up * 6 + 5 * 64),
+    assert layer_parallel(net, [1, 2, 3, 4], 100, 5) == [
+        Boundary(up * 10, up * 10 + 5 * 40),
+        Boundary(up * 8, 2 * up * 8 + 5 * 40),  # the block above stops codes at its kinks, so they have moved less
+        Boundary(up * 7, up * 7 + 5 * 40),
+        Boundary(up * 6, up * 6 + 5 * 40),
     ]
     assert layer_parallel(net, [2], 100, 5, method="backprop") == [Boundary(up * 8, up * 8)]
+
+
+def test_below_the_output_a_code_moves_along_its_gradient_so_that_no_offset_is_sent():
+    net = layers(altmin.models.mlp(12, (9, 8, 7), 4), samples("mlp")[0])
+    assert layer_parallel(net, [2, 3], 10, 1) == [Boundary(40 * 8, 2 * 40 * 8 + 40), Boundary(40 * 7, 40 * 7 + 40)]
+
+
+def test_the_verdict_of_four_blocks_on_two_ranks():
+    """Two flags, the loss, three numbers of each block and a signature, in float64."""
+    assert verdict(4, 2) == 8 * (2 + 1 + 12 + 1)
 
 
 def test_an_unknown_method_is_refused():

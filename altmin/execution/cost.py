@@ -18,8 +18,9 @@ from altmin.chain import Chain, split
 METHODS = ("am", "am-mem", "backprop")
 WIDE = 8
 """Bytes of a number of a line search, a loss or a mean of batch norm: float64."""
-HEADER = 8
-"""Numbers that go down with a code's delta between ranks that have consecutive blocks."""
+HEADER = 5
+"""Numbers that go down with a code's delta: its square, the scale, its bound, the offset's square, whether it has
+one."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,20 @@ def layer_parallel(
     net: Sequence[Layer], cuts: Sequence[int], batch: int, micro_batches: int, item: int = 4, method: str = "am"
 ) -> list[Boundary]:
     """What passes each cut. cuts: the number of the first block above each. Of AM codes go up; down come delta, and the
-    offset where the block above stops codes at kinks, with a header for each part. Of backprop one tensor each way."""
+    offset where the block above has stopped a code at kinks, with a header for each micro-batch. Of backprop one tensor
+    goes each way."""
     found = []
     for cut in cuts:
         code = item * batch * net[cut - 1].code
         if method == "backprop":
             found.append(Boundary(code, code))
         else:
-            found.append(Boundary(code, code * (2 if net[cut].kinks else 1) + WIDE * HEADER * micro_batches))
+            offset = net[cut].kinks and cut < len(net) - 1
+            found.append(Boundary(code, code * (2 if offset else 1) + WIDE * HEADER * micro_batches))
     return found
+
+
+def verdict(blocks: int, ranks: int) -> int:
+    """Bytes of the one message that is summed over the ranks of a layer-parallel step of AM: whether each of them has
+    failed; the loss; of each block its cost, its code's move and its size; and the signature."""
+    return WIDE * (ranks + 1 + 3 * blocks + 1)

@@ -58,9 +58,11 @@ class Machine:
         return self.latency + size / self.bandwidth
 
     def all_reduce(self, size: float, ranks: int) -> float:
-        """In a ring, or up and down a tree, whichever takes less time."""
+        """In a ring, or up and down a tree in small parts, whichever takes less time."""
+        if ranks == 1:
+            return 0.0
         ring = 2 * (ranks - 1) * self.send(size / ranks)
-        return min(ring, 2 * ceil(log2(ranks)) * self.send(size)) if ranks > 1 else 0.0
+        return min(ring, 2 * ceil(log2(ranks)) * self.latency + 2 * size / self.bandwidth)
 
 
 def data_parallel_time(
@@ -127,11 +129,11 @@ def makespan(
     """When the last task ends. stages: of each rank the seconds of a micro-batch upwards, downwards and for weights.
     up, down: seconds from each rank to the next, and back. fill: as in `layer_parallel_time`.
 
-    A rank that is free does what has arrived, rather downwards than upwards; without fill it has at most as many
-    micro-batches under way as there are ranks from here to the loss.
+    A rank that is free does what has arrived, rather downwards than upwards, and has at most as many micro-batches
+    under way as there are ranks from here to the loss.
     """
     ranks, end = len(stages), 0.0
-    free, may_go_up = [0.0] * ranks, [micro_batches if fill else ranks - r for r in range(ranks)]
+    free, may_go_up = [0.0] * ranks, [ranks - r for r in range(ranks)]
     seconds = [(d, f, w) if fill else (d + w, f, 0.0) for f, d, w in stages]
     arrived: list[tuple[list[float], ...]] = [([], [0.0] * micro_batches * (r == 0), []) for r in range(ranks)]
     for _ in range(3 * ranks * micro_batches):
