@@ -66,6 +66,10 @@ class Loss:
         """The loss at an output, for targets as `prepare` gives them."""
         raise NotImplementedError
 
+    def delta(self, output: Tensor, y: Any) -> Tensor:
+        """The gradient alone, as `at` has it."""
+        return self.at(output, y).delta
+
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
         """sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the loss is
         not known for each sample."""

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus.ranks import shared, summed
+from altmin.calculus.ranks import of_all, shared, summed, summed_numbers
 from altmin.losses import Evaluation, Loss
 
 
@@ -37,24 +37,45 @@ class Shared(Loss):
 
     def __init__(self, loss: Loss):
         self.loss, self.rounding = loss, loss.rounding
+        self._factor: float | None = None
+        """d_r / sum_r d_r of the mini-batch that this loss was made for, once it is known."""
 
     def samples(self, output: Tensor) -> Any:
-        count = output.new_tensor(self.loss.samples(output), dtype=torch.float64)
-        return self.loss.samples(output) if self.loss.adds else summed(count)[0].item()
+        count = self.loss.samples(output)
+        if self.loss.adds:
+            return count
+        return of_all(count) if isinstance(count, int) else summed_numbers(count)[0]
 
     def prepare(self, output: Tensor, y: Tensor) -> Any:
         return self.loss.prepare(output, y)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         each = self.loss.at(output, y)
-        own = 1.0 if self.loss.adds else self.loss.terms(output, y)
+        if self.loss.adds:
+            return each._replace(value=summed(each.value.double())[0].to(each.value.dtype))
+        own = self.loss.terms(output, y)
+        if not own:  # the mean of nothing is no number
+            each = _nothing(each)
         value = each.value.double()
         total, count = summed(torch.stack([value * own, torch.full_like(value, own)]))[0]
+        if not count:
+            raise ValueError("no sample of this mini-batch counts in its loss, on no rank; nothing is left")
+        factor = self._factor = own / count.item()
+        mean = (total / count).to(each.value.dtype)
+        return Evaluation(mean, each.delta * factor, lambda q: each.hessian(q) * factor)
+
+    def delta(self, output: Tensor, y: Any) -> Tensor:
+        """After the first evaluation of a mini-batch nothing is sent for it."""
         if self.loss.adds:
-            return each._replace(value=total.to(each.value.dtype))
-        factor = own / count.item()
-        value = (total / count).to(each.value.dtype)
-        return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
+            return self.loss.delta(output, y)
+        if self._factor is None:
+            return self.at(output, y).delta
+        return self.loss.delta(output, y) * self._factor if self._factor else torch.zeros_like(output)
+
+
+def _nothing(each: Evaluation) -> Evaluation:
+    """What a rank adds to a loss that none of its samples counts in."""
+    return Evaluation(torch.zeros_like(each.value), torch.zeros_like(each.delta), torch.zeros_like)
 
 
 def of_batch(loss: Loss) -> Loss:

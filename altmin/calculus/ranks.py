@@ -22,12 +22,15 @@ BUCKET = 1 << 22
 
 class Share(NamedTuple):
     """What one rank has of a mini-batch: rows start, ..., start + own - 1 of `of`. begin(t) begins to sum a flat tensor
-    over ranks, in place; the function that it returns waits for the sum and gives it."""
+    over ranks, in place; the function that it returns waits for the sum and gives it. rank, size: which of how many
+    this is, for methods that keep variables for each sample: they are given all rows, and take those of their own."""
 
     begin: Callable[[Tensor], Callable[[], Tensor]]
     start: int
     own: int
     of: int
+    rank: int = 0
+    size: int = 1
 
 
 _share: Scoped[Share | None] = Scoped(None)

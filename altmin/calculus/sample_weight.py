@@ -16,12 +16,14 @@ from altmin.calculus.ranks import of_all, summed_numbers
 from altmin.flags import Scoped
 
 _weights: Scoped[Tensor | None] = Scoped(None)
+_total: Scoped[list[float]] = Scoped([])
+"""Their sum over all ranks, once it is known."""
 
 
 @contextmanager
 def weighing(w: Tensor | None) -> Iterator[None]:
     """Sums over samples are weighted by w within, in this thread; None: they are not."""
-    with _weights.set(w):
+    with _weights.set(w), _total.set([]):
         yield
 
 
@@ -54,16 +56,21 @@ def multiplied(t: Tensor, w: Tensor) -> Tensor:
 def samples(t: Tensor) -> Any:
     """How many samples the rows of t count as, on all ranks: their number, or the sum of their weights."""
     w = _weights.value
-    return of_all(len(t)) if w is None else summed_numbers(w.sum().item())[0]
+    if w is None:
+        return of_all(len(t))
+    if not _total.value:
+        _total.value.extend(summed_numbers(w.sum().item()))
+    return _total.value[0]
 
 
 def check_weights(w: Any, x: Tensor) -> Tensor:
     """The weights as numbers of the input's type, on its device. ValueError unless there is one for each sample, none
-    negative, not all zero; TypeError for what is no tensor."""
+    negative, not all zero on all ranks; TypeError for what is no tensor."""
     if not isinstance(w, Tensor):
         raise TypeError(f"sample_weight is a tensor, given {type(w).__name__}; use torch.as_tensor")
     if w.shape != x.shape[:1]:
         raise ValueError(f"sample_weight has one weight for each of {len(x)} samples, given shape {tuple(w.shape)}")
-    if not bool(w.isfinite().all()) or bool((w < 0).any()) or not bool((w > 0).any()):
+    sound = bool(w.isfinite().all()) and not bool((w < 0).any())
+    if not sound or not summed_numbers(float((w > 0).any()))[0]:
         raise ValueError("sample_weight holds finite weights of at least 0, of which not all are zero")
     return w.to(x.device, x.dtype if x.is_floating_point() else torch.get_default_dtype())

@@ -21,7 +21,7 @@ close to delta; below the loss r is the loss's gradient at the moved output. The
 that of <r, F> at the moved code: as share goes to 0, backprop's. A step that would raise f is not taken.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -48,10 +48,12 @@ class Trace(NamedTuple):
     states: list[State]
 
 
-def encode(chain: Chain, theta: Theta, x: Tensor) -> Trace:
-    """The forward pass: every code gets its linear value. ValueError if a block cannot take its input."""
+def encode(chain: Chain, theta: Theta, x: Tensor, blocks: Sequence[int] | None = None) -> Trace:
+    """The forward pass: every code gets its linear value. ValueError if a block cannot take its input. blocks: of these
+    alone, of which x is the first one's input; None for all."""
     values, states = [x], []
-    for l, (block, p) in enumerate(zip(chain, theta, strict=True)):
+    for l in range(len(chain)) if blocks is None else blocks:
+        block, p = chain.blocks[l], theta[l]
         try:
             value, state = block.forward(p, values[-1])
         except torch.OutOfMemoryError:
@@ -83,11 +85,21 @@ def top_down(solver: CodeStep, chain: Chain, theta: Theta, trace: Trace, top: To
     """
     above: Above = top
     trace.values.pop()
-    for l in range(len(chain) - 1, 0, -1):
-        residual, above = solver.move(chain, theta, trace, l, above)
+    for l in reversed(range(len(chain))):
+        residual, asked = move_below(solver, chain, theta, trace, l, above)
+        above = asked or above
         yield l, residual
         del residual
-    yield 0, above.residual(trace.states.pop().core, above.start, solver.order)
+
+
+def move_below(
+    solver: CodeStep, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above
+) -> tuple[Residual, Ask | None]:
+    """What block l is left with once the code below it has moved, and what that code asks of its own block; below the
+    first block lies the input, which asks for nothing. Takes what it needs off the end of the trace."""
+    if l == 0:
+        return above.residual(trace.states.pop().core, above.start, solver.order), None
+    return solver.move(chain, theta, trace, l, above)
 
 
 class GradientCodes:

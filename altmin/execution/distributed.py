@@ -1,13 +1,16 @@
 """`Distributed`: the samples of every mini-batch spread over processes (data-parallel)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.ranks import sharing
-from altmin.execution.ranks import Ranks, bounds, start
+from altmin.calculus.ranks import Share, sharing
+from altmin.execution.ensemble import Ensemble
+from altmin.execution.ranks import Ranks, bounds, digest, start
 from altmin.execution.recorded import Recorded
 from altmin.weights.sparse import NOT_SPARSE, tables
 
@@ -21,12 +24,14 @@ class Distributed:
     and a step is the method's own.
 
     At its making all ranks take weights, buffers, state and random numbers of rank 0. A batch with fewer samples than
-    ranks is computed by all of them, and rank 0's numbers count. An error on one rank is raised on all, with its name.
+    ranks is computed by all of them, and rank 0's numbers count. Of a method that keeps variables for each sample
+    (`takes_rows`) each rank keeps those of every size-th row of the data. An error on one rank is raised on all, with
+    its name.
     """
 
     def __init__(self, method: Any, group: Any = None):
-        if isinstance(method, Recorded | Distributed):
-            raise TypeError(f"Distributed takes a method itself, given a {type(method).__name__}; give its method")
+        if isinstance(method, Recorded | Distributed | Ensemble):
+            raise TypeError(f"Distributed takes one method itself, given a {type(method).__name__}; give its method")
         self.method = method
         start(next((p.device for p in method.model.parameters()), torch.device("cpu")))
         self.ranks = Ranks(group)
@@ -34,10 +39,12 @@ class Distributed:
             return
         if tables(method.model):
             raise ValueError(f"ranks do not sum the sparse gradients of an embedding with sparse=True; {NOT_SPARSE}")
-        state = torch.get_rng_state()
-        held = pytree.tree_leaves((method.model.state_dict(), method.state_dict()))
-        self.ranks.equalise([state, *(t for t in held if isinstance(t, Tensor))])
-        torch.set_rng_state(state)
+        random, state = torch.get_rng_state(), method.state_dict()
+        held = pytree.tree_leaves((method.model.state_dict(), state))
+        self.ranks.equalise([random, *(t for t in held if isinstance(t, Tensor))])
+        torch.set_rng_state(random)
+        if self.takes_rows:
+            self.load_state_dict(state)
 
     def __repr__(self) -> str:
         return f"Distributed({self.method!r})"
@@ -57,40 +64,65 @@ class Distributed:
     def optimizer(self) -> Any:
         return self.method.optimizer
 
+    @property
+    def takes_rows(self) -> bool:
+        """Whether the method keeps variables for each sample."""
+        return bool(getattr(self.method, "takes_rows", False))
+
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
         """One mini-batch, the same on all ranks. how: what the method's own step takes besides; what has one entry for
         each sample is shared out too."""
+        n = len(x)
         if self.ranks.size == 1:
             return self.method.step(x, y, **how)
-        n = len(x)
+        if len(y) != n:
+            raise ValueError(f"as many targets as samples are needed: {n} samples, targets of {tuple(y.shape)}")
+        first, end, truth = 0, n, True
         if n < self.ranks.size:
-            return self._step(x, y, 0, n, how, self.ranks.rank == 0)
-        first, end = bounds(n, self.ranks.rank, self.ranks.size)
+            truth = self.takes_rows or self.ranks.rank == 0
+        elif not self.takes_rows:
+            first, end = bounds(n, self.ranks.rank, self.ranks.size)
+        signature = [tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
         own = {name: v[first:end] if isinstance(v, Tensor) and len(v) == n else v for name, v in how.items()}
-        return self._step(x[first:end], y[first:end], first, n, own)
+        with self._sharing(self.ranks.share(first, end - first, n, signature, truth)):
+            return self.method.step(x[first:end], y[first:end], **own)
 
-    def _step(self, x: Tensor, y: Tensor, first: int, of: int, how: dict[str, Any], truth: bool = True) -> Any:
-        share = self.ranks.share(first, len(x), of, [tuple(x.shape[1:]), *how], truth)
+    @contextmanager
+    def _sharing(self, share: Share) -> Iterator[None]:
+        """Sums go over ranks within, and an error is told to the others."""
         try:
             with sharing(share):
-                return self.method.step(x, y, **how)
+                yield
         except Exception as error:
             found = self.ranks.post(error)
             if found is error:
                 raise
             raise found from error
 
+    @contextmanager
+    def _without_samples(self) -> Iterator[None]:
+        """Sums go over ranks within, outside of any mini-batch."""
+        if self.ranks.size == 1:
+            yield
+            return
+        with self._sharing(self.ranks.share(0, 1, 1)):
+            yield
+
     def end_epoch(self) -> None:
-        self.method.end_epoch()
+        with self._without_samples():
+            self.method.end_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """The method's own, the same on all ranks."""
-        state: dict[str, Any] = self.method.state_dict()
-        return state
+        """The method's own, over all samples and the same on all ranks, which all have to ask for it."""
+        with self._without_samples():
+            state: dict[str, Any] = self.method.state_dict()
+            return state
 
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state."""
         self.method.check_state(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.method.load_state_dict(state)
+        """Goes on from the state of one process, or of any number of ranks."""
+        with self._without_samples():
+            self.method.load_state_dict(state)

@@ -91,12 +91,14 @@ class Backprop:
         """This rank's part of the mean loss over all ranks, and that mean."""
         if shared() is None:
             return loss, loss.detach()
-        known, detached = adapt(self.loss), output.detach()
+        known, detached = getattr(self.loss, "adapted", None) or adapt(self.loss), output.detach()
         own = known.terms(detached, known.prepare(detached, y)) if w is None else w.sum().item()
         own = 1.0 if known.adds else own
+        if not own:  # the mean of nothing is no number
+            loss = 0 * output.sum()
         total, count = summed_numbers(loss.item() * own, own)
-        part = loss if known.adds else loss * (own / count)
-        return part, loss.new_tensor(total if known.adds else total / count)
+        part = loss if known.adds or not own else loss * (own / count)
+        return part, loss.new_tensor(total if known.adds else total / count if count else torch.nan)
 
     def end_epoch(self) -> None:
         pass

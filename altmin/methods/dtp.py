@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus import gate, products
+from altmin.calculus.ranks import Sums, drawn, of_all
 from altmin.errors import Diverged, demand
 from altmin.layers import Sign, Staircase
 from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
 from altmin.methods.protocol import register
+from altmin.reweighted import of_batch
 from altmin.state import check_optimizer, demand_entries, demand_tensor, load_optimizer
 
 
@@ -136,7 +138,7 @@ def targets(states: Sequence[Tensor], inverses: Sequence[Callable[[Tensor], Tens
 
 def layer_gradient(layer: Layer, units: Units, m_below: Tensor, s: Tensor, t: Tensor) -> list[Tensor]:
     """The gradient of the mean over samples of |s - t|^2, s = state(W m_below + b), for the layer's own parameters."""
-    return affine_gradient(layer.linear, m_below, units.vjp(s, (s - t).mul_(2 / len(s))))
+    return affine_gradient(layer.linear, m_below, units.vjp(s, (s - t).mul_(2 / of_all(len(s)))))
 
 
 class Inverse(nn.Linear):
@@ -157,7 +159,7 @@ class Inverse(nn.Linear):
         inverts; s_below is a state with noise added."""
         s = units.state(affine(layer.linear, self.below.message(s_below)))
         again = self(s)
-        return affine_gradient(self, s, self.below.vjp(again, (again - s_below).mul_(2 / len(s))))
+        return affine_gradient(self, s, self.below.vjp(again, (again - s_below).mul_(2 / of_all(len(s)))))
 
 
 class DifferenceTargetPropagation:
@@ -193,11 +195,17 @@ class DifferenceTargetPropagation:
         demand_unchanged(self.model, self.layers, self.optimizer)
         check_batch(self.model, self.loss, x, y)
         at = encode(self.layers, self.units, x.flatten(1))
-        value, delta, _ = self.loss.at(at.output, self.loss.prepare(at.output, y))
+        loss = of_batch(self.loss)
+        value, delta, _ = loss.at(at.output, loss.prepare(at.output, y))
         gradients = self.weight_gradients(at, delta)
         for l, inverse in enumerate(self.inverses, self.lowest + 1):
-            noisy = torch.randn_like(at.states[l - 1]).mul_(self.noise).add_(at.states[l - 1])
+            below = at.states[l - 1]
+            noise = drawn(below.shape, lambda shape: at.output.new_empty(shape).normal_())
+            noisy = noise.mul_(self.noise).add_(below)
             gradients += inverse.gradient(self.layers[l], self.units[l], noisy)  # type: ignore[operator]
+        sums = Sums()
+        gradients = sums.add(gradients)
+        sums.finish()
         sizes = [torch.linalg.vector_norm(g) for g in gradients]
         if not bool(torch.stack([value, *sizes]).isfinite().all()):
             raise Diverged("the loss" if not bool(value.isfinite()) else "a gradient", "lower the learning rate")
@@ -213,7 +221,9 @@ class DifferenceTargetPropagation:
         output, hidden = self.layers[-1], range(self.lowest, len(self.units))
         gradients = []
         if hidden:
-            samples = self.loss.samples(at.output)  # delta is that of the mean, a target moves by its own sample's loss
+            samples = of_batch(self.loss).samples(
+                at.output
+            )  # delta is that of the mean, a target moves by its own sample's loss
             top = at.states[-1] - products.matmul(delta, output.linear.weight).mul_(self.eta * samples)
             wanted = targets(at.states[self.lowest :], self.inverses, top)  # type: ignore[arg-type]
             for l, t in zip(hidden, wanted, strict=True):

@@ -1,11 +1,14 @@
 """What full-batch methods keep: variables of every sample by row number, and the sums that least squares need."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
+from altmin.calculus.ranks import Share, Sums
 from altmin.errors import Diverged
 from altmin.state import demand_entries, demand_tensor
 
@@ -58,9 +61,10 @@ class Table:
         """Copies of the variables of rows that are not new."""
         return {name: value.index_select(0, rows) for name, value in self.values.items()}
 
-    def write(self, rows: Tensor, values: Mapping[str, Tensor]) -> None:
-        """Set all variables of some rows, which are seen now. The table grows to the highest of them."""
-        self._grow(int(rows.max()) + 1)
+    def write(self, rows: Tensor, values: Mapping[str, Tensor], length: int = 0) -> None:
+        """Set all variables of some rows, which are seen now. The table grows to the highest of them, and to `length`
+        rows at least."""
+        self._grow(max(length, int(rows.max()) + 1 if len(rows) else 0))
         for name, value in self.values.items():
             value.index_copy_(0, rows, values[name])
         self.known[rows] = True
@@ -76,10 +80,11 @@ class Table:
 
     def seen_samples(self) -> int:
         """How many samples the pass has had. ValueError if some, and if it has left out one that is known."""
-        known, seen = int(self.known.sum()), int(self.seen.sum())
-        if 0 < seen < known:
-            raise ValueError(f"this pass has seen {seen} of {known} samples; each pass takes all of them")
-        return seen
+        return demand_whole_pass(*self.counts())
+
+    def counts(self) -> tuple[int, int]:
+        """How many samples the pass has had, and how many are known."""
+        return int(self.seen.sum()), int(self.known.sum())
 
     def end_pass(self) -> None:
         """The next pass begins: no sample is seen."""
@@ -111,6 +116,13 @@ class Table:
         for name, value in self.values.items():
             value[:n] = state["values"][name]
         self.known[:n], self.seen[:n] = state["known"], state["seen"]
+
+
+def demand_whole_pass(seen: float, known: float) -> int:
+    """The number of samples seen. ValueError if some, and if the pass has left out one that is known."""
+    if 0 < seen < known:
+        raise ValueError(f"this pass has seen {seen:g} of {known:g} samples; each pass takes all of them")
+    return int(seen)
 
 
 class Gram:
@@ -187,3 +199,44 @@ class Gram:
         """Takes a copy of a state that `check_state` has passed."""
         for name, own in self.state_dict().items():
             own.copy_(state[name])
+
+
+def summed_grams(grams: Sequence[Gram], *numbers: float) -> tuple[Sequence[Gram], Sequence[float]]:
+    """The sums over the samples of all ranks, and numbers summed over ranks, in one message. Of one process they are
+    those given."""
+    sums = Sums()
+    if sums.share is None:
+        return grams, numbers
+    whole = copy.deepcopy(list(grams))
+    for gram in whole:
+        gram.inputs, gram.products = sums.add((gram.inputs, gram.products))
+    return whole, sums.finish(*numbers)
+
+
+def own_rows(count: int, share: Share, device: Any = None) -> Tensor:
+    """Which of rows 0, ..., count - 1 a rank has: every size-th, so that all ranks have as many."""
+    return torch.arange(count, device=device) % share.size == share.rank
+
+
+def whole_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a `Splitting` over all ranks, the same on each, from what each has: samples in one message, sums of
+    least squares in another."""
+    samples, like = state["samples"], next(iter(state["samples"]["values"].values()))
+    of_samples, of_grams = Sums(), Sums()
+    marks = {name: samples[name].to(like.dtype) for name in ("known", "seen")}
+    values, marks = of_samples.add(pytree.tree_map(torch.clone, (samples["values"], marks)))
+    of_samples.finish()
+    grams = of_grams.add(pytree.tree_map(torch.clone, state["grams"]))
+    of_grams.finish()
+    return {**state, "samples": {"values": values, **{name: m > 0 for name, m in marks.items()}}, "grams": grams}
+
+
+def part_of_state(state: Mapping[str, Any], share: Share) -> dict[str, Any]:
+    """What a rank goes on with of the state over all ranks: the variables of its own samples; of sums all on the first
+    rank, and nothing on others."""
+    samples = state["samples"]
+    own = own_rows(len(samples["known"]), share, samples["known"].device)
+    values = {name: torch.where(own.unsqueeze(1), value, 0) for name, value in samples["values"].items()}
+    grams = state["grams"] if share.rank == 0 else pytree.tree_map(torch.zeros_like, state["grams"])
+    marks = {name: samples[name] & own for name in ("known", "seen")}
+    return {**state, "samples": {"values": values, **marks}, "grams": grams}

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from altmin.calculus import Discrete, Elementwise, Linear, Params, ReLU, ResidualLayer
+from altmin.calculus.ranks import Sums
 from altmin.chain import Block, Chain, State, Theta, split
 from altmin.codes.gradient import Trace, encode
 from altmin.errors import Diverged, demand
@@ -34,6 +35,7 @@ from altmin.losses import CrossEntropy, Loss, LossFunction, adapt
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import demand_finite, options_text
 from altmin.methods.protocol import register
+from altmin.reweighted import of_batch
 from altmin.state import demand_separate
 from altmin.trainer import check, check_model
 from altmin.weights.local import LocalAdam
@@ -107,7 +109,7 @@ class Inference:
     def __init__(self, chain: Chain, theta: Theta, loss: Loss, x: Tensor, y: Tensor, rho: float = 1.0, dual: float = 0):
         self.trace = encode(chain, theta, x)
         self.block, self.p, self.output = chain.blocks[-1], theta[-1], self.trace.values[-1]
-        self.at_output, self.targets = loss.at, loss.prepare(self.output, y)
+        self.delta_at, self.targets = loss.delta, loss.prepare(self.output, y)
         self.loss, self.unit = loss.at(self.output, self.targets).value, loss.samples(self.output)
         self.rho, self.dual = rho, dual
         self.runs = [Run(chain, theta, x, self.trace, *ends) for ends in runs_of(chain)]
@@ -135,7 +137,7 @@ class Inference:
         if below is not None:
             q, state = self.block.quotient(self.p, state, below, 1.0, None)
             output = output - q
-        deltas.append(self.at_output(output, self.targets).delta * self.unit)
+        deltas.append(self.delta_at(output, self.targets) * self.unit)
         return Point(errors, deltas, [*states, state])
 
     def grads(self) -> list[Params]:
@@ -207,12 +209,14 @@ class PredictiveCoding:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
         not be finite; then nothing has changed."""
         self._check(x, y)
-        inference = Inference(self.chain, self.theta, self.loss, x, y, self.rho, self.dual)
+        inference = Inference(self.chain, self.theta, of_batch(self.loss), x, y, self.rho, self.dual)
         if isinstance(self.loss, CrossEntropy):
             self.loss.check(inference.output, y)
         for _ in range(self.options["inference_steps"]):
             inference.step(self.options["inference_rate"] / self.rho)
-        grads = inference.grads()
+        sums = Sums()
+        grads = sums.add(inference.grads())
+        sums.finish()
         if not bool(torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()):
             raise Diverged("the energy or its gradient", "lower inference_rate or lr")
         self.weights.step(dict(enumerate(grads)))

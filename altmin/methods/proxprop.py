@@ -25,11 +25,13 @@ from torch import Tensor, nn
 
 from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
 from altmin.calculus.conjugate_gradients import conjugate_gradients
+from altmin.calculus.ranks import Sums, shared
 from altmin.errors import demand, unknown
 from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import check_batch, demand_step, demand_unchanged, layers_of, options_text
 from altmin.methods.protocol import register
+from altmin.reweighted import of_batch
 from altmin.state import check_optimizer, demand_entries, load_optimizer
 
 ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (ReLU, Elementwise))]
@@ -55,9 +57,18 @@ def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tup
 
 def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
     """`by_cholesky` with the matrix A^T A."""
+    return solved(*normal(a, delta, bias), bias, tau_theta)
+
+
+def normal(a: Tensor, delta: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+    """A^T A and A^T delta: of samples in parts, the sums over the parts."""
     A = F.pad(a, (0, int(bias)), value=1.0)
-    factor = _factor(A.mT @ A, tau_theta)
-    return _parts(torch.cholesky_solve(products.matmul(A.mT, delta), factor).mT, bias)
+    return A.mT @ A, products.matmul(A.mT, delta)
+
+
+def solved(gram: Tensor, right: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """`by_cholesky`, given A^T A and A^T delta; the former is written over."""
+    return _parts(torch.cholesky_solve(right, _factor(gram, tau_theta)).mT, bias)
 
 
 def _factor(gram: Tensor, tau_theta: float) -> Tensor:
@@ -75,6 +86,15 @@ def by_cg(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int) ->
         return torch.add(products.matmul(products.matmul(x, A.mT), A), x, alpha=1 / tau_theta)
 
     return _parts(conjugate_gradients(times, products.matmul(delta.mT, A), steps)[0], bias)
+
+
+def solved_by_cg(gram: Tensor, right: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
+    """`by_cg`, given A^T A and A^T delta."""
+
+    def times(x: Tensor) -> Tensor:
+        return torch.add(x @ gram, x, alpha=1 / tau_theta)
+
+    return _parts(conjugate_gradients(times, right.mT.contiguous(), steps)[0], bias)
 
 
 def _parts(found: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
@@ -116,11 +136,10 @@ class ProxProp:
         check_batch(self.model, self.loss, x, y)
         self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y)
-        for l, delta in deltas.items():
-            if self.layers[l].trained:
-                for p, grad in zip(self._theta(l), self.direction(l, inputs[l], delta), strict=False):
-                    # a fused optimizer takes a gradient to lie in memory as its weight does
-                    p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
+        for l, direction in self.directions(inputs, deltas).items():
+            for p, grad in zip(self._theta(l), direction, strict=False):
+                # a fused optimizer takes a gradient to lie in memory as its weight does
+                p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
         demand_step(loss, self.optimizer)
         self.optimizer.step()
         return LossOnly(loss)
@@ -134,7 +153,8 @@ class ProxProp:
                 a, kept = self.activations[l].forward((), a)
                 inputs.append(a)
                 saved.append(kept)
-        loss, delta, _ = self.loss.at(a, self.loss.prepare(a, y))
+        known = of_batch(self.loss)
+        loss, delta, _ = known.at(a, known.prepare(a, y))
         deltas = {len(self.layers) - 1: delta}
         lowest = next((l for l, layer in enumerate(self.layers) if layer.trained), len(self.layers))
         for l in reversed(range(lowest, len(self.activations))):
@@ -142,12 +162,33 @@ class ProxProp:
             deltas[l] = self.activations[l].vjp((), saved[l], above)
         return loss, inputs, deltas
 
+    def directions(self, inputs: list[Tensor], deltas: dict[int, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
+        """`direction` of every trained layer. Of samples that are spread over ranks A^T A and A^T delta are summed over
+        them, in one message, and solved on each; it has the size of the inputs of a layer, not of the samples."""
+        trained = {l: delta for l, delta in deltas.items() if self.layers[l].trained}
+        if shared() is None:
+            return {l: self.direction(l, inputs[l], delta) for l, delta in trained.items()}
+        sums, last = Sums(), len(self.layers) - 1
+        found = {
+            l: sums.add(self.direction(l, inputs[l], delta) if l == last else normal(inputs[l], delta, self._biased(l)))
+            for l, delta in trained.items()
+        }
+        sums.finish()
+        tau_theta, steps = self.options["tau_theta"], self.options["cg_steps"]
+        for l in found.keys() - {last}:
+            given = (*found[l], self._biased(l), tau_theta)
+            found[l] = solved_by_cg(*given, steps) if self.options["solver"] == "cg" else solved(*given)
+        return found
+
+    def _biased(self, l: int) -> bool:
+        return self.layers[l].linear.bias is not None
+
     def direction(self, l: int, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """What the weight and the bias of layer l are to move against, given its input and the gradient at its output:
         of a hidden layer the implicit step divided by tau, of the output layer the gradient."""
         if l == len(self.layers) - 1:
             return products.matmul(delta.mT, a), delta.sum(0)
-        bias, tau_theta = self.layers[l].linear.bias is not None, self.options["tau_theta"]
+        bias, tau_theta = self._biased(l), self.options["tau_theta"]
         if self.options["solver"] == "cg":
             return by_cg(a, delta, bias, tau_theta, self.options["cg_steps"])
         return by_cholesky(a, delta, bias, tau_theta)

@@ -6,11 +6,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from altmin.calculus.ranks import shared, summed_numbers
 from altmin.errors import Diverged
 from altmin.losses import IGNORED, CrossEntropy
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
-from altmin.methods.per_sample import Gram, Table
+from altmin.methods.per_sample import (
+    Gram,
+    Table,
+    demand_whole_pass,
+    own_rows,
+    part_of_state,
+    summed_grams,
+    whole_state,
+)
 from altmin.methods.proximal import CLAMPS, clamp_of, output_loss, preactivations
 from altmin.state import demand_count, demand_entries
 
@@ -47,7 +56,9 @@ class Splitting:
     values, by alpha_l / 2 |z_l - old|^2 and proximal / 2 |[W_l, b_l] - old|^2.
 
     The variables start with a forward pass of the model with its weights times `start`, which count as the weights of
-    the first pass; frozen layers keep theirs. A subclass has the output term and the variable `extra` of outputs.
+    the first pass; frozen layers keep theirs. Under `Distributed` all ranks are given all samples of a batch, and each
+    moves those whose number in the data, modulo the number of ranks, is its own. A subclass has the output term and
+    the variable `extra` of outputs.
     """
 
     takes_rows = True
@@ -98,6 +109,10 @@ class Splitting:
         if y.dtype != torch.int64 or bool((y == IGNORED).any()):
             raise ValueError(f"{type(self).__name__} takes a label from 0 on for every sample, given others")
         rows = self.table.find(rows, len(x))
+        length = int(rows.max()) + 1
+        if (share := shared()) is not None:
+            own = own_rows(length, share, rows.device)[rows]
+            x, y, rows = x[own], y[own], rows[own]
         x = x.flatten(1)
         fixed = self._fixed = self._fixed or self._fix()
         m = self.layers[0].linear(x)
@@ -106,20 +121,25 @@ class Splitting:
         m = m if self._scale(self.layers[0]) == 1 else fixed.linear(0, x)
         variables = self._variables(fixed, m, rows, new)
         self._move(fixed, x, m, self._one_hot(y, m), variables)
-        if not bool(torch.stack([loss, *(value.sum() for value in variables.values())]).isfinite().all()):
+        checked = torch.stack([loss, *(value.sum() for value in variables.values())])
+        if share is not None:
+            total, samples, finite = summed_numbers(loss.item() * len(x), len(x), checked.sum().item())
+            loss, checked = loss.new_tensor(total / samples), loss.new_tensor(finite)
+        if not bool(checked.isfinite().all()):
             raise Diverged("the loss or a variable of a sample", "standardise the input, or change the penalties")
         self._gather(x, variables, new)
-        self.table.write(rows, variables)
+        self.table.write(rows, variables, length)
         return LossOnly(loss)
 
     @torch.no_grad()
     def end_epoch(self) -> None:
         """Fits the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
         left out; `Diverged`, the weights as they were, if a fit is not finite. Without samples nothing happens."""
-        if not (seen := self.table.seen_samples()):
+        grams, counts = summed_grams(self.grams, *self.table.counts())
+        if not (seen := demand_whole_pass(*counts)):
             return
         fixed = self._fixed or self._fix()
-        fits = {l: self._fit(l, fixed, seen) for l, layer in enumerate(self.layers) if layer.trained}
+        fits = {l: self._fit(l, grams[l], fixed, seen) for l, layer in enumerate(self.layers) if layer.trained}
         if not all(bool(part.isfinite().all()) for parts in fits.values() for part in parts):
             raise Diverged("a weight", "raise the ridge or the proximal term")
         for l, (weight, bias) in fits.items():
@@ -186,10 +206,10 @@ class Splitting:
         return Fixed(weights, biases, gains)
 
     def _reported_loss(self, m: Tensor, y: Tensor) -> Tensor:
-        """The mean cross-entropy of the model, from the first layer's pre-activations on."""
+        """The mean cross-entropy of the model, from the first layer's pre-activations on; 0 of no samples."""
         for layer, h in zip(self.layers[1:], self.activations, strict=True):
             m = layer.linear(h(m))
-        return nn.functional.cross_entropy(m, y)
+        return nn.functional.cross_entropy(m, y) if len(y) else m.new_zeros(())
 
     def _variables(self, fixed: Fixed, m: Tensor, rows: Tensor, new: Tensor) -> dict[str, Tensor]:
         """A copy of the samples' variables, new ones from a forward pass; m: the first layer's pre-activations."""
@@ -236,17 +256,19 @@ class Splitting:
                 if l or bool(new.any()):
                     gram.add_inputs(below if l or bool(new.all()) else below[new])
 
-    def _fit(self, l: int, fixed: Fixed, samples: int) -> tuple[Tensor, ...]:
-        """The weight and the bias of the least squares of layer l, which change nothing yet."""
+    def _fit(self, l: int, gram: Gram, fixed: Fixed, samples: int) -> tuple[Tensor, ...]:
+        """The weight and the bias of the least squares of layer l over all samples, which change nothing yet."""
         parts = [fixed.weights[l], *([] if (bias := fixed.biases[l]) is None else [bias.unsqueeze(1)])]
         proximal = self.proximal / self.penalties.rho[l]
-        solved = self.grams[l].solve(self.ridge * samples, proximal, torch.cat(parts, 1).double())
+        solved = gram.solve(self.ridge * samples, proximal, torch.cat(parts, 1).double())
         inputs = fixed.weights[l].shape[1]
         return tuple(part.to(fixed.weights[l].dtype) for part in (solved[:, :inputs], solved[:, inputs:].squeeze(1)))
 
     def state_dict(self) -> dict[str, Any]:
+        """That of all samples, also where they are spread over ranks, which then all have to ask for it."""
         grams = [gram.state_dict() for gram in self.grams]
-        return {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
+        state = {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
+        return state if shared() is None else whole_state(state)
 
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
@@ -260,8 +282,11 @@ class Splitting:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Of samples
+        that are spread over ranks, each goes on with its own."""
         self.check_state(state)
+        if (share := shared()) is not None:
+            state = part_of_state(state, share)
         self.passes = int(state["passes"])
         self.table.load_state_dict(state["samples"])
         for gram, each in zip(self.grams, state["grams"], strict=True):

@@ -32,6 +32,7 @@ from altmin.state import (
 from altmin.step import soft_threshold
 from altmin.weights import sparse
 from altmin.weights.decay import undecayed
+from altmin.weights.fused_adam import FusedAdam
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
@@ -79,6 +80,8 @@ class LocalOptimizer:
         self.options: dict[str, Any] = {"factory": factory}
         """Those of the optimizer, for `repr`."""
         self.gathered: dict[int, Gathered] = {}
+        self.prepared = False
+        """Whether gradients are set that `apply` has not followed yet."""
 
     def __repr__(self) -> str:
         options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps}
@@ -164,33 +167,51 @@ class LocalOptimizer:
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole. `Diverged`, and
-        nothing is added, if its gradients are not finite."""
+        nothing is added, if its gradients are not finite. found: None for blocks that are not gathered here."""
         parts = {}
         residuals = {l: found[l] for l in self.blocks if isinstance(found[l], Residual)}
-        grads = {l: found[l] for l in self.blocks if l not in residuals} | self._summed(residuals)
-        for l in self.blocks:
+        grads = {l: found[l] for l in self.blocks if found[l] is not None} | self._summed(residuals)
+        for l in grads:
             parts[l] = Gathered([g * samples for g in grads[l]], samples)
             if not all(bool(sparse.entries(g).isfinite().all()) for g in parts[l].grads):
                 raise Diverged(f"the gradient of block {l}", "give inputs of a smaller size")
         for l, part in parts.items():
             self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
 
-    def apply(self) -> None:
-        if self.blocks and not self.gathered:
-            raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
+    def prepare(self) -> None:
+        """Sets the gradients of what has been gathered, which is then forgotten; `apply` follows them. No weight moves.
+        `Diverged` if they are too large to be followed."""
         gathered, self.gathered = self.gathered, {}
-        self.step({l: [g / each.samples for g in each.grads] for l, each in gathered.items()})
+        self.set_gradients({l: [g / each.samples for g in each.grads] for l, each in gathered.items()})
+        self.prepared = bool(gathered)
+
+    def apply(self) -> None:
+        """The step of everything gathered since the last one."""
+        if self.gathered:
+            self.prepare()
+        if self.blocks and not self.prepared:
+            raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
+        self.prepared = False
+        self.follow_gradients()
 
     def step(self, grads: dict[int, Params]) -> None:
-        """Sets the gradient of every parameter that requires one, and takes one step of the optimizer. `Diverged`, and
-        nothing changes, if a gradient is too large to be followed."""
+        """One step of the optimizer along these gradients. `Diverged`, and nothing changes, if they are too large."""
+        self.set_gradients(grads)
+        self.follow_gradients()
+
+    def set_gradients(self, grads: Mapping[int, Params]) -> None:
+        """Sets the gradient of every parameter that requires one. `Diverged` if they are too large to be followed."""
         for l, block in grads.items():
             for p, grad in zip(self.theta[l], block, strict=True):
                 p.grad = None if not p.requires_grad else sparse.as_gradient(grad, p, id(p) in self.tables)
         if eager() and not self._can_follow():
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
+
+    def follow_gradients(self) -> None:
+        """One step of the optimizer along the gradients that are set."""
         if self.clip_norm is not None:
-            sparse.clip([p.grad for l in grads for p in self.theta[l] if p.grad is not None], self.clip_norm)
+            held = [p for group in self.optimizer.param_groups for p in group["params"]]
+            sparse.clip([p.grad for p in held if p.grad is not None], self.clip_norm)
         self.optimizer.step()
         if self.l1:
             l1 = self.l1 * (1 - getattr(self.optimizer, "found_inf", 0))
@@ -270,71 +291,6 @@ class LocalOptimizer:
             int(l): Gathered([g.to(self.theta[int(l)][0].device) for g in part["grads"]], part["samples"])
             for l, part in state["gathered"].items()
         }
-
-
-class FusedAdam(torch.optim.Adam):
-    """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
-
-    State, options, hooks and schedulers are Adam's own, and so is `found_inf`: while this attribute is a tensor without
-    dimensions that is 1, a step changes nothing. A group of tables with sparse gradients takes a step of SparseAdam.
-    """
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """One step."""
-        found_inf = getattr(self, "found_inf", None)
-        for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if not params:  # all is frozen
-                continue
-            states = [self.state[p] or self._begin(p, group) for p in params]
-            steps = [s["step"] for s in states]
-            for step in {id(step): step for step in steps}.values():  # as a rule one for all
-                step += 1 if found_inf is None else 1 - found_inf
-            if params[0].grad.is_sparse:
-                sparse.step_rows(group, params, states)
-                continue
-            kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-            kernel(
-                params,
-                [p.grad for p in params],
-                [s["exp_avg"] for s in states],
-                [s["exp_avg_sq"] for s in states],
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-                found_inf=found_inf,
-            )
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self._opt_called = True  # what a scheduler asks for
-        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
-            _update_with_hooks(self)
-        else:
-            self.update()
-
-    step.hooked = True  # type: ignore[attr-defined]  # or torch wraps it in a profiler, which costs as much as the step
-
-    def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
-        shared = begun[0] if begun and not begun[0].any() else torch.zeros((), dtype=torch.float32, device=p.device)
-        self.state[p] = {
-            "step": shared,
-            "exp_avg": torch.zeros_like(p),
-            "exp_avg_sq": torch.zeros_like(p),
-        }
-        return self.state[p]
-
-
-@torch.optim.Optimizer.profile_hook_step
-def _update_with_hooks(optimizer: FusedAdam) -> None:
-    optimizer.update()
 
 
 class LocalAdam(LocalOptimizer):

@@ -154,6 +154,8 @@ class CoActivationMemory:
         self.prior = dict(prior or {})
         self.kept: dict[int, Kept] = {}
         self.gathered: dict[int, Kept] = {}
+        self.prepared: dict[int, Fit] = {}
+        """Fits that `apply` has not written yet."""
         self.scratch: dict[int, Tensor] = {}
         """Where A of a mini-batch is computed: fresh memory costs a processor as much as the product."""
 
@@ -208,22 +210,33 @@ class CoActivationMemory:
 
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then fits the whole. `Diverged`, and nothing is added,
-        if the memory would not be finite."""
-        new = {l: found[l].plus(self.gathered[l]) if l in self.gathered else found[l] for l in self.blocks}
+        if the memory would not be finite. found: None for blocks that are not gathered here."""
+        here = [l for l in self.blocks if found[l] is not None]
+        new = {l: found[l].plus(self.gathered[l]) if l in self.gathered else found[l] for l in here}
         for l, memory in new.items():
             if not _finite(memory):
                 raise self._diverged(l)
         self.rest.gather(found, samples)
         self.gathered, self.scratch = new, {}
 
-    def apply(self) -> None:
+    def prepare(self) -> None:
+        """Fits the blocks to what has been gathered, which is then forgotten; `apply` moves the weights. `Diverged` if
+        they would not be finite."""
         gathered, self.gathered = self.gathered, {}
         try:
-            fits = self._fits(gathered)
+            self.prepared = self._fits(gathered)
+            self.rest.prepare()
         except Diverged:
-            self.rest.gathered = {}
+            self.rest.gathered, self.prepared = {}, {}
             raise
-        self.rest.apply()
+
+    def apply(self) -> None:
+        """The step of everything gathered since the last one."""
+        if self.gathered or self.rest.gathered:
+            self.prepare()
+        fits, self.prepared = self.prepared, {}
+        if self.rest.prepared or not fits:
+            self.rest.apply()
         self._write(fits)
 
     def why_not_captured(self) -> str:

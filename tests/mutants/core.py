@@ -233,17 +233,20 @@ MUTANTS = [
     Mutant("losses.py", "if output.ndim > 2 and y.shape == output.shape:", "if False:", "losses words"),
     Mutant(
         "weights/local.py",
-        "Gathered([g * samples for g in grads], samples)",
-        "Gathered(list(grads), samples)",
+        "Gathered([g * samples for g in grads[l]], samples)",
+        "Gathered(list(grads[l]), samples)",
         "weights_local parts",
     ),
     Mutant("weights/local.py", "[g / each.samples for g in each.grads]", "each.grads", "weights_local parts"),
     Mutant("weights/local.py", "delta=residual.after(change)", "delta=residual.delta", "weights_local inner"),
     Mutant(
-        "weights/local.py", "step += 1 if found_inf is None else 1 - found_inf", "step += 1", "weights_torch finite"
+        "weights/fused_adam.py",
+        "step += 1 if found_inf is None else 1 - found_inf",
+        "step += 1",
+        "weights_torch finite",
     ),
     Mutant(
-        "weights/local.py",
+        "weights/fused_adam.py",
         'torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_',
         "torch._fused_adam_",
         "weights_local adam_by_hand",
@@ -256,7 +259,7 @@ MUTANTS = [
         "weights_local own_learning",
     ),
     Mutant(
-        "weights/local.py",
+        "weights/fused_adam.py",
         "if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:",
         "if False:",
         "weights_torch hooks",

@@ -5,22 +5,22 @@ from . import Mutant
 MUTANTS = [
     Mutant(
         "calculus/sample_weight.py",
-        "return t if w is False else multiplied(t, w)",
+        "return t if w is None else multiplied(t, w)",
         "return t",
         "calculus_sample_weight repeated",
     ),
     Mutant(
         "calculus/sample_weight.py",
-        "return len(t) if w is False else w.sum().item()",
+        "return of_all(len(t)) if w is None else summed_numbers(w.sum().item())[0]",
         "return len(t)",
         "calculus_sample_weight repeated",
     ),
     Mutant("losses.py", "* y.rows * F.log_softmax", "* F.log_softmax", "calculus_sample_weight copy"),
-    Mutant("losses.py", "len(self.w) / self.w.sum()", "1.0", "calculus_sample_weight repeated"),
+    Mutant("reweighted.py", "len(self.w) / self.w.sum()", "1.0", "calculus_sample_weight repeated"),
     Mutant(
-        "losses.py",
-        "        return self.w.sum().item()",
-        "        return len(output)",
+        "reweighted.py",
+        "samples(self, output: Tensor) -> Any:\n        return self.w.sum().item()",
+        "samples(self, output: Tensor) -> Any:\n        return len(output)",
         "calculus_sample_weight repeated",
     ),
     Mutant(
@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant("weights/memory.py", "torch.mm(weighed(a).mT, a", "torch.mm(a.mT, a", "calculus_sample_weight repeated"),
     Mutant(
         "codes/linesearch.py",
-        "number(weighed(more).sum())",
-        "number(more.sum())",
+        "number(summed(weighed(more).sum())[0])",
+        "number(summed(more.sum())[0])",
         "calculus_sample_weight growth",
     ),
     Mutant("sklearn/rows.py", "(part - scaler.mean_) /", "part /", "sklearn_rows"),
