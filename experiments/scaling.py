@@ -24,7 +24,6 @@ from scaling_paper import rows as paper_rows
 from scaling_ranks import Size, launch, measured, sent, sent_by_layers
 from scaling_table import TABLES, fill_tables
 
-import altmin
 from altmin.cli import output
 
 RESULTS, QUICK = HERE / "benchmarks/scaling", HERE / "runs/scaling"
@@ -46,8 +45,6 @@ def times(size: Size, repeats: int, steps: int) -> list[Row]:
     if wrong:
         raise RuntimeError(f"gradients differ from those of one process: {wrong}")
     seconds = found["seconds"]
-    if "am layer-parallel" not in seconds:
-        print("scaling.py: altmin.LayerParallel is not there yet, so it is left out", file=sys.stderr)
     rows = []
     for name, own in seconds.items():
         one = seconds[name.split()[0]]
@@ -75,11 +72,9 @@ def bytes_sent(quick: bool) -> list[Row]:
         for method in ("am", "am-mem", "backprop"):
             row = launch(2, sent, name, shape, classes, method, steps)[0]
             rows.append({"what": "data-parallel", "model": name, "method": method, "ranks": 2, "steps": steps, **row})
-    if hasattr(altmin, "LayerParallel"):
-        size = SMALL if quick else SIZE
-        row = launch(2, sent_by_layers, size, steps)[0]
-        rows.append({"what": "layer-parallel", "method": "am", "ranks": 2, "steps": steps, **vars(size), **row})
-    return rows
+    size = SMALL if quick else SIZE
+    row = launch(2, sent_by_layers, size, steps)[0]
+    return [*rows, {"what": "layer-parallel", "method": "am", "ranks": 2, "steps": steps, **vars(size), **row}]
 
 
 def show(part: str, path: Path) -> None:

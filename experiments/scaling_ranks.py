@@ -24,6 +24,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleIn
 import altmin
 from altmin.execution.cost import data_parallel, layer_parallel, layers, verdict
 from altmin.execution.distributed import Distributed
+from altmin.execution.layer_parallel import LayerParallel
 from altmin.execution.ranks import bounds
 
 WIRE = Path("/sys/class/net/lo/statistics/tx_bytes")
@@ -154,18 +155,27 @@ def pipeline(model: nn.Sequential, size: Size, schedule: Any, rank: int, stages:
     return Contestant(step, gradients)
 
 
+def layered(rank: int, size: Size) -> LayerParallel:
+    return LayerParallel(am(size.model()), size.micro_batches, [size.blocks // 2])
+
+
+def in_layers(run: LayerParallel, x: Tensor, y: Tensor) -> Contestant:
+    own = {id(p) for l in run.blocks for p in run.am.theta[l]}
+
+    def gradients() -> dict[str, Tensor]:
+        return {name: p.grad for name, p in run.model.named_parameters() if id(p) in own and p.grad is not None}
+
+    return Contestant(lambda: run.step(x, y), gradients)
+
+
 def contestants(rank: int, size: Size) -> dict[str, Contestant]:
-    """All that are timed, each with a model of its own; layer-parallel AM where this version of altmin has it."""
+    """All that are timed, each with a model of its own."""
     x, y = size.samples()
     first, end = bounds(size.batch, rank, dist.get_world_size())
-    found = {
+    return {
         "am": alone(am(size.model()), rank, x, y),
         "am data-parallel": together(Distributed(am(size.model())), x, y),
-    }
-    if hasattr(altmin, "LayerParallel"):
-        layered = altmin.LayerParallel(am(size.model()), size.micro_batches, [size.blocks // 2])
-        found["am layer-parallel"] = together(layered, x, y)
-    return found | {
+        "am layer-parallel": in_layers(layered(rank, size), x, y),
         "backprop": alone(backprop(size.model()), rank, x, y),
         "backprop DDP": replicated(size.model(), x[first:end], y[first:end]),
         "backprop 1F1B": pipeline(size.model(), size, Schedule1F1B, rank, 2),
@@ -173,34 +183,48 @@ def contestants(rank: int, size: Size) -> dict[str, Contestant]:
     }
 
 
-EXACT = {"am data-parallel": "am", "backprop DDP": "backprop", "backprop 1F1B": "backprop"}
-EXACT["backprop zero bubble"] = "backprop"
-"""Whose first gradients must be those of one process."""
+EXACT = {
+    "am data-parallel": "am",
+    "am layer-parallel": "am in parts",
+    "backprop DDP": "backprop",
+    "backprop 1F1B": "backprop",
+    "backprop zero bubble": "backprop",
+}
+"""Whose first gradients must be those of one process, and of which."""
+
+
+def references(size: Size) -> dict[str, Any]:
+    """Methods of one process after one step; "am in parts" has gathered the micro-batches one by one."""
+    x, y = size.samples()
+    found = {"am": am(size.model()), "am in parts": am(size.model()), "backprop": backprop(size.model())}
+    for name in ("am", "backprop"):
+        found[name].step(x, y)
+    for part in range(size.micro_batches):
+        first, end = bounds(size.batch, part, size.micro_batches)
+        found["am in parts"].gather(x[first:end], y[first:end])
+    found["am in parts"].apply()
+    return found
 
 
 def differences(found: dict[str, Contestant], size: Size) -> dict[str, float]:
     """Of the first gradients of several processes from those of one, over the largest of each parameter's; the largest
-    on any rank. All processes compute the gradients of one for themselves. Every contestant has stepped once then."""
-    x, y = size.samples()
-    single = {"am": am(size.model()), "backprop": backprop(size.model())}
-    for method in single.values():
-        method.step(x, y)
+    on any rank. All processes compute the gradients of one for themselves. Every contestant has stepped once then.
+    RuntimeError if a parameter has no gradient on any rank."""
+    one = references(size)
     for each in found.values():
         if each.step is not None:
             each.step()
     result = {}
     for name, alike in EXACT.items():
-        grads = dict(single[alike].model.named_parameters())
-        ours = found[name].gradients()
-        worst = max(_difference(g, grads[p].grad) for p, g in ours.items())
-        held = torch.tensor([worst, -float(len(ours))])
-        dist.all_reduce(held, dist.ReduceOp.MAX)
-        result[name] = held[0].item()
+        grads, ours = of_model(one[alike].model)(), found[name].gradients()
+        known = torch.tensor([float(p in ours) for p in grads])
+        dist.all_reduce(known)
+        if not bool(known.all()):
+            raise RuntimeError(f"{name} has left parameters without a gradient")
+        worst = torch.tensor([max(((g - grads[p]).abs().max() / grads[p].abs().max()).item() for p, g in ours.items())])
+        dist.all_reduce(worst, dist.ReduceOp.MAX)
+        result[name] = worst.item()
     return result
-
-
-def _difference(g: Tensor, reference: Any) -> float:
-    return ((g - reference).abs().max() / reference.abs().max()).item()
 
 
 def measured(rank: int, size: Size, repeats: int, steps: int) -> dict[str, Any]:
@@ -259,19 +283,18 @@ def sent(rank: int, name: str, shape: Sequence[int], classes: int, method: str, 
 
 def sent_by_layers(rank: int, size: Size, steps: int) -> dict[str, Any]:
     """The same of a layer-parallel step, on both ranks together."""
-    layered = altmin.LayerParallel(am(size.model()), size.micro_batches, [size.blocks // 2])  # type: ignore[attr-defined]
+    run = layered(rank, size)
     x, y = size.samples()
-    layered.step(x, y)
+    run.step(x, y)
     dist.barrier()
-    before, wire = layered.neighbours.sent + layered.ranks.bytes, on_the_wire()
+    before, wire = run.neighbours.sent + run.ranks.bytes, on_the_wire()
     for _ in range(steps):
-        layered.step(x, y)
+        run.step(x, y)
     dist.barrier()
     wire = on_the_wire() - wire
-    sent = layered.neighbours.sent + layered.ranks.bytes - before
-    counted = torch.tensor([sent / steps], dtype=torch.float64)
+    counted = torch.tensor([(run.neighbours.sent + run.ranks.bytes - before) / steps], dtype=torch.float64)
     dist.all_reduce(counted)
-    said = layer_parallel(layers(size.model(), x), layered.bounds[1:-1], size.batch, size.micro_batches)
+    said = layer_parallel(layers(size.model(), x), run.bounds[1:-1], size.batch, size.micro_batches)
     return {
         "bytes": counted.item(),
         "model_bytes": sum(b.up + b.down for b in said) + 2 * verdict(size.blocks, 2),

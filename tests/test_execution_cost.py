@@ -10,6 +10,7 @@ import altmin
 from altmin.calculus.ranks import BUCKET, Share, sharing
 from altmin.execution.cost import Boundary, Layer, Traffic, data_parallel, layer_parallel, layers, verdict
 from altmin.execution.distributed import Distributed
+from altmin.execution.layer_parallel import LayerParallel
 from tests import ranks
 
 
@@ -38,6 +39,8 @@ METHODS = {
     "backprop": lambda model: altmin.methods.create("adam", model),
 }
 CASES = [(name, method) for name in MODELS for method in METHODS]
+CUT = [("mlp", 2), ("mlp", 3), ("tanh", 2), ("batch norm", 1), ("lenet", 1)]
+"""Networks with consecutive blocks on two ranks, and the first block of the second."""
 
 
 def samples(name: str, count: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,8 +48,9 @@ def samples(name: str, count: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.rand(count, *shape), torch.arange(count) % 4
 
 
-def counted(rank: int) -> dict[tuple[str, str], tuple[int, int]]:
-    """Messages and bytes of a second step of each method on each model, by the ranks' own counters."""
+def counted(rank: int) -> dict[Any, tuple[int, int]]:
+    """By the ranks' own counters: messages and bytes of a second step of each method on each model; of one with
+    consecutive blocks on the ranks the bytes to the other rank, and those summed over ranks."""
     found = {}
     for name, method in CASES:
         torch.manual_seed(0)
@@ -56,6 +60,13 @@ def counted(rank: int) -> dict[tuple[str, str], tuple[int, int]]:
         before = each.ranks.messages, each.ranks.bytes
         each.step(x, y)
         found[name, method] = each.ranks.messages - before[0], each.ranks.bytes - before[1]
+    for name, cut in CUT:
+        layered = LayerParallel(altmin.AltMin(MODELS[name]()), 3, [cut])
+        x, y = samples(name)
+        layered.step(x, y)
+        before = layered.neighbours.sent, layered.ranks.bytes
+        layered.step(x, y)
+        found[name, cut] = layered.neighbours.sent - before[0], layered.ranks.bytes - before[1]
     return found
 
 
@@ -69,6 +80,14 @@ def test_a_step_sends_what_the_model_says(name: str, method: str, of_ranks: list
     sent = data_parallel(layers(MODELS[name](), samples(name)[0]), method)
     for rank in of_ranks:
         assert rank[name, method] == (sent.messages, sent.bytes)
+
+
+@pytest.mark.parametrize(("name", "cut"), CUT, ids=[f"{name}-{cut}" for name, cut in CUT])
+def test_ranks_with_consecutive_blocks_send_what_the_model_says(name: str, cut: int, of_ranks: list[Any]):
+    net = layers(MODELS[name](), samples(name)[0])
+    (said,) = layer_parallel(net, [cut], 12, 3)
+    assert of_ranks[0][name, cut] == (said.up, verdict(len(net), 2))
+    assert of_ranks[1][name, cut] == (said.down, verdict(len(net), 2))
 
 
 def recorded(am: Any, x: torch.Tensor, y: torch.Tensor) -> Traffic:

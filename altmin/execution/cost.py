@@ -114,9 +114,9 @@ def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4, order
 
 
 def _loss(blocks: int) -> list[int]:
-    """Numbers in each message about the loss: samples; value and count; |delta|^2. Then, if there is a code below, its
-    line search; value and count once it has moved."""
-    return [1, 2, 1, *([3, 2] if blocks > 1 else [])]
+    """Numbers in each message about the loss: value and count; |delta|^2. Then, if there is a code below, its line
+    search; value and count once it has moved."""
+    return [2, 1, *([3, 2] if blocks > 1 else [])]
 
 
 def _search(layer: Layer, order: str) -> list[int]:
