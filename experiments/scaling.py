@@ -67,7 +67,7 @@ def times(size: Size, repeats: int, steps: int) -> list[Row]:
 
 def bytes_sent(quick: bool) -> list[Row]:
     rows = []
-    steps = 2 if quick else 50
+    steps = 2 if quick else 20
     for name, (shape, classes) in list(SENDERS.items())[1 if quick else 0 : 2 if quick else None]:
         for method in ("am", "am-mem", "backprop"):
             row = launch(2, sent, name, shape, classes, method, steps)[0]
