@@ -10,6 +10,7 @@ from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.codes.gradient import GradientCodes
 from altmin.codes.recurrent import RecurrentCodes
 from altmin.errors import Diverged
+from altmin.execution.distributed import Distributed
 from altmin.execution.ensemble import Ensemble, EnsembleMetrics
 from altmin.explaining import Explanation, explain
 from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
@@ -27,6 +28,7 @@ __all__ = [
     "Chain",
     "CoActivationMemory",
     "DiscreteCodes",
+    "Distributed",
     "Diverged",
     "Ensemble",
     "EnsembleMetrics",

@@ -1,14 +1,21 @@
-"""Several processes for a test: each runs the same function as one rank of torch's process group, on gloo."""
+"""Several ranks for a test: processes on gloo (`run`), or threads of this one where no random number is drawn
+(`threads`)."""
 
 import multiprocessing
 import os
 import pickle
 import socket
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-START = 120
+import torch
+from torch import Tensor
+
+from altmin.calculus.ranks import Share
+
+START = 240
 """Seconds in which all ranks must have come to their end."""
 
 
@@ -19,7 +26,6 @@ def _free_port() -> int:
 
 
 def _rank(rank: int, size: int, port: int, function: Callable[..., Any], args: tuple[Any, ...], results: Any) -> None:
-    import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
@@ -34,9 +40,10 @@ def _rank(rank: int, size: int, port: int, function: Callable[..., Any], args: t
 
 
 def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """What function(rank, *args) returns on each of `size` ranks; AssertionError with its text if one raises."""
+    """What function(rank, *args) returns on each of `size` ranks, None for one that has died; AssertionError with its
+    text if one raises."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "altmin"])
+    context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "altmin"])
     port, found = _free_port(), []
     ends, processes = [], []
     for rank in range(size):
@@ -49,10 +56,59 @@ def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     try:
         for rank, end in enumerate(ends):
             assert end.poll(START), f"rank {rank} of {size} did not come to its end"
-            kind, value = pickle.loads(end.recv_bytes())
+            try:
+                kind, value = pickle.loads(end.recv_bytes())
+            except EOFError:  # it is gone
+                kind, value = "value", None
             assert kind == "value", f"rank {rank}: {value}"
             found.append(value)
     finally:
         for process in processes:
             process.kill()
+    return found
+
+
+class ThreadRanks:
+    """What `Distributed` needs of `altmin.execution.ranks.Ranks`, for one of several threads. messages: how many sums
+    it has taken part in."""
+
+    def __init__(self, rank: int, size: int, parts: list[Any], barrier: threading.Barrier):
+        self.rank, self.size, self.parts, self.barrier = rank, size, parts, barrier
+        self.messages = 0
+
+    def share(self, start: int, own: int, of: int, signature: Any = (), truth: bool = True) -> Share:
+        def begin(flat: Tensor) -> Callable[[], Tensor]:
+            self.messages += 1
+            self.parts[self.rank] = flat.clone() if truth else torch.zeros_like(flat)
+            self.barrier.wait()
+            total = torch.stack(self.parts).sum(0)
+            self.barrier.wait()
+            return lambda: total
+
+        return Share(begin, start, own, of, self.rank, self.size)
+
+    def post(self, error: Exception) -> Exception:
+        return error
+
+
+def threads(size: int, function: Callable[[ThreadRanks], Any]) -> list[Any]:
+    """What function(ranks) returns in each of `size` threads, whose sums are over all of them. The error of the first
+    rank that has one is raised."""
+    barrier, parts, found = threading.Barrier(size), [None] * size, [None] * size
+    errors: list[Exception | None] = [None] * size
+
+    def call(rank: int) -> None:
+        try:
+            found[rank] = function(ThreadRanks(rank, size, parts, barrier))
+        except Exception as error:
+            errors[rank] = error
+            barrier.abort()
+
+    workers = [threading.Thread(target=call, args=(rank,), daemon=True) for rank in range(size)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(START)
+    for error in sorted((e for e in errors if e), key=lambda e: isinstance(e, threading.BrokenBarrierError)):
+        raise error
     return found

@@ -31,7 +31,7 @@ class Distributed:
 
     def __init__(self, method: Any, group: Any = None):
         if isinstance(method, Recorded | Distributed | Ensemble):
-            raise TypeError(f"Distributed takes one method itself, given a {type(method).__name__}; give its method")
+            raise TypeError(f"Distributed takes one method itself, given {type(method).__name__}(...)")
         self.method = method
         start(next((p.device for p in method.model.parameters()), torch.device("cpu")))
         self.ranks = Ranks(group)

@@ -1,11 +1,13 @@
 """The processes of a run (ranks): sums over them, what they send, and how the failure of one becomes known to all."""
 
 import os
+import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -20,12 +22,32 @@ POSTED = timedelta(seconds=5)
 """How long a rank whose step is not finite waits to hear from the others why."""
 DIGESTED = 4096
 """How many entries of a tensor `digest` looks at."""
+PAUSE = 5e-5
+"""Seconds between two looks at a sum on a GPU."""
 SIGNATURES = 4096
 """Signatures are numbers below this: small enough for their sum to be exact in float32."""
 
 
+OWN, EVERYWHERE, FOLLOWED = "!", "?", "~"
+"""Kinds of errors: of a rank by itself, of numbers that are not finite on any rank, and of one that another stopped."""
+_made: Counter[str] = Counter()
+"""How many groups of the same processes there have been: each has its own marks in the store."""
+
+
 class RankFailed(ConnectionError):
-    """Another rank has failed or is gone, so that this one cannot go on. Nothing of the step was done here."""
+    """Another rank has failed or is gone, and this one has stopped. Nothing of the step was done here."""
+
+
+class Mark(NamedTuple):
+    """What a rank tells of its error: the kind, the sums that it had begun by then, and its text."""
+
+    kind: str
+    messages: int
+    text: str
+
+    def agrees(self, messages: int) -> bool:
+        """Whether nobody waits for a sum that only one of two ranks has begun."""
+        return self.kind != FOLLOWED and self.messages == messages
 
 
 def start(device: torch.device | str = "cpu") -> None:
@@ -42,13 +64,15 @@ def start(device: torch.device | str = "cpu") -> None:
 
 
 class Ranks:
-    """A group of processes that hold the same model. group: one of torch's, None for all processes.
+    """A group of processes that hold the same model. group: one of torch's, None for all processes. failures: where to
+    look for those of other ranks, None for this group itself.
 
     size, rank: how many there are, and which this is. messages, bytes: reductions begun so far, and the bytes in them.
     Without torch's process group there is one rank, and nothing is sent.
     """
 
-    def __init__(self, group: Any = None):
+    def __init__(self, group: Any = None, failures: "Ranks | None" = None):
+        self.failures = failures
         self.alone = not dist.is_initialized()
         self.group = group
         self.size = 1 if self.alone else dist.get_world_size(group)
@@ -59,7 +83,8 @@ class Ranks:
         if not self.alone:
             members = [0] if group is None else dist.get_process_group_ranks(group)
             name = "all" if group is None else "-".join(map(str, members))
-            self.store = dist.PrefixStore(f"altmin {name}", dist.distributed_c10d._get_default_store())
+            _made[name] += 1
+            self.store = dist.PrefixStore(f"altmin {name} {_made[name]}", dist.distributed_c10d._get_default_store())
 
     def share(self, start: int, own: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> Share:
         """This rank's part of the next step. signature: what must be the same on all ranks; it is checked with the
@@ -89,75 +114,127 @@ class Ranks:
             raise self.gone(error) from None
 
         def wait() -> Tensor:
-            self.wait(work)
+            self.wait(work, sent.is_cuda)
             found = sent.to(flat.device)
             if signature is None:
                 return found
             if found[-1].item() != self.size * signature:
                 raise ValueError(
-                    f"rank {self.rank} has another batch, or other random numbers, than the rest: give all ranks the "
+                    "ranks have been given different batches, or have drawn different random numbers: give all the "
                     "same batches, and draw nothing from torch's generator on some ranks only (nothing was changed)"
                 )
             return found[:-1]
 
         return wait
 
-    def wait(self, work: Any) -> None:
-        """Waits for one of torch's handles. `RankFailed` if a rank has failed or is gone."""
-        while True:
+    def wait(self, work: Any, on_gpu: bool) -> None:
+        """Waits for a sum, and looks from time to time whether a rank has failed."""
+        done = False
+        while not done:
             try:
-                work.wait(LOOK)
-                return
+                done = self._done(work, on_gpu)
             except RuntimeError as error:
-                if work.is_completed():  # it has failed
-                    raise self.gone(error) from None
-            self.look()
+                raise self.gone(error) from None
+            if not done:
+                self.look()
 
     def look(self) -> None:
-        """`RankFailed` if another rank has failed in this step."""
-        if failed := self.posted():
+        """`RankFailed` if another rank has failed in this step, or for good in an earlier one."""
+        try:
+            failed = self._marks() if self._told() else {}
+        except RuntimeError as error:  # of the store, which lies on the first machine
+            raise self.gone(error) from None
+        if failed:
             raise self._failed(failed)
+
+    @staticmethod
+    def _done(work: Any, on_gpu: bool) -> bool:
+        """Whether a sum comes within `LOOK`. RuntimeError if it has failed."""
+        if on_gpu:  # there a wait that ends too early ends the group
+            end = time.monotonic() + LOOK.total_seconds()
+            while not work.is_completed():
+                if time.monotonic() > end:
+                    return False
+                time.sleep(PAUSE)
+            work.wait()
+            return True
+        try:
+            work.wait(LOOK)
+        except RuntimeError:
+            if work.is_completed():
+                raise
+            return False
+        return True
 
     def gone(self, error: Any) -> RankFailed:
         """The error for a connection that is lost."""
-        failed = self.posted()
-        if failed:
-            return self._failed(failed)
+        with suppress(RuntimeError):
+            if failed := self._marks():
+                return self._failed(failed)
         self.broken = f"rank {self.rank} has lost the others: {' '.join(str(error).split())[:200]}"
         return RankFailed(self.broken)
 
-    def _failed(self, failed: dict[int, str]) -> RankFailed:
-        told = "; ".join(f"rank {rank}: {text}" for rank, text in failed.items())
-        self.broken = f"another rank has stopped this step, {told} (nothing was changed on rank {self.rank})"
+    def _failed(self, failed: Mapping[int, "Mark"]) -> RankFailed:
+        """The error of a rank that must stop in a step because of others, for good."""
+        self.broken = self._because(failed)
         return RankFailed(self.broken)
 
+    def _because(self, failed: Mapping[int, "Mark"]) -> str:
+        first = {rank: mark for rank, mark in failed.items() if mark.kind != FOLLOWED} or failed
+        told = "; ".join(f"rank {rank}: {mark.text}" for rank, mark in first.items())
+        return f"another rank has stopped this step, {told} (nothing was changed on rank {self.rank})"
+
     def post(self, error: Exception) -> Exception:
-        """Tells the others of an error in this step. The error to raise here: the same with the rank's name, or where
-        numbers are not finite because of another rank, that rank's."""
-        if self.alone or isinstance(error, RankFailed):
+        """Tells the others of an error in this step, and waits until they have failed too. The error to raise here: the
+        same with the rank's name, or where numbers are not finite because of another rank, that rank's.
+
+        Ranks that have all failed after the same sums can go on with another step. If some were left waiting for a sum
+        that never comes, none can.
+        """
+        if self.alone:
             return error
         text = " ".join(str(error).split())
-        everywhere = isinstance(error, Diverged)
-        self.store.set(f"{self.steps} {self.rank}", ("?" if everywhere else "!") + text)
-        if everywhere:
-            others = [f"{self.steps} {rank}" for rank in range(self.size) if rank != self.rank]
-            with suppress(RuntimeError):  # they have not failed
-                self.store.wait(others, POSTED)
-            if failed := self.posted():
-                return self._failed(failed)
-            return error
-        self.broken = f"rank {self.rank} has stopped a step that others were in: {text}"
-        return _named(error, f"rank {self.rank} of {self.size}: {text}")
+        kind = FOLLOWED if isinstance(error, RankFailed) else EVERYWHERE if isinstance(error, Diverged) else OWN
+        try:
+            others = self._tell(kind, text)
+        except RuntimeError:  # the store is gone, and with it the first machine
+            others = {}
+        named = error if kind != OWN else _named(error, f"rank {self.rank} of {self.size}: {text}")
+        agreed = len(others) == self.size - 1 and all(mark.agrees(self.messages) for mark in others.values())
+        if kind == FOLLOWED or not agreed:
+            self.broken = self.broken or f"rank {self.rank} has stopped a step that others were in: {text}"
+            with suppress(RuntimeError):
+                self.store.compare_set("failed", "", str(self.steps))  # the first one stays
+            return named
+        met = {rank: mark for rank, mark in others.items() if mark.kind == OWN}
+        return RankFailed(self._because(met)) if met and kind == EVERYWHERE else named
 
-    def posted(self) -> dict[int, str]:
-        """Errors of this step that other ranks have met by themselves, by rank."""
+    def _tell(self, kind: str, text: str) -> dict[int, "Mark"]:
+        """Sets this rank's mark in this step. Those of all others, as far as they are set in time."""
+        self.store.set(f"{self.steps} {self.rank}", f"{kind}{self.messages} {text}")
+        self.store.set(f"{self.steps}", "told")
+        if kind != FOLLOWED:
+            with suppress(RuntimeError):  # they have not failed
+                self.store.wait([f"{self.steps} {rank}" for rank in range(self.size) if rank != self.rank], POSTED)
+        return self._marks()
+
+    def _told(self) -> bool:
+        """Whether a rank has set a mark in this step, or has stopped for good in an earlier one."""
+        if self.failures is not None:
+            return self.failures._told()
+        return self.store.check([f"{self.steps}"]) or self.store.check(["failed"])
+
+    def _marks(self) -> dict[int, "Mark"]:
+        """What other ranks have told of this step, or of the one in which one has stopped for good."""
+        if self.failures is not None:
+            return self.failures._marks()
+        step = int(self.store.get("failed")) if self.store.check(["failed"]) else self.steps
         found = {}
         for rank in range(self.size):
-            key = f"{self.steps} {rank}"
+            key = f"{step} {rank}"
             if rank != self.rank and self.store.check([key]):
-                text = self.store.get(key).decode()
-                if text.startswith("!"):
-                    found[rank] = text[1:]
+                head, _, text = self.store.get(key).decode().partition(" ")
+                found[rank] = Mark(head[0], int(head[1:]), text)
         return found
 
     def equalise(self, tensors: Sequence[Tensor]) -> None:
@@ -188,7 +265,9 @@ def digest(*given: Any) -> int:
     found = 0
     for t in given:
         if isinstance(t, Tensor) and not t.is_cuda:
-            found = zlib.crc32(t.detach().reshape(-1)[:DIGESTED].contiguous().view(torch.uint8).numpy(), found)
+            found = zlib.crc32(
+                t.detach().reshape(-1)[:DIGESTED].contiguous().view(torch.uint8).numpy().tobytes(), found
+            )
     return found
 
 

@@ -176,8 +176,11 @@ class ProxProp:
         sums.finish()
         tau_theta, steps = self.options["tau_theta"], self.options["cg_steps"]
         for l in found.keys() - {last}:
-            given = (*found[l], self._biased(l), tau_theta)
-            found[l] = solved_by_cg(*given, steps) if self.options["solver"] == "cg" else solved(*given)
+            gram, right = found[l]
+            if self.options["solver"] == "cg":
+                found[l] = solved_by_cg(gram, right, self._biased(l), tau_theta, steps)
+            else:
+                found[l] = solved(gram, right, self._biased(l), tau_theta)
         return found
 
     def _biased(self, l: int) -> bool:

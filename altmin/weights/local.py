@@ -170,7 +170,9 @@ class LocalOptimizer:
         nothing is added, if its gradients are not finite. found: None for blocks that are not gathered here."""
         parts = {}
         residuals = {l: found[l] for l in self.blocks if isinstance(found[l], Residual)}
-        grads = {l: found[l] for l in self.blocks if found[l] is not None} | self._summed(residuals)
+        grads = {l: found[l] for l in self.blocks if found[l] is not None}
+        if residuals:
+            grads |= self._summed(residuals)
         for l in grads:
             parts[l] = Gathered([g * samples for g in grads[l]], samples)
             if not all(bool(sparse.entries(g).isfinite().all()) for g in parts[l].grads):

@@ -1,0 +1,236 @@
+"""`Distributed`: what several ranks compute is what one process computes, for every method, net and loss."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ranks
+import torch
+from distributed_cases import PROCESSES, THREADS, Case, by_name, far, mlp, points, train
+
+import altmin
+from altmin.execution.distributed import Distributed
+from altmin.methods import create
+
+TOLERANCE = 1e-10
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@functools.cache
+def alone(make: Callable[[], Case]) -> list[torch.Tensor]:
+    case = make()
+    torch.manual_seed(5)
+    return train(case, case.method)
+
+
+# Processes
+
+
+def on_rank(rank: int) -> dict[str, Any]:
+    """All cases, then a run that changes the number of ranks."""
+    torch.manual_seed(100 + rank)
+    found: dict[str, Any] = {}
+    for name, make in PROCESSES.items():
+        case = make()
+        method = Distributed(case.method)
+        torch.manual_seed(5)
+        found[name] = train(case, method)
+    for name in ("admm", "bcd"):
+        found[f"{name} continued"] = continued(twice(name), Distributed, Distributed)
+    return found
+
+
+@pytest.fixture(scope="module")
+def spread() -> dict[int, list[dict[str, Any]]]:
+    """By the number of ranks what each has computed of all cases."""
+    return {size: ranks.run(size, on_rank) for size in (2, 4)}
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", PROCESSES)
+def test_ranks_compute_what_one_process_does(spread: dict[int, Any], name: str, size: int) -> None:
+    """Weights, buffers, state, and the metrics of every step. All ranks have the very same numbers."""
+    expected = alone(PROCESSES[name])
+    for rank in range(size):
+        assert far(spread[size][rank][name], expected) < TOLERANCE
+        assert all(map(torch.equal, spread[size][rank][name], spread[size][0][name]))
+
+
+# Threads
+
+
+def in_thread(method: Any, of: ranks.ThreadRanks) -> Distributed:
+    """As `Distributed(method)`, of a rank that is a thread."""
+    made = Distributed.__new__(Distributed)
+    made.method, made.ranks = method, of  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_options_nets_and_losses_are_those_of_one_process(name: str) -> None:
+    expected = alone(THREADS[name])
+    cases = [THREADS[name]() for _ in range(3)]
+    found = ranks.threads(3, lambda of: train(cases[of.rank], in_thread(cases[of.rank].method, of)))
+    for each in found:
+        assert far(each, expected) < TOLERANCE
+        assert all(map(torch.equal, each, found[0]))
+
+
+def twice(name: str) -> tuple[Case, Case]:
+    return by_name(name)(), by_name(name)()
+
+
+def continued(
+    cases: tuple[Case, Case], first: Callable[[Any], Any], second: Callable[[Any], Any]
+) -> list[torch.Tensor]:
+    """A pass and a half of one method, from whose state another goes on. first, second: what is made of a method to
+    train it."""
+    case, other = cases
+    begun = first(case.method)
+    train(case, begun, epochs=1)
+    for x, y, how in case.batches[:2]:
+        begun.step(x, y, **how)
+    state = begun.state_dict()
+    other.method.model.load_state_dict(case.method.model.state_dict())
+    last = second(other.method)
+    last.load_state_dict(state)
+    for x, y, how in case.batches[2:]:
+        last.step(x, y, **how)
+    last.end_epoch()
+    return train(other, last, epochs=1)
+
+
+@pytest.mark.parametrize("name", ["admm", "bcd"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_variables_of_samples_move_to_another_number_of_ranks_within_a_pass(
+    spread: dict[int, Any], name: str, size: int
+) -> None:
+    expected = continued(twice(name), lambda m: m, lambda m: m)
+    assert far(spread[size][0][f"{name} continued"], expected) < TOLERANCE
+    for first, second in ((size, 1), (1, size)):
+        found = changing(name, first, second)
+        assert far(found, expected) < TOLERANCE
+
+
+def changing(name: str, first: int, second: int) -> list[torch.Tensor]:
+    """As `continued`, from so many ranks to so many, one of which is 1."""
+    cases = [twice(name) for _ in range(max(first, second))]
+
+    def call(of: ranks.ThreadRanks) -> list[torch.Tensor]:
+        def many(method: Any) -> Any:
+            return in_thread(method, of)
+
+        return continued(cases[of.rank], many if first > 1 else lambda m: m, many if second > 1 else lambda m: m)
+
+    return ranks.threads(len(cases), call)[0]
+
+
+def test_a_pass_that_leaves_samples_out_is_refused_on_all_ranks() -> None:
+    x, y = points(9)
+    rows = torch.arange(9)
+
+    def call(of: ranks.ThreadRanks) -> str:
+        method = in_thread(methods[of.rank], of)
+        method.step(x, y, rows=rows)
+        method.end_epoch()
+        method.step(x[:3], y[:3], rows=rows[:3])
+        with pytest.raises(ValueError) as refused:
+            method.end_epoch()
+        return str(refused.value)
+
+    methods = [create("admm", mlp()) for _ in range(2)]
+    assert set(ranks.threads(2, call)) == {"this pass has seen 3 of 9 samples; each pass takes all of them"}
+
+
+def test_without_rows_a_batch_is_all_the_data() -> None:
+    x, y = points(9)
+    one, *several = [create("bcd", mlp()) for _ in range(3)]
+    for _ in range(2):
+        one.step(x, y)
+        one.end_epoch()
+
+    def call(of: ranks.ThreadRanks) -> None:
+        method = in_thread(several[of.rank], of)
+        for _ in range(2):
+            method.step(x, y)
+            method.end_epoch()
+
+    ranks.threads(2, call)
+    for method in several:
+        assert far([*method.model.state_dict().values()], [*one.model.state_dict().values()]) < TOLERANCE
+
+
+def messages(make: Callable[[], Any], **how: Any) -> int:
+    """How many sums a step takes on two ranks."""
+    methods = [make() for _ in range(2)]
+
+    def call(of: ranks.ThreadRanks) -> int:
+        in_thread(methods[of.rank], of).step(*points(9), **how)
+        return of.messages
+
+    (found,) = set(ranks.threads(2, call))
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, expected", [("adam", 2), ("straight-through", 2), ("proxprop", 2), ("dtp", 2), ("predictive-coding", 2)]
+)
+def test_a_step_sums_the_loss_and_then_all_gradients_at_once(name: str, expected: int) -> None:
+    options = {"noise": 0.0} if name == "dtp" else {}
+    assert messages(lambda: create(name, mlp(), **options)) == expected
+
+
+@pytest.mark.parametrize("name", ["admm", "bcd"])
+def test_a_step_of_variables_of_samples_sums_their_verdict_alone(name: str) -> None:
+    assert messages(lambda: create(name, mlp()), rows=torch.arange(9)) == 1
+
+
+def test_weights_of_zero_for_all_samples_of_all_ranks_are_refused() -> None:
+    with pytest.raises(ValueError, match="not all are zero"):
+        messages(lambda: altmin.AltMin(mlp()), sample_weight=torch.zeros(9))
+
+
+def test_labels_of_which_none_counts_on_any_rank_are_refused() -> None:
+    methods = [altmin.AltMin(mlp()) for _ in range(2)]
+    x, y = points(9)
+    with pytest.raises(ValueError, match="nothing is left"):
+        ranks.threads(2, lambda of: in_thread(methods[of.rank], of).step(x, torch.full_like(y, -100)))
+
+
+def test_more_targets_than_samples_are_refused_before_they_are_shared_out() -> None:
+    methods = [altmin.AltMin(mlp()) for _ in range(2)]
+    with pytest.raises(ValueError, match=r"as many targets as samples are needed: 9 samples, targets of \(10,\)"):
+        ranks.threads(2, lambda of: in_thread(methods[of.rank], of).step(points(9)[0], points(10)[1]))
+
+
+# One process
+
+
+def test_without_other_ranks_a_step_is_the_methods_own() -> None:
+    case, same = PROCESSES["am-adam"](), PROCESSES["am-adam"]()
+    for found, expected in zip(train(case, Distributed(case.method)), train(same, same.method), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_all_else_is_the_methods_own() -> None:
+    method = altmin.AltMin(mlp())
+    made = altmin.Distributed(method)
+    assert (made.penalty, made.optimizer, made.model) == (method.penalty, method.optimizer, method.model)
+    assert repr(made) == f"Distributed({method!r})"
+    with pytest.raises(AttributeError):
+        made.nothing  # noqa: B018
+
+
+def test_what_holds_other_methods_is_refused() -> None:
+    with pytest.raises(TypeError, match="takes one method itself, given Distributed"):
+        Distributed(Distributed(altmin.AltMin(mlp())))
+    with pytest.raises(TypeError, match="given Ensemble"):
+        Distributed(altmin.Ensemble([create("am-adam", mlp()) for _ in range(2)]))

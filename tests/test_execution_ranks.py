@@ -1,0 +1,206 @@
+"""Processes of a run: what they sum and send, and how the failure of one stops all of them."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+from distributed_cases import F64, far, mlp, points
+from torch import Tensor
+
+import altmin
+from altmin.errors import Diverged
+from altmin.execution.distributed import Distributed
+from altmin.execution.ranks import RankFailed, Ranks, bounds, digest
+
+
+@pytest.mark.parametrize("samples, size", [(7, 3), (4, 4), (10, 4), (1, 1), (5, 2)])
+def test_every_row_belongs_to_one_rank_and_no_rank_has_two_more_than_another(samples: int, size: int) -> None:
+    cuts = [bounds(samples, rank, size) for rank in range(size)]
+    assert [row for first, end in cuts for row in range(first, end)] == list(range(samples))
+    lengths = [end - first for first, end in cuts]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_without_other_processes_there_is_one_rank_and_nothing_is_told() -> None:
+    alone = Ranks()
+    error = ValueError("as it is")
+    assert (alone.rank, alone.size, alone.post(error)) == (0, 1, error)
+
+
+@pytest.mark.parametrize("place", [0, 4095])
+def test_a_digest_tells_batches_apart_by_their_first_entries(place: int) -> None:
+    x = torch.arange(5000.0)
+    other = x.clone()
+    other[place] += 1
+    assert digest(x) == digest(x.clone()) != digest(other)
+    assert digest(x, x) != digest(x)
+
+
+# Several processes, one trainer after the other
+
+
+def told(function: Callable[[], Any]) -> tuple[str, str]:
+    """The kind and the text of the error that a function ends with."""
+    try:
+        function()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def trainer() -> Distributed:
+    return Distributed(altmin.AltMin(mlp()))
+
+
+def failing(give: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[[int], dict[str, Any]]:
+    """One step of each rank on what it is given, and a second one on a sound batch."""
+
+    def on_rank(rank: int) -> dict[str, Any]:
+        am, (x, y) = trainer(), points(9)
+        before = [p.detach().clone() for p in am.model.parameters()]
+        first = told(lambda: am.step(*give(rank, x, y)))
+        changed = far([p.detach() for p in am.model.parameters()], before)
+        second = told(lambda: am.step(x, y))
+        return {"first": first, "changed": changed, "second": second, "weights": [*am.model.parameters()]}
+
+    return on_rank
+
+
+def with_nan(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.clone()
+    x[8, 2] = torch.nan  # a row of the last rank
+    return x, y
+
+
+def too_large(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x * 1e200, y
+
+
+def other_batch(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x, y.roll(rank)
+
+
+def other_numbers(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(rank)
+    return x, y
+
+
+def late(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    if rank == 0:
+        time.sleep(1.5)  # longer than a rank waits before it looks what the others do
+    return x, y
+
+
+def bad_label(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    y = y.clone()
+    y[8] = 4
+    return x, y
+
+
+STEPS = {
+    f.__name__: f for f in (with_nan, too_large, other_batch, other_numbers, late, bad_label)
+}  # a bad label comes last: none goes on after it
+
+
+def failures(rank: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"sent": sent(rank)}
+    for name, give in STEPS.items():
+        if name == "late":
+            torch.manual_seed(0)
+        found[name] = failing(give)(rank)
+    return found
+
+
+def sent(rank: int) -> tuple[list[float], int, int]:
+    group = Ranks()
+    share = group.share(0, 1, 2)
+    first = share.begin(torch.tensor([1.0 + rank, 2.0, 3.0], dtype=F64))()
+    wait = share.begin(torch.tensor([5.0 * rank] * 4))
+    return [*first.tolist(), *wait().tolist()], group.messages, group.bytes
+
+
+@pytest.fixture(scope="module")
+def both() -> list[dict[str, Any]]:
+    return ranks.run(2, failures)
+
+
+def test_sums_are_over_ranks_and_what_is_sent_is_counted(both: list[dict[str, Any]]) -> None:
+    """With the first sum of a step goes one number more, by which ranks see that they are in the same step."""
+    expected = [3.0, 4.0, 6.0, 5.0, 5.0, 5.0, 5.0]
+    assert [each["sent"] for each in both] == [(expected, 2, 4 * 8 + 4 * 4)] * 2
+
+
+@pytest.mark.parametrize("name", ["with_nan", "too_large", "other_batch", "other_numbers", "bad_label"])
+def test_a_step_that_one_rank_cannot_take_changes_nothing_on_any(both: list[dict[str, Any]], name: str) -> None:
+    assert [each[name]["changed"] for each in both] == [0.0, 0.0]
+    assert all(each[name]["first"][0] for each in both)
+
+
+@pytest.mark.parametrize("name, words", [("with_nan", "the input holds NaN"), ("bad_label", "label 4 is out of range")])
+def test_the_rank_with_bad_rows_is_named_on_all(both: list[dict[str, Any]], name: str, words: str) -> None:
+    (kind, text), (own_kind, own_text) = (each[name]["first"] for each in both)
+    assert (kind, own_kind) == ("RankFailed", "ValueError")
+    assert f"rank 1: {words}" in text
+    assert own_text.startswith(f"rank 1 of 2: {words}")
+
+
+def test_numbers_too_large_on_all_ranks_diverge_as_in_one_process(both: list[dict[str, Any]]) -> None:
+    assert {each["too_large"]["first"][0] for each in both} == {Diverged.__name__}
+
+
+@pytest.mark.parametrize("name", ["other_batch", "other_numbers"])
+def test_ranks_that_are_not_in_the_same_step_are_refused(both: list[dict[str, Any]], name: str) -> None:
+    assert all(each[name]["first"][0] == "ValueError" for each in both)
+    assert all("different batches, or have drawn different random numbers" in each[name]["first"][1] for each in both)
+
+
+def test_a_rank_that_is_late_is_waited_for(both: list[dict[str, Any]]) -> None:
+    assert [each["late"]["first"] for each in both] == [("", "")] * 2
+
+
+@pytest.mark.parametrize("name", ["with_nan", "too_large", "late"])
+def test_ranks_that_have_all_refused_a_step_go_on_as_one_process_would(both: list[dict[str, Any]], name: str) -> None:
+    """The batch that was refused leaves no trace; one that was late has made a step before."""
+    am = altmin.AltMin(mlp())
+    for _ in range(2 if name == "late" else 1):
+        am.step(*points(9))
+    for each in both:
+        assert each[name]["second"] == ("", "")
+        assert far([p.detach() for p in each[name]["weights"]], [p.detach() for p in am.model.parameters()]) < 1e-13
+
+
+def test_after_one_rank_has_left_the_others_in_a_sum_no_step_is_taken(both: list[dict[str, Any]]) -> None:
+    assert [each["bad_label"]["second"][0] for each in both] == ["RankFailed"] * 2
+    assert all("label 4 is out of range" in each["bad_label"]["second"][1] for each in both)
+
+
+# A process that dies
+
+
+def dying(rank: int, which: int) -> tuple[tuple[str, str], float]:
+    am, (x, y) = trainer(), points(9)
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        if dist.get_rank() == which:
+            os._exit(1)
+        return torch.nn.functional.cross_entropy(output, y)
+
+    am.step(x, y)
+    before = [p.detach().clone() for p in am.model.parameters()]
+    am.method.loss = altmin.losses.adapt(loss)
+    found = told(lambda: am.step(x, y))
+    return found, far([p.detach() for p in am.model.parameters()], before)
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_rank_that_dies_in_a_step_is_noticed_by_all_others(which: int) -> None:
+    """Also where it is the first, on which the processes' store lies."""
+    found = ranks.run(3, dying, which)
+    assert found.pop(which) is None
+    for (kind, _), changed in found:
+        assert (kind, changed) == (RankFailed.__name__, 0.0)
