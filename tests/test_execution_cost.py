@@ -61,12 +61,12 @@ def counted(rank: int) -> dict[Any, tuple[int, int]]:
         each.step(x, y)
         found[name, method] = each.ranks.messages - before[0], each.ranks.bytes - before[1]
     for name, cut in CUT:
-        layered = LayerParallel(altmin.AltMin(MODELS[name]()), 3, [cut])
+        layered = LayerParallel(altmin.AltMin(MODELS[name]()), 3, cuts=[cut])
         x, y = samples(name)
         layered.step(x, y)
-        before = layered.neighbours.sent, layered.ranks.bytes
+        before = layered.neighbours.sent, layered.column.bytes
         layered.step(x, y)
-        found[name, cut] = layered.neighbours.sent - before[0], layered.ranks.bytes - before[1]
+        found[name, cut] = layered.neighbours.sent - before[0], layered.column.bytes - before[1]
     return found
 
 
