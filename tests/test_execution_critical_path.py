@@ -144,3 +144,13 @@ def test_a_data_parallel_step_waits_for_its_numbers_and_hides_its_gradients():
     assert found["bulk"] == pytest.approx(machine.all_reduce(sent.bulk[-1], 4)), "one message, which nothing hides"
     slow = Machine(flops=float("inf"), latency=0.0, bandwidth=1.0)
     assert data_parallel_time(net, 16, 2, slow)["bulk"] == pytest.approx(sum(sent.bulk))
+
+
+def test_full_messages_of_gradients_leave_while_blocks_below_are_computed():
+    model = nn.Sequential(nn.Linear(12, 1100), nn.ReLU(), nn.Linear(1100, 1000), nn.ReLU(), nn.Linear(1000, 4))
+    net = layers(model, torch.randn(2, 12))
+    first, last = data_parallel(net).bulk
+    meanwhile = sum(b.down + b.weights for b in work(net, 8)[:-1])
+    enough, half = Machine(meanwhile / first, 0.0, 1.0), Machine(2 * meanwhile / first, 0.0, 1.0)
+    assert data_parallel_time(net, 8, 2, enough)["bulk"] == pytest.approx(last)
+    assert data_parallel_time(net, 8, 2, half)["bulk"] == pytest.approx(first / 2 + last)
