@@ -4,6 +4,7 @@ A network is a list of `Layer`, one for each block of a chain. What data-paralle
 message, as `Distributed(method).ranks` counts it.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from altmin.calculus.normalisation import BatchNorm
 from altmin.calculus.ranks import BUCKET
 from altmin.chain import Chain, split
+from altmin.codes.phases import TOGETHER
 
 METHODS = ("am", "am-mem", "backprop")
 WIDE = 8
@@ -94,7 +96,8 @@ def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4, order
     """What a step of a method sends on each rank; order: of its codes. item: bytes of a number of the model.
 
     Counted for cross-entropy and other means over samples, with one exact step on each code, long enough to be seen in
-    the numbers of the model: below a code whose move is lost in rounding, a step sends less.
+    the numbers of the model: below a code whose move is lost in rounding, a step sends less; after one that was refused
+    a message more.
     """
     if method not in METHODS:
         raise ValueError(f"a cost is known of {', '.join(METHODS)}, given {method!r}")
@@ -103,7 +106,7 @@ def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4, order
         norms = [WIDE * 2 * c for layer in net for c in layer.norms] * 2  # up and down
         bulk = [item * size for layer in net for size in layer.tensors]
     else:
-        numbers = [*_loss(len(net)), *(n for layer in net[1:-1] for n in _search(layer, order))]
+        numbers = _numbers(net, order)
         norms = [size for l, layer in enumerate(net) for size in _norms(layer, l, len(net), item)]
         bulk = [_memory(layer, item) if method == "am-mem" else item * layer.parameters for layer in reversed(net)]
     wide = [WIDE * n for n in numbers]
@@ -113,18 +116,18 @@ def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4, order
     return Traffic(tuple(wide), tuple(norms), tuple(sent))
 
 
-def _loss(blocks: int) -> list[int]:
-    """Numbers in each message about the loss: value and count; |delta|^2. Then, if there is a code below, its line
-    search; value and count once it has moved."""
-    return [2, 1, *([3, 2] if blocks > 1 else [])]
-
-
-def _search(layer: Layer, order: str) -> list[int]:
-    """Numbers in each message of the line search of the code below a block."""
-    if layer.straight:
-        return [1, 1, 2] if layer.kinks else [1, 2]  # |g|^2, |u|^2, then <Jg, Jg> and <offset, Jg>
-    first = [1, 1] if order == "weights-first" else []  # |g|^2 and |c|^2: whether it would be seen
-    return [*first, 2, 1, 1]  # |g|^2 and |Jg|^2, |c|^2, what is left
+def _numbers(net: Sequence[Layer], order: str) -> list[int]:
+    """Numbers in each message of loss and line searches, as codes/phases.py sums them: the loss; |delta|^2 and what the
+    line searches of many blocks begin with; the loss once the last code has moved; then runs of blocks of one kind."""
+    found, hidden = [3], [layer.straight for layer in reversed(net[1:-1])]
+    blocks: list[bool | None] = [None, *hidden] if len(net) > 1 else []  # the last one has the loss above
+    together = TOGETHER if order == "weights-first" and not all(hidden) else max(1, len(blocks))
+    for first in range(0, len(blocks), together):
+        group = blocks[first : first + together]
+        found.append(sum(4 if straight is None else 1 if straight else 3 for straight in group))
+        for straight, run in itertools.groupby(group):
+            found.append(1 if straight is None else len(list(run)) * (3 if straight else 1))
+    return found
 
 
 def _norms(layer: Layer, l: int, of: int, item: int) -> list[int]:
