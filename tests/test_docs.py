@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from torch.distributed.run import get_args_parser
 
 import altmin
 from altmin import calculus as maps
@@ -63,6 +64,9 @@ def test_the_documents_show_code_and_commands():
         name for name in DOCUMENTS for kind, *_ in blocks(name) if kind == "python"
     }
     assert {line.split()[1] for line in commands("altmin")} >= {"train", "compare", "bench", "theory", "data"}
+    assert {"nnodes", "$SLURM_JOB_NUM_NODES"} <= {
+        word for line in launched() for word in re.findall(r"nnodes|\$\w+", line)
+    }
     assert {"make demo", "make test"} <= {line.split("#")[0].strip() for line in commands("make")}
 
 
@@ -114,6 +118,29 @@ def test_every_command_shown_is_one_that_altmin_takes(line: str, settings: None)
         for net in parse.nets(given["model"], given["data"], 200):
             data = altmin.data.dataset(net.data)
             altmin.models.create(net.model, data.sample_shape, data.classes, data.tokens)
+
+
+def launched() -> list[str]:
+    """The commands of torchrun in the documents: lines of code, after what starts them, and lists in manifests."""
+    shown = [(kind, text) for name in DOCUMENTS for kind, _, text in blocks(name)]
+    lines = [line for kind, text in shown if kind in ("", "console", "bash") for line in _joined(text)]
+    listed = [
+        found for kind, text in shown if kind == "yaml" for found in re.findall(r"command:\n((?: +- .*\n)+)", text)
+    ]
+    lines += [" ".join(re.findall(r"- (.*)", found)) for found in listed]
+    return sorted({line[line.index("torchrun ") :] for line in lines if "torchrun " in line})
+
+
+@pytest.mark.parametrize("line", launched())
+def test_every_command_of_torchrun_shown_is_one_that_it_and_altmin_take(line: str, settings: None):
+    given = get_args_parser().parse_args(shlex.split(line, comments=True)[1:])  # an unknown option raises SystemExit
+    machines = given.nnodes.split(":")
+    assert all(re.fullmatch(r"\d+|\$\w+", each) for each in machines)
+    assert given.nproc_per_node.isdigit()
+    assert given.rdzv_backend == "c10d" if ":" in given.rdzv_endpoint else machines == ["1", "1"]
+    if given.module:
+        assert given.training_script == "altmin"
+        test_every_command_shown_is_one_that_altmin_takes(shlex.join(["altmin", *given.training_script_args]), settings)
 
 
 @pytest.mark.parametrize("line", commands("make"))
