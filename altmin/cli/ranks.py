@@ -13,12 +13,15 @@ import torch.distributed as dist
 
 from altmin.execution import ranks
 from altmin.execution.distributed import Distributed
+from altmin.execution.layer_parallel import LayerParallel
 from altmin.training.together import Together
 
 OTHERS = timedelta(seconds=2)
 """How long a rank that has stopped because of another waits for that one to say why."""
 
 
+PARTS = 4
+"""Those of a mini-batch that pass through the layers, if it is not said."""
 REACHED = timedelta(seconds=30)
 """How long a process tries to reach torchrun's store."""
 
@@ -61,8 +64,21 @@ def join(place: torch.device) -> None:
         ranks.start(place)
 
 
-def wrapped(method: Any) -> Any:
-    """How `train` spreads a method over the processes that torchrun has started; without torchrun the method itself."""
+def check_layers(layers: int) -> None:
+    """ValueError unless the layers can be spread over so many of the processes."""
+    if count() % layers:
+        raise ValueError(
+            f"--layer-ranks {layers} needs a number of processes that it divides, here are {count()}; start them with "
+            f"torchrun --nproc-per-node {layers} -m altmin train ..."
+        )
+
+
+def wrapped(method: Any, layers: int = 1, parts: int | None = None) -> Any:
+    """How `train` spreads a method over the processes that torchrun has started: its layers over so many of them, the
+    samples over the rest. parts: those in which a mini-batch passes through the layers. Without torchrun, and without
+    parts, the method itself."""
+    if layers > 1 or parts is not None:
+        return LayerParallel(method, PARTS if parts is None else parts, count() // layers)
     return Distributed(method) if started() else method
 
 

@@ -1,6 +1,7 @@
 """`altmin train`: one model, one method, one run, or the same with several seeds."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
@@ -45,6 +46,12 @@ def train(
     precision: options.Precision = "float32",
     record: Annotated[bool, typer.Option("--record", help="On a GPU: record the step, replay it.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Print so many characters of the trained gpt.")] = None,
+    layer_ranks: Annotated[
+        int, typer.Option(min=1, help="Under torchrun: spread the layers over so many processes.")
+    ] = 1,
+    micro_batches: Annotated[
+        int | None, typer.Option(min=1, help="Parts in which a mini-batch passes through the layers [4].")
+    ] = None,
     threads: options.Threads = None,
     config_file: options.Config = None,
     save_config: options.SaveConfig = None,
@@ -56,6 +63,7 @@ def train(
     if ranks.count() > 1 and (seeds > 1 or record):
         what = "--record records steps of one process" if record else f"--seeds {seeds} trains several models"
         raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
+    ranks.check_layers(layer_ranks)
     if checkpoint is None and (resume or checkpoint_every is not None):
         raise ValueError(
             f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
@@ -93,7 +101,7 @@ def train(
         early,
         augment,
         warmup,
-        ranks.wrapped,
+        partial(ranks.wrapped, layers=layer_ranks, parts=micro_batches),
     )
     jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
     text: list[str] = []
@@ -115,12 +123,13 @@ def train(
         print(line)
     for each in text:
         print(each)
+    parts = {"micro_batches": micro_batches or ranks.PARTS} if layer_ranks > 1 or micro_batches else {}
     result = {
         "data": data,
         "model": model,
         "method": method,
         "seed": seed,
-        "config": {**trial.config(), "record": record, **described(given)},
+        "config": {**trial.config(), "record": record, **parts, **described(given)},
         "environment": output.environment(chosen) | ({"ranks": ranks.count()} if ranks.started() else {}),
         **{key: runs[0][key] for key in ("batches", "epochs")},
     }
