@@ -61,10 +61,10 @@ CASES: dict[str, tuple[Callable[[], nn.Module], str, dict[str, Any]]] = {
 }
 
 
-def trainer(name: str) -> altmin.AltMin:
+def trainer(name: str, device: str = "cpu") -> altmin.AltMin:
     make, method, options = CASES.get(name, (dropped, "am-adam", {}))
     torch.manual_seed(3)
-    found: Any = create(method, make().to(F64), **options)
+    found: Any = create(method, make().to(device, F64), **options)
     return found
 
 
