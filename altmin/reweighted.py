@@ -33,18 +33,23 @@ class Weighted(Loss):
 
 class Shared(Loss):
     """A loss of a mini-batch that is spread over ranks. With d_r the number of terms that rank r's mean is of, the
-    value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it."""
+    value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it.
+
+    It is that of one mini-batch: the numbers of terms and of samples are summed with its first value, in one message,
+    and known from then on; every further value is a message of one number."""
 
     def __init__(self, loss: Loss):
         self.loss, self.rounding = loss, loss.rounding
-        self._factor: float | None = None
-        """d_r / sum_r d_r of the mini-batch that this loss was made for, once it is known."""
+        self.counts: list[float] | None = None
+        """sum_r d_r, and the samples of all ranks, once they are known: they travel with the first value."""
 
     def samples(self, output: Tensor) -> Any:
         count = self.loss.samples(output)
         if self.loss.adds:
             return count
-        return of_all(count) if isinstance(count, int) else summed_numbers(count)[0]
+        if isinstance(count, int):
+            return of_all(count)
+        return summed_numbers(count)[0] if self.counts is None else self.counts[1]
 
     def prepare(self, output: Tensor, y: Tensor) -> Any:
         return self.loss.prepare(output, y)
@@ -56,21 +61,26 @@ class Shared(Loss):
         own = self.loss.terms(output, y)
         if not own:  # the mean of nothing is no number
             each = _nothing(each)
-        value = each.value.double()
-        total, count = summed(torch.stack([value * own, torch.full_like(value, own)]))[0]
-        if not count:
-            raise ValueError("no sample of this mini-batch counts in its loss, on no rank; nothing is left")
-        factor = self._factor = own / count.item()
-        mean = (total / count).to(each.value.dtype)
+        total = each.value.double() * own
+        if self.counts is None:
+            total, *counts = summed(torch.stack([total, *total.new_tensor([own, self.loss.samples(output)])]))[0]
+            self.counts = torch.stack(counts).tolist()
+            if not self.counts[0]:
+                raise ValueError("no sample of this mini-batch counts in its loss, on no rank; nothing is left")
+        else:
+            (total,) = summed(total)
+        factor = own / self.counts[0]
+        mean = (total / self.counts[0]).to(each.value.dtype)
         return Evaluation(mean, each.delta * factor, lambda q: each.hessian(q) * factor)
 
     def delta(self, output: Tensor, y: Any) -> Tensor:
         """After the first evaluation of a mini-batch nothing is sent for it."""
         if self.loss.adds:
             return self.loss.delta(output, y)
-        if self._factor is None:
+        if self.counts is None:
             return self.at(output, y).delta
-        return self.loss.delta(output, y) * self._factor if self._factor else torch.zeros_like(output)
+        own = self.loss.terms(output, y)
+        return self.loss.delta(output, y) * (own / self.counts[0]) if own else torch.zeros_like(output)
 
 
 def _nothing(each: Evaluation) -> Evaluation:

@@ -181,11 +181,13 @@ THREADS: dict[str, Callable[[], Case]] = {
 
 
 def on(model: Callable[[], nn.Module], name: str, y: Callable[[], Tensor] = lambda: points()[1], **options: Any) -> Any:
-    """A registered method on another net."""
+    """A registered method on another net; options as in `am`."""
+    w = options.pop("sample_weight", None)
 
     def make() -> Case:
         torch.manual_seed(3)
-        return Case(create(name, model().to(F64), **options), batches(points()[0], y()))
+        more = {} if w is None else {"sample_weight": w}
+        return Case(create(name, model().to(F64), **options), batches(points()[0], y(), **more))
 
     return make
 
@@ -197,6 +199,7 @@ for _name in ("adam", "straight-through", "predictive-coding", "pc-alm", "proxpr
     THREADS[f"{_name} with ignored labels"] = on(
         mlp, _name, lambda: FIRST_RANK_ONLY, loss=nn.CrossEntropyLoss(weight=WEIGHT), **_options
     )
+THREADS["adam with sample weights"] = on(mlp, "adam", sample_weight=weights(), loss=nn.CrossEntropyLoss())
 THREADS["proxprop by conjugate gradients"] = on(lambda: mlp(nn.Tanh), "proxprop", solver="cg", optimizer="sgd")
 THREADS["proxprop with wide layers"] = on(lambda: models.mlp(6, (30, 20), 4), "proxprop")
 
@@ -228,5 +231,5 @@ def train(case: Case, method: Any, epochs: int = 2) -> list[Tensor]:
 def far(found: list[Tensor], expected: list[Tensor]) -> float:
     """The largest difference, over one plus the size of the number."""
     assert [t.shape for t in found] == [t.shape for t in expected]
-    pairs = [(a.double(), b.double()) for a, b in zip(found, expected, strict=True) if a.numel()]
+    pairs = [(a.detach().double(), b.detach().double()) for a, b in zip(found, expected, strict=True) if a.numel()]
     return max(float(((a - b).abs() / (1 + b.abs())).nan_to_num(nan=torch.inf).max()) for a, b in pairs)

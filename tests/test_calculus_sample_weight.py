@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.calculus.numbers import inner
-from altmin.calculus.sample_weight import check_weights, multiplied, samples, weighed, weighing
+from altmin.calculus.sample_weight import check_weights, samples, weighed, weighing
 from altmin.codes.linesearch import growth
 from altmin.execution.recorded import Recorded
 from altmin.losses import adapt
-from altmin.reweighted import Weighted
 
 F64 = torch.float64
 W = torch.tensor([1.0, 2.0, 0.0, 3.0, 1.0, 4.0], dtype=F64)
@@ -86,24 +85,6 @@ def test_weights_of_one_are_no_weights() -> None:
     without.step(x, y)
     for p, q in zip(with_ones.model.parameters(), without.model.parameters(), strict=True):
         torch.testing.assert_close(p, q)
-
-
-def test_the_gradient_of_a_weighted_loss_is_that_of_one_copy_of_each_sample() -> None:
-    """Times the weights it is autograd's gradient of the weighted mean, and H q that of <gradient, q>."""
-    output, (_, y) = torch.randn(6, 3, dtype=F64, requires_grad=True), batch("cross-entropy")
-    for name, targets in (("cross-entropy", y), ("mse", batch("mse")[1])):
-        known = adapt(LOSSES[name])
-        found = Weighted(known, W).at(output.detach(), known.prepare(output.detach(), targets))
-        each = nn.functional.cross_entropy(output, y, reduction="none")
-        if name == "mse":
-            each = (output - targets).square().mean(1)
-        value = (W * each).sum() / W.sum()
-        (gradient,) = torch.autograd.grad(value, output, create_graph=True)
-        q = torch.randn(6, 3, dtype=F64)
-        (Hq,) = torch.autograd.grad((gradient * q).sum(), output)
-        torch.testing.assert_close(found.value, value.detach())
-        torch.testing.assert_close(multiplied(found.delta, W), gradient.detach())
-        torch.testing.assert_close(multiplied(found.hessian(q), W), Hq)
 
 
 def test_the_growth_of_the_l1_term_is_that_of_repeated_codes() -> None:

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.joints import Direction, Joint
-from altmin.calculus.numbers import Number, eager, inner, select
+from altmin.calculus.numbers import Number, eager, inners, select
 from altmin.calculus.whole_batch import coupled
 from altmin.fusing import functional
 
@@ -136,7 +136,8 @@ class AnyFunction(Joint):
         if not _moves(saved.y):
             return None, moved
         change = saved.y - y_moved
-        clear = inner(change, change) > inner(saved.y, saved.y) * torch.finfo(change.dtype).eps
+        changed, whole = inners((change, change), (saved.y, saved.y))
+        clear = changed > whole * torch.finfo(change.dtype).eps
         if clear is True:
             return change / e, moved
         return select(clear, change / divisor(e), self.jvp(p, saved, us) if Ju is None else Ju), moved

@@ -39,19 +39,40 @@ class Top:
                 f"the model gives an output of shape {tuple(output.shape)}, one for each sample is expected"
             )
         self.loss, self.y = loss, loss.prepare(output, y)
+        first = loss.at(output, self.y)
         self.unit = loss.samples(output)
         self.price = 2 * mu / self.unit
-        first = loss.at(output, self.y)
         self.loss_value = first.value
         self.start = At(number(first.value), first.delta, first.hessian)
-        self.position, self.delta, self.square = output, first.delta, inner(first.delta, first.delta)
+        self.position, self.delta = output, first.delta
+        self._square: Number | None = None
+
+    @property
+    def square(self) -> Number:
+        """|delta|^2, computed once, where it is asked for and has not been set."""
+        if self._square is None:
+            self._square = inner(self.delta, self.delta)
+        return self._square
+
+    @square.setter
+    def square(self, known: Number) -> None:
+        self._square = known
 
     def at(self, output: Tensor) -> At:
         found = self.loss.at(output, self.y)
         return At(number(found.value), found.delta, found.hessian)
 
     def reach(
-        self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, uu: Number, Ju: Any
+        self,
+        block: Block,
+        p: Params,
+        state: State,
+        code: Tensor,
+        a: Number,
+        u: Tensor,
+        uu: Number,
+        Ju: Any,
+        code_square: Number | None = None,
     ) -> Any:
         """The output, and the block's state, once the code has moved by -a u."""
         if block.estimated:  # a discrete activation stays as it is
@@ -111,15 +132,26 @@ class Ask:
     def start(self) -> At:
         return At(self.offset_square / 2, self.delta, _same)
 
-    def at(self, r: Tensor) -> At:
-        """r: what is left of the offset."""
-        return At(inner(r, r) / 2, r if self.offset is None else r + (self.delta - self.offset), _same)
+    def at(self, r: Tensor, square: Number | None = None) -> At:
+        """r: what is left of the offset. square: |r|^2, where it is known already."""
+        square = inner(r, r) if square is None else square
+        return At(square / 2, r if self.offset is None else r + (self.delta - self.offset), _same)
 
     def reach(
-        self, block: Block, p: Params, state: State, code: Tensor, a: Number, u: Tensor, uu: Number, Ju: Any
+        self,
+        block: Block,
+        p: Params,
+        state: State,
+        code: Tensor,
+        a: Number,
+        u: Tensor,
+        uu: Number,
+        Ju: Any,
+        code_square: Number | None = None,
     ) -> Any:
-        """What is left of the offset, and the block's state, once the code below has moved by -scale a u. uu: |u|^2."""
-        if Ju is not None and not perceptible(code, uu, self.scale * a):
+        """What is left of the offset, and the block's state, once the code below has moved by -scale a u. uu: |u|^2.
+        code_square: |code|^2, where it is known already."""
+        if Ju is not None and not perceptible(code, uu, self.scale * a, code_square):
             return along(self.position, -a, Ju), state
         Q, moved = block.quotient(p, state, u, self.scale * a, Ju)
         return along(self.position, -a, Q), moved
@@ -167,12 +199,13 @@ def fitted(saved: list[Saved], delta: Tensor, scale: Number, cost: Number, moved
     return Residual(saved, delta, after, cost, moved, scale)
 
 
-def perceptible(code: Tensor, uu: Number, e: Number) -> bool:
+def perceptible(code: Tensor, uu: Number, e: Number, square: Number | None = None) -> bool:
     """Whether a move by e u, with |u|^2 = uu, changes a code by more than its rounding. Where numbers cannot be read:
-    True."""
+    True. square: |code|^2, where it is known already."""
     if not eager():
         return True
-    return bool(size(e) * root(uu) > torch.finfo(code.dtype).eps / 2 * root(inner(code, code)))
+    square = inner(code, code) if square is None else square
+    return bool(size(e) * root(uu) > torch.finfo(code.dtype).eps / 2 * root(square))
 
 
 def _same(q: Tensor) -> Tensor:

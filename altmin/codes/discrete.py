@@ -9,6 +9,7 @@ from altmin.calculus.numbers import inner, over, root
 from altmin.chain import Block, Chain, State, Theta
 from altmin.codes.above import Above, Ask, Residual, Top
 from altmin.codes.gradient import GradientCodes, Trace, top_down
+from altmin.codes.phases import Pull
 from altmin.codes.search import Search, lacks_derivative
 from altmin.errors import demand, unknown
 
@@ -88,8 +89,10 @@ class StraightThroughCodes(GradientCodes):
     `GradientCodes`, whose options these are.
     """
 
-    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above) -> tuple[Residual, Ask]:
-        return super().descend(stand_in(block), p, state, code, above)
+    def descend(
+        self, block: Block, p: Params, state: State, code: Tensor, above: Above, pull: Pull | None = None
+    ) -> tuple[Residual, Ask]:
+        return super().descend(stand_in(block), p, state, code, above, pull)
 
 
 def stand_in(block: Block) -> Block:

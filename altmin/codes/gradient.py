@@ -22,18 +22,20 @@ that of <r, F> at the moved code: as share goes to 0, backprop's. A step that wo
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from altmin.calculus import Number, Params
-from altmin.calculus.numbers import TINY, along, at_least, eager, inner, over, root, select, size
+from altmin.calculus.numbers import TINY, along, at_least, eager, inner, inners, over, root, select, size
+from altmin.calculus.ranks import shared
 from altmin.calculus.sample_weight import samples
 from altmin.chain import Block, Chain, State, Theta
-from altmin.codes.above import Above, Ask, At, Residual, Top, fitted, perceptible
-from altmin.codes.linesearch import best_length, clipped, growth, judged, shrunk, straight_move
+from altmin.codes.above import Above, Ask, At, Residual, Top, perceptible
+from altmin.codes.linesearch import best_length, growth, judged, shrunk
+from altmin.codes.phases import Pull, in_phases
+from altmin.codes.straight import straight_step
 from altmin.errors import demand
 
 ORDERS = ("codes-first", "weights-first")
@@ -149,6 +151,8 @@ class GradientCodes:
 
     def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]:
         """Moves the codes from the last to the first; yields every block's number and residual on the way."""
+        if shared() is not None and type(self) is GradientCodes and self.one_exact_step:
+            return in_phases(self, chain, theta, trace, top)
         return top_down(self, chain, theta, trace, top)
 
     def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
@@ -170,48 +174,65 @@ class GradientCodes:
         """Whether a code's move is a multiple of its gradient."""
         return self.steps == 1 and not self.l1
 
-    def descend(self, block: Block, p: Params, state: State, code: Tensor, above: Above) -> tuple[Residual, Ask]:
+    def descend(
+        self, block: Block, p: Params, state: State, code: Tensor, above: Above, pull: Pull | None = None
+    ) -> tuple[Residual, Ask]:
         """Lowers above + kappa/2 |v|^2 over the move v of one code to c - m v, from v = 0, for any block and options.
 
-        m is the scale of what lies above. With l1 the term l1 |c - m v|_1 / m is added.
+        m is the scale of what lies above. With l1 the term l1 |c - m v|_1 / m is added. pull: what is known already of
+        the first step.
         """
         m, kappa, l1 = above.scale, above.price, self.l1 / samples(code) if self.l1 else None
         weights_first = isinstance(above, Ask) and self.one_exact_step and self.order == "weights-first"
         if weights_first and not isinstance(m, Tensor) and m == 0:
             # the code above has not moved, so this one does not, and r = delta at the encoded code
-            g, grads = block.vjp_and_grads(p, state, above.delta)
             residual = above.residual(state.core, above.start, self.order)
+            if pull is not None:
+                return residual, Ask(pull.g, pull.products[0], 0.0, 0.0)
+            g, grads = block.vjp_and_grads(p, state, above.delta)
             return residual._replace(grads=grads), Ask(g, inner(g, g), 0.0, 0.0)
         at, here, position, value = above.start, state, above.position, above.start.value
-        first = v = w = None
+        first = v = w = code_square = None
+        tried = None if pull is None else pull.tried
         for left in reversed(range(self.steps)):
             jvp_of_g: Callable[[], Tensor] | None = None
-            if v is None:
+            if pull is not None:
+                g = pull.g
+            elif v is None:
                 g, jvp_of_g = block.vjp_and_jvp(p, here, at.delta)
             else:
                 g = along(block.vjp(p, here, at.delta), -kappa, v)
             first = g if first is None else first
             if weights_first:
-                gg = inner(g, g)
-                if not perceptible(code, gg, m):  # no length is above 1
+                if pull is not None:
+                    gg, code_square = pull.products[0], pull.code_square
+                else:
+                    gg, code_square = inners((g, g), (code, code)) if eager() else (inner(g, g), None)
+                if not perceptible(code, gg, m, code_square):  # no length is above 1
                     return above.residual(here.core, at, self.order), Ask(g, gg, 0.0, 0.0)
             w = g if w is None or not _given(self.momentum) else g + self.momentum * w
             if self.lr == "exact":
-                Jw = jvp_of_g() if jvp_of_g is not None and w is g else block.jvp(p, here, w)
-                HJw = at.hessian(Jw)
-                a, square = best_length(None if g is w else g, w, Jw, HJw, above.square, kappa, self.share)
+                if pull is not None:
+                    Jw, HJw, products, code_square = pull.Jg, pull.HJg, pull.products, pull.code_square
+                else:
+                    Jw = jvp_of_g() if jvp_of_g is not None and w is g else block.jvp(p, here, w)
+                    HJw, products = at.hessian(Jw), None
+                a, square = best_length(None if g is w else g, w, Jw, HJw, above.square, kappa, self.share, products)
             else:
                 a, square, Jw = self.lr * above.unit, None, None
             if self.one_step:  # v = a w: its direction has its jvp already
                 square = inner(w, w) if square is None else square
                 new_v, vv = None, a * a * square
-                reached, moved = above.reach(block, p, state, code, a, w, square, Jw)
+                if tried is None:
+                    reached, moved = above.reach(block, p, state, code, a, w, square, Jw, code_square)
+                else:
+                    reached, moved = tried.r, tried.state
             else:
                 new_v = a * w if v is None else along(v, a, w)
                 new_v = new_v if l1 is None else shrunk(code, new_v, m, a * l1)
                 vv = inner(new_v, new_v)
                 reached, moved = above.reach(block, p, state, code, 1.0, new_v, vv, None)
-            new_at = above.at(reached)
+            new_at = above.at(reached) if tried is None else tried.at
             more = 0.0 if l1 is None or new_v is None else l1 * growth(code, new_v, m)
             falls, new_value = judged(value, new_at.value, kappa, vv, more, *above.slack)
             ok = falls if Jw is not None and not block.estimated else True
@@ -243,23 +264,6 @@ class GradientCodes:
             return Ask(first, square, 0.0 * m, 0.0 * m)
         a = root(over(inner(v, v), square))
         return Ask(select(a > TINY, v / at_least(a, TINY), first), square, m * a, m * a)
-
-
-def straight_step(block: Block, p: Params, state: State, above: Ask, share: float, order: str) -> tuple[Residual, Ask]:
-    """One exact step of the code below a straight block, which is linear as far as the kinks: one vjp, one jvp.
-
-    g is followed up to the kinks on the longest way that could be the best (see `length_bound`), and no further: along
-    that u the block is linear. What is handed down is g itself.
-    """
-    x, layer, room = state.core[0], block.core.maps[0], block.room(state)
-    g = layer.vjp(p, x, above.delta)
-    g, gg, u, uu, bound = clipped(g, x if block.rectified else None, room, above.square, above.longest, share)
-    q = layer.jvp(p, x, u)
-    numbers = uu, above.square, above.offset_square, bound, above.scale, above.longest
-    moved, r, cost, square, scale, longest = straight_move(x, u, above.delta, above.offset, q, *numbers, share)
-    residual = fitted([moved], r if order == "codes-first" else above.delta, above.scale, cost, square)
-    offset = None if room is None else partial(block.prelude.vjp, (), state.prelude, u)
-    return residual, Ask(block.spread(state, g), gg, scale, longest, offset, uu)
 
 
 def _given(option: Any) -> bool:

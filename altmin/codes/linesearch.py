@@ -4,6 +4,7 @@ Each function is one chain of element-wise operations and sums, so that it can b
 letters are those of `codes/gradient.py`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,18 +18,31 @@ from altmin.calculus.sample_weight import weighed
 from altmin.fusing import fusible
 
 
+def length_pairs(g: Tensor | None, w: Tensor, Jw: Tensor, HJw: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Whose inner products `best_length` takes."""
+    curved, steered = [] if HJw is Jw else [(Jw, HJw)], [] if g is None else [(g, w)]
+    return [(w, w), (HJw, HJw), *curved, *steered]
+
+
 @fusible
 def best_length(
-    g: Tensor | None, w: Tensor, Jw: Tensor, HJw: Tensor, square: Number, price: Number, share: float
+    g: Tensor | None,
+    w: Tensor,
+    Jw: Tensor,
+    HJw: Tensor,
+    square: Number,
+    price: Number,
+    share: float,
+    products: Sequence[Number] | None = None,
 ) -> tuple[Number, Number]:
     """The best step along w in the quadratic model, with its bounded share, and |w|^2.
 
-    g: the gradient, None if it is w. square: |delta|^2. price: kappa."""
-    curved, steered = [] if HJw is Jw else [(Jw, HJw)], [] if g is None else [(g, w)]
-    found = inners((w, w), (HJw, HJw), *curved, *steered)
+    g: the gradient, None if it is w. square: |delta|^2. price: kappa. products: of `length_pairs`, where they are known
+    already."""
+    found = inners(*length_pairs(g, w, Jw, HJw)) if products is None else products
     ww, hh = found[0], found[1]
     gw = ww if g is None else at_least(found[-1], 0.0)
-    best = over(gw, (found[2] if curved else hh) + price * ww)
+    best = over(gw, (hh if HJw is Jw else found[2]) + price * ww)
     return least(best, over(share * root(square), root(hh))), ww
 
 
@@ -59,18 +73,37 @@ def clipped(
     bound = length_bound(dd, gg, share)
     if room is None:
         return g, gg, g, gg, bound
-    u = g.minimum(room / at_least(longest * bound, TINY))
+    u = stopped(g, room, longest * bound)
     return g, gg, u, inner(u, u), bound
+
+
+def stopped(g: Tensor, room: Tensor, longest: Number) -> Tensor:
+    """g, stopped at the kinks that it would reach on a way of the length given."""
+    return g.minimum(room / at_least(longest, TINY))
+
+
+def search_pairs(delta: Tensor, offset: Tensor | None, q: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Whose inner products `line_search` takes."""
+    return [(q, q), (delta if offset is None else offset, q)]
 
 
 @fusible
 def line_search(
-    delta: Tensor, offset: Tensor | None, q: Tensor, uu: Number, dd: Number, oo: Number, bound: Number, share: float
+    delta: Tensor,
+    offset: Tensor | None,
+    q: Tensor,
+    uu: Number,
+    dd: Number,
+    oo: Number,
+    bound: Number,
+    share: float,
+    products: Sequence[Number] | None = None,
 ) -> tuple[Number, Tensor, Number]:
     """The length a that lowers |offset - a q|^2 + a^2 |u|^2 most, bounded; r = delta - a q and |offset - a q|^2.
 
-    offset: the code's own, over -scale; None where it is delta. q: Ju. uu, dd, oo: |u|^2, |delta|^2, |offset|^2."""
-    qq, falls = inners((q, q), (delta if offset is None else offset, q))
+    offset: the code's own, over -scale; None where it is delta. q: Ju. uu, dd, oo: |u|^2, |delta|^2, |offset|^2.
+    products: of `search_pairs`, where they are known already."""
+    qq, falls = inners(*search_pairs(delta, offset, q)) if products is None else products
     slope = at_least(falls, 0.0)
     a = least(over(slope, qq + uu), over(share * root(dd), root(qq)), bound)
     return a, along(delta, -a, q), at_least(oo - a * (2 * slope - a * qq), 0.0)
@@ -90,10 +123,11 @@ def straight_move(
     scale: Number,
     longest: Number,
     share: float,
+    products: Sequence[Number] | None = None,
 ) -> tuple[Tensor, Tensor, Number, Number, Number, Number]:
     """What a straight block is left with: its input x moved along u, r, |c - W a|^2 and |d|^2; and the scale of the
-    code below with its bound."""
-    a, r, rr = line_search(delta, offset, q, uu, dd, oo, bound, share)
+    code below with its bound. products: as in `line_search`."""
+    a, r, rr = line_search(delta, offset, q, uu, dd, oo, bound, share, products)
     m, below = scale * scale, scale * a
     return shifted(x, u, below), r, m * rr, m * oo, below, longest * bound
 

@@ -1,7 +1,7 @@
 """`Distributed`: the samples of every mini-batch spread over processes (data-parallel)."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -39,10 +39,10 @@ class Distributed:
             return
         if tables(method.model):
             raise ValueError(f"ranks do not sum the sparse gradients of an embedding with sparse=True; {NOT_SPARSE}")
-        random, state = torch.get_rng_state(), method.state_dict()
+        state = method.state_dict()
         held = pytree.tree_leaves((method.model.state_dict(), state))
-        self.ranks.equalise([random, *(t for t in held if isinstance(t, Tensor))])
-        torch.set_rng_state(random)
+        self.ranks.equalise([t for t in held if isinstance(t, Tensor)])
+        self.ranks.equalise_random_numbers(next(method.model.parameters()).device)
         if self.takes_rows:
             self.load_state_dict(state)
 
@@ -124,8 +124,9 @@ class Distributed:
             self.method.end_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """The method's own, over all samples and the same on all ranks, which all have to ask for it."""
-        with self._without_samples():
+        """The method's own, the same on all ranks. Of a method that `takes_rows` it has the variables of all samples,
+        and all ranks have to ask for it; of others one rank may ask alone."""
+        with self._without_samples() if self.takes_rows else nullcontext():
             state: dict[str, Any] = self.method.state_dict()
             return state
 
@@ -134,6 +135,6 @@ class Distributed:
         self.method.check_state(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from the state of one process, or of any number of ranks."""
-        with self._without_samples():
+        """Goes on from the state of one process, or of any number of ranks; all have to take the same."""
+        with self._without_samples() if self.takes_rows else nullcontext():
             self.method.load_state_dict(state)

@@ -12,7 +12,7 @@ from altmin.chain import Chain
 from altmin.errors import demand
 from altmin.execution.neighbours import Neighbours
 from altmin.execution.pipelined import Pipelined
-from altmin.execution.ranks import Ranks, start
+from altmin.execution.ranks import Ranks, digest, start
 from altmin.trainer import AltMin, Metrics
 
 
@@ -88,7 +88,9 @@ class LayerParallel:
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
         """One mini-batch, the same on all ranks. Errors are raised on all of them; then nothing has changed."""
-        self.ranks.share(0, 1, 1, [tuple(x.shape)])
+        signature = [tuple(x.shape), digest(x[:1], y)]
+        for ranks in (self.ranks, self.column):
+            ranks.share(0, 1, 1, signature)
         try:
             return Pipelined(self, x, y).run()
         except Exception as error:

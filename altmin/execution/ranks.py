@@ -243,8 +243,22 @@ class Ranks:
 
     def equalise(self, tensors: Sequence[Tensor]) -> None:
         """Rank 0's numbers for all, written over these tensors."""
+        by_gpu = dist.get_backend(self.group) == "nccl"
         for t in tensors:
-            dist.broadcast(t, self.first, group=self.group)
+            sent = t.detach().cuda() if by_gpu else t.detach().contiguous()
+            dist.broadcast(sent, self.first, group=self.group)
+            if sent.data_ptr() != t.data_ptr():
+                t.copy_(sent)
+
+    def equalise_random_numbers(self, device: torch.device) -> None:
+        """All ranks draw rank 0's numbers from now on, in main memory and on this device."""
+        state = torch.get_rng_state()
+        self.equalise([state])
+        torch.set_rng_state(state)
+        if device.type == "cuda":
+            state = torch.cuda.get_rng_state(device)
+            self.equalise([state])
+            torch.cuda.set_rng_state(state, device)
 
     @property
     def first(self) -> int:

@@ -179,7 +179,7 @@ MUTANTS = [
     Mutant(
         "calculus/normalisation.py",
         "if self.couples and of_all(x.numel()) == x.shape[1]",
-        "if x.numel() == x.shape[1]",
+        "if of_all(x.numel()) == x.shape[1]",
         "calculus_normalisation single",
     ),
     Mutant(
@@ -363,15 +363,10 @@ MUTANTS = [
     Mutant("losses.py", "0 <= self.ignored < classes", "False", "losses place"),
     Mutant("labels.py", "rows.unflatten(0, places).movedim(-1, axis)", "rows.reshape(shape)", "losses place"),
     Mutant("labels.py", "x.movedim(axis, -1).flatten(0, -2)", "x.flatten(0, -2)", "losses images"),
-    Mutant("labels.py", "for axis in {1, output.ndim - 1}", "for axis in {1}", "losses place"),
-    Mutant("labels.py", "for axis in {1, output.ndim - 1}", "for axis in {output.ndim - 1}", "losses images"),
-    Mutant("labels.py", "    if len(found) == 1:\n", "    if found:\n", "losses refused"),
-    Mutant(
-        "losses.py",
-        "return 1 if self.adds else output.shape[0]",
-        "return output.shape[0]",
-        "losses mean",
-    ),
+    Mutant("labels.py", "for axis in {1, output.ndim - 1}", "for axis in {1}", "labels tell"),
+    Mutant("labels.py", "for axis in {1, output.ndim - 1}", "for axis in {output.ndim - 1}", "labels tell"),
+    Mutant("labels.py", "    if len(found) == 1:\n", "    if found:\n", "labels refused"),
+    Mutant("losses.py", "return 1 if self.adds else output.shape[0]", "return output.shape[0]", "losses mean"),
     Mutant("losses.py", "if not delta.requires_grad:", "if False:", "losses straight"),
     Mutant(
         "losses.py",

@@ -19,8 +19,8 @@ MUTANTS = [
     ),
     Mutant(
         "codes/above.py",
-        "return At(inner(r, r) / 2, r if",
-        "return At(inner(r, r), r if",
+        "return At(square / 2, r if",
+        "return At(square, r if",
         "codes_gradient reference",
     ),
     Mutant(
@@ -138,21 +138,21 @@ MUTANTS = [
     ),
     Mutant("codes/linesearch.py", "v + threshold * moved.sign()", "v - threshold * moved.sign()", "codes_gradient l1"),
     Mutant(
-        "codes/gradient.py",
+        "codes/straight.py",
         'residual = fitted([moved], r if order == "codes-first" else above.delta',
         'residual = fitted([moved], r if order != "codes-first" else above.delta',
         "codes_gradient reference",
     ),
     Mutant(
-        "codes/gradient.py",
+        "codes/straight.py",
         "return residual, Ask(block.spread(state, g), gg,",
         "return residual, Ask(block.spread(state, u), uu,",
         "codes_gradient tied",
     ),
     Mutant(
-        "codes/gradient.py",
-        "offset = None if room is None else",
-        "offset = None if True else",
+        "codes/straight.py",
+        "offset = None if room is None else partial(block.",
+        "offset = None if True else partial(block.",
         "codes_gradient reference",
     ),
     Mutant("codes/gradient.py", "self.tolerance and bool(", "False and bool(", "codes_gradient tolerance"),
@@ -178,7 +178,7 @@ MUTANTS = [
     Mutant(
         "codes/linesearch.py", "least(over(dd, gg + dd), over(share * dd, gg))", "over(dd, gg + dd)", "codes_linesearch"
     ),
-    Mutant("codes/linesearch.py", "u = g.minimum(room / at_least(longest * bound, TINY))", "u = g", "codes_linesearch"),
+    Mutant("codes/linesearch.py", "u = stopped(g, room, longest * bound)", "u = g", "codes_linesearch"),
     Mutant("codes/linesearch.py", "g = g if x is None else gate(g, x)", "g = g", "codes_linesearch"),
     Mutant("codes/linesearch.py", "over(share * root(dd), root(qq)), bound)", "bound)", "codes_gradient share"),
     Mutant("codes/linesearch.py", "(delta if offset is None else offset, q)", "(delta, q)", "codes_linesearch"),
@@ -333,5 +333,5 @@ MUTANTS = [
     Mutant(
         "codes/above.py", "return along(self.position, -a, Ju), state", "return self.position, state", "codes_above"
     ),
-    Mutant("codes/gradient.py", "not perceptible(code, gg, m)", "True", "codes_gradient reference"),
+    Mutant("codes/gradient.py", "not perceptible(code, gg, m, code_square)", "True", "codes_gradient reference"),
 ]

@@ -11,23 +11,23 @@ MUTANTS = [
     ),
     Mutant(
         "calculus/sample_weight.py",
-        "return of_all(len(t)) if w is None else summed_numbers(w.sum().item())[0]",
-        "return len(t)",
+        "    if w is None:\n        return of_all(len(t))\n",
+        "    if w is None or True:\n        return of_all(len(t))\n",
         "calculus_sample_weight repeated",
     ),
-    Mutant("losses.py", "* y.rows * F.log_softmax", "* F.log_softmax", "calculus_sample_weight copy"),
+    Mutant("losses.py", "* y.rows * F.log_softmax", "* F.log_softmax", "reweighted copy"),
     Mutant("reweighted.py", "len(self.w) / self.w.sum()", "1.0", "calculus_sample_weight repeated"),
     Mutant(
         "reweighted.py",
-        "samples(self, output: Tensor) -> Any:\n        return self.w.sum().item()",
-        "samples(self, output: Tensor) -> Any:\n        return len(output)",
+        "def samples(self, output: Tensor) -> Any:\n        return self.w.sum().item()",
+        "def samples(self, output: Tensor) -> Any:\n        return len(output)",
         "calculus_sample_weight repeated",
     ),
     Mutant(
         "losses.py",
         ".flatten(1).mean(1)).sum() / w.sum()",
         ".flatten(1).mean(1)).mean()",
-        "calculus_sample_weight copy",
+        "reweighted copy",
     ),
     Mutant(
         "trainer.py", "delta=multiplied(residual.delta, w)", "delta=residual.delta", "calculus_sample_weight repeated"
@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant("weights/memory.py", "torch.mm(weighed(a).mT, a", "torch.mm(a.mT, a", "calculus_sample_weight repeated"),
     Mutant(
         "codes/linesearch.py",
-        "number(summed(weighed(more).sum())[0])",
-        "number(summed(more.sum())[0])",
+        "weighed(more).sum()",
+        "more.sum()",
         "calculus_sample_weight growth",
     ),
     Mutant("sklearn/rows.py", "(part - scaler.mean_) /", "part /", "sklearn_rows"),

@@ -10,7 +10,7 @@ MUTANTS = [
     Mutant(FILE, "self.point(self.rho + self.dual)", "self.point(self.rho)", "methods_pc_alm"),
     Mutant(FILE, "_, deltas, states = self.point(self.rho)", "_, deltas, states = self.point(1.0)", "methods_pc_alm"),
     Mutant(FILE, "self.runs[i].multipliers.add_(errors[i], alpha=self.dual)", "pass", "methods_pc_alm"),
-    Mutant(FILE, ".delta * self.unit", ".delta", TESTS),
+    Mutant(FILE, "self.targets) * self.unit", "self.targets)", TESTS),
     Mutant(FILE, "grad / self.unit for grad in each", "grad for grad in each", TESTS),
     Mutant(FILE, "wanted = torch.cat([pulled[1:], above.unsqueeze(0)])", "wanted = pulled", TESTS),
     Mutant(FILE, "            output = output - q\n", "            output = output + q\n", TESTS),

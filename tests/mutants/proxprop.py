@@ -9,7 +9,7 @@ MUTANTS = [
     Mutant(PROXPROP, ", v.sum(0)", ", delta.sum(0)", "methods_proxprop"),
     Mutant(PROXPROP, "+ 1 / tau_theta)", "+ tau_theta)", "methods_proxprop"),
     Mutant(PROXPROP, "gram.trace() + 1", "0 + 1", "methods_proxprop float32"),
-    Mutant(PROXPROP, "x, alpha=1 / tau_theta", "x, alpha=tau_theta", "methods_proxprop"),
+    Mutant(PROXPROP, "A.mT), A), x, alpha=1 / tau_theta", "A.mT), A), x, alpha=tau_theta", "methods_proxprop"),
     Mutant(PROXPROP, "if l == len(self.layers) - 1:", "if False:", "methods_proxprop"),
     Mutant(PROXPROP, "self.activations[l].vjp((), saved[l], above)", "above", "methods_proxprop"),
     Mutant(PROXPROP, "        self.optimizer.zero_grad()\n", "", "methods_proxprop frozen"),

@@ -1,0 +1,64 @@
+"""Outputs with a label for each sample or place: where their classes are, and torch's loss over all places."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from altmin.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows
+
+SHAPES = {
+    "samples": ((7, 4), (7,), 1),
+    "sequences": ((7, 5, 4), (7, 5), 2),
+    "sequences as torch has them": ((7, 4, 5), (7, 5), 1),
+    "images": ((7, 4, 3, 5), (7, 3, 5), 1),
+    "images with classes last": ((7, 3, 5, 4), (7, 3, 5), 3),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_labels_tell_which_dimension_counts_the_classes(name: str) -> None:
+    output, labels, axis = SHAPES[name]
+    assert class_axis(torch.zeros(output), torch.zeros(labels)) == axis
+    assert class_axis(torch.zeros(output), torch.zeros(3, *labels[1:])) == axis, "samples are not compared"
+
+
+@pytest.mark.parametrize(
+    "output, labels, words",
+    [((3, 4, 5), (3,), "labels of shape"), ((3, 4, 4), (3, 4), "do not tell"), ((3,), (3,), "cross-entropy takes")],
+)
+def test_labels_that_fit_no_dimension_or_two_are_refused(output: tuple, labels: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        class_axis(torch.zeros(output), torch.zeros(labels))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_label_has_one_row_of_classes_and_rows_go_back_to_their_places(name: str) -> None:
+    shape, labels, axis = SHAPES[name]
+    x = torch.randn(shape)
+    rows = as_rows(x, axis)
+    one_hot = torch.zeros(shape).scatter_(axis, torch.randint(4, labels).unsqueeze(axis), 1.0)
+    chosen = as_rows(one_hot, axis).argmax(1).view(labels)
+    picked = x.gather(axis, chosen.unsqueeze(axis)).squeeze(axis)
+    assert torch.equal(rows.gather(1, chosen.view(-1, 1)).view(labels), picked)
+    assert torch.equal(from_rows(rows, x.shape, axis), x)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_torchs_cross_entropy_is_the_mean_over_all_places(name: str) -> None:
+    shape, labels, axis = SHAPES[name]
+    torch.manual_seed(0)
+    o, y, weight = torch.randn(shape).double(), torch.randint(4, labels), torch.rand(4).double()
+    y.view(-1)[1] = 2
+    theirs = nn.CrossEntropyLoss(weight, ignore_index=2, label_smoothing=0.1)
+    expected = F.cross_entropy(o.movedim(axis, -1).reshape(-1, 4), y.view(-1), weight, None, 2, label_smoothing=0.1)
+    assert type(by_label(theirs)) is CrossEntropyLoss
+    torch.testing.assert_close(by_label(theirs)(o, y), expected)
+
+
+def test_probabilities_and_other_losses_are_left_to_torch() -> None:
+    o = torch.randn(6, 4)
+    y = torch.rand(6, 4).softmax(1)
+    assert torch.equal(by_label(nn.CrossEntropyLoss())(o, y), F.cross_entropy(o, y))
+    for loss in (nn.MSELoss(), F.cross_entropy):
+        assert by_label(loss) is loss

@@ -1,0 +1,180 @@
+"""Losses of weighted samples, and of samples that are spread over ranks: those of the whole mini-batch."""
+
+from typing import Any
+
+import in_threads
+import pytest
+import ranks
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.calculus.ranks import sharing
+from altmin.calculus.sample_weight import multiplied
+from altmin.losses import Loss, adapt
+from altmin.reweighted import Shared, Weighted, of_batch
+
+F64 = torch.float64
+W = torch.tensor([1.0, 2.0, 0.0, 3.0, 1.0, 4.0, 0.5], dtype=F64)
+CLASSES = torch.tensor([0.5, 2.0, 1.0], dtype=F64)
+CUTS = [(0, 2), (2, 3), (3, 7)]
+"""The rows of three ranks."""
+
+
+def problem() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Outputs, labels, numbers to compare with, and a direction."""
+    g = torch.Generator().manual_seed(1)
+    numbers = [torch.randn(7, 3, dtype=F64, generator=g) for _ in range(3)]
+    return numbers[0], torch.tensor([0, 1, -100, 0, -100, 2, 1]), numbers[1], numbers[2]
+
+
+def counted(y: Tensor) -> Tensor:
+    return y.clamp_min(0)
+
+
+LOSSES: dict[str, Any] = {
+    "cross-entropy": (nn.CrossEntropyLoss(), counted),
+    "ignored labels": (nn.CrossEntropyLoss(), lambda y: y),
+    "ignored labels and class weights": (nn.CrossEntropyLoss(CLASSES), lambda y: y),
+    "class weights and smoothing": (nn.CrossEntropyLoss(CLASSES, label_smoothing=0.2), lambda y: y),
+    "a label that is ignored": (nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1), counted),
+    "sum": (nn.CrossEntropyLoss(reduction="sum"), lambda y: y),
+    "squared error": (nn.MSELoss(), None),
+    "sum of squares": (nn.MSELoss(reduction="sum"), None),
+    "one's own": (lambda o, y: F.smooth_l1_loss(o, y, beta=0.3), None),
+}
+
+
+def evaluated(loss: Loss, o: Tensor, y: Tensor, q: Tensor) -> list[Tensor]:
+    prepared = loss.prepare(o, y)
+    at = loss.at(o, prepared)
+    return [at.value, at.delta, at.hessian(q), loss.delta(o, prepared)]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_ranks_have_the_value_of_all_samples_and_their_own_rows_of_its_derivatives(name: str) -> None:
+    """Autograd's, of the loss over the whole batch. In two cases no label of the second rank counts."""
+    function, targets = LOSSES[name]
+    o, labels, numbers, q = problem()
+    y = numbers if targets is None else targets(labels)
+    whole = o.clone().requires_grad_()
+    value = function(whole, y)
+    (gradient,) = torch.autograd.grad(value, whole, create_graph=True)
+    (hessian,) = torch.autograd.grad((gradient * q).sum(), whole)
+
+    def call(of: ranks.ThreadRanks) -> tuple[list[Tensor], Any, int]:
+        first, end = CUTS[of.rank]
+        with sharing(of.share(first, end - first, 7)):
+            loss = of_batch(adapt(function))
+            assert isinstance(loss, Shared)
+            found = evaluated(loss, o[first:end], y[first:end], q[first:end])
+            return found, loss.samples(o[first:end]), of.messages
+
+    for (first, end), (found, samples, messages) in zip(CUTS, ranks.threads(3, call), strict=True):
+        expected = [value, gradient[first:end], hessian[first:end], gradient[first:end]]
+        torch.testing.assert_close(found, [t.detach() for t in expected])
+        assert samples == (1 if getattr(function, "reduction", "") == "sum" else 7)
+        assert messages == 1, "the gradient alone needs no message, once the loss is known"
+
+
+def test_a_gradient_before_any_value_is_that_of_all_samples_too() -> None:
+    o, y, _, _ = problem()
+    expected = adapt(nn.CrossEntropyLoss())
+
+    def call(of: ranks.ThreadRanks) -> Tensor:
+        first, end = CUTS[of.rank]
+        with sharing(of.share(first, end - first, 7)):
+            loss = of_batch(adapt(nn.CrossEntropyLoss()))
+            return loss.delta(o[first:end], loss.prepare(o[first:end], y[first:end]))
+
+    found = torch.cat(ranks.threads(3, call))
+    torch.testing.assert_close(found, expected.delta(o, expected.prepare(o, y)))
+
+
+def test_weighted_samples_of_all_ranks_make_one_weighted_mean() -> None:
+    """The weight of the second rank's sample is zero."""
+    o, y, _, q = problem()
+    y = counted(y)
+    expected = evaluated(Weighted(adapt(nn.CrossEntropyLoss()), W), o, y, q)
+
+    def call(of: ranks.ThreadRanks) -> tuple[list[Tensor], float]:
+        first, end = CUTS[of.rank]
+        with sharing(of.share(first, end - first, 7)):
+            w = W[first:end]
+            loss = of_batch(Weighted(adapt(nn.CrossEntropyLoss()), w))
+            found = evaluated(loss, o[first:end], y[first:end], q[first:end])
+            return [found[0], *(multiplied(t, w) for t in found[1:])], loss.samples(o[first:end])
+
+    for (first, end), (found, samples) in zip(CUTS, ranks.threads(3, call), strict=True):
+        torch.testing.assert_close(found[0], expected[0])
+        each = [multiplied(t, W)[first:end] for t in expected[1:]]
+        torch.testing.assert_close(found[1:], each)
+        assert samples == pytest.approx(11.5)
+
+
+def test_a_batch_in_which_nothing_counts_on_any_rank_is_refused() -> None:
+    def call(of: ranks.ThreadRanks) -> None:
+        with sharing(of.share(of.rank, 1, 2)):
+            loss = of_batch(adapt(nn.CrossEntropyLoss(CLASSES)))
+            with pytest.raises(ValueError, match="no sample of this mini-batch counts"):
+                loss(torch.zeros(1, 3, dtype=F64), torch.tensor([-100]))
+
+    ranks.threads(2, call)
+
+
+def test_where_one_process_has_all_samples_a_loss_is_itself() -> None:
+    loss = adapt(nn.MSELoss())
+    assert of_batch(loss) is loss
+
+
+def test_the_gradient_of_a_weighted_loss_is_that_of_one_copy_of_each_sample() -> None:
+    """Times the weights it is autograd's gradient of the weighted mean, and H q that of <gradient, q>."""
+    o, y, numbers, q = problem()
+    output, y = o.requires_grad_(), counted(y)
+    for loss, targets in ((nn.CrossEntropyLoss(), y), (nn.MSELoss(), numbers)):
+        known = adapt(loss)
+        found = Weighted(known, W).at(output.detach(), known.prepare(output.detach(), targets))
+        each = nn.functional.cross_entropy(output, y, reduction="none")
+        if targets is numbers:
+            each = (output - targets).square().mean(1)
+        value = (W * each).sum() / W.sum()
+        (gradient,) = torch.autograd.grad(value, output, create_graph=True)
+        (Hq,) = torch.autograd.grad((gradient * q).sum(), output)
+        torch.testing.assert_close(found.value, value.detach())
+        torch.testing.assert_close(multiplied(found.delta, W), gradient.detach())
+        torch.testing.assert_close(multiplied(found.hessian(q), W), Hq)
+
+
+LABELLED = torch.tensor([0, -100, 2, 1, 1, -100, 0])
+GIVEN = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+COUNTED = [
+    (nn.CrossEntropyLoss(), LABELLED),
+    (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5], dtype=F64)), LABELLED),
+    (nn.CrossEntropyLoss(reduction="sum"), LABELLED),
+    (nn.MSELoss(), torch.ones(7, 3, dtype=F64)),
+]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("function, y", COUNTED, ids=["ignored", "weighted", "sum", "squared"])
+def test_value_gradient_and_hessian_over_ranks_are_those_of_the_whole_batch(function, y, size):
+    def loss(o: Tensor) -> Tensor:
+        return function(o, y)
+
+    def evaluate(rows: slice) -> list[tuple[Tensor, ...]]:
+        shared = of_batch(adapt(function))
+        given, found = shared.prepare(GIVEN[rows], y[rows]), []
+        for o in (GIVEN[rows], 2 * GIVEN[rows]):
+            at = shared.at(o, given)
+            found.append((at.value, at.delta, at.hessian(o)))
+        assert shared.samples(GIVEN[rows]) == (1 if function.reduction == "sum" else 7)
+        return found
+
+    ranks, sent = in_threads.run(size, 7, evaluate)
+    assert sent == ([1, 1] if function.reduction == "sum" else [3, 1]), "counts travel once, with the first value"
+    for i, o in enumerate((GIVEN, 2 * GIVEN)):
+        for rank in ranks:
+            torch.testing.assert_close(rank[i][0], loss(o))
+        torch.testing.assert_close(torch.cat([rank[i][1] for rank in ranks]), torch.func.grad(loss)(o))
+        bent = torch.autograd.functional.vhp(loss, o, o)[1]
+        torch.testing.assert_close(torch.cat([rank[i][2] for rank in ranks]), bent)
