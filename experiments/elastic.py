@@ -135,8 +135,11 @@ def stage(folder: Path) -> str:
     return "training" if (folder / "run.safetensors").exists() else "start"
 
 
-def kill(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, whole: Row, old: list[int]) -> Row | None:
-    """Ends one of the processes, other than the old ones, at a random moment; None if the run ends before that."""
+def kill(
+    process: subprocess.Popen[bytes], folder: Path, draw: random.Random, whole: Row, old: list[int], trained: bool
+) -> Row | None:
+    """Ends one of the processes, other than the old ones, at a random moment, after the first checkpoint if `trained`;
+    None if the run ends before that."""
 
     def own() -> list[int]:
         return [pid for pid in workers(process) if pid not in old]
@@ -146,7 +149,7 @@ def kill(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, wh
         return path.exists() and path.stat().st_mtime > appeared
 
     _when(process, lambda: len(own()) == RANKS)
-    appeared, found, in_training = time.time(), own(), draw.randrange(3) > 0
+    appeared, found, in_training = time.time(), own(), draw.randrange(3) > 0 or trained
     after = draw.uniform(0, whole["training_seconds" if in_training else "seconds"])
     if in_training:
         _when(process, kept)
@@ -161,12 +164,12 @@ def kill(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, wh
 
 def losing(folder: Path, draw: random.Random, whole: Row, kills: int, restarts: int = RESTARTS) -> list[Row]:
     """A run that loses a process so many times; what was ended, and in which stage of the run. Empty if it ended before
-    that; with restarts=0 it does not come to its end."""
+    that; with restarts=0 it does not come to its end, and has a checkpoint."""
     process = start(command(folder, RANKS, restarts), folder)
     done: list[Row] = []
     for _ in range(kills):
         old = [pid for each in done for pid in each["processes"]]
-        found = kill(process, folder, draw, whole, old)
+        found = kill(process, folder, draw, whole, old, trained=restarts == 0)
         done += [found] if found else []
     end(process, folder, wanted=restarts > 0)
     return [{name: value for name, value in each.items() if name != "processes"} for each in done]
