@@ -29,8 +29,8 @@ class LayerParallel:
     ranks and data_ranks=2 there are 2 chains of 4 ranks, ranks 0 to 3 and 4 to 7. cuts: the numbers of the blocks with
     which the ranks of a chain after the first begin; None for about as many parameters on each.
 
-    Weights of other ranks' blocks are those of the last `synchronize`. Dropout draws numbers of its own
-    for each part and block, so that they do not depend on the number of ranks.
+    Weights of other ranks' blocks are those of the last `synchronize`. Dropout draws numbers of its own for each part
+    and block, so that they do not depend on the number of ranks.
     """
 
     def __init__(self, am: AltMin, micro_batches: int = 4, data_ranks: int = 1, cuts: Sequence[int] | None = None):
@@ -109,7 +109,7 @@ class LayerParallel:
         stages = self.column.size
         for stage in range(stages if stages > 1 else 0):
             held = [t for l in range(*self.bounds[stage : stage + 2]) for t in _tensors(self.am.chain, l)]
-            for kind in {(t.dtype, t.device) for t in held}:
+            for kind in dict.fromkeys((t.dtype, t.device) for t in held):  # in the same order on all ranks
                 alike = [t for t in held if (t.dtype, t.device) == kind]
                 flat = torch.cat([t.reshape(-1) for t in alike])
                 dist.broadcast(flat, self.replica * stages + stage, group=self.column.group)

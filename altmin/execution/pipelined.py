@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus import Map, Saved
 from altmin.calculus.numbers import all_finite
 from altmin.calculus.ranks import Share, Sums, of_all, sharing
+from altmin.chain import Chain
 from altmin.codes.above import Above, Residual, Top
 from altmin.codes.gradient import Trace, encode, move_below
 from altmin.errors import Diverged
@@ -60,7 +61,7 @@ class Pipelined:
         self.costs, self.moved, self.sizes = ([0.0] * len(am.chain) for _ in range(3))
         self.loss = 0.0
         self.error: Exception | None = None
-        self.seed = int(torch.randint(1 << 62, ())) if _draws(am.model) else None
+        self.seed = int(torch.randint(1 << 62, ())) if _draws(am.chain) else None
 
     def _part(self, first: int, end: int) -> tuple[tuple[int, int], Share | None]:
         """This rank's rows of a part, and its share of it; None if no other rank has any."""
@@ -230,7 +231,7 @@ class Pipelined:
         if self.seed is None:
             yield
             return
-        with torch.random.fork_rng([]):
+        with torch.random.fork_rng([self.x.device] if self.x.is_cuda else []):
             torch.manual_seed((self.seed + 1_000_003 * i + l) % (1 << 63))
             yield
 
@@ -257,5 +258,8 @@ def schedule(stage: int, stages: int, parts: int) -> list[tuple[bool, int]]:
     return order
 
 
-def _draws(model: nn.Module) -> bool:
-    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in model.modules())
+def _draws(chain: Chain) -> bool:
+    """Whether a pass may draw random numbers: by dropout, or inside a module that goes through autograd."""
+    modules = list(chain.model.modules())
+    dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in modules)
+    return dropout or (any(block.opaque for block in chain) and any(m.training for m in modules))
