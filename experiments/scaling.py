@@ -7,13 +7,15 @@ those of one process. `bytes`: what data-parallel steps of two processes send, b
 and by the network interface; nothing else may use it meanwhile. `paper`: the cost model on GPUs that were not there.
 `table` fills docs/scaling.md from the files and measures nothing.
 
-Each writes benchmarks/scaling/PART.jsonl, or --out; --quick measures in small, into runs/scaling.
+Each writes benchmarks/scaling/PART.jsonl, or to --out; --quick measures in small, into runs/scaling. Options of `time`
+choose another size, as in `scaling.py time --width 512 --out runs/wide`.
 """
 
 import argparse
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -88,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="measure in small, into runs/scaling")
     parser.add_argument("--out", type=Path, help="the folder to write to, or to fill the tables from")
     parser.add_argument("--repeats", type=int, help="rounds of `time`, 15 if not given")
+    for name, value in vars(SIZE).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"of `time`, {value} if not given")
     given = parser.parse_args(arguments)
     out = given.out or (QUICK if given.quick else RESULTS)
     if given.part == "table":
@@ -95,7 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.part == "time":
         quick = given.quick
-        rows = times(SMALL if quick else SIZE, given.repeats or (2 if quick else 15), 1 if quick else 3)
+        changed = {name: getattr(given, name) for name in vars(SIZE) if getattr(given, name)}
+        size = replace(SMALL if quick else SIZE, **changed)
+        rows = times(size, given.repeats or (2 if quick else 15), 1 if quick else 3)
     else:
         rows = bytes_sent(given.quick) if given.part == "bytes" else paper_rows()
     environment = output.environment(torch.device("cpu")) | {"threads": 1}
