@@ -12,6 +12,7 @@ from altmin.codes.recurrent import RecurrentCodes
 from altmin.errors import Diverged
 from altmin.execution.distributed import Distributed
 from altmin.execution.ensemble import Ensemble, EnsembleMetrics
+from altmin.execution.layer_parallel import LayerParallel
 from altmin.explaining import Explanation, explain
 from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.objective import objective
@@ -34,6 +35,7 @@ __all__ = [
     "EnsembleMetrics",
     "Explanation",
     "GradientCodes",
+    "LayerParallel",
     "LocalAdam",
     "LocalOptimizer",
     "LocalSGD",

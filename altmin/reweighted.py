@@ -36,12 +36,14 @@ class Shared(Loss):
     value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it.
 
     It is that of one mini-batch: the numbers of terms and of samples are summed with its first value, in one message,
-    and known from then on; every further value is a message of one number."""
+    and known from then on; every further value is a message of one number, and a gradient alone needs none."""
 
     def __init__(self, loss: Loss):
         self.loss, self.rounding = loss, loss.rounding
+        self.own = 0.0
+        """d_r."""
         self.counts: list[float] | None = None
-        """sum_r d_r, and the samples of all ranks, once they are known: they travel with the first value."""
+        """sum_r d_r, and the samples of all ranks."""
 
     def samples(self, output: Tensor) -> Any:
         count = self.loss.samples(output)
@@ -58,29 +60,28 @@ class Shared(Loss):
         each = self.loss.at(output, y)
         if self.loss.adds:
             return each._replace(value=summed(each.value.double())[0].to(each.value.dtype))
-        own = self.loss.terms(output, y)
-        if not own:  # the mean of nothing is no number
-            each = _nothing(each)
-        total = each.value.double() * own
         if self.counts is None:
-            total, *counts = summed(torch.stack([total, *total.new_tensor([own, self.loss.samples(output)])]))[0]
+            self.own = self.loss.terms(output, y)
+        if not self.own:  # the mean of nothing is no number
+            each = _nothing(each)
+        total = each.value.double() * self.own
+        if self.counts is None:
+            numbers = total.new_tensor([self.own, self.loss.samples(output)])
+            total, *counts = summed(torch.cat([total.view(1), numbers]))[0]
             self.counts = torch.stack(counts).tolist()
-            if not self.counts[0]:
-                raise ValueError("no sample of this mini-batch counts in its loss, on no rank; nothing is left")
+            if self.counts[0] == 0:
+                raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
         else:
             (total,) = summed(total)
-        factor = own / self.counts[0]
-        mean = (total / self.counts[0]).to(each.value.dtype)
-        return Evaluation(mean, each.delta * factor, lambda q: each.hessian(q) * factor)
+        factor, mean = self.own / self.counts[0], total / self.counts[0]
+        return Evaluation(mean.to(each.value.dtype), each.delta * factor, lambda q: each.hessian(q) * factor)
 
     def delta(self, output: Tensor, y: Any) -> Tensor:
-        """After the first evaluation of a mini-batch nothing is sent for it."""
         if self.loss.adds:
             return self.loss.delta(output, y)
         if self.counts is None:
             return self.at(output, y).delta
-        own = self.loss.terms(output, y)
-        return self.loss.delta(output, y) * (own / self.counts[0]) if own else torch.zeros_like(output)
+        return self.loss.delta(output, y) * (self.own / self.counts[0]) if self.own else torch.zeros_like(output)
 
 
 def _nothing(each: Evaluation) -> Evaluation:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 
 def is_command() -> bool:
-    """Whether this process is the `altmin` command, or `python -m altmin.cli`."""
+    """Whether this process is the `altmin` command, or `python -m altmin`, or `python -m altmin.cli`."""
     if sys.argv[:1] == ["-m"]:  # the module is still being looked for
-        return "altmin.cli" in sys.orig_argv
+        return not {"altmin", "altmin.cli"}.isdisjoint(sys.orig_argv)
     return bool(sys.argv) and os.path.basename(sys.argv[0]) in ("altmin", "altmin.exe", "altmin-script.py")
 
 
@@ -38,7 +38,8 @@ def lifted() -> Iterator[None]:
 
 def _stop(*_: object) -> None:
     """An exception could be lost in the middle of an import; and nothing has begun that would have to be ended."""
-    os.write(2, b"altmin: stopped\n")
+    if os.environ.get("RANK", "0") == "0":  # of processes that torchrun has started one says so
+        os.write(2, b"altmin: stopped\n")
     os._exit(130)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import altmin
 from altmin import GradientCodes
 from altmin.chain import Block
-from altmin.codes.phases import TOGETHER
+from altmin.codes.phases import TOGETHER, messages
 from altmin.losses import adapt
 from altmin.reweighted import of_batch
 from altmin.step import move_codes
@@ -81,7 +81,7 @@ def test_the_number_of_messages_does_not_grow_with_depth(hidden):
         _, sent = over_ranks(mlp(nn.ReLU, hidden + 1), GradientCodes(order=order))
         assert sent == [3, 4 + hidden, 1, 3 * hidden]
     _, sent = over_ranks(mlp(nn.Tanh, hidden + 1), GradientCodes())
-    assert sent == [3, 4 + 3 * hidden, 1, hidden]
+    assert sent == [3, 4 + 3 * hidden, 1, hidden] == messages(altmin.split(mlp(nn.Tanh, hidden + 1)))
 
 
 def test_a_step_of_a_relu_net_takes_five_messages_with_the_gradients():
@@ -109,9 +109,16 @@ def test_runs_of_straight_and_of_smooth_blocks_take_one_message_each():
     for order, squares in (("codes-first", [4 + 3 + 2 * 3]), ("weights-first", None)):
         _, sent = over_ranks(model, GradientCodes(order=order))
         if squares:
-            assert sent == [3, *squares, 1, 3, 2, 6]
+            assert sent == [3, *squares, 1, 3, 2, 6] == messages(altmin.split(model))
         else:
             assert sent == [3, 4 + 1 + 2 * 3, 1, 3, 2, 2, 6], "the squares of the last two blocks come later"
+
+
+def test_nets_of_one_and_of_two_layers_have_fewer_messages():
+    for layers, wanted in (([nn.Linear(4, 3)], [3]), ([nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)], [3, 4, 1])):
+        model = nn.Sequential(*layers).double()
+        _, sent = over_ranks(model, GradientCodes())
+        assert sent == wanted == messages(altmin.split(model))
 
 
 class Spike(nn.Module):

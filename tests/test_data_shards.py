@@ -12,6 +12,7 @@ from torch import nn
 import altmin
 from altmin.data import Damaged, Shards, block_order, shards, write_shards
 from altmin.data.atomic import replacing
+from altmin.training.sources import Sharded
 
 pytest.importorskip("pyarrow")
 ROWS = 1003
@@ -98,6 +99,9 @@ def test_files_are_unmapped_after_a_window_of_rows(folder, ranks):
     held.append(read._mapped)
     assert len({id(each) for each in held}) == 1 + ROWS // 60
     read.rows(range(ROWS))
+    assert read._mapped == {}
+    read.rows(range(10))
+    Sharded("train", read).take(torch.arange(5), of=50)  # 45 of other ranks: with 10 before, 60 in all
     assert read._mapped == {}
 
 

@@ -218,7 +218,7 @@ def test_weights_of_zero_for_all_samples_of_all_ranks_are_refused() -> None:
 def test_labels_of_which_none_counts_on_any_rank_are_refused() -> None:
     methods = [altmin.AltMin(mlp()) for _ in range(2)]
     x, y = points(9)
-    with pytest.raises(ValueError, match="nothing is left"):
+    with pytest.raises(ValueError, match="no sample of the mini-batch counts"):
         ranks.threads(2, lambda of: in_thread(methods[of.rank], of).step(x, torch.full_like(y, -100)))
 
 

@@ -48,7 +48,7 @@ LOSSES: dict[str, Any] = {
 def evaluated(loss: Loss, o: Tensor, y: Tensor, q: Tensor) -> list[Tensor]:
     prepared = loss.prepare(o, y)
     at = loss.at(o, prepared)
-    return [at.value, at.delta, at.hessian(q), loss.delta(o, prepared)]
+    return [at.value, at.delta, at.hessian(q), loss.delta(o, prepared), loss.at(o, prepared).value]
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -71,10 +71,10 @@ def test_ranks_have_the_value_of_all_samples_and_their_own_rows_of_its_derivativ
             return found, loss.samples(o[first:end]), of.messages
 
     for (first, end), (found, samples, messages) in zip(CUTS, ranks.threads(3, call), strict=True):
-        expected = [value, gradient[first:end], hessian[first:end], gradient[first:end]]
+        expected = [value, gradient[first:end], hessian[first:end], gradient[first:end], value]
         torch.testing.assert_close(found, [t.detach() for t in expected])
         assert samples == (1 if getattr(function, "reduction", "") == "sum" else 7)
-        assert messages == 1, "the gradient alone needs no message, once the loss is known"
+        assert messages == 2, "the gradient alone needs no message, once the loss is known"
 
 
 def test_a_gradient_before_any_value_is_that_of_all_samples_too() -> None:
@@ -103,11 +103,11 @@ def test_weighted_samples_of_all_ranks_make_one_weighted_mean() -> None:
             w = W[first:end]
             loss = of_batch(Weighted(adapt(nn.CrossEntropyLoss()), w))
             found = evaluated(loss, o[first:end], y[first:end], q[first:end])
-            return [found[0], *(multiplied(t, w) for t in found[1:])], loss.samples(o[first:end])
+            return [found[0], *(multiplied(t, w) for t in found[1:4])], loss.samples(o[first:end])
 
     for (first, end), (found, samples) in zip(CUTS, ranks.threads(3, call), strict=True):
         torch.testing.assert_close(found[0], expected[0])
-        each = [multiplied(t, W)[first:end] for t in expected[1:]]
+        each = [multiplied(t, W)[first:end] for t in expected[1:4]]
         torch.testing.assert_close(found[1:], each)
         assert samples == pytest.approx(11.5)
 
@@ -116,7 +116,7 @@ def test_a_batch_in_which_nothing_counts_on_any_rank_is_refused() -> None:
     def call(of: ranks.ThreadRanks) -> None:
         with sharing(of.share(of.rank, 1, 2)):
             loss = of_batch(adapt(nn.CrossEntropyLoss(CLASSES)))
-            with pytest.raises(ValueError, match="no sample of this mini-batch counts"):
+            with pytest.raises(ValueError, match="no sample of the mini-batch counts"):
                 loss(torch.zeros(1, 3, dtype=F64), torch.tensor([-100]))
 
     ranks.threads(2, call)

@@ -75,6 +75,7 @@ main("train --method adam --model mlp-1x16 --limit 100 --checkpoint run".split()
     [
         (["/usr/bin/altmin", "train"], ["python", "/usr/bin/altmin", "train"], True),
         (["-m", "train"], ["python", "-m", "altmin.cli", "train"], True),
+        (["-m", "train"], ["python", "-u", "-m", "altmin", "train"], True),
         (["-m"], ["python", "-m", "pytest"], False),
         (["study.py", "altmin"], ["python", "study.py", "altmin"], False),
         (["-c"], ["python", "-c", "import altmin"], False),

@@ -1,6 +1,9 @@
 """The command line: one file per command, and what several of them share (options, parse, training, output)."""
 
+import os
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -10,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from altmin import __version__, startup
+from altmin.cli import ranks
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
 from altmin.cli.data import app as data_app
@@ -32,7 +36,10 @@ class Commands(TyperGroup):
             with startup.lifted():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            _say(str(stop) or "stopped")
+            if ranks.count() > 1:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # torchrun passes on what the terminal has sent already
+            if ranks.first():
+                _say(str(stop) or "stopped")
             raise typer.Exit(130) from None
 
 
@@ -55,6 +62,9 @@ def top(
     ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
 ) -> None:
     """Train neural networks without backpropagation, by online alternating minimization."""
+    ranks.check(ctx.invoked_subcommand)
+    if not ranks.first() and ctx.invoked_subcommand is None:
+        return
     if version:
         print(f"altmin {__version__}")
     elif ctx.invoked_subcommand is None:
@@ -62,9 +72,21 @@ def top(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The `altmin` command: runs it and ends the process. Warnings are one line each on standard error."""
-    warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}")
-    sys.exit(run(arguments))
+    """The `altmin` command: runs it and ends the process. Warnings are one line each on standard error.
+
+    Of several processes under torchrun the first one speaks for all; a mistake ends each of them with 1, at once, since
+    a message to a process that is gone would never leave."""
+    warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}") if ranks.first() else None
+    if ranks.count() == 1:
+        sys.exit(run(arguments))
+    try:
+        code = run(arguments)
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if code in (0, 130) else 1)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -75,19 +97,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
         result = typer.main.get_command(app).main(words, prog_name="altmin", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except Diverged as error:
-        _say(str(error))
+        _tell(str(error), error)
         return 1
     except torch.OutOfMemoryError as error:
-        _say(f"{error} Lower --batch-size, or choose another --device.")
+        _tell(f"{error} Lower --batch-size, or choose another --device.", error)
     except OSError as error:
-        _say(f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error))
+        _tell(f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error), error)
     except (ValueError, TypeError, ImportError, MemoryError) as error:
-        _say(str(error) or type(error).__name__)
+        _tell(str(error) or type(error).__name__, error)
     except Exception as error:
         if not hasattr(error, "format_message"):  # which typer's errors about options have, whatever their class
             raise
-        _say(error.format_message())
+        _tell(error.format_message(), error)
     return 2
+
+
+def _tell(message: str, error: Exception) -> None:
+    """Says what went wrong, once for all processes."""
+    if ranks.speaks(message, error):
+        _say(message)
 
 
 def _say(message: str) -> None:

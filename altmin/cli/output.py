@@ -76,16 +76,18 @@ def console() -> Console:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Tick]:
-    """A bar on the terminal, gone when done; nothing in a pipe. No thread draws it, so none disturbs a timing."""
+def progress(what: str, shown: bool = True) -> Iterator[Tick]:
+    """A bar on the terminal, gone when done; nothing in a pipe, or if it is not to be shown. No thread draws it, so
+    none disturbs a timing."""
     screen = Console(stderr=True)
+    hidden = not (shown and screen.is_terminal)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal, auto_refresh=False) as bar:
+    with Progress(*columns, console=screen, transient=True, disable=hidden, auto_refresh=False) as bar:
         task = bar.add_task(what, total=None, text="")
         drawn = 0.0
 

@@ -1,6 +1,7 @@
 """`altmin train`: one model, one method, one run, or the same with several seeds."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from torch import nn
 
 from altmin import methods
-from altmin.cli import config, options, output, parse, training
+from altmin.cli import config, options, output, parse, ranks, training
 from altmin.execution import precision as products
 from altmin.training.trial import Checkpoint, Job, Trial, described, with_loss
 
@@ -45,13 +46,24 @@ def train(
     precision: options.Precision = "float32",
     record: Annotated[bool, typer.Option("--record", help="On a GPU: record the step, replay it.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Print so many characters of the trained gpt.")] = None,
+    layer_ranks: Annotated[
+        int, typer.Option(min=1, help="Under torchrun: spread the layers over so many processes.")
+    ] = 1,
+    micro_batches: Annotated[
+        int | None, typer.Option(min=1, help="Parts in which a mini-batch passes through the layers [4].")
+    ] = None,
     threads: options.Threads = None,
     config_file: options.Config = None,
     save_config: options.SaveConfig = None,
     json_file: options.Json = None,
 ) -> None:
-    """Train a model and report how well it does."""
-    output.check_writable(json_file, checkpoint, save_config)
+    """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
+    if ranks.first():
+        output.check_writable(json_file, checkpoint, save_config)
+    if ranks.count() > 1 and (seeds > 1 or record):
+        what = "--record records steps of one process" if record else f"--seeds {seeds} trains several models"
+        raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
+    ranks.check_layers(layer_ranks)
     if checkpoint is None and (resume or checkpoint_every is not None):
         raise ValueError(
             f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
@@ -64,7 +76,7 @@ def train(
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     if sample is not None:
         training.check_sample(model, data, seeds)
-    chosen = training.prepare(device, threads, precision)
+    chosen = training.prepare(ranks.device(device), threads, precision)
     if record and chosen.type != "cuda":
         raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
     early = parse.numbers("--eval-batches", eval_batches, int)
@@ -73,6 +85,7 @@ def train(
     augment = training.augmentation(augment, data)
     part = "validation" if validation else "test"
     samples = training.load(data, part, data_dir, limit, chosen)
+    ranks.join(chosen)
     trial = Trial(
         data,
         *samples,
@@ -88,32 +101,36 @@ def train(
         early,
         augment,
         warmup,
+        partial(ranks.wrapped, layers=layer_ranks, parts=micro_batches),
     )
     jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
     text: list[str] = []
 
     def finished(trained: nn.Module) -> None:
-        if sample is not None:
+        if sample is not None and ranks.first():
             text.append(training.sampled(trained, data, sample, seed))
 
-    with products.using(precision), output.progress(f"{method} on {data}") as tick:
+    with products.using(precision), output.progress(f"{method} on {data}", ranks.first()) as tick:
         if seeds > 1:
             trial.check(jobs[:1])
             runs = trial.run_seeds(jobs, tick)
         else:
-            kept = Checkpoint(checkpoint, checkpoint_every, resume)
+            kept = Checkpoint(checkpoint, checkpoint_every, ranks.goes_on(checkpoint, resume))
             runs = [trial.run(jobs[0], with_loss(tick), kept, finished)]
+    if not ranks.first():
+        return
     for line in lines(f"{method}, {model}, {data}", runs, f"{part}_accuracy", epochs):
         print(line)
     for each in text:
         print(each)
+    parts = {"micro_batches": micro_batches or ranks.PARTS} if layer_ranks > 1 or micro_batches else {}
     result = {
         "data": data,
         "model": model,
         "method": method,
         "seed": seed,
-        "config": {**trial.config(), "record": record, **described(given)},
-        "environment": output.environment(chosen),
+        "config": {**trial.config(), "record": record, **parts, **described(given)},
+        "environment": output.environment(chosen) | ({"ranks": ranks.count()} if ranks.started() else {}),
         **{key: runs[0][key] for key in ("batches", "epochs")},
     }
     several = {"seeds": [run["seed"] for run in runs], "runs": runs} if seeds > 1 else {}

@@ -45,6 +45,24 @@ TOGETHER = 4
 """Blocks whose squares are summed at once where it is not known whether J g is needed."""
 
 
+def messages(chain: Chain) -> list[int]:
+    """How many numbers each message of a code update has in which no step is refused: with codes-first, or where all
+    hidden blocks are straight. Those of batch norm, of modules that go through autograd and of the gradients come
+    besides; of a loss that adds up its samples, the first message has 1 number.
+
+    >>> from torch import nn
+    >>> from altmin.chain import split
+    >>> layers = [m for _ in range(8) for m in (nn.Linear(3, 3), nn.ReLU())]
+    >>> messages(split(nn.Sequential(*layers, nn.Linear(3, 2))))
+    [3, 11, 1, 21]
+    """
+    if len(chain) == 1:
+        return [3]
+    hidden = [block.straight for block in reversed(chain.blocks[1:-1])]
+    runs = [len(list(run)) * (3 if straight else 1) for straight, run in itertools.groupby(hidden)]
+    return [3, 4 + sum(1 if straight else 3 for straight in hidden), 1, *runs]
+
+
 class Tried(NamedTuple):
     """A step below a code with this scale: what it would leave of the offset, the block's state there, and what lies
     above."""

@@ -144,7 +144,7 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
             rows = order[place : place + size]
             own = share(rows, rank, ranks)
             yield self.rows(own)
-            self._count(len(rows) - len(own))  # the window moves on with those of the other ranks
+            self.skipped(len(rows) - len(own))
 
     def parts(self) -> Iterator[Part]:
         """All rows in the order of the table as they are stored, one file at a time; not copied."""
@@ -169,6 +169,10 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
 
     def _first(self, file: int) -> int:
         return self._ends[file - 1] if file else 0
+
+    def skipped(self, rows: int) -> None:
+        """So many rows were read by other ranks: the window, after which files are unmapped, moves on with them."""
+        self._count(rows)
 
     def _count(self, rows: int) -> None:
         """Unmap all files after a window of rows: pages that were read count as this process's memory until then."""

@@ -87,6 +87,17 @@ class Distributed:
         with self._sharing(self.ranks.share(first, end - first, n, signature, truth)):
             return self.method.step(x[first:end], y[first:end], **own)
 
+    def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
+        """As `step`, for a batch of `of` samples of which this rank is given its own: those from `first` on, as
+        `bounds` shares them out. ValueError for others."""
+        mine = bounds(of, self.ranks.rank, self.ranks.size)
+        if (first, first + len(x)) != mine:
+            raise ValueError(f"of {of} samples this rank has {mine[0]} to {mine[1] - 1}, given {len(x)} from {first}")
+        if self.ranks.size == 1:
+            return self.method.step(x, y, **how)
+        with self._sharing(self.ranks.share(first, len(x), of, [tuple(x.shape[1:]), *how])):
+            return self.method.step(x, y, **how)
+
     @contextmanager
     def _sharing(self, share: Share) -> Iterator[None]:
         """Sums go over ranks within, and an error is told to the others."""

@@ -68,7 +68,9 @@ class Neighbours:
     this rank has sent so far.
 
     A message is received into memory that is waiting for it: receives are begun before their messages are sent. What
-    that takes, the shape of codes and whether asks have an offset, is sent once for each kind of batch.
+    that takes, the shape of codes and whether asks have an offset, is sent once for each kind of batch. Messages lie in
+    the memory of the processor and go by gloo, also on GPUs: nccl sends and receives between two ranks in one order,
+    and a receive that is begun early would hold up what is sent after it.
     """
 
     def __init__(self, ranks: Ranks, below: int | None, above: int | None):
@@ -80,10 +82,13 @@ class Neighbours:
         self.offsets: dict[Any, bool] = {}
         self._leaving: list[tuple[Any, Tensor]] = []
         self._coming: dict[tuple[int, int], Incoming] = {}
+        self._device = torch.device("cpu")
         self._from = {rank: Receiver(rank) for rank in (below, above) if rank is not None}
 
     def expect_codes(self, kind: Any, counts: list[int], like: Tensor) -> None:
-        """Begins to receive the codes of a batch from below, one of so many samples after the other."""
+        """Begins to receive the codes of a batch from below, one of so many samples after the other. like: a tensor of
+        their type, on their device."""
+        self._device = like.device
         if self.below is None:
             return
         if kind not in self.known:
@@ -92,7 +97,9 @@ class Neighbours:
             self.known[kind] = tuple(sizes[:ndim])
         rows, *shape = self.known[kind]
         for i, count in enumerate(counts):
-            self._coming[CODE, i] = self._receive(like.new_empty(count * rows, *shape), self.below, _tag(CODE, i))
+            self._coming[CODE, i] = self._receive(
+                torch.empty(count * rows, *shape, dtype=like.dtype), self.below, _tag(CODE, i)
+            )
 
     def send_code(self, kind: Any, i: int, code: Tensor, count: int) -> None:
         """Sends the code of `count` samples to the rank above."""
@@ -106,10 +113,10 @@ class Neighbours:
     def expect_ask(self, kind: Any, i: int, code: Tensor) -> None:
         """Begins to receive what the rank above will ask of a code that was sent to it."""
         assert self.above is not None
-        self._coming[NUMBERS, i] = self._receive(code.new_empty(5, dtype=torch.float64), self.above, _tag(NUMBERS, i))
-        self._coming[DELTA, i] = self._receive(torch.empty_like(code), self.above, _tag(DELTA, i))
+        self._coming[NUMBERS, i] = self._receive(torch.empty(5, dtype=torch.float64), self.above, _tag(NUMBERS, i))
+        self._coming[DELTA, i] = self._receive(_room(code), self.above, _tag(DELTA, i))
         if self.offsets.get(kind):
-            self._coming[OFFSET, i] = self._receive(torch.empty_like(code), self.above, _tag(OFFSET, i))
+            self._coming[OFFSET, i] = self._receive(_room(code), self.above, _tag(OFFSET, i))
 
     def arrived(self, i: int) -> bool:
         """Whether a code from below is here."""
@@ -131,7 +138,7 @@ class Neighbours:
             return Ask(delta, square, scale, longest)
         self.offsets[kind] = True
         if (OFFSET, i) not in self._coming:  # it was not known that there is one
-            self._coming[OFFSET, i] = self._receive(torch.empty_like(delta), self.above, _tag(OFFSET, i))
+            self._coming[OFFSET, i] = self._receive(_room(delta), self.above, _tag(OFFSET, i))
         moved = self._take(OFFSET, i)
         return Ask(delta, square, scale, longest, lambda: moved, offset_square)
 
@@ -140,7 +147,7 @@ class Neighbours:
         assert self.below is not None
         offset = ask.offset
         numbers = [ask.square, ask.scale, ask.longest, ask.offset_square, float(offset is not None)]
-        self._send(ask.delta.new_tensor([float(n) for n in numbers], dtype=torch.float64), self.below, _tag(NUMBERS, i))
+        self._send(torch.tensor([float(n) for n in numbers], dtype=torch.float64), self.below, _tag(NUMBERS, i))
         self._send(ask.delta, self.below, _tag(DELTA, i))
         if offset is not None:
             self._send(offset, self.below, _tag(OFFSET, i))
@@ -152,7 +159,7 @@ class Neighbours:
         self._leaving = []
 
     def _send(self, t: Tensor, to: int, tag: int) -> None:
-        t = t.contiguous()
+        t = t.detach().cpu().contiguous()
         self.sent += t.numel() * t.element_size()
         self.messages += 1
         self._leaving.append((dist.isend(t, to, tag=tag), t))  # which stays until it has left
@@ -161,7 +168,7 @@ class Neighbours:
         return self._from[source].expect(t, tag)
 
     def _take(self, tag: int, i: int) -> Tensor:
-        return self._arrived(self._coming.pop((tag, i)))
+        return self._arrived(self._coming.pop((tag, i))).to(self._device)
 
     def _arrived(self, found: Incoming) -> Tensor:
         while not found.wait(LOOK.total_seconds()):
@@ -169,6 +176,11 @@ class Neighbours:
         if found.error:
             raise self.ranks.gone(found.error)
         return found.tensor
+
+
+def _room(t: Tensor) -> Tensor:
+    """Memory for a message like this tensor."""
+    return torch.empty(t.shape, dtype=t.dtype)
 
 
 def _tag(kind: int, part: int) -> int:

@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
+from altmin.calculus.numbers import all_finite
 from altmin.calculus.ranks import Share, Sums, of_all, sharing
 from altmin.codes.above import Above, Residual, Top
 from altmin.codes.gradient import Trace, encode, move_below
 from altmin.errors import Diverged
 from altmin.execution.ranks import bounds
+from altmin.methods.layered import demand_finite
 from altmin.reweighted import of_batch
 from altmin.trainer import Metrics, check
 
@@ -37,7 +40,11 @@ class Pipelined:
         am = self.am
         am.chain.demand_unchanged()
         check(x, y, am.theta[0][0], integers=am.chain.blocks[0].takes_integers)
-        least = max(run.data_ranks, 1 + any(block.couples for block in am.chain))  # batch norm needs two samples
+        coupled = any(am.chain.blocks[l].couples for l in run.blocks)
+        self.in_order = run.data is not None and coupled
+        """Whether the weights must be measured at the same moment on all ranks that have these blocks: their gradients
+        take sums of batch norm."""
+        least = 1 + any(block.couples for block in am.chain)  # batch norm needs two samples
         parts = max(1, min(run.micro_batches, len(x) // least))
         self.rows, self.shares = [], []
         for i in range(parts):
@@ -131,10 +138,17 @@ class Pipelined:
         if not own.first:
             assert asked is not None
             own.neighbours.send_ask(i, asked)
+        while self.in_order and self.unmeasured:
+            self.measure()
 
     def weight(self, i: int) -> float:
         """What the loss of a part counts in that of the batch."""
         return 1.0 if self.am.loss.adds else self._samples(i) / len(self.x)
+
+    def _repeats(self, i: int) -> bool:
+        """Whether this rank has the rows of a part that another has too, and that count there."""
+        share = self.shares[i]
+        return share is not None and share.own == share.of and self.own.replica > 0
 
     def _samples(self, i: int) -> int:
         """Of a part, on all ranks."""
@@ -153,6 +167,8 @@ class Pipelined:
         with sharing(self.shares[i]):
             self.sizes[l] += of_all(residual.delta.numel())
             found[l] = am.weights.measure(l, am.theta[l], residual)
+        if self._repeats(i):
+            found[l] = pytree.tree_map_only(Tensor, torch.zeros_like, found[l])
         if not part.residuals:
             try:
                 am.weights.gather(self.found.pop(i), self._samples(i))
@@ -178,10 +194,10 @@ class Pipelined:
         """What keeps this rank from moving its weights, None for nothing."""
         self.statistics = [t for i in range(len(self.rows)) for t in self.parts[i].statistics]
         numbers = [t.sum().item() for m, kept in self.statistics for t in m.checked(kept)]
+        if self.own.first:
+            numbers.append(0.0 if all_finite(self.x) else math.nan)
         if not all(map(math.isfinite, (self.loss, *self.costs, *numbers))):
-            return Diverged(f"what rank {self.own.ranks.rank} computes")
-        if self.own.first and not math.isfinite(self.x.sum().item()) and not bool(self.x.isfinite().all()):
-            return ValueError("the input holds NaN or infinite values; clean them before training")
+            return Diverged(f"a number of {_named(self.own, self.own.stage)}")
         if self.error is None:
             try:
                 self.am.weights.prepare()
@@ -203,9 +219,9 @@ class Pipelined:
             self.costs, self.moved, self.sizes = rest[:n], rest[n : 2 * n], rest[2 * n :]
             if error is None and any(bad):
                 stages = [stage for stage, each in enumerate(bad) if each]
-                blocks = [f"blocks {own.bounds[s]} to {own.bounds[s + 1] - 1}" for s in stages]
-                error = Diverged(f"a number of {' and of '.join(blocks)}")
+                error = Diverged(f"a number of {' and of '.join(_named(own, stage) for stage in stages)}")
         if error is not None:
+            demand_finite(self.x, self.y)  # all ranks have them
             raise error
 
     @contextmanager
@@ -217,6 +233,12 @@ class Pipelined:
         with torch.random.fork_rng([]):
             torch.manual_seed((self.seed + 1_000_003 * i + l) % (1 << 63))
             yield
+
+
+def _named(run: Any, stage: int) -> str:
+    """The blocks of a stage, in words."""
+    first, end = run.bounds[stage : stage + 2]
+    return f"block {first}" if end - first == 1 else f"blocks {first} to {end - 1}"
 
 
 def schedule(stage: int, stages: int, parts: int) -> list[tuple[bool, int]]:

@@ -60,7 +60,11 @@ def start(device: torch.device | str = "cpu") -> None:
     cuda = torch.device(device).type == "cuda"
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cuda:nccl,cpu:gloo" if cuda else "gloo")
+    store, rank, size = next(dist.rendezvous("env://"))
+    # That store outlives the processes: without a name of their own, restarted ones meet the addresses of the dead.
+    name = f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} of {size}"
+    backend = "cuda:nccl,cpu:gloo" if cuda else "gloo"
+    dist.init_process_group(backend, store=dist.PrefixStore(name, store), rank=rank, world_size=size)
 
 
 class Ranks:

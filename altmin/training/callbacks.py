@@ -14,6 +14,11 @@ A callback is a function of the progress, called after every epoch, or an object
 `on_batch_end`, `on_epoch_end` and a function stop the run by returning True. Those that keep a state are called before
 a checkpoint is written, the others after it, so that what they raise does not lose it. `for_one` is True of a callback
 that follows one model, and cannot follow an ensemble.
+
+Of a run on several ranks (`Distributed`) every rank has the callbacks and calls them, and must come to the same
+decisions, as it does by the numbers of a row; at the end of an epoch it is enough that one rank stops.
+`first_rank_only` is True of a callback that shows or writes something and has no state: other ranks than the first
+leave it out.
 """
 
 import copy
@@ -31,9 +36,11 @@ HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_
 
 
 class Callbacks:
-    """The callbacks of a run. Those that change which model is measured come first, since others may look at it."""
+    """The callbacks of a run. Those that change which model is measured come first, since others may look at it.
 
-    def __init__(self, given: Sequence[Any] | Any | None):
+    first: whether this is the first rank, or the only one."""
+
+    def __init__(self, given: Sequence[Any] | Any | None, first: bool = True):
         self.all = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
         for each in self.all:
             if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
@@ -41,6 +48,7 @@ class Callbacks:
                     "a callback is a function of the progress, or an object with a method such as on_epoch_end, given "
                     f"{each!r:.60}"
                 )
+        self.all = [each for each in self.all if first or not getattr(each, "first_rank_only", False)]
         self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
         self.steps = self._hooks("after_step")
         self.kept = [each for each in self.all if hasattr(each, "state_dict")]

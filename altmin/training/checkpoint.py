@@ -120,9 +120,19 @@ class CheckpointFile:
         self.path, self.every, self.config = path, every, dict(config)
         self.written = False
 
-    def demand_absent(self) -> None:
-        """A `ValueError` if the file exists, so that no earlier run is lost."""
-        if self.path is not None and Path(self.path).exists():
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return self.path is not None and Path(self.path).exists()
+
+    def demand_place(self, seen: float, ranks: int, resume: bool) -> None:
+        """A `ValueError` if the file exists and the run is not to go on from it, so that no earlier run is lost, or if
+        only some of the ranks can. seen: how many of them see the file."""
+        if resume and 0 < seen < ranks:
+            raise ValueError(
+                f"{seen:g} of {ranks} ranks see the checkpoint {self.path}; put it on a disc that all machines share"
+            )
+        if not resume and seen:
             raise ValueError(f"{self.path} exists already: resume from it, or choose another checkpoint file")
 
     def tidy(self) -> None:
@@ -134,10 +144,12 @@ class CheckpointFile:
         """Whether to save after this batch, counted from 1 over the run."""
         return self.every is not None and batch % self.every == 0
 
-    def save(self, state: Mapping[str, Any]) -> None:
-        """Write `state` and the config, if there is a file to write to."""
+    def save(self, state: Mapping[str, Any], write: bool = True) -> None:
+        """Write `state` and the config, if there is a file to write to. write: False for a rank for which another one
+        writes."""
         if self.path is not None:
-            save(self.path, {"config": self.config, **state})
+            if write:
+                save(self.path, {"config": self.config, **state})
             self.written = True
 
     def load(self, device: torch.device) -> dict[str, Any]:

@@ -5,19 +5,24 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
 
 from altmin.errors import demand
+from altmin.execution.ranks import bounds
 from altmin.training.samples import batches_per_epoch
-from altmin.training.sources import Batches, Source
+from altmin.training.sources import Batches, Indexed, Source, Stored
 
 
 class Batch(NamedTuple):
     """Inputs and targets; rows: the samples' numbers, where they have some. For members of an ensemble that each have a
-    batch of their own, all of them have a dimension more in front."""
+    batch of their own, all of them have a dimension more in front. Of one rank's part of a batch, of: how many samples
+    the batch has, first: which of them is the part's first; else None."""
 
     x: Tensor
     y: Tensor
     rows: Tensor | None
+    first: int | None = None
+    of: int | None = None
 
 
 class Epochs:
@@ -25,7 +30,8 @@ class Epochs:
 
     Samples that have numbers come in an order of seed and epoch; batches that somebody else makes come as they do, the
     same for every member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its
-    end. each: whether members have batches of their own. resumes: whether a run can go on inside an epoch.
+    end. each: whether members have batches of their own. resumes: whether a run can go on inside an epoch. spread: this
+    rank's number and how many ranks there are, where each takes its own rows only.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class Epochs:
         self.per_epoch: int | None
         self.each = len(set(seeds)) > 1 and not isinstance(source, Batches)
         self.resumes = not isinstance(source, Batches)
+        self.spread: tuple[int, int] | None = None
         if epoch_batches is not None:
             demand("fit", "epoch_batches", epoch_batches, low=1, whole=True)
         if isinstance(source, Batches):
@@ -83,12 +90,35 @@ class Epochs:
                 )
             return
         orders = [source.order(seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])]
-        order = torch.stack(orders) if self.each else orders[0]
-        if hasattr(source, "x"):
-            order = order.to(source.x.device)
         assert self.batch_size is not None
-        for rows in order.split(self.batch_size, -1)[start : self.per_epoch]:
-            yield Batch(*source.take(rows), rows)
+        assert self.per_epoch is not None
+        for place in range(start * self.batch_size, self.per_epoch * self.batch_size, self.batch_size):
+            parts = [order[place : place + self.batch_size] for order in orders]
+            yield self._taken(source, torch.stack(parts) if self.each else parts[0])
+
+    def _taken(self, source: Indexed | Stored, rows: Tensor) -> Batch:
+        """The batch of these samples, or this rank's part of it. A batch with fewer samples than ranks is whole on each
+        of them. So are all batches of a Dataset that draws from torch's random state, as all ranks have to do alike."""
+        if self.spread is None or len(rows) < self.spread[1]:
+            return Batch(*source.take(rows), rows)
+        first, end = bounds(len(rows), *self.spread)
+        before = torch.get_rng_state()
+        own = Batch(*source.take(rows[first:end], len(rows)), rows[first:end], first, len(rows))
+        if torch.equal(before, torch.get_rng_state()):
+            return own
+        torch.set_rng_state(before)
+        self.spread = None
+        return self._taken(source, rows)
+
+    def demand_whole(self, ranks: int) -> None:
+        """ValueError for an iterable that gives each of several ranks other batches."""
+        iterable = getattr(self.source, "iterable", None)
+        samplers = [getattr(iterable, name, None) for name in ("sampler", "batch_sampler")]
+        if ranks > 1 and any(isinstance(sampler, DistributedSampler) for sampler in samplers):
+            raise ValueError(
+                "train of fit has a DistributedSampler, which gives each rank other batches; leave it out, since every "
+                "batch is shared out among the ranks"
+            )
 
     def settings(self) -> dict[str, Any]:
         """What tells a run over these data from others."""

@@ -7,6 +7,8 @@ from torch import nn
 
 from altmin.describe import describe, digest, kind
 from altmin.execution import precision
+from altmin.execution.distributed import Distributed
+from altmin.execution.layer_parallel import LayerParallel
 from altmin.execution.recorded import Recorded
 from altmin.methods.offline import Offline
 from altmin.training.samples import Samples
@@ -17,9 +19,12 @@ ROWS = 64
 
 def method_settings(method: Any) -> dict[str, str]:
     """A method's kind, parts and options, its model, and the precision of products as it is set for a GPU, since a run
-    may go on with one or without. A recorded step is its method's."""
-    inner = method.method if isinstance(method, Recorded) else method
-    found = {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
+    may go on with one or without. A recorded step is its method's, and so is one of which the samples or the blocks are
+    spread over ranks, but for the parts in which a mini-batch passes through them."""
+    inner = method.method if isinstance(method, Recorded | Distributed) else method
+    in_parts = {"micro_batches": str(inner.micro_batches)} if isinstance(inner, LayerParallel) else {}
+    inner = inner.am if isinstance(inner, LayerParallel) else inner
+    found = in_parts | {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
     found |= {name: describe(value) for name, value in getattr(inner, "options", {}).items()}
     parts = inner.am if isinstance(inner, Offline) else inner
     found |= {

@@ -40,21 +40,24 @@ class Position:
 
 
 class Single:
-    """One method in the form of an ensemble with one member, which is what the loop trains."""
+    """One method in the form of an ensemble with one member, which is what the loop trains.
+
+    spread: this rank's number and how many there are, where each takes its own rows of a batch (`Distributed`)."""
 
     diverged: Mapping[int, int] = {}
 
-    def __init__(self, method: Method):
+    def __init__(self, method: Method, spread: tuple[int, int] | None = None):
         if isinstance(method, nn.Module):
             raise TypeError(f"fit trains by a method, given a {type(method).__name__}; give altmin.AltMin(model)")
-        self.methods, self.optimizer = [method], method.optimizer
+        self.methods, self.optimizer, self.spread = [method], method.optimizer, spread
 
     def member(self, i: int) -> nn.Module:
         """Asked of the method anew each time, since a recorded one then does the steps it has put off."""
         return self.methods[i].model
 
     def step(self, x: Tensor, y: Tensor, each: bool, **how: Any) -> Any:
-        return self.methods[0].step(x, y, **how)
+        method: Any = self.methods[0]
+        return method.step_share(x, y, **how) if "of" in how else method.step(x, y, **how)
 
     def end_epoch(self) -> None:
         self.methods[0].end_epoch()
@@ -89,6 +92,8 @@ class Loop:
                 f"{type(methods[0]).__name__} keeps variables for each sample, by its number in the data; give tensors "
                 "or a Dataset instead of batches"
             )
+        if self.change is None and not self.takes_rows:
+            self.data.spread = getattr(trained, "spread", None)
         self.at = Position([0.0] * len(self.seeds))
         self.stopped = False
         self.unread: list[Tensor] = []
@@ -147,10 +152,14 @@ class Loop:
         self.clock = time.perf_counter()
         for batch in self.data.batches(self.at.epoch, self.at.batch):
             how: dict[str, Any] = {"rows": batch.rows} if self.takes_rows else {}
+            if batch.of is not None:
+                how |= {"first": batch.first, "of": batch.of}
             x, y = self._changed(batch)
             metrics = self.trained.step(x, y, each=self.data.each, **how)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
             self.at.batch += 1
+            if self.callbacks.steps:
+                self.synchronize()
             for hook in self.callbacks.steps:
                 hook(self.trained.member(0))
             self.schedule.after_batch(self.number)
@@ -159,6 +168,7 @@ class Loop:
             if self.number in self.eval_batches:
                 with self.off_the_clock():
                     self.read()
+                    self.synchronize()
                     for i in self.active:
                         self.histories[i].batches.append({"batch": self.number, **self._measured(i)})
             after_batch()
@@ -196,11 +206,19 @@ class Loop:
     def demand_finite(self) -> None:
         """Raise `Diverged` for a loss or a parameter that is not finite: a loss tells of those before its step only."""
         self.read()
+        self.synchronize()
         for i in self.active:
             for name, value in self.trained.member(i).named_parameters():
                 if not value.isfinite().all():
                     self.at.batch -= 1
                     raise Diverged(name)
+
+    def synchronize(self) -> None:
+        """Every rank gets the weights that others have: of a method whose blocks are spread over ranks
+        (`LayerParallel`), before the model is looked at."""
+        for method in self.trained.methods:
+            if hasattr(method, "synchronize"):
+                method.synchronize()
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:

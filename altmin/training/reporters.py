@@ -10,6 +10,8 @@ class ProgressBar:
 
     console: a `rich.console.Console`; None for one on stderr."""
 
+    first_rank_only = True
+
     def __init__(self, text: str = "training", console: Any = None):
         self.text, self.console = text, console
         self.bar: Any = None
@@ -42,6 +44,8 @@ class ProgressBar:
 class TensorBoard:
     """Writes the numbers of every row to a folder that TensorBoard shows: those of epochs by epoch, under their names,
     and those of `eval_batches` by batch, under "batch/". It needs the package `tensorboard`."""
+
+    first_rank_only = True
 
     def __init__(self, folder: str | Path):
         self.folder = str(folder)

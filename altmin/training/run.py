@@ -1,7 +1,9 @@
 """`fit`: one run of a method over the data, which can stop anywhere and go on as if it had not."""
 
 import copy
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from altmin.training.identity import method_settings
 from altmin.training.loop import History, Loop, Single
 from altmin.training.plan import Plan
 from altmin.training.scheduler import Given as GivenScheduler
+from altmin.training.together import Together
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,13 @@ def fit(
     their names, objects by their `repr`. A file that is damaged, or of another run, is a `ValueError` that says
     how, and nothing changes.
 
+    A method that is `Distributed` is trained by all its ranks, which each call `fit` with the same arguments and get
+    the same history, but for the seconds, and the same weights as one process. A rank takes only its own rows out of
+    tensors, a Dataset or `Shards`, unless they are augmented, the method keeps variables of each sample or the Dataset
+    draws from torch's random state; of an iterable every rank takes all batches, which must be the same. All ranks
+    evaluate; the first one writes the checkpoint, and all read it, so that it must lie where each can. A run may go on
+    with any number of ranks, or none: with another number sums have another order, and agree up to rounding.
+
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
     plan = Plan(
@@ -135,20 +145,33 @@ def fit(
         metrics=metrics,
         augment=augment,
     )
-    loop = Loop(Single(method), [History()], [seed], plan, Callbacks(callbacks))
-    with loop.schedule.during():
-        both = {("caller", name): value for name, value in (config or {}).items()}
-        both |= {("run", name): value for name, value in _settings(loop, method).items()}
-        file = CheckpointFile(checkpoint, checkpoint_every, both)
-        _check_file(loop, file)
-        return _Run(loop, method, file).carry_out(resume)
+    together = Together(method)
+    with ExitStack() as during:
+        with together.telling():
+            hooks = Callbacks(callbacks, together.first)
+            loop = Loop(Single(method, together.spread), [History()], [seed], plan, hooks)
+            loop.data.demand_whole(together.size)
+            during.enter_context(loop.schedule.during())
+            both = {("caller", name): value for name, value in (config or {}).items()}
+            both |= {("run", name): value for name, value in _settings(loop, method).items()}
+            file = CheckpointFile(checkpoint, checkpoint_every, both)
+            _check_file(loop, file)
+            there = file.exists
+        together.demand_same(
+            _number(loop), "the ranks were given different data, seeds or batch sizes; give all the same"
+        )
+        file.demand_place(together.total(there)[0], together.size, resume)
+        with together.telling():
+            history = _Run(loop, method, file, together).carry_out(resume)
+        together.meet()
+        return history
 
 
 class _Run:
     """A loop with its callbacks and its checkpoint file."""
 
-    def __init__(self, loop: Loop, method: Method, file: CheckpointFile):
-        self.loop, self.method, self.file = loop, method, file
+    def __init__(self, loop: Loop, method: Method, file: CheckpointFile, together: Together):
+        self.loop, self.method, self.file, self.together = loop, method, file, together
 
     def progress(self) -> Progress:
         loop = self.loop
@@ -169,7 +192,8 @@ class _Run:
 
     def save(self) -> None:
         self.loop.demand_finite()
-        self.file.save(_state(self.loop, self.method))
+        if self.file.path is not None:
+            self.file.save(_state(self.loop, self.method), self.together.first)  # ranks may gather their states
 
     def after_batch(self) -> None:
         loop = self.loop
@@ -188,18 +212,20 @@ class _Run:
         loop.stopped |= loop.callbacks.epoch_end(self.progress(), kept=True)
         self.save()
         loop.stopped |= loop.callbacks.epoch_end(self.progress(), kept=False)
+        loop.stopped = self.together.any(loop.stopped)
 
     def carry_out(self, resume: bool) -> History:
         loop, file, callbacks = self.loop, self.file, self.loop.callbacks
-        if not resume:
-            file.demand_absent()
         try:
             callbacks.start(self.progress())
             if resume:
                 _restore(loop, self.method, file)
+                another = f"{file.path} is not the same file on all ranks; put it on a disc that all machines share"
+                self.together.demand_same(loop.number, another)
                 loop.stopped = callbacks.stopped
-            else:
+            if self.together.first:
                 file.tidy()
+            if not resume:
                 loop.schedule.begin(0, 0)
                 self.save()
             loop.run(self.after_batch, self.after_epoch)
@@ -231,6 +257,11 @@ def _settings(loop: Loop, method: Method) -> dict[str, Any]:
         **({} if augment is None else {"augmentation": describe(augment)}),
         **loop.callbacks.settings(),
     }
+
+
+def _number(loop: Loop) -> int:
+    """A number below 2**20 that tells runs over other data, or in another order, from this one."""
+    return zlib.crc32(repr((loop.seeds, loop.data.settings())).encode()) % 2**20
 
 
 def _check_file(loop: Loop, file: CheckpointFile) -> None:
@@ -290,7 +321,6 @@ def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
     if loop.device.type == "cuda" and "cuda" in state["random"]:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)
     file.written = True
-    file.tidy()
 
 
 def _one_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from altmin.data.block_order import BlockOrder
 from altmin.data.shards import Shards
 from altmin.describe import kind
 from altmin.training.identity import fingerprint
@@ -29,10 +30,11 @@ class Stored:
         return len(self.x)
 
     def order(self, seed: int, epoch: int) -> Tensor:
-        return epoch_order(len(self), seed, epoch)
+        """Of the samples in an epoch, on their device."""
+        return epoch_order(len(self), seed, epoch).to(self.x.device)
 
-    def take(self, rows: Tensor) -> Samples:
-        """The samples of these numbers, of any shape."""
+    def take(self, rows: Tensor, of: int | None = None) -> Samples:
+        """The samples of these numbers, of any shape. of: how many all ranks take together, if there are others."""
         rows = rows.to(self.x.device)
         return self.x[rows], self.y[rows]
 
@@ -50,6 +52,16 @@ class Stored:
         return fingerprint((self.x, self.y))
 
 
+class Sliced:
+    """The order of Shards, of which consecutive places are asked for, so that all of it is never made."""
+
+    def __init__(self, order: BlockOrder):
+        self.order = order
+
+    def __getitem__(self, places: slice) -> Tensor:
+        return torch.from_numpy(self.order[places])
+
+
 class Indexed:
     """A torch Dataset that gives the sample of a number; samples become batches as in a DataLoader."""
 
@@ -59,10 +71,10 @@ class Indexed:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def order(self, seed: int, epoch: int) -> Tensor:
+    def order(self, seed: int, epoch: int) -> "Tensor | Sliced":
         return epoch_order(len(self), seed, epoch)
 
-    def take(self, rows: Tensor) -> Samples:
+    def take(self, rows: Tensor, of: int | None = None) -> Samples:
         if rows.ndim > 1:
             parts = [self.take(own) for own in rows]
             return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
@@ -90,8 +102,12 @@ class Sharded(Indexed):
 
     dataset: Shards
 
-    def order(self, seed: int, epoch: int) -> Tensor:
-        return torch.from_numpy(self.dataset.order(seed, epoch)[:])
+    def order(self, seed: int, epoch: int) -> "Sliced":
+        return Sliced(self.dataset.order(seed, epoch))
+
+    def take(self, rows: Tensor, of: int | None = None) -> Samples:
+        self.dataset.skipped(0 if of is None else of - len(rows))
+        return super().take(rows)
 
     def _read(self, rows: Tensor) -> Samples:
         return self.dataset.rows(rows.cpu())

@@ -48,7 +48,8 @@ NO_CHECKPOINT = Checkpoint()
 @dataclass(frozen=True)
 class Trial:
     """What several runs have in common. evaluated_on: "test" or "validation", the part of the data that `test` is.
-    record: whether steps are recorded; None for those of ensembles that can be, whose kernels then are not compiled."""
+    record: whether steps are recorded; None for those of ensembles that can be, whose kernels then are not compiled.
+    wrap: what a method becomes that is not recorded, such as `Distributed`."""
 
     data: str
     train: Samples
@@ -65,6 +66,7 @@ class Trial:
     eval_batches: Sequence[int] = ()
     augment: str | None = None
     warmup: int = 0
+    wrap: Callable[[methods.Method], methods.Method] = lambda method: method
 
     def config(self) -> dict[str, Any]:
         """The settings as a result holds them."""
@@ -81,7 +83,7 @@ class Trial:
         if self.freeze_first:
             models.freeze_first(model)
         method = methods.create(job.method, model, **job.options)
-        return Recorded(method) if record else method
+        return Recorded(method) if record else self.wrap(method)
 
     def check(self, jobs: Sequence[Job]) -> int:
         """The number of batches in an epoch. Builds the method of every job, and raises what it has against this model:

@@ -98,7 +98,7 @@ MUTANTS = [
     Mutant(
         "data/shards.py", "slice(max(0, self.start - first), self.stop - first)", "slice(None)", "data_shards range"
     ),
-    Mutant("data/shards.py", "self._count(len(rows) - len(own))", "pass", "data_shards unmapped"),
+    Mutant("data/shards.py", "self.skipped(len(rows) - len(own))", "pass", "data_shards unmapped"),
     Mutant("data/shards.py", "if self._read >= BLOCK * WINDOW:", "if False:", "data_shards unmapped"),
     Mutant("data/shards.py", "or len(table) != rows:", "or False:", "data_shards rows"),
     Mutant("data/shards.py", "if path.stat().st_size != size:", "if False:", "data_shards shortened"),
@@ -107,7 +107,5 @@ MUTANTS = [
     Mutant("data/standardise.py", "+ off**2 * count * new / (count + new)", "", "data_standardise parts"),
     Mutant("data/standardise.py", "mean + off * new / (count + new) if", "mean + off / 2 if", "data_standardise parts"),
     Mutant("data/csv_table.py", "0 if all(_number(field) for field in fields) else 1", "0", "data_csv_table higgs"),
-    Mutant(
-        "training/sources.py", "self.dataset.order(seed, epoch)[:]", "self.dataset.order(seed, 0)[:]", "data_shards fit"
-    ),
+    Mutant("training/sources.py", "self.dataset.order(seed, epoch)", "self.dataset.order(seed, 0)", "data_shards fit"),
 ]

@@ -15,7 +15,7 @@ MUTANTS = [
         "source.order(seed, 0) for",
         "training_loop",
     ),
-    Mutant("training/epochs.py", "[start : self.per_epoch]", "[: self.per_epoch]", "training_run any_batch"),
+    Mutant("training/epochs.py", "range(start * self.batch_size,", "range(0,", "training_run any_batch"),
     Mutant("training/loop.py", "self.schedule.after_batch(self.number)", "pass", "training_loop"),
     Mutant("training/loop.py", "divmod(number - 1, self.per_epoch)", "divmod(number, self.per_epoch)", "training_loop"),
     Mutant("training/schedule.py", "            self._multiply(1.0)\n", "            pass\n", "training_loop"),

@@ -1,0 +1,122 @@
+"""The `altmin` command under torchrun: how many processes run it, which of them speaks, and how they train together."""
+
+import os
+import zlib
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from altmin.execution import ranks
+from altmin.execution.distributed import Distributed
+from altmin.execution.layer_parallel import LayerParallel
+from altmin.training.together import Together
+
+OTHERS = timedelta(seconds=2)
+"""How long a rank that has stopped because of another waits for that one to say why."""
+
+
+PARTS = 4
+"""Those of a mini-batch that pass through the layers, if it is not said."""
+REACHED = timedelta(seconds=30)
+"""How long a process tries to reach torchrun's store."""
+
+
+def started() -> bool:
+    """Whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def count() -> int:
+    """The processes that run this command."""
+    return int(os.environ["WORLD_SIZE"]) if started() else 1
+
+
+def first() -> bool:
+    """Whether this one prints and writes for all."""
+    return not started() or os.environ["RANK"] == "0"
+
+
+def device(given: str) -> str:
+    """Each process of a machine has a GPU of its own: the one of its number there. ValueError if one was named."""
+    if count() == 1 or not given.startswith("cuda"):
+        return given
+    if given != "cuda":
+        raise ValueError(f"under torchrun each process has a GPU of its own; give --device cuda, not {given}")
+    return f"cuda:{os.environ['LOCAL_RANK']}"
+
+
+def check(command: str | None) -> None:
+    """ValueError for a command that several processes would do several times."""
+    if count() > 1 and command not in (None, "train"):
+        raise ValueError(
+            f"altmin {command} runs in one process, and torchrun has started {count()}; leave out torchrun"
+        )
+
+
+def join(place: torch.device) -> None:
+    """Joins the other processes, if there are others."""
+    if started():
+        ranks.start(place)
+
+
+def check_layers(layers: int) -> None:
+    """ValueError unless the layers can be spread over so many of the processes."""
+    if count() % layers:
+        raise ValueError(
+            f"--layer-ranks {layers} needs a number of processes that it divides, here are {count()}; start them with "
+            f"torchrun --nproc-per-node {layers} -m altmin train ..."
+        )
+
+
+def wrapped(method: Any, layers: int = 1, parts: int | None = None) -> Any:
+    """How `train` spreads a method over the processes that torchrun has started: its layers over so many of them, the
+    samples over the rest. parts: those in which a mini-batch passes through the layers. Without torchrun, and without
+    parts, the method itself."""
+    if layers > 1 or parts is not None:
+        return LayerParallel(method, PARTS if parts is None else parts, count() // layers)
+    return Distributed(method) if started() else method
+
+
+def goes_on(checkpoint: Path | None, resume: bool) -> bool:
+    """Whether a run goes on from its checkpoint: as told, or when torchrun has started its processes again. It has kept
+    then in its store, which outlives them, that the run began with no such file."""
+    if checkpoint is None or resume or not started():
+        return resume
+    together, store, key = Together(SimpleNamespace(ranks=ranks.Ranks())), _store(), f"began {checkpoint.resolve()}"
+    begun = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0" if store is None else store.check([key])
+    begins, seen = together.total(begun and first(), checkpoint.exists())
+    if not begins and not seen and first() and store is not None:
+        store.set(key, "")
+    return bool(begins and seen)
+
+
+def _store() -> Any:
+    """What torchrun keeps for its processes; None if it keeps nothing, or has ended."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    with suppress(RuntimeError):
+        return dist.PrefixStore("altmin command", next(dist.rendezvous("env://", timeout=REACHED))[0])
+    return None
+
+
+def speaks(text: str, because: BaseException | None = None) -> bool:
+    """Whether this process is the one to print an error: each text is printed by one of them, and once though torchrun
+    starts them again. A process that has stopped because of another leaves it to that one, unless it is silent."""
+    if count() == 1:
+        return True
+    store = _store()
+    if store is None:
+        return first()
+    said = f"said {os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    if isinstance(because, ranks.RankFailed):
+        with suppress(RuntimeError):  # it has not
+            store.wait([said], OTHERS)
+            return False
+    bare = text.partition(f" of {count()}: ")[2] if text.startswith("rank ") else text
+    store.set(said, "")
+    return bool(store.add(f"text {zlib.crc32(bare.encode())}", 1) == 1)

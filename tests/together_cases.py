@@ -1,0 +1,219 @@
+"""Runs of `fit` on one process or on several ranks, for tests: data of each kind, callbacks, and what came of a run."""
+
+import os
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from loop_cases import Pairs, samples
+from torch import nn
+from torch.utils.data import DataLoader
+
+from altmin import AltMin, methods
+from altmin.execution.distributed import Distributed
+from altmin.execution.layer_parallel import LayerParallel
+from altmin.training import EMA, BestWeights, EachBatch, EarlyStopping, ProgressBar, epoch_order, fit
+
+RUN: dict[str, Any] = {"epochs": 2, "batch_size": 9, "seed": 5, "eval_batches": [2, 7], "schedule": "cosine"}
+"""50 samples: five batches of 9 and one of 5, of which no rank has as many as another."""
+
+
+class Read(Pairs):
+    """Notes which samples were asked for."""
+
+    def __init__(self, *pair: torch.Tensor):
+        super().__init__(*pair)
+        self.read: list[int] = []
+
+    def __getitem__(self, i: int) -> Any:
+        self.read.append(i)
+        return super().__getitem__(i)
+
+
+class Noisy(Pairs):
+    """Draws from torch's own random state for each sample, as transforms of images do."""
+
+    def __getitem__(self, i: int) -> Any:
+        x, y = super().__getitem__(i)
+        return x + 0.1 * torch.randn(6, dtype=x.dtype), y
+
+
+class Broken(Pairs):
+    """Has one sample that cannot be read."""
+
+    bad = int(epoch_order(50, RUN["seed"], 0)[16])
+    """In the second batch of 9 the eighth, which is one of rank 1's."""
+
+    def __getitem__(self, i: int) -> Any:
+        if i == self.bad:
+            raise OSError("this sample is damaged")
+        return super().__getitem__(i)
+
+
+def double(n: int = 50, seed: int = 0) -> Any:
+    return samples(n, seed, torch.float64)
+
+
+def learner(name: str = "am-adam", spread: bool = True, **options: Any) -> Any:
+    """Batch norm couples the samples of a batch, and dropout draws. A bias before batch norm has no effect, and so a
+    gradient of rounding alone, which Adam would divide by itself."""
+    torch.manual_seed(3)
+    first = nn.Linear(6, 8, bias=False)
+    net = nn.Sequential(first, nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)).double()
+    method = methods.create(name, net, lr=0.01, **options)
+    return Distributed(method) if spread else method
+
+
+def source(kind: str, folder: str) -> Any:
+    """Training data of a kind; what `fit` is told besides."""
+    pair = double()
+    if kind == "tensors":
+        return pair, RUN
+    if kind == "Dataset":
+        return Read(*pair), RUN
+    if kind == "Dataset that draws":
+        return Noisy(*pair), RUN
+    if kind == "Shards":
+        from altmin.data import Shards
+
+        return Shards(Path(folder) / "shards"), RUN
+    if kind == "DataLoader":
+        given = {**RUN, "batch_size": None}
+        return DataLoader(Pairs(*pair), batch_size=9, shuffle=True), given
+    assert kind == "augmented"
+    return pair, {**RUN, "augment": shifted}
+
+
+def shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return x + 0.1 * torch.randn(x.shape, generator=generator, dtype=x.dtype)
+
+
+KINDS = ["tensors", "Dataset", "Dataset that draws", "Shards", "DataLoader", "augmented"]
+
+
+def outcome(method: Any, history: Any) -> Any:
+    """Weights, buffers and rows but for their times."""
+    rows = asdict(history)
+    for row in rows["epochs"]:
+        row.pop("seconds")
+    return dict(method.model.state_dict()), rows
+
+
+def trained(kind: str, folder: str, spread: bool = True) -> Any:
+    train, how = source(kind, folder)
+    method = learner(spread=spread)
+    found = outcome(method, fit(method, train, double(20, 1), **how))
+    return [*found, train.read] if kind == "Dataset" else found
+
+
+def small(spread: bool = True) -> Any:
+    """Batches of 1, fewer than there are ranks, at the end of each epoch; no batch norm, which needs two."""
+    torch.manual_seed(0)
+    method: Any = methods.create("adam", nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+    method = Distributed(method) if spread else method
+    return outcome(method, fit(method, double(13), double(20, 1), epochs=2, batch_size=4))
+
+
+def layers(path: str, stop: int | None = None, resume: bool = False) -> Any:
+    """A net whose blocks are on ranks of their own."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    method: Any = LayerParallel(AltMin(net), micro_batches=2)
+    hooks = [EMA(0.5), EachBatch(lambda progress: progress.batch == stop)]
+    kept = {"checkpoint": path, "checkpoint_every": 2, "resume": resume, "callbacks": hooks}
+    history = fit(method, double(40), double(20, 1), epochs=2, batch_size=10, eval_batches=[3], **kept)
+    method.synchronize()
+    return outcome(method, history)
+
+
+def per_sample(name: str, path: str, stop: int | None = None, spread: bool = True, resume: bool = False) -> Any:
+    """A method that keeps variables of each sample."""
+    torch.manual_seed(4)
+    method: Any = methods.create(name, nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 3)).double())
+    method = Distributed(method) if spread else method
+    kept = {"checkpoint": path, "checkpoint_every": 2, "resume": resume}
+    hooks = [EachBatch(lambda progress: progress.batch == stop)]
+    history = fit(method, double(), double(20, 1), epochs=2, batch_size=17, callbacks=hooks, **kept)
+    return outcome(method, history)
+
+
+def stopping(spread: bool = True) -> Any:
+    """Stops early and goes back to the best weights; a bar is shown by one rank."""
+    method, bar = learner(spread=spread), ProgressBar()
+    hooks = [EarlyStopping(2, "train_loss", min_delta=0.5), BestWeights("test_loss"), bar]
+    history = fit(method, double(), double(20, 1), metrics=["loss"], callbacks=hooks, **{**RUN, "epochs": 9})
+    return [*outcome(method, history), hasattr(bar, "task")]
+
+
+def kept(path: str, epochs: int = 3, stop: int | None = None, spread: bool = True, resume: bool = False) -> Any:
+    """A run whose callback stops it after so many batches, if that is given."""
+
+    class Stop:
+        def on_batch_end(self, progress: Any) -> bool:
+            return progress.batch == stop
+
+    method = learner("am-mem", spread=spread)
+    data = {"train": double(), "test": double(20, 1), "callbacks": [Stop()], "resume": resume}
+    history = fit(method, **data, **{**RUN, "epochs": epochs}, checkpoint=path, checkpoint_every=4)
+    return outcome(method, history)
+
+
+def error(function: Any, *args: Any, **how: Any) -> str:
+    try:
+        function(*args, **how)
+    except Exception as found:
+        return f"{type(found).__name__}: {found}"
+    return "nothing"
+
+
+def two_ranks(rank: int, folder: str, kinds: list[str]) -> dict[str, Any]:
+    """All that 2 ranks are asked for, the failure last."""
+    found: dict[str, Any] = {kind: trained(kind, folder) for kind in kinds}
+    found["fewer samples than ranks"] = small()
+    found["stopping"] = stopping()
+    for name in ("admm", "bcd"):
+        found[name] = per_sample(name, f"{folder}/{name}")
+        per_sample(name, f"{folder}/{name} for one", stop=4)
+    layers(f"{folder}/layers", stop=3)
+    found["layers"] = layers(f"{folder}/layers", resume=True)
+    layers(f"{folder}/for one", stop=3)
+    clock = [lambda progress: rank == 1 and progress.epoch == 2]
+    one_stops = fit(learner(), double(), callbacks=clock, **{**RUN, "eval_batches": [], "epochs": 9})
+    found["epochs of which one rank stops"] = len(one_stops.epochs)
+    kept(f"{folder}/two", stop=9)
+    kept(f"{folder}/by {rank}", stop=3)
+    found["files"] = sorted(os.listdir(folder))
+    found["exists"] = error(kept, f"{folder}/two")
+    found["seen by one"] = error(kept, f"{folder}/two" if rank == 0 else f"{folder}/elsewhere", resume=True)
+    if rank == 1:
+        kept(f"{folder}/other", epochs=3, stop=5, spread=False)
+    found["another"] = error(kept, f"{folder}/two" if rank == 0 else f"{folder}/other", resume=True)
+    found["sampler"] = error(sampled, rank)
+    found["seeds"] = error(fit, learner(), double(), epochs=1, batch_size=9, seed=rank)
+    method = learner()
+    found["broken"] = error(fit, method, Broken(*double()), **{**RUN, "eval_batches": []})
+    return found
+
+
+def sampled(rank: int) -> None:
+    sampler = torch.utils.data.DistributedSampler(Pairs(*double()), 2, rank)
+    fit(learner(), DataLoader(Pairs(*double()), batch_size=5, sampler=sampler), epochs=1)
+
+
+def four_ranks(rank: int, path: str) -> dict[str, Any]:
+    """Goes on where 2 ranks have stopped; then one rank fails when the last step is done."""
+    found = {"resumed": kept(path, resume=True)}
+
+    def late(progress: Any) -> None:
+        if rank == 2 and progress.epoch == 2:
+            raise RuntimeError("no room for a picture")
+
+    found["late"] = error(fit, learner(), double(), callbacks=late, **{**RUN, "eval_batches": []})
+    store = dist.distributed_c10d._get_default_store()  # it lies in rank 0, which must not end before the others
+    store.set(f"done {rank}", "")
+    if rank == 0:
+        store.wait([f"done {other}" for other in range(4)], timedelta(seconds=30))
+    return found
