@@ -7,13 +7,15 @@ those of one process. `bytes`: what data-parallel steps of two processes send, b
 and by the network interface; nothing else may use it meanwhile. `paper`: the cost model on GPUs that were not there.
 `table` fills docs/scaling.md from the files and measures nothing.
 
-Each writes benchmarks/scaling/PART.jsonl, or --out; --quick measures in small, into runs/scaling.
+Each writes benchmarks/scaling/PART.jsonl, or to --out; --quick measures in small, into runs/scaling. Options of `time`
+choose another size, as in `scaling.py time --width 512 --out runs/wide`.
 """
 
 import argparse
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,10 +31,10 @@ from altmin.cli import output
 RESULTS, QUICK = HERE / "benchmarks/scaling", HERE / "runs/scaling"
 SIZE, SMALL = Size(), Size(blocks=4, width=16, batch=32, micro_batches=2)
 SENDERS = {
-    "mlp-15x256": ((256,), 10),
-    "tanh-3x100": ((784,), 10),
-    "lenet5": ((1, 28, 28), 10),
-    "resnet18-8": ((3, 32, 32), 10),
+    "mlp-15x256": ((256,), torch.float32),
+    "tanh-3x100": ((784,), torch.float32),
+    "lenet5": ((1, 28, 28), torch.float32),
+    "resnet18-8": ((3, 32, 32), torch.float64),  # in which the move of no code is lost in rounding
 }
 LARGEST_DIFFERENCE = 1e-4
 """Of gradients in float32, over the largest of each parameter."""
@@ -66,15 +68,12 @@ def times(size: Size, repeats: int, steps: int) -> list[Row]:
 
 
 def bytes_sent(quick: bool) -> list[Row]:
-    rows = []
-    steps = 2 if quick else 20
-    for name, (shape, classes) in list(SENDERS.items())[1 if quick else 0 : 2 if quick else None]:
-        for method in ("am", "am-mem", "backprop"):
-            row = launch(2, sent, name, shape, classes, method, steps)[0]
-            rows.append({"what": "data-parallel", "model": name, "method": method, "ranks": 2, "steps": steps, **row})
-    size = SMALL if quick else SIZE
+    steps, size = (2, SMALL) if quick else (20, SIZE)
+    nets = {"tanh-3x100": SENDERS["tanh-3x100"]} if quick else SENDERS
+    common = {"ranks": 2, "steps": steps}
+    rows = [{"what": "data-parallel", **common, **row} for row in launch(2, sent, nets, steps)[0]]
     row = launch(2, sent_by_layers, size, steps)[0]
-    return [*rows, {"what": "layer-parallel", "method": "am", "ranks": 2, "steps": steps, **vars(size), **row}]
+    return [*rows, {"what": "layer-parallel", "method": "am", **common, **vars(size), **row}]
 
 
 def show(part: str, path: Path) -> None:
@@ -91,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="measure in small, into runs/scaling")
     parser.add_argument("--out", type=Path, help="the folder to write to, or to fill the tables from")
     parser.add_argument("--repeats", type=int, help="rounds of `time`, 15 if not given")
+    for name, value in vars(SIZE).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"of `time`, {value} if not given")
     given = parser.parse_args(arguments)
     out = given.out or (QUICK if given.quick else RESULTS)
     if given.part == "table":
@@ -98,7 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.part == "time":
         quick = given.quick
-        rows = times(SMALL if quick else SIZE, given.repeats or (2 if quick else 15), 1 if quick else 3)
+        changed = {name: getattr(given, name) for name in vars(SIZE) if getattr(given, name)}
+        size = replace(SMALL if quick else SIZE, **changed)
+        rows = times(size, given.repeats or (2 if quick else 15), 1 if quick else 3)
     else:
         rows = bytes_sent(given.quick) if given.part == "bytes" else paper_rows()
     environment = output.environment(torch.device("cpu")) | {"threads": 1}

@@ -251,34 +251,48 @@ def on_the_wire() -> int:
     return int(WIRE.read_text())
 
 
-def sent(rank: int, name: str, shape: Sequence[int], classes: int, method: str, steps: int) -> dict[str, Any]:
-    """Bytes and messages of a data-parallel step: by the model, by the ranks' counters, and on the network interface,
-    where nothing else may be going on; the latter for each rank, with the headers of gloo and TCP."""
-    torch.manual_seed(0)
-    model = altmin.models.create(name, shape, classes)
-    x, y = torch.rand(64, *shape), torch.arange(64) % classes
-    made = {
-        "am": am,
-        "am-mem": lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory()),
-        "backprop": backprop,
-    }
-    each = Distributed(made[method](model))
-    each.step(x, y)
-    dist.barrier()
-    before, wire = (each.ranks.messages, each.ranks.bytes), on_the_wire()
-    for _ in range(steps):
+MADE = {
+    "am": am,
+    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.CoActivationMemory()),
+    "backprop": backprop,
+}
+
+
+def sent(rank: int, nets: dict[str, tuple[Sequence[int], torch.dtype]], steps: int) -> list[dict[str, Any]]:
+    """Bytes and messages of a data-parallel step of every method on every net: by the model, by the ranks' counters,
+    and on the network interface, where nothing else may be going on; the latter for each rank, with the headers of gloo
+    and TCP. nets: of each name the shape of a sample, and the type of its numbers."""
+    rows = []
+    for (name, (shape, dtype)), method in itertools.product(nets.items(), MADE):
+        torch.manual_seed(0)
+        model = altmin.models.create(name, shape, 10).to(dtype)
+        x, y = torch.rand(64, *shape, dtype=dtype), torch.arange(64) % 10
+        net = layers(copy.deepcopy(model), x)
+        if method == "am-mem" and all(layer.memory is None for layer in net):
+            continue  # it is am then
+        each = Distributed(MADE[method](model))
         each.step(x, y)
-    dist.barrier()
-    wire = on_the_wire() - wire
-    said = data_parallel(layers(copy.deepcopy(model), x), method)
-    return {
-        "messages": (each.ranks.messages - before[0]) / steps,
-        "bytes": (each.ranks.bytes - before[1]) / steps,
-        "model_messages": said.messages,
-        "model_bytes": said.bytes,
-        "model_sent": said.sent(dist.get_world_size()),
-        "on_the_wire": wire / steps / dist.get_world_size(),
-    }
+        dist.barrier()
+        before, wire = (each.ranks.messages, each.ranks.bytes), on_the_wire()
+        for _ in range(steps):
+            each.step(x, y)
+        dist.barrier()
+        wire = on_the_wire() - wire
+        said = data_parallel(net, method, dtype.itemsize)
+        rows.append(
+            {
+                "model": name,
+                "dtype": str(dtype).removeprefix("torch."),
+                "method": method,
+                "messages": (each.ranks.messages - before[0]) / steps,
+                "bytes": (each.ranks.bytes - before[1]) / steps,
+                "model_messages": said.messages,
+                "model_bytes": said.bytes,
+                "model_sent": said.sent(dist.get_world_size()),
+                "on_the_wire": wire / steps / dist.get_world_size(),
+            }
+        )
+    return rows
 
 
 def sent_by_layers(rank: int, size: Size, steps: int) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def sent(rows: Sequence[Row]) -> Filled:
     ]
     return head, [
         [
-            row.get("model", f"mlp, {row['what']}"),
+            f"{row['model']}, {row['dtype']}" if "model" in row else f"mlp, {row['what']}, both ranks",
             METHODS[row["method"]],
             f"{row['messages']:g}" if "messages" in row else "",
             f"{row['bytes']:,.0f}",

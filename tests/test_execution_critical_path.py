@@ -149,8 +149,12 @@ def test_a_data_parallel_step_waits_for_its_numbers_and_hides_its_gradients():
 def test_full_messages_of_gradients_leave_while_blocks_below_are_computed():
     model = nn.Sequential(nn.Linear(12, 1100), nn.ReLU(), nn.Linear(1100, 1000), nn.ReLU(), nn.Linear(1000, 4))
     net = layers(model, torch.randn(2, 12))
-    first, last = data_parallel(net).bulk
-    meanwhile = sum(b.down + b.weights for b in work(net, 8)[:-1])
-    enough, half = Machine(meanwhile / first, 0.0, 1.0), Machine(2 * meanwhile / first, 0.0, 1.0)
-    assert data_parallel_time(net, 8, 2, enough)["bulk"] == pytest.approx(last)
-    assert data_parallel_time(net, 8, 2, half)["bulk"] == pytest.approx(first / 2 + last)
+    for method, passes in (
+        ("am", (1, 1)),
+        ("backprop", (1, 2)),
+    ):  # of the blocks below: weights, and what is handed down
+        first, last = data_parallel(net, method).bulk
+        meanwhile = 2 * 8 * (12 * 1100 * passes[0] + 1100 * 1000 * passes[1])
+        enough, half = Machine(meanwhile / first, 0.0, 1.0), Machine(2 * meanwhile / first, 0.0, 1.0)
+        assert data_parallel_time(net, 8, 2, enough, method)["bulk"] == pytest.approx(last)
+        assert data_parallel_time(net, 8, 2, half, method)["bulk"] == pytest.approx(first / 2 + last)

@@ -69,9 +69,10 @@ def data_parallel_time(
     net: Sequence[Layer], samples: int, ranks: int, machine: Machine, method: str = "am", order: str = "codes-first"
 ) -> dict[str, float]:
     """Seconds of a step with so many samples on each rank: compute, numbers, norms, and what gradients or memories take
-    beyond the work that goes on meanwhile, which is all that is handed down and all gradients but the first."""
+    beyond the work that goes on meanwhile: the weights of the blocks below, and with backprop what is handed down to
+    them, which AM has computed by then."""
     sent, blocks = data_parallel(net, method, order=order), work(net, samples, method)
-    meanwhile = sum(b.down + b.weights for b in blocks[:-1]) / machine.flops
+    meanwhile = sum(b.weights + (b.down if method == "backprop" else 0.0) for b in blocks[:-1]) / machine.flops
     bulk = [machine.all_reduce(size, ranks) for size in sent.bulk]
     return {
         "compute": sum(b.total for b in blocks) / machine.flops,
