@@ -1,10 +1,17 @@
 """The order in which a rank takes the parts of a mini-batch, and how ranks agree on a step."""
 
+import itertools
+from typing import Any
+
 import layer_cases as cases
 import pytest
 import ranks
 import torch
+from torch import nn
 
+import altmin
+from altmin.codes.gradient import encode
+from altmin.execution import pipelined
 from altmin.execution.layer_parallel import LayerParallel
 from altmin.execution.pipelined import schedule
 
@@ -83,3 +90,24 @@ def test_numbers_that_are_not_finite_on_one_rank_are_refused_by_all_which_can_go
         assert "Diverged: training diverged: a number of block" in text
         assert (before, after) == (10.0, 10.2)
         assert abs(found - loss) < 1e-12
+
+
+def test_dropout_draws_anew_for_each_part_and_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are alike, so that the output of a part tells its mask."""
+    seen = []
+
+    def watched(*args: Any) -> Any:
+        found = encode(*args)
+        seen.append(found.values[0].clone())
+        return found
+
+    monkeypatch.setattr(pipelined, "encode", watched)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Dropout(0.5), nn.Linear(9, 4)).double()
+    run = LayerParallel(altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.0)), 2)
+    for _ in range(2):
+        run.step(torch.ones(6, 6, dtype=torch.float64), torch.zeros(6, dtype=torch.int64))
+    outputs = seen[1::2]
+    assert len(outputs) == 4
+    for a, b in itertools.combinations(outputs, 2):
+        assert not torch.equal(a, b)

@@ -13,7 +13,7 @@ MUTANTS = [
     Mutant(PIPELINED, "            m.commit(kept)\n", "            pass\n", STEP),
     Mutant(PIPELINED, "if self._repeats(i):", "if False:", STEP),
     Mutant(PIPELINED, "            raise error\n", "            pass\n", "execution_pipelined finite"),
-    Mutant(PIPELINED, "1_000_003 * i + l", "l", "execution_layer_parallel dropout"),
+    Mutant(PIPELINED, "1_000_003 * i + l", "l", "execution_pipelined dropout"),
     Mutant(NEIGHBOURS, "return kind + 8 * part", "return kind", STEP),
     Mutant(NEIGHBOURS, "        self.sent += t.numel() * t.element_size()\n", "", "execution_neighbours arrive"),
     Mutant(LAYERS, "            del held[p]\n", "            pass\n", "execution_layer_parallel goes_on"),
