@@ -4,7 +4,9 @@ import contextlib
 import io
 import json
 import os
+import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import ranks as processes
 import torch
 
-from altmin.cli import ranks, run
+from altmin.cli import main, ranks, run
 
 TRAIN = [*("train", "--model", "mlp-1x16", "--batch-size", "44", "--limit", "220", "--threads", "1")]
 KEPT = ["--checkpoint", "kept.st", "--json"]
@@ -119,3 +121,17 @@ def test_all_processes_of_a_machine_say_the_same_of_gpus_that_are_too_few(
     assert len(texts) == 1
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     ranks.check_gpus("cuda")
+
+
+@pytest.mark.parametrize("rank, printed", [(0, 1), (1, 0)])
+def test_help_is_printed_by_the_first_process_alone(
+    rank: int, printed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in torchrun(2, rank).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.count("Usage") == printed
