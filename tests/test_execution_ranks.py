@@ -204,3 +204,24 @@ def test_a_rank_that_dies_in_a_step_is_noticed_by_all_others(which: int) -> None
     assert found.pop(which) is None
     for (kind, _), changed in found:
         assert (kind, changed) == (RankFailed.__name__, 0.0)
+
+
+def lost(rank: int) -> list[str]:
+    """What rank 0 raises in each exchange of whole tensors after rank 1 has gone."""
+    torch.manual_seed(0)
+    layered = altmin.LayerParallel(altmin.AltMin(altmin.models.mlp(4, (3, 3), 2)), 1)
+    if rank == 1:
+        os._exit(0)
+    found = []
+    for exchange in (layered.synchronize, layered.state_dict, lambda: layered.ranks.equalise([torch.zeros(3)])):
+        try:
+            for _ in range(20):  # a message may leave before it is known that nobody receives it
+                exchange()
+                time.sleep(0.05)
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}"[:40])
+    return found
+
+
+def test_a_rank_that_is_gone_while_weights_or_states_are_exchanged_is_told_in_one_sentence() -> None:
+    assert ranks.run(2, lost)[0] == ["RankFailed: rank 0 has lost the others: "[:40]] * 3

@@ -6,6 +6,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -80,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if ranks.count() == 1:
         sys.exit(run(arguments))
     try:
-        code = run(arguments)
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if ranks.first() else nowhere):
+            code = run(arguments)
     except Exception:
         traceback.print_exc()
         code = 1

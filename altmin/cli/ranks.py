@@ -4,6 +4,7 @@ import os
 import zlib
 from contextlib import suppress
 from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from altmin import methods
 from altmin.execution import ranks
 from altmin.execution.distributed import Distributed
 from altmin.execution.layer_parallel import LayerParallel
+from altmin.trainer import AltMin
 from altmin.training.together import Together
 
 OTHERS = timedelta(seconds=2)
@@ -50,6 +53,17 @@ def device(given: str) -> str:
     return f"cuda:{os.environ['LOCAL_RANK']}"
 
 
+def check_gpus(given: str) -> None:
+    """ValueError, the same in all processes of a machine, if there are more of them than GPUs there."""
+    own, found = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if count() > 1 and given == "cuda" and own > found:
+        raise ValueError(
+            f"--device cuda gives each process a GPU of its own, torchrun has started {own} on this machine, and torch "
+            f"{torch.__version__} finds {found} there; "
+            + (f"start it with --nproc-per-node {found}, or use --device cpu" if found else "use --device cpu")
+        )
+
+
 def check(command: str | None) -> None:
     """ValueError for a command that several processes would do several times."""
     if count() > 1 and command not in (None, "train"):
@@ -64,21 +78,37 @@ def join(place: torch.device) -> None:
         ranks.start(place)
 
 
-def check_layers(layers: int) -> None:
-    """ValueError unless the layers can be spread over so many of the processes."""
-    if count() % layers:
+def layered() -> list[str]:
+    """The methods whose layers can be spread over processes: those that make an `AltMin`."""
+    return [name for name in methods.names() if signature(methods.factory(name)).return_annotation is AltMin]
+
+
+def check_layers(layers: int, parts: int | None, method: str, record: bool) -> None:
+    """ValueError unless the layers of a method can be spread over so many of the processes, or pass in parts."""
+    if layers == 1 and parts is None:
+        return
+    given = f"--micro-batches {parts}" if layers == 1 else f"--layer-ranks {layers}"
+    if method in methods.names() and method not in layered():
         raise ValueError(
-            f"--layer-ranks {layers} needs a number of processes that it divides, here are {count()}; start them with "
-            f"torchrun --nproc-per-node {layers} -m altmin train ..."
+            f"{given} is for the methods {', '.join(layered())}, given --method {method}; without --layer-ranks and "
+            "--micro-batches processes share the rows of every mini-batch, with any method"
+        )
+    if record:
+        raise ValueError(f"{given} and --record, which records whole steps, exclude each other; leave one of them out")
+    if count() % layers:
+        here = f"torchrun has started {count()}" if started() else "there is one"
+        raise ValueError(
+            f"{given} needs {layers} processes or a multiple of that, and {here}; start them with torchrun "
+            f"--standalone --nproc-per-node {layers} -m altmin train ..."
         )
 
 
 def wrapped(method: Any, layers: int = 1, parts: int | None = None) -> Any:
     """How `train` spreads a method over the processes that torchrun has started: its layers over so many of them, the
-    samples over the rest. parts: those in which a mini-batch passes through the layers. Without torchrun, and without
-    parts, the method itself."""
-    if layers > 1 or parts is not None:
-        return LayerParallel(method, PARTS if parts is None else parts, count() // layers)
+    samples over the rest. parts: those in which a mini-batch passes through the layers; None if they are not spread.
+    Without torchrun, and without parts, the method itself."""
+    if parts is not None:
+        return LayerParallel(method, parts, count() // layers)
     return Distributed(method) if started() else method
 
 

@@ -47,7 +47,10 @@ def train(
     record: Annotated[bool, typer.Option("--record", help="On a GPU: record the step, replay it.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Print so many characters of the trained gpt.")] = None,
     layer_ranks: Annotated[
-        int, typer.Option(min=1, help="Under torchrun: spread the layers over so many processes.")
+        int,
+        typer.Option(
+            min=1, help="Under torchrun: spread the layers over so many processes, of am-adam, am-mem or am-sgd."
+        ),
     ] = 1,
     micro_batches: Annotated[
         int | None, typer.Option(min=1, help="Parts in which a mini-batch passes through the layers [4].")
@@ -63,7 +66,7 @@ def train(
     if ranks.count() > 1 and (seeds > 1 or record):
         what = "--record records steps of one process" if record else f"--seeds {seeds} trains several models"
         raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
-    ranks.check_layers(layer_ranks)
+    ranks.check_layers(layer_ranks, micro_batches, method, record)
     if checkpoint is None and (resume or checkpoint_every is not None):
         raise ValueError(
             f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
@@ -76,9 +79,11 @@ def train(
         raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
     if sample is not None:
         training.check_sample(model, data, seeds)
+    ranks.check_gpus(device)
     chosen = training.prepare(ranks.device(device), threads, precision)
     if record and chosen.type != "cuda":
         raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
+    parts = ranks.PARTS if micro_batches is None and layer_ranks > 1 else micro_batches
     early = parse.numbers("--eval-batches", eval_batches, int)
     flags = parse.flags(codes, order, share, at, lr)
     given = parse.all_options(set_ or [], [method], flags, config.tables(ctx))[method]
@@ -101,7 +106,7 @@ def train(
         early,
         augment,
         warmup,
-        partial(ranks.wrapped, layers=layer_ranks, parts=micro_batches),
+        partial(ranks.wrapped, layers=layer_ranks, parts=parts),
     )
     jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
     text: list[str] = []
@@ -123,19 +128,20 @@ def train(
         print(line)
     for each in text:
         print(each)
-    parts = {"micro_batches": micro_batches or ranks.PARTS} if layer_ranks > 1 or micro_batches else {}
+    spread = {} if parts is None else {"layer_ranks": layer_ranks, "micro_batches": parts}
     result = {
         "data": data,
         "model": model,
         "method": method,
         "seed": seed,
-        "config": {**trial.config(), "record": record, **parts, **described(given)},
+        "config": {**trial.config(), "record": record, **spread, **described(given)},
         "environment": output.environment(chosen) | ({"ranks": ranks.count()} if ranks.started() else {}),
         **{key: runs[0][key] for key in ("batches", "epochs")},
     }
     several = {"seeds": [run["seed"] for run in runs], "runs": runs} if seeds > 1 else {}
     output.write_json(json_file, {**result, **({"sample": text[0]} if text else {}), **several})
-    config.save(save_config, ctx, {method: given}, threads=torch.get_num_threads(), augment=augment or "none")
+    chose = {"threads": torch.get_num_threads(), "augment": augment or "none", "micro_batches": parts}
+    config.save(save_config, ctx, {method: given}, **chose)
     output.report_failures({f"seed {run['seed']}": run.get("diverged") for run in runs})
 
 

@@ -112,7 +112,8 @@ class LayerParallel:
             for kind in dict.fromkeys((t.dtype, t.device) for t in held):  # in the same order on all ranks
                 alike = [t for t in held if (t.dtype, t.device) == kind]
                 flat = torch.cat([t.reshape(-1) for t in alike])
-                dist.broadcast(flat, self.replica * stages + stage, group=self.column.group)
+                with self.ranks.connected():
+                    dist.broadcast(flat, self.replica * stages + stage, group=self.column.group)
                 for t, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
                     t.copy_(part.view(t.shape))
 
@@ -122,7 +123,8 @@ class LayerParallel:
         if self.column.size == 1:
             return own
         parts: list[Any] = [None] * self.column.size
-        dist.all_gather_object(parts, own, group=self.column.group)
+        with self.ranks.connected():
+            dist.all_gather_object(parts, own, group=self.column.group)
         return _united(parts)
 
     def check_state(self, state: Any) -> None:
@@ -197,7 +199,7 @@ def _check(am: Any) -> None:
         if getattr(rule, name, wanted) != wanted:
             raise ValueError(
                 f"{name}={getattr(rule, name)} of {type(rule).__name__} needs all blocks at once, and ranks have some; "
-                f"give {name}={wanted}, or use altmin.Distributed"
+                f"give {name}={wanted}, or share rows alone (altmin.Distributed, no --layer-ranks)"
             )
 
 

@@ -4,8 +4,8 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -170,6 +170,14 @@ class Ranks:
             return False
         return True
 
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """For messages of torch: a connection that is lost inside is `RankFailed`."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise self.gone(error) from None
+
     def gone(self, error: Any) -> RankFailed:
         """The error for a connection that is lost."""
         with suppress(RuntimeError):
@@ -246,7 +254,8 @@ class Ranks:
         by_gpu = dist.get_backend(self.group) == "nccl"
         for t in tensors:
             sent = t.detach().cuda() if by_gpu else t.detach().contiguous()
-            dist.broadcast(sent, self.first, group=self.group)
+            with self.connected():
+                dist.broadcast(sent, self.first, group=self.group)
             if sent.data_ptr() != t.data_ptr():
                 t.copy_(sent)
 

@@ -15,6 +15,9 @@ MUTANTS = [
     ),
     Mutant("training/callbacks.py", 'getattr(each, "first_rank_only", False)', "False", "training_together stop"),
     Mutant("training/sources.py", "of - len(rows)", "0", "data_shards unmapped"),
+    Mutant("cli/ranks.py", "return_annotation is AltMin", "return_annotation is not None", "cli_layers codes"),
+    Mutant("cli/ranks.py", "own > found", "own > found + 2", "cli_layers gpus"),
+    Mutant("cli/ranks.py", "if count() % layers:", "if count() < layers:", "cli_layers refused"),
     Mutant("cli/ranks.py", "begins and seen", "seen", "cli_ranks refused"),
     Mutant("cli/ranks.py", "zlib.crc32(bare.encode())", "zlib.crc32(text.encode())", "cli_ranks once"),
 ]
