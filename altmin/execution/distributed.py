@@ -90,7 +90,9 @@ class Distributed:
         if self.ranks.size == 1:
             return method(x, y, **how)
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise TypeError(f"{name} takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+            raise TypeError(
+                f"{name} takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor"
+            )
         n = len(x)
         if len(y) != n:
             raise ValueError(f"as many targets as samples are needed: {n} samples, targets of {tuple(y.shape)}")
@@ -126,6 +128,9 @@ class Distributed:
             if found is error:
                 raise
             raise found from error
+        except BaseException as error:
+            self.ranks.interrupted(error)
+            raise
 
     @contextmanager
     def _without_samples(self) -> Iterator[None]:

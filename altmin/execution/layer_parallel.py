@@ -13,7 +13,7 @@ from altmin.chain import Chain
 from altmin.errors import demand
 from altmin.execution.neighbours import Neighbours
 from altmin.execution.pipelined import Pipelined
-from altmin.execution.ranks import Ranks, digest, start
+from altmin.execution.ranks import RankFailed, Ranks, digest, start
 from altmin.trainer import AltMin, Metrics
 
 _spread: WeakSet[AltMin] = WeakSet()
@@ -119,6 +119,8 @@ class LayerParallel:
         """One mini-batch, the same on all ranks. Errors are raised on all of them; then nothing has changed."""
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+        if self.ranks.broken:
+            raise RankFailed(self.ranks.broken)
         signature = [tuple(x.shape), digest(x[:1], y)]
         for ranks in (self.ranks, self.column):
             ranks.share(0, 1, 1, signature)
@@ -129,9 +131,15 @@ class LayerParallel:
         except Exception as error:
             _forget(self.am.weights)
             found = self.ranks.post(error)
+            if self.neighbours.awaited:
+                self.ranks.end(" ".join(str(error).split()))
             if found is error:
                 raise
             raise found from error
+        except BaseException as error:
+            _forget(self.am.weights)
+            self.ranks.interrupted(error)
+            raise
 
     def gather(self, x: Tensor, y: Tensor) -> NoReturn:
         """Not to be had: TypeError."""

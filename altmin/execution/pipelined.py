@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class Pipelined:
-    """One mini-batch on one rank. run: the `LayerParallel` whose step it is. signature: what is the same on all ranks."""
+    """One mini-batch on one rank. run: the `LayerParallel` whose step it is. signature: what ranks must have alike."""
 
     def __init__(self, run: Any, x: Tensor, y: Tensor, signature: Sequence[Any] = ()):
         self.own, self.am, self.x, self.y, self.signature = run, run.am, x, y, signature
