@@ -23,5 +23,10 @@ MUTANTS = [
         "most + float(weight[end] - weight[begin])",
         "execution_layer_parallel most",
     ),
+    Mutant(LAYERS, "p.grad if id(p) in keep else None", "p.grad", "execution_layer_parallel goes_on_and"),
+    Mutant(
+        LAYERS, "            _ahead.add(self.model)\n", "            pass\n", "execution_layer_parallel goes_on_and"
+    ),
+    Mutant(LAYERS, "if self.neighbours.awaited:", "if False:", "execution_ranks on_their_way"),
     Mutant("weights/local.py", "if found[l] is not None}", "}", STEP),
 ]
