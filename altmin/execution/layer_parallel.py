@@ -188,8 +188,8 @@ class LayerParallel:
     def _leave_others(self) -> None:
         """Keeps nothing of the state of other ranks' blocks, nor gradients that the optimizer would follow."""
         keep = {id(p) for l in self.blocks for p in self.am.theta[l]}
-        for p in self.model.parameters():
-            p.grad = p.grad if id(p) in keep else None
+        for own in self.model.parameters():
+            own.grad = own.grad if id(own) in keep else None
         held = self.am.optimizer.state
         for p in [p for p in held if id(p) not in keep]:
             del held[p]

@@ -23,7 +23,7 @@ MUTANTS = [
         "most + float(weight[end] - weight[begin])",
         "execution_layer_parallel most",
     ),
-    Mutant(LAYERS, "p.grad if id(p) in keep else None", "p.grad", "execution_layer_parallel goes_on_and"),
+    Mutant(LAYERS, "own.grad if id(own) in keep else None", "own.grad", "execution_layer_parallel goes_on_and"),
     Mutant(
         LAYERS, "            _ahead.add(self.model)\n", "            pass\n", "execution_layer_parallel goes_on_and"
     ),
