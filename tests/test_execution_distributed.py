@@ -1,5 +1,6 @@
 """`Distributed`: what several ranks compute is what one process computes, for every method, net and loss."""
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -228,7 +229,41 @@ def test_more_targets_than_samples_are_refused_before_they_are_shared_out() -> N
         ranks.threads(2, lambda of: in_thread(methods[of.rank], of).step(points(9)[0], points(10)[1]))
 
 
+def test_parts_of_a_batch_are_gathered_as_in_one_process() -> None:
+    def gathered(am: Any) -> list[torch.Tensor]:
+        for n in (9, 7):
+            am.gather(*points(n))
+        am.apply()
+        return [p.detach().clone() for p in am.model.parameters()]
+
+    def made() -> altmin.AltMin:
+        torch.manual_seed(2)
+        return altmin.AltMin(mlp())
+
+    methods = [made() for _ in range(2)]
+    expected = gathered(made())
+    of_ranks = ranks.threads(2, lambda of: (gathered(in_thread(methods[of.rank], of)), of.messages))
+    for found, messages in of_ranks:
+        assert messages > 0
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_lists_are_refused_before_they_are_shared_out() -> None:
+    methods = [altmin.AltMin(mlp()) for _ in range(2)]
+    with pytest.raises(TypeError, match="step takes tensors, given list and list"):
+        ranks.threads(2, lambda of: in_thread(methods[of.rank], of).step([[1.0]], [0]))
+
+
 # One process
+
+
+def test_of_one_rank_there_are_copies() -> None:
+    made = Distributed(altmin.AltMin(mlp()))
+    same = copy.deepcopy(made)
+    for a, b in zip(made.model.parameters(), same.model.parameters(), strict=True):
+        assert a is not b
+        assert torch.equal(a, b)
 
 
 def test_without_other_ranks_a_step_is_the_methods_own() -> None:

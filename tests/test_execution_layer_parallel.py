@@ -1,5 +1,6 @@
 """Blocks over ranks: a step is that of one process which gathers the parts of a mini-batch and applies them."""
 
+import copy
 import itertools
 from typing import Any
 
@@ -183,3 +184,62 @@ def test_cuts_and_numbers_that_do_not_fit_are_refused() -> None:
         LayerParallel(am, 0)
     with pytest.raises(ValueError, match="1 ranks cannot be divided into 2 chains"):
         LayerParallel(am, data_ranks=2)
+
+
+def other_uses(rank: int) -> dict[str, Any]:
+    """Texts of errors of what ranks with some of the blocks cannot do, and the state of a trainer that had trained."""
+    x, y = cases.batches()[0]
+    am = cases.trainer("straight")
+    am.step(x, y)
+    run = LayerParallel(am, 1)
+    run.step(x, y)
+
+    def text(call: Any) -> str:
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            return str(error)
+        return "none"
+
+    found: dict[str, Any] = {"unsynchronized": text(lambda: LayerParallel(altmin.AltMin(run.model)))}
+    run.synchronize()
+    found["synchronized"] = text(lambda: LayerParallel(altmin.AltMin(run.model)))
+    found["again"] = text(lambda: LayerParallel(am, 1, cuts=[3]))
+    found["gather"] = text(lambda: run.gather(x, y))
+    found["apply"] = text(run.apply)
+    found["copy"] = text(lambda: copy.deepcopy(run))
+    found["data-parallel"] = text(lambda: altmin.Distributed(run))
+    found["lists"] = text(lambda: run.step(x.tolist(), y.tolist()))
+    return {**found, "tensors": _tensors(run)}
+
+
+def test_a_trainer_that_has_trained_goes_on_and_what_needs_all_blocks_on_a_rank_is_refused() -> None:
+    x, y = cases.batches()[0]
+    am = cases.trainer("straight")
+    am.step(x, y)
+    am.step(x, y)
+    for found in ranks.run(2, other_uses):
+        for a, b in zip(found["tensors"], _tensors(am), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+        assert "call synchronize() of the LayerParallel" in found["unsynchronized"]
+        assert found["synchronized"] == "none"
+        assert "spread by another LayerParallel" in found["again"]
+        assert "has no gather and apply" in found["gather"]
+        assert "has no gather and apply" in found["apply"]
+        assert "belongs to its processes" in found["copy"]
+        assert "takes one method itself, given LayerParallel" in found["data-parallel"]
+        assert "step takes tensors, given list and list" in found["lists"]
+
+
+def differing_chains(rank: int) -> str:
+    x, y = cases.batches()[0]
+    run = LayerParallel(cases.trainer("straight"), 2, data_ranks=2)
+    try:
+        run.step(x + rank // 2, y)
+    except (ValueError, ConnectionError) as error:
+        return str(error)
+    return "none"
+
+
+def test_chains_of_ranks_with_other_batches_are_refused() -> None:
+    assert all("different batches" in text for text in ranks.run(4, differing_chains))

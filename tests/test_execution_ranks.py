@@ -10,7 +10,7 @@ import ranks
 import torch
 import torch.distributed as dist
 from distributed_cases import F64, far, mlp, points
-from torch import Tensor
+from torch import Tensor, nn
 
 import altmin
 from altmin.errors import Diverged
@@ -225,3 +225,62 @@ def lost(rank: int) -> list[str]:
 
 def test_a_rank_that_is_gone_while_weights_or_states_are_exchanged_is_told_in_one_sentence() -> None:
     assert ranks.run(2, lost)[0] == ["RankFailed: rank 0 has lost the others: "[:40]] * 3
+
+
+class Stopping:
+    """The mean loss; raises `error` unless it is None."""
+
+    error: BaseException | None = None
+
+    def __call__(self, output: Any, y: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return nn.functional.cross_entropy(output, y)
+
+
+def first_alone(send: Any) -> Any:
+    """Sends the first part of a batch and fails at the second."""
+
+    def call(kind: Any, i: int, *what: Any) -> None:
+        if i > 0:
+            raise ZeroDivisionError("the second part")
+        send(kind, i, *what)
+
+    return call
+
+
+def stopped_within(rank: int, layers: bool, error: BaseException) -> list[str]:
+    """Kinds and texts of what two steps raise: one that rank 1 is stopped in, and a good one. Where blocks are over
+    ranks and the error is no interruption, rank 0 fails too, while messages are on their way to it."""
+    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+    loss, texts = Stopping(), []
+    am = altmin.AltMin(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), loss=loss)
+    run: Any = altmin.LayerParallel(am, 3) if layers else Distributed(am)
+    for good in (False, True):
+        loss.error = error if rank == 1 and not good else None
+        with pytest.MonkeyPatch.context() as patch:
+            if layers and rank == 0 and not good and isinstance(error, Exception):
+                patch.setattr(run.neighbours, "send_code", first_alone(run.neighbours.send_code))
+            try:
+                run.step(x, y)
+                texts.append("none")
+            except BaseException as raised:
+                texts.append(f"{type(raised).__name__}: {raised}")
+    return texts
+
+
+@pytest.mark.parametrize("layers", [False, True])
+def test_ctrl_c_on_one_rank_is_told_to_the_others_and_none_goes_on(layers: bool) -> None:
+    (told, after), (own, later) = ranks.run(2, stopped_within, layers, KeyboardInterrupt())
+    assert "rank 1: KeyboardInterrupt" in told
+    assert own.startswith("KeyboardInterrupt")
+    assert after.startswith("RankFailed")
+    assert later.startswith("RankFailed")
+
+
+def test_ranks_that_fail_with_messages_on_their_way_do_not_go_on() -> None:
+    (own, after), (other, later) = ranks.run(2, stopped_within, True, ValueError("the loss"))
+    assert own.startswith("ZeroDivisionError: rank 0 of 2")
+    assert other.startswith("ValueError: rank 1 of 2: the loss")
+    assert after.startswith("RankFailed")
+    assert later.startswith("RankFailed")

@@ -30,7 +30,7 @@ class Distributed:
     """
 
     def __init__(self, method: Any, group: Any = None):
-        if isinstance(method, Recorded | Distributed | Ensemble):
+        if isinstance(method, Recorded | Ensemble) or isinstance(getattr(method, "ranks", None), Ranks):
             raise TypeError(f"Distributed takes one method itself, given {type(method).__name__}(...)")
         self.method = method
         start(next((p.device for p in method.model.parameters()), torch.device("cpu")))
@@ -55,6 +55,12 @@ class Distributed:
             raise AttributeError(name)
         return getattr(self.method, name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """TypeError for a copy or a pickle, unless there is one rank."""
+        if self.ranks.alone:
+            return super().__reduce_ex__(protocol)
+        raise TypeError("a Distributed belongs to its processes and cannot be copied; copy its method")
+
     @property
     def model(self) -> nn.Module:
         model: nn.Module = self.method.model
@@ -72,9 +78,22 @@ class Distributed:
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
         """One mini-batch, the same on all ranks. how: what the method's own step takes besides; what has one entry for
         each sample is shared out too."""
-        n = len(x)
+        return self._shared_out("step", x, y, how)
+
+    def gather(self, x: Tensor, y: Tensor) -> Any:
+        """A part of a mini-batch too large to hold, the same on all ranks; the weights wait for `apply`."""
+        return self._shared_out("gather", x, y, {})
+
+    def _shared_out(self, name: str, x: Tensor, y: Tensor, how: dict[str, Any]) -> Any:
+        """What the method of this name makes of this rank's rows."""
+        method = getattr(self.method, name)
         if self.ranks.size == 1:
-            return self.method.step(x, y, **how)
+            return method(x, y, **how)
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise TypeError(
+                f"{name} takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor"
+            )
+        n = len(x)
         if len(y) != n:
             raise ValueError(f"as many targets as samples are needed: {n} samples, targets of {tuple(y.shape)}")
         first, end, truth = 0, n, True
@@ -82,10 +101,10 @@ class Distributed:
             truth = self.takes_rows or self.ranks.rank == 0
         elif not self.takes_rows:
             first, end = bounds(n, self.ranks.rank, self.ranks.size)
-        signature = [tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
-        own = {name: v[first:end] if isinstance(v, Tensor) and len(v) == n else v for name, v in how.items()}
+        signature = [name, tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
+        own = {key: v[first:end] if isinstance(v, Tensor) and v.ndim and len(v) == n else v for key, v in how.items()}
         with self._sharing(self.ranks.share(first, end - first, n, signature, truth)):
-            return self.method.step(x[first:end], y[first:end], **own)
+            return method(x[first:end], y[first:end], **own)
 
     def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
         """As `step`, for a batch of `of` samples of which this rank is given its own: those from `first` on, as
@@ -109,6 +128,9 @@ class Distributed:
             if found is error:
                 raise
             raise found from error
+        except BaseException as error:
+            self.ranks.interrupted(error)
+            raise
 
     @contextmanager
     def _without_samples(self) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """`LayerParallel`: the blocks of a chain spread over processes, and each mini-batch in parts that pass through them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -12,8 +13,13 @@ from altmin.chain import Chain
 from altmin.errors import demand
 from altmin.execution.neighbours import Neighbours
 from altmin.execution.pipelined import Pipelined
-from altmin.execution.ranks import Ranks, digest, start
+from altmin.execution.ranks import RankFailed, Ranks, digest, start
 from altmin.trainer import AltMin, Metrics
+
+_spread: WeakSet[AltMin] = WeakSet()
+"""Trainers whose blocks are on several ranks."""
+_ahead: WeakSet[nn.Module] = WeakSet()
+"""Models of which other ranks have newer weights."""
 
 
 class LayerParallel:
@@ -55,9 +61,26 @@ class LayerParallel:
         rank = self.ranks.rank
         self.neighbours = Neighbours(self.ranks, None if self.first else rank - 1, None if self.last else rank + 1)
         if self.ranks.size > 1:
+            self._claim()
             state = torch.get_rng_state()
             self.ranks.equalise([state, *am.model.state_dict().values()])
             torch.set_rng_state(state)
+            self._leave_others()
+
+    def _claim(self) -> None:
+        """ValueError for a trainer or a model of which other ranks have a part that this one does not."""
+        if self.am in _spread:
+            raise ValueError(
+                "the blocks of this trainer are spread by another LayerParallel, and ranks have the state of their own "
+                "ones; go on with that one, or give its state_dict() to a trainer made anew"
+            )
+        if self.am.model in _ahead:
+            raise ValueError(
+                "other ranks have newer weights of this model; call synchronize() of the LayerParallel that has "
+                "trained it first"
+            )
+        if self.column.size > 1:
+            _spread.add(self.am)
 
     def _groups(self, stages: int) -> tuple[Ranks, Ranks | None]:
         """The ranks of this rank's chain, and those that have its blocks; None if it alone has them."""
@@ -77,6 +100,12 @@ class LayerParallel:
             raise AttributeError(name)
         return getattr(self.am, name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """TypeError for a copy or a pickle, unless there is one rank."""
+        if self.ranks.alone:
+            return super().__reduce_ex__(protocol)
+        raise TypeError("a LayerParallel belongs to its processes and cannot be copied; copy its model or state_dict()")
+
     @property
     def model(self) -> nn.Module:
         return self.am.model
@@ -88,17 +117,37 @@ class LayerParallel:
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
         """One mini-batch, the same on all ranks. Errors are raised on all of them; then nothing has changed."""
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+        if self.ranks.broken:
+            raise RankFailed(self.ranks.broken)
         signature = [tuple(x.shape), digest(x[:1], y)]
         for ranks in (self.ranks, self.column):
             ranks.share(0, 1, 1, signature)
+        if self.column.size > 1:
+            _ahead.add(self.model)
         try:
-            return Pipelined(self, x, y).run()
+            return Pipelined(self, x, y, signature).run()
         except Exception as error:
             _forget(self.am.weights)
             found = self.ranks.post(error)
+            if self.neighbours.awaited:
+                self.ranks.end(" ".join(str(error).split()))
             if found is error:
                 raise
             raise found from error
+        except BaseException as error:
+            _forget(self.am.weights)
+            self.ranks.interrupted(error)
+            raise
+
+    def gather(self, x: Tensor, y: Tensor) -> NoReturn:
+        """Not to be had: TypeError."""
+        raise TypeError("LayerParallel has no gather and apply; give step all samples, and micro_batches their parts")
+
+    def apply(self) -> NoReturn:
+        """Not to be had: TypeError."""
+        self.gather(torch.empty(0), torch.empty(0))
 
     def end_epoch(self) -> None:
         self.am.end_epoch()
@@ -116,6 +165,7 @@ class LayerParallel:
                     dist.broadcast(flat, self.replica * stages + stage, group=self.column.group)
                 for t, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
                     t.copy_(part.view(t.shape))
+        _ahead.discard(self.model)
 
     def state_dict(self) -> dict[str, Any]:
         """That of the trainer in one process, put together from all ranks. To be called on all of them."""
@@ -135,7 +185,13 @@ class LayerParallel:
         """Goes on from a trainer's `state_dict`, whatever the number of ranks that wrote it; what belongs to other
         ranks' blocks is left out."""
         self.am.load_state_dict(state)
+        self._leave_others()
+
+    def _leave_others(self) -> None:
+        """Keeps nothing of the state of other ranks' blocks, nor gradients that the optimizer would follow."""
         keep = {id(p) for l in self.blocks for p in self.am.theta[l]}
+        for own in self.model.parameters():
+            own.grad = own.grad if id(own) in keep else None
         held = self.am.optimizer.state
         for p in [p for p in held if id(p) not in keep]:
             del held[p]

@@ -118,6 +118,11 @@ class Neighbours:
         if self.offsets.get(kind):
             self._coming[OFFSET, i] = self._receive(_room(code), self.above, _tag(OFFSET, i))
 
+    @property
+    def awaited(self) -> bool:
+        """Whether messages are still to come, which those of another step must not be taken for."""
+        return bool(self._coming)
+
     def arrived(self, i: int) -> bool:
         """Whether a code from below is here."""
         return self._coming[CODE, i].done

@@ -3,7 +3,7 @@ are measured while the rank waits for others."""
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -34,10 +34,10 @@ class Part(NamedTuple):
 
 
 class Pipelined:
-    """One mini-batch on one rank. run: the `LayerParallel` whose step it is."""
+    """One mini-batch on one rank. run: the `LayerParallel` whose step it is. signature: what ranks must have alike."""
 
-    def __init__(self, run: Any, x: Tensor, y: Tensor):
-        self.own, self.am, self.x, self.y = run, run.am, x, y
+    def __init__(self, run: Any, x: Tensor, y: Tensor, signature: Sequence[Any] = ()):
+        self.own, self.am, self.x, self.y, self.signature = run, run.am, x, y, signature
         am = self.am
         am.chain.demand_unchanged()
         check(x, y, am.theta[0][0], integers=am.chain.blocks[0].takes_integers)
@@ -70,9 +70,9 @@ class Pipelined:
             return (first, end), None
         of = end - first
         if of < own.data_ranks:  # all chains have all rows, and the first one's numbers count
-            return (first, end), own.data.share(0, of, of, truth=own.replica == 0)
+            return (first, end), own.data.share(0, of, of, self.signature, own.replica == 0)
         start, stop = bounds(of, own.replica, own.data_ranks)
-        return (first + start, first + stop), own.data.share(start, stop - start, of)
+        return (first + start, first + stop), own.data.share(start, stop - start, of, self.signature)
 
     def run(self) -> Metrics:
         own, passed = self.own, len(self.rows)

@@ -214,12 +214,25 @@ class Ranks:
         named = error if kind != OWN else _named(error, f"rank {self.rank} of {self.size}: {text}")
         agreed = len(others) == self.size - 1 and all(mark.agrees(self.messages) for mark in others.values())
         if kind == FOLLOWED or not agreed:
-            self.broken = self.broken or f"rank {self.rank} has stopped a step that others were in: {text}"
-            with suppress(RuntimeError):
-                self.store.compare_set("failed", "", str(self.steps))  # the first one stays
+            self.end(text)
             return named
         met = {rank: mark for rank, mark in others.items() if mark.kind == OWN}
         return RankFailed(self._because(met)) if met and kind == EVERYWHERE else named
+
+    def end(self, text: str) -> None:
+        """No rank can go on after this step, for which the text is the reason."""
+        self.broken = self.broken or f"rank {self.rank} has stopped a step that others were in: {text}"
+        with suppress(RuntimeError):
+            self.store.compare_set("failed", "", str(self.steps))  # the first one stays
+
+    def interrupted(self, error: BaseException) -> None:
+        """Tells the others that this rank is being stopped in a step, as by Ctrl-C, and does not wait for them."""
+        if self.alone:
+            return
+        with suppress(RuntimeError):
+            self.store.set(f"{self.steps} {self.rank}", f"{OWN}{self.messages} {type(error).__name__}")
+            self.store.set(f"{self.steps}", "told")
+        self.end(type(error).__name__)
 
     def _tell(self, kind: str, text: str) -> dict[int, "Mark"]:
         """Sets this rank's mark in this step. Those of all others, as far as they are set in time."""

@@ -23,5 +23,10 @@ MUTANTS = [
         "most + float(weight[end] - weight[begin])",
         "execution_layer_parallel most",
     ),
+    Mutant(LAYERS, "own.grad if id(own) in keep else None", "own.grad", "execution_layer_parallel goes_on_and"),
+    Mutant(
+        LAYERS, "            _ahead.add(self.model)\n", "            pass\n", "execution_layer_parallel goes_on_and"
+    ),
+    Mutant(LAYERS, "if self.neighbours.awaited:", "if False:", "execution_ranks on_their_way"),
     Mutant("weights/local.py", "if found[l] is not None}", "}", STEP),
 ]
