@@ -21,9 +21,11 @@ Filled = tuple[list[str], list[list[str]]]
 
 
 def times(rows: Sequence[Row]) -> Filled:
-    head = ["a step by", "processes", "milliseconds (quartiles)", "over one process (quartiles)", "gradients differ by"]
+    head = ["width, rows", "a step by", "processes", "milliseconds (quartiles)", "over one process (quartiles)"]
+    head.append("gradients differ by")
     return head, [
         [
+            f"{row['width']}, {row['batch']:,}",
             WORDS[row["what"]],
             str(row["ranks"]),
             "{median:.1f} ({q1:.1f} to {q3:.1f})".format(**row["milliseconds"]),

@@ -73,12 +73,14 @@ EQUAL = [*itertools.product([1, 2, 4, 8], [1, 4, 8, 32], [(1.0, 2.0, 1.0), (1.0,
 
 @pytest.mark.parametrize(("P", "M", "times"), EQUAL, ids=[f"{P}-{M}-{t[0]:g}{t[1]:g}{t[2]:g}" for P, M, t in EQUAL])
 def test_equal_stages_take_what_the_formulas_say(P: int, M: int, times: tuple[float, float, float]):
-    """1F1B waits (P - 1)(f + d + w). Where weights fill gaps, the first rank waits (P - 1)(f + d) in all, in which it
-    computes the weights of up to P - 1 micro-batches, but never those of the last one."""
+    """1F1B waits (P - 1)(f + d + w). Where weights fill gaps no order is shorter: the last rank begins after (P - 1) f,
+    and the last micro-batch is down after (M + P - 1)(f + d), before its weights."""
     f, d, w = times
     hops = [0.0] * (P - 1)
     assert makespan([times] * P, M, hops, hops, fill=False) == (M + P - 1) * (f + d + w)
-    assert makespan([times] * P, M, hops, hops, fill=True) == (M + P - 1) * (f + d) + w * max(1, M - P + 1)
+    assert makespan([times] * P, M, hops, hops, fill=True) == max(
+        (P - 1) * f + M * (f + d + w), (M + P - 1) * (f + d) + w
+    )
 
 
 @pytest.mark.parametrize("times", [(2.0, 3.0, 1.0), (3.0, 1.0, 2.0), (1.0, 1.0, 5.0)], ids=str)
@@ -102,7 +104,7 @@ def test_a_layer_parallel_step_of_equal_blocks_is_the_makespan_of_equal_stages()
     net = [square(0.0), *[square(4.0) for _ in range(6)], square(0.0)]
     common = {"batch": 8, "micro_batches": 4, "machine": FAST}
     f, d, w = 3 * 4.0 * 2, 3 * 8.0 * 2, 3 * 4.0 * 2
-    assert layer_parallel_time(net, [4], **common) == 5 * (f + d) + 3 * w
+    assert layer_parallel_time(net, [4], **common) == f + 4 * (f + d + w)
     assert layer_parallel_time(net, [4], **common, method="backprop", fill=False) == 5 * (f + 2 * f)
 
 

@@ -16,43 +16,45 @@ from altmin.execution.layer_parallel import LayerParallel
 from altmin.execution.pipelined import schedule
 
 
-def finished(stages: int, parts: int) -> tuple[int, int]:
-    """After how many units of time all stages are done, if every pass of a part through one takes a unit and waits for
-    those that it needs; and how many parts the first stage holds at most."""
+def finished(stages: int, parts: int, f: float, d: float, w: float) -> tuple[float, int]:
+    """When all stages are done, if a pass of a part takes f upwards and d downwards and waits for those that it needs,
+    and weights take w of a stage wherever it would wait; and how many parts the first stage holds at most."""
     orders = [schedule(stage, stages, parts) for stage in range(stages)]
-    done: dict[tuple[int, bool, int], int] = {}
-    free, held, most = [0] * stages, 0, 0
+    done: dict[tuple[int, bool, int], float] = {}
+    free, owed = [0.0] * stages, [0] * stages
+    held = most = 0
     while any(orders):
         before = len(done)
         for stage in range(stages):
-            if not orders[stage]:
-                continue
-            forward, i = orders[stage][0]
-            last = stage == stages - 1
-            needed = (
-                [(stage - 1, True, i)] * (stage > 0)
-                if forward
-                else [(stage, True, i) if last else (stage + 1, False, i)]
-            )
-            if all(each in done for each in needed):
-                free[stage] = max([free[stage], *(done[each] for each in needed)]) + 1
-                done[stage, forward, i] = free[stage]
+            while orders[stage]:
+                forward, i = orders[stage][0]
+                back = (stage, True, i) if stage == stages - 1 else (stage + 1, False, i)
+                needed = [(stage - 1, True, i)] * (stage > 0) if forward else [back]
+                if not all(each in done for each in needed):
+                    break
+                ready = max([0.0, *(done[each] for each in needed)])
+                while owed[stage] and free[stage] < ready:
+                    free[stage] += w
+                    owed[stage] -= 1
+                done[stage, forward, i] = free[stage] = max(free[stage], ready) + (f if forward else d)
+                owed[stage] += not forward
                 orders[stage].pop(0)
                 if stage == 0:
                     held += 1 if forward else -1
                     most = max(most, held)
         assert len(done) > before, "ranks wait for one another"
-    return max(free), most
+    return max(t + w * n for t, n in zip(free, owed, strict=True)), most
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 20])
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 def test_parts_pass_in_the_shortest_time_and_few_are_held(stages: int, parts: int) -> None:
-    """No order is shorter: the first part is at the last stage after stages units, which then has 2 parts - 1 more to
-    do, and the last part comes back through the other stages."""
-    time, most = finished(stages, parts)
-    assert time == 2 * (parts + stages - 1)
-    assert most == min(parts, stages)
+    """No order is shorter: the last stage begins after (P - 1) f and has all parts to do; and the last part to come
+    down is sent there after all the others have been up and down, and has its weights left."""
+    f, d, w = 1.0, 2.0, 1.0
+    time, most = finished(stages, parts, f, d, w)
+    assert time == max((stages - 1) * f + parts * (f + d + w), (parts + stages - 1) * (f + d) + w)
+    assert most == min(parts, 2 * stages - 1)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])

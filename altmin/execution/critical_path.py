@@ -130,11 +130,11 @@ def makespan(
     """When the last task ends. stages: of each rank the seconds of a micro-batch upwards, downwards and for weights.
     up, down: seconds from each rank to the next, and back. fill: as in `layer_parallel_time`.
 
-    A rank that is free does what has arrived, rather downwards than upwards, and has at most as many micro-batches
-    under way as there are ranks from here to the loss.
+    A rank that is free does what has arrived, rather downwards than upwards. Of the micro-batches that it has sent on,
+    at most as many are under way as there are ranks above, twice as many where weights fill the gaps (`schedule`).
     """
     ranks, end = len(stages), 0.0
-    free, may_go_up = [0.0] * ranks, [ranks - r for r in range(ranks)]
+    free, may_go_up = [0.0] * ranks, [_ahead(ranks - 1 - r, fill) + 1 for r in range(ranks)]
     seconds = [(d, f, w) if fill else (d + w, f, 0.0) for f, d, w in stages]
     arrived: list[tuple[list[float], ...]] = [([], [0.0] * micro_batches * (r == 0), []) for r in range(ranks)]
     for _ in range(3 * ranks * micro_batches):
@@ -156,3 +156,7 @@ def makespan(
             if r:
                 arrived[r - 1][DOWN].append(now + down[r - 1])
     return end
+
+
+def _ahead(above: int, fill: bool) -> int:
+    return 2 * above if fill else above

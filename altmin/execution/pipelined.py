@@ -243,13 +243,17 @@ def _named(run: Any, stage: int) -> str:
 
 
 def schedule(stage: int, stages: int, parts: int) -> list[tuple[bool, int]]:
-    """What a stage does in turn: (True, i) is the forward pass of part i, (False, i) its way back. After as many
-    forward passes as there are stages above, one forward and one back in turn.
+    """What a stage does in turn: (True, i) is the forward pass of part i, (False, i) its way back. First two forward
+    passes for each stage above, then one forward and one back in turn.
 
-    >>> ["FB"[not forward] + str(i) for forward, i in schedule(0, 2, 3)]
-    ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
+    A way back takes about two forward passes, and the weights are measured where a stage would wait. With f, d and w
+    seconds for each, M parts and P equal stages take max((P - 1) f + M (f + d + w), (M + P - 1)(f + d) + w), and no
+    order takes less: the last stage begins after (P - 1) f, and the last part to come back has its weights left.
+
+    >>> ["FB"[not forward] + str(i) for forward, i in schedule(0, 2, 4)]
+    ['F0', 'F1', 'F2', 'B0', 'F3', 'B1', 'B2', 'B3']
     """
-    ahead = min(parts, stages - 1 - stage)
+    ahead = min(parts, 2 * (stages - 1 - stage))
     order = [(True, i) for i in range(ahead)]
     for i in range(parts):
         if ahead + i < parts:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Params, Saved
-from altmin.calculus.numbers import eager
+from altmin.calculus.numbers import all_finite, eager
 from altmin.calculus.ranks import Sums
 from altmin.calculus.series import Series
 from altmin.chain import Chain
@@ -44,6 +44,12 @@ class Gathered(NamedTuple):
 
     grads: list[Tensor]
     samples: int
+
+    def plus(self, grads: Params, samples: int) -> "Gathered":
+        """Itself and the gradients of one more part, written over itself."""
+        both = zip(self.grads, grads, strict=True)
+        summed = [a + g * samples if a.is_sparse else a.add_(g, alpha=samples) for a, g in both]
+        return Gathered(summed, self.samples + samples)
 
     def __add__(self, other: "Gathered") -> "Gathered":  # type: ignore[override]
         return Gathered([a + b for a, b in zip(self.grads, other.grads, strict=True)], self.samples + other.samples)
@@ -168,17 +174,18 @@ class LocalOptimizer:
     def gather(self, found: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole. `Diverged`, and
         nothing is added, if its gradients are not finite. found: None for blocks that are not gathered here."""
-        parts = {}
         residuals = {l: found[l] for l in self.blocks if isinstance(found[l], Residual)}
         grads = {l: found[l] for l in self.blocks if found[l] is not None}
         if residuals:
             grads |= self._summed(residuals)
         for l in grads:
-            parts[l] = Gathered([g * samples for g in grads[l]], samples)
-            if not all(bool(sparse.entries(g).isfinite().all()) for g in parts[l].grads):
+            if not all(all_finite(sparse.entries(g)) for g in grads[l]):
                 raise Diverged(f"the gradient of block {l}", "give inputs of a smaller size")
-        for l, part in parts.items():
-            self.gathered[l] = self.gathered[l] + part if l in self.gathered else part
+        for l, each in grads.items():
+            if l in self.gathered:
+                self.gathered[l] = self.gathered[l].plus(each, samples)
+            else:
+                self.gathered[l] = Gathered([g * samples for g in each], samples)
 
     def prepare(self) -> None:
         """Sets the gradients of what has been gathered, which is then forgotten; `apply` follows them. No weight moves.
@@ -271,7 +278,9 @@ class LocalOptimizer:
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
     def state_dict(self) -> dict[str, Any]:
-        gathered = {l: g._asdict() for l, g in self.gathered.items()}
+        gathered = {  # copies, as they are written to
+            l: {"grads": [g.clone() for g in each.grads], "samples": each.samples} for l, each in self.gathered.items()
+        }
         return {"optimizer": self.optimizer.state_dict(), "gathered": gathered}
 
     def check_state(self, state: Any) -> None:
@@ -290,7 +299,7 @@ class LocalOptimizer:
         self.check_state(state)
         load_optimizer(self.optimizer, state["optimizer"], shared_steps=isinstance(self.optimizer, FusedAdam))
         self.gathered = {
-            int(l): Gathered([g.to(self.theta[int(l)][0].device) for g in part["grads"]], part["samples"])
+            int(l): Gathered([g.to(self.theta[int(l)][0].device, copy=True) for g in part["grads"]], part["samples"])
             for l, part in state["gathered"].items()
         }
 

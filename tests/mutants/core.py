@@ -233,8 +233,8 @@ MUTANTS = [
     Mutant("losses.py", "if output.ndim > 2 and y.shape == output.shape:", "if False:", "losses words"),
     Mutant(
         "weights/local.py",
-        "Gathered([g * samples for g in grads[l]], samples)",
-        "Gathered(list(grads[l]), samples)",
+        "Gathered([g * samples for g in each], samples)",
+        "Gathered(list(each), samples)",
         "weights_local parts",
     ),
     Mutant("weights/local.py", "[g / each.samples for g in each.grads]", "each.grads", "weights_local parts"),

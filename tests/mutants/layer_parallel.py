@@ -7,7 +7,10 @@ STEP = "execution_layer_parallel gathers"
 
 MUTANTS = [
     Mutant(
-        PIPELINED, "ahead = min(parts, stages - 1 - stage)", "ahead = min(parts, stages - stage)", "execution_pipelined"
+        PIPELINED,
+        "ahead = min(parts, 2 * (stages - 1 - stage))",
+        "ahead = min(parts, stages - 1 - stage)",
+        "execution_pipelined",
     ),
     Mutant(PIPELINED, "self._samples(i) / len(self.x)", "1.0", STEP),
     Mutant(PIPELINED, "            m.commit(kept)\n", "            pass\n", STEP),
