@@ -62,9 +62,8 @@ class LayerParallel:
         self.neighbours = Neighbours(self.ranks, None if self.first else rank - 1, None if self.last else rank + 1)
         if self.ranks.size > 1:
             self._claim()
-            state = torch.get_rng_state()
-            self.ranks.equalise([state, *am.model.state_dict().values()])
-            torch.set_rng_state(state)
+            self.ranks.equalise(list(am.model.state_dict().values()))
+            self.ranks.equalise_random_numbers(am.theta[0][0].device)
             self._leave_others()
 
     def _claim(self) -> None:

@@ -131,6 +131,13 @@ class Ranks:
 
         return wait
 
+    def total(self, *numbers: float) -> list[float]:
+        """Numbers summed over ranks outside of mini-batches; all ranks wait here for one another. `RankFailed` if one
+        has failed."""
+        self.steps += 1
+        self._signature = None  # that of a share which sent nothing
+        return self.begin(torch.tensor(numbers, dtype=torch.float64))().tolist()
+
     def wait(self, work: Any, on_gpu: bool) -> None:
         """Waits for a sum, and looks from time to time whether a rank has failed."""
         done = False
