@@ -15,7 +15,7 @@ import altmin
 from altmin.chain import split
 from altmin.execution.layer_parallel import LayerParallel, boundaries
 
-PARTS = (1, 3)
+PARTS = (1, 5)
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -142,7 +142,7 @@ def test_ranks_with_other_batches_are_refused() -> None:
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 def test_the_rank_with_most_parameters_has_as_few_as_possible(stages: int) -> None:
-    chain = split(altmin.models.mlp(5, (40, 3, 20, 2), 6))
+    chain = split(altmin.models.mlp(5, (2, 20, 3, 40), 6))
     sizes = [sum(p.numel() for p in block.parameters()) for block in chain]
 
     def most(cuts: Any) -> int:
@@ -242,4 +242,7 @@ def differing_chains(rank: int) -> str:
 
 
 def test_chains_of_ranks_with_other_batches_are_refused() -> None:
-    assert all("different batches" in text for text in ranks.run(4, differing_chains))
+    """A rank of a slow machine may find the others gone before it has heard why."""
+    found = ranks.run(4, differing_chains)
+    assert "none" not in found
+    assert sum("different batches" in text for text in found) >= 2
