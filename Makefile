@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check unit docs mutants trial build smoke clean
+.PHONY: setup demo test check unit docs trial build smoke clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
@@ -28,9 +28,6 @@ unit: setup
 
 docs: setup
 	$(BIN)/mkdocs build --strict
-
-mutants: setup
-	$(BIN)/python -m tests.mutants
 
 trial: setup
 	$(BIN)/python -m tests.trial --json benchmarks/trial.json

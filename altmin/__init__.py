@@ -1,26 +1,26 @@
 """Train neural networks without backpropagation, by online alternating minimization."""
 
-from altmin import startup  # noqa: F401  (before torch is imported, which takes a second)
+from altmin.common import startup  # noqa: F401  (before torch is imported, which takes a second)
 
 # isort: split
-from altmin import continual, data, methods, models, theory, training
-from altmin.audit import Audit, audit
-from altmin.chain import Chain, split
-from altmin.codes.discrete import DiscreteCodes, StraightThroughCodes
-from altmin.codes.gradient import GradientCodes
-from altmin.codes.recurrent import RecurrentCodes
-from altmin.errors import Diverged
-from altmin.execution.distributed import Distributed
-from altmin.execution.ensemble import Ensemble, EnsembleMetrics
-from altmin.execution.layer_parallel import LayerParallel
+from altmin import continual, data, methods, models, training
+from altmin.common.errors import Diverged
+from altmin.core.chain import Chain, split
+from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes
+from altmin.core.codes.gradient import GradientCodes
+from altmin.core.codes.recurrent import RecurrentCodes
+from altmin.core.objective import objective
+from altmin.core.penalty import Penalty
+from altmin.core.trainer import AltMin, Metrics
+from altmin.core.weights.local import LocalAdam, LocalOptimizer, LocalSGD
+from altmin.core.weights.memory import CoActivationMemory, Memory
 from altmin.explaining import Explanation, explain
+from altmin.explaining.audit import Audit, audit
 from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
-from altmin.objective import objective
-from altmin.penalty import Penalty
-from altmin.trainer import AltMin, Metrics
+from altmin.runners.distributed import Distributed
+from altmin.runners.ensemble import Ensemble, EnsembleMetrics
+from altmin.runners.layer_parallel import LayerParallel
 from altmin.training import fit
-from altmin.weights.local import LocalAdam, LocalOptimizer, LocalSGD
-from altmin.weights.memory import CoActivationMemory, Memory
 
 __version__ = "0.2.0.dev0"
 __all__ = [
@@ -58,6 +58,5 @@ __all__ = [
     "models",
     "objective",
     "split",
-    "theory",
     "training",
 ]

@@ -1,8 +1,8 @@
 """What the site needs beyond mkdocs: pages that stand elsewhere, and links to them.
 
-The documents are read in the repository too, so they link to files by their place there, ../altmin/step.py. Such a link
-leads to a copy of the file on the site, under source/: Python as a page of code, Markdown as a page, a folder as a list
-of its files, anything else as it is. A notebook docs/NAME.ipynb becomes the page NAME.md.
+The documents are read in the repository too, so they link to files by their place there, ../altmin/core/step.py. Such
+a link leads to a copy of the file on the site, under source/: Python as a page of code, Markdown as a page, a folder as
+a list of its files, anything else as it is. A notebook docs/NAME.ipynb becomes the page NAME.md.
 """
 
 import ast

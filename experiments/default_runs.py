@@ -18,7 +18,7 @@ from torch import Tensor
 
 import altmin
 from altmin.cli import output
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.training import epoch_order
 
 KEY = ("task", "method", "options", "seed", "measured_on", "config")

@@ -30,7 +30,7 @@ import torch
 from common import HERE, Row, fill, read, table, write
 
 from altmin.cli import output
-from altmin.describe import data as entries
+from altmin.common.describe import data as entries
 from altmin.training.checkpoint import load
 
 RESULTS = HERE / "benchmarks/elastic.jsonl"

@@ -13,10 +13,10 @@ from network_grains import cuts
 from torch import Tensor, nn
 
 import altmin
-from altmin.bench import modes
-from altmin.errors import Diverged
-from altmin.execution import precision
+from altmin.common.errors import Diverged
 from altmin.methods.backprop import Backprop
+from altmin.paper.bench import modes
+from altmin.runners import precision
 from altmin.training import Progress, fit
 
 Samples = tuple[Tensor, Tensor]

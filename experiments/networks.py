@@ -30,9 +30,9 @@ from network_runs import Where
 from network_table import fill_tables
 
 import altmin
-from altmin.bench import modes
 from altmin.cli import output
 from altmin.cli.training import prepare
+from altmin.paper.bench import modes
 
 RESULTS, QUICK = HERE / "benchmarks/networks", HERE / "runs/networks"
 SEEDS = (0, 1)

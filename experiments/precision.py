@@ -16,7 +16,7 @@ from common import HERE, SEEDS, Row, fill, read, spread, table, write
 
 import altmin
 from altmin.cli import output
-from altmin.execution.precision import available, using
+from altmin.runners.precision import available, using
 from altmin.training import fit
 
 DOCUMENT = HERE / "docs/speed.md"

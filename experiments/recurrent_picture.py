@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 
 import altmin
 from altmin.cli import output
-from altmin.losses import adapt
-from altmin.step import move_codes
+from altmin.core.losses import adapt
+from altmin.core.step import move_codes
 
 BLUE, RED, GREEN, GREY = "#1f77b4", "#d62728", "#2ca02c", "#777777"
 

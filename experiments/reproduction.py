@@ -11,11 +11,11 @@ from statistics import mean
 from common import HERE, fill, table
 
 from altmin.cli.verify import verdicts
-from altmin.reproduce.draw import draw
-from altmin.reproduce.figure import load
-from altmin.reproduce.folders import FIGURES, RESULTS, history
-from altmin.reproduce.results import Results, words
-from altmin.reproduce.settings import History
+from altmin.paper.reproduce.draw import draw
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES, RESULTS, history
+from altmin.paper.reproduce.results import Results, words
+from altmin.paper.reproduce.settings import History
 
 DOCUMENT = HERE / "docs/reproduction.md"
 

@@ -126,7 +126,7 @@ def picture() -> None:
     """Accuracy against passes over the data, one panel for each net."""
     from matplotlib.figure import Figure
 
-    from altmin.plot import mark, style, tidy
+    from altmin.paper.plot import mark, style, tidy
 
     rows, nets = read(ACCURACY)[1:], ("mlp-2x100", "mlp-2x500", "tanh-2x500", "binary-500")
     figure = Figure(figsize=(13, 3.8), layout="constrained")

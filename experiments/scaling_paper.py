@@ -11,8 +11,8 @@ import torch
 from common import Row
 
 import altmin
-from altmin.execution.cost import Layer, data_parallel, layers
-from altmin.execution.critical_path import Machine, data_parallel_time, even, layer_parallel_time
+from altmin.runners.cost import Layer, data_parallel, layers
+from altmin.runners.critical_path import Machine, data_parallel_time, even, layer_parallel_time
 
 FLOPS = 0.1 * 495e12
 INSIDE = Machine(FLOPS, latency=3e-6, bandwidth=450e9)

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleavedZeroBubble
 
 import altmin
-from altmin.execution.cost import data_parallel, layer_parallel, layers, verdict
-from altmin.execution.distributed import Distributed
-from altmin.execution.layer_parallel import LayerParallel
-from altmin.execution.ranks import bounds
+from altmin.runners.cost import data_parallel, layer_parallel, layers, verdict
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
+from altmin.runners.ranks import bounds
 
 WIRE = Path("/sys/class/net/lo/statistics/tx_bytes")
 START = 600

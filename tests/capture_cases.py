@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import altmin
-from altmin.execution import capture
+from altmin.runners import capture
 
 F64 = torch.float64
 
@@ -29,7 +29,7 @@ class Rerun(capture.Program):
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are run again instead of replayed, on whatever device the model is."""
-    for module in ("altmin.execution.recorded", "altmin.training.on_device"):
+    for module in ("altmin.runners.recorded", "altmin.training.on_device"):
         monkeypatch.setattr(f"{module}.Program", Rerun)
         monkeypatch.setattr(f"{module}.demand_cuda", lambda model: None)
 

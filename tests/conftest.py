@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes.above import Residual
-from altmin.codes.gradient import encode, top_down
-from altmin.losses import adapt
-from altmin.step import move_codes
+from altmin.core.codes.above import Residual
+from altmin.core.codes.gradient import encode, top_down
+from altmin.core.losses import adapt
+from altmin.core.step import move_codes
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.
 torch.set_num_threads(1)
@@ -104,4 +104,4 @@ def traced(monkeypatch):
     torch._dynamo.reset()  # what was traced for other nets counts towards a limit
     compiler = torch.compile
     monkeypatch.setattr("torch.compile", lambda function, **options: compiler(function, backend="eager", **options))
-    monkeypatch.setattr("altmin.execution.capture.fusing_now", lambda: True)
+    monkeypatch.setattr("altmin.runners.capture.fusing_now", lambda: True)

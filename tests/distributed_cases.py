@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 
 import altmin
 from altmin import AltMin, CoActivationMemory, DiscreteCodes, GradientCodes, LocalAdam, LocalSGD, models
-from altmin.codes.discrete import StraightThroughCodes
-from altmin.codes.recurrent import RecurrentCodes
+from altmin.core.codes.discrete import StraightThroughCodes
+from altmin.core.codes.recurrent import RecurrentCodes
 from altmin.methods import create
 
 F64 = torch.float64

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from altmin.calculus.ranks import Share, sharing
-from altmin.execution.ranks import bounds
+from altmin.runners.ranks import bounds
 
 WAIT = 60
 """Seconds after which a rank that waits for another gives up."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import altmin
-from altmin.execution.ranks import bounds
 from altmin.methods import create
+from altmin.runners.ranks import bounds
 
 F64 = torch.float64
 SIZES = (9, 8, 5, 6)

@@ -69,7 +69,7 @@ def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
 
 
 class ThreadRanks:
-    """What `Distributed` needs of `altmin.execution.ranks.Ranks`, for one of several threads. messages: how many sums
+    """What `Distributed` needs of `altmin.runners.ranks.Ranks`, for one of several threads. messages: how many sums
     it has taken part in."""
 
     def __init__(self, rank: int, size: int, parts: list[Any], barrier: threading.Barrier):

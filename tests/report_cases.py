@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from altmin.reproduce import Claim, Figure, Finding, Mark, Results, Run
-from altmin.reproduce.results import deviation, words
+from altmin.paper.reproduce import Claim, Figure, Finding, Mark, Results, Run
+from altmin.paper.reproduce.results import deviation, words
 
 NASTY = "</script><b>sgd</b> & co"
 ADAM, SGD, LARGE = (

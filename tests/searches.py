@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.run import Run
 
 
 def peak(options: Mapping[str, Any], seed: int = 0) -> float:

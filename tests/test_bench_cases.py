@@ -2,7 +2,7 @@
 
 import pytest
 
-from altmin.bench.cases import Net, grown
+from altmin.paper.bench.cases import Net, grown
 
 NET = Net("mlp-2x100:50", "mlp-2x100", "mnist", 50)
 

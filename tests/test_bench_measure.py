@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from altmin import methods
-from altmin.bench import measure
-from altmin.bench.measure import Batch, spread, step_bytes, step_seconds, synthetic
+from altmin.paper.bench import measure
+from altmin.paper.bench.measure import Batch, spread, step_bytes, step_seconds, synthetic
 
 FLOAT = 4
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from altmin import methods, models
-from altmin.bench import modes
-from altmin.execution.compiled import Compiled
+from altmin.paper.bench import modes
+from altmin.runners.compiled import Compiled
 
 
 def test_a_mode_with_a_plus_applies_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from benched import BARS, LINES, result, row
 
-from altmin.bench import picture
-from altmin.plot import COLOURS
+from altmin.paper.bench import picture
+from altmin.paper.plot import COLOURS
 
 
 def test_a_bar_is_a_ratio_with_its_quartiles_over_the_name_of_its_net() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import altmin
-from altmin.bench import modes
-from altmin.bench.cases import Entry, Net, Variant
-from altmin.bench.run import Plan, measure, ratio
+from altmin.paper.bench import modes
+from altmin.paper.bench.cases import Entry, Net, Variant
+from altmin.paper.bench.run import Plan, measure, ratio
 
 NET = Net("mlp-1x4", "mlp-1x4", "mnist", 10)
 CPU = torch.device("cpu")

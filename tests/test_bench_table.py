@@ -2,7 +2,7 @@
 
 from benched import BARS, result, row, spread
 
-from altmin.bench.table import table
+from altmin.paper.bench.table import table
 
 
 def test_the_table_goes_by_net_and_mode_and_leaves_out_what_does_not_vary() -> None:

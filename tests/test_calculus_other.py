@@ -351,7 +351,7 @@ def test_how_many_passes_of_a_module_a_step_takes(make, way, passes):
     x, y = torch.randn(3, 5, 4), torch.randint(2, (3,))
     model = nn.Sequential(nn.Linear(4, 4), make(), nn.Flatten(), nn.Linear(20, 4), nn.Tanh(), nn.Linear(4, 2))
     am = altmin.AltMin(model)
-    captured = altmin.execution.capture.captured(am)
+    captured = altmin.runners.capture.captured(am)
     step = {"eager": am.step, "captured": captured.run}.get(way) or altmin.Ensemble([am]).step
     step(x, y)
     model[1].passes = 0

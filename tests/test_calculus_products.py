@@ -12,8 +12,8 @@ from calculus_cases import AFFINE, Bilinear, names
 from torch import Tensor, nn
 
 from altmin.calculus import Steps, map_of, products
-from altmin.execution.precision import using
 from altmin.layers import Recurrent
+from altmin.runners.precision import using
 
 ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
 

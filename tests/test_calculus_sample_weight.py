@@ -10,9 +10,9 @@ from torch import Tensor, nn
 import altmin
 from altmin.calculus.numbers import inner
 from altmin.calculus.sample_weight import check_weights, samples, weighed, weighing
-from altmin.codes.linesearch import growth
-from altmin.execution.recorded import Recorded
-from altmin.losses import adapt
+from altmin.core.codes.linesearch import growth
+from altmin.core.losses import adapt
+from altmin.runners.recorded import Recorded
 
 F64 = torch.float64
 W = torch.tensor([1.0, 2.0, 0.0, 3.0, 1.0, 4.0], dtype=F64)

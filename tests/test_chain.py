@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes.gradient import encode
+from altmin.core.codes.gradient import encode
 
 
 class Residual(nn.Module):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import altmin
-from altmin.codes.gradient import encode
+from altmin.core.codes.gradient import encode
 
 F64 = torch.float64
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from altmin import methods
-from altmin.bench import measure, modes, picture
-from altmin.bench import run as running
 from altmin.cli import run
 from altmin.methods import protocol
 from altmin.methods.backprop import Backprop
+from altmin.paper.bench import measure, modes, picture
+from altmin.paper.bench import run as running
 
 
 class Clock:
@@ -275,7 +275,7 @@ def test_a_precision_holds_while_methods_are_built_and_run(
         return real(*_)
 
     real = running.measure_net
-    monkeypatch.setattr("altmin.execution.precision.using", using)
+    monkeypatch.setattr("altmin.runners.precision.using", using)
     monkeypatch.setattr(running, "measure_net", measure_net)
     assert bench("--model mlp-1x4 --methods am-adam --precision bf16")["config"]["precision"] == "bf16"
     assert seen == ["in bf16", "measured", "out"]

@@ -6,8 +6,8 @@ import pytest
 
 from altmin import data
 from altmin.cli import options
-from altmin.execution import precision
-from altmin.trainer import Codes
+from altmin.core.trainer import Codes
+from altmin.runners import precision
 from altmin.training import SCHEDULES
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from altmin import methods
 from altmin.cli import parse
-from altmin.describe import plain
+from altmin.common.describe import plain
 from altmin.methods import protocol
 
 

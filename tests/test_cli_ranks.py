@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from altmin.cli import ranks, run
-from altmin.execution.ranks import RankFailed
+from altmin.runners.ranks import RankFailed
 
 TRAIN = [*("train", "--model", "mlp-1x16", "--batch-size", "13", "--limit", "220", "--epochs", "2", "--threads", "1")]
 KEPT = ["--checkpoint", "kept.st", "--checkpoint-every", "4", "--json", "run.json"]

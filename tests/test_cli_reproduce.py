@@ -8,13 +8,13 @@ from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor
 
 from altmin.cli import run
-from altmin.reproduce.figure import load
-from altmin.reproduce.folders import FIGURES
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 
 DECLARED = """
-from altmin.reproduce import Claim, Figure, Finding, Run
+from altmin.paper.reproduce import Claim, Figure, Finding, Run
 RUN = Run("adam", "mlp-1x4", batch_size=20, seeds=2, limit=40, eval_batches=(1,))
 CLAIM = Claim("C1", "it learns", "0.9", lambda r: Finding("reached", min(r.values(RUN, epoch=-1)) > 2, 0.0, "no"))
 FIGURE = Figure("small", "a small figure", [RUN], ["epochs"], 1, [CLAIM])

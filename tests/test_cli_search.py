@@ -10,13 +10,13 @@ from searches import Trained
 
 from altmin import data, methods, models
 from altmin.cli import run
-from altmin.execution import compatible
-from altmin.reproduce.figure import load
-from altmin.reproduce.folders import FIGURES
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES
+from altmin.paper.reproduce.run import Run
+from altmin.runners import compatible
 
 DECLARED = """
-from altmin.reproduce import Between, Figure, Run, Search
+from altmin.paper.reproduce import Between, Figure, Run, Search
 ADAM, SGD = Run("adam", "mlp-1x4"), Run("sgd", "mlp-1x8", data="fashion-mnist")
 SEARCHES = [Search(ADAM, {"lr": [0.125, 0.5, 0.25]}, seeds=2, paper={"lr": 0.0625}),
             Search(SGD, {"lr": Between(0.1, 0.2)}, trials=12, together=2)]

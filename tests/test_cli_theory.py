@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from altmin.cli import run
-from altmin.theory import family, rule_of, scheme, study
+from altmin.paper.theory import family, rule_of, scheme, study
 
 SMALL = ["theory", "--steps", "200", "--runs", "64", "--blocks", "2,3", "--coupling", "0,0.5", "--condition", "4"]
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from altmin import data, methods, models
 from altmin.calculus import products
 from altmin.cli import run, training
+from altmin.core.trainer import AltMin
 from altmin.data import crop_flip
-from altmin.execution.precision import NAMES, available, check, using
-from altmin.trainer import AltMin
+from altmin.runners.precision import NAMES, available, check, using
 from altmin.training import epoch_order, fit
 from altmin.training.samples import batch_generator
 from altmin.training.trial import Trial

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from altmin.cli.verify import verdicts
-from altmin.reproduce import folders
+from altmin.paper.reproduce import folders
 
 DECLARED = """
-from altmin.reproduce import Claim, Figure, Run
+from altmin.paper.reproduce import Claim, Figure, Run
 def judge(results):
     raise KeyError
 CLAIMS = [Claim(c, "text", "paper", judge) for c in {ids}]

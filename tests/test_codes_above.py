@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import altmin
 from altmin.calculus.base import shifted
 from altmin.calculus.numbers import tensors
-from altmin.codes import above, gradient
-from altmin.codes.above import perceptible
+from altmin.core.codes import above, gradient
+from altmin.core.codes.above import perceptible
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

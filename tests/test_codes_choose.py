@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import altmin
-from altmin.codes.choose import choose
+from altmin.core.codes.choose import choose
 
 
 def net(*activations: nn.Module) -> nn.Sequential:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.codes.above import Ask
+from altmin.core.codes.above import Ask
 
 F64 = torch.float64
 

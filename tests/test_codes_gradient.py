@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import altmin
 from altmin import GradientCodes
 from altmin.calculus.numbers import tensors
-from altmin.codes.gradient import encode
+from altmin.core.codes.gradient import encode
 
 ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh, nn.Softplus]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from altmin.codes.linesearch import best_length, clipped, judged, line_search, straight_move
+from altmin.core.codes.linesearch import best_length, clipped, judged, line_search, straight_move
 
 F64 = torch.float64
 

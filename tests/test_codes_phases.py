@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import GradientCodes
-from altmin.chain import Block
-from altmin.codes.phases import TOGETHER, messages
-from altmin.losses import adapt
-from altmin.reweighted import of_batch
-from altmin.step import move_codes
+from altmin.core.chain import Block
+from altmin.core.codes.phases import TOGETHER, messages
+from altmin.core.losses import adapt
+from altmin.core.reweighted import of_batch
+from altmin.core.step import move_codes
 
 ORDERS = ("codes-first", "weights-first")
 

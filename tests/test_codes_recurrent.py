@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus import Recurrence, numbers
-from altmin.codes.above import Ask
-from altmin.codes.gradient import encode
-from altmin.losses import adapt
-from altmin.step import move_codes
+from altmin.core.codes.above import Ask
+from altmin.core.codes.gradient import encode
+from altmin.core.losses import adapt
+from altmin.core.step import move_codes
 
 MU = 0.7
 close = torch.testing.assert_close

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes.search import Search
+from altmin.core.codes.search import Search
 
 F64 = torch.float64
 DISCRETE = [altmin.Sign(), *(altmin.Staircase(n) for n in (2, 3, 4, 5))]

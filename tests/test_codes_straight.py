@@ -10,9 +10,9 @@ from codes_cases import batch, lenet, mlp
 from torch import Tensor, nn
 
 import altmin
-from altmin.codes.above import Ask, Residual
-from altmin.codes.gradient import encode
-from altmin.codes.straight import pulled, straight_step, straight_steps
+from altmin.core.codes.above import Ask, Residual
+from altmin.core.codes.gradient import encode
+from altmin.core.codes.straight import pulled, straight_step, straight_steps
 
 Step = tuple[Residual, Ask]
 

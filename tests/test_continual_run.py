@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from altmin import continual
+from altmin.common.errors import Diverged
 from altmin.continual import Stream, Task, run
-from altmin.errors import Diverged
 from altmin.training.samples import Samples, epoch_order
 
 

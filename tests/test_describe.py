@@ -5,7 +5,7 @@ import functools
 import torch
 from torch import nn
 
-from altmin.describe import data, describe, digest, kind
+from altmin.common.describe import data, describe, digest, kind
 
 
 def one(o, y):

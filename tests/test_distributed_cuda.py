@@ -8,8 +8,8 @@ import ranks
 import torch
 from torch import Tensor
 
-from altmin.execution.distributed import Distributed
-from altmin.execution.layer_parallel import LayerParallel
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
 
 pytestmark = pytest.mark.cuda
 NAMES = ["straight", "smooth", "normed", "memory"]

@@ -10,7 +10,7 @@ import torch
 from ensembles import NETS, OPTIONS, agree, batches, build, part, spoil
 
 from altmin import Ensemble
-from altmin.fusing import fusing
+from altmin.common.fusing import fusing
 from altmin.training import fit, fit_ensemble
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error:There is a performance drop")]

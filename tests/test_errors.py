@@ -2,7 +2,7 @@
 
 import pytest
 
-from altmin.errors import Diverged, demand, unknown
+from altmin.common.errors import Diverged, demand, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_choices_in_order() -> None:

@@ -12,9 +12,9 @@ from capture_cases import NETS, RULES, batches, mlp, pair, same
 from torch import nn
 
 import altmin
-from altmin.execution.capture import AltMinStep, Program, captured, check_capturable
-from altmin.fusing import fusing
+from altmin.common.fusing import fusing
 from altmin.methods.backprop import Backprop
+from altmin.runners.capture import AltMinStep, Program, captured, check_capturable
 
 
 def both(net: nn.Module, rule="adam", data=None, within: float = 1e-9, **options) -> tuple[altmin.AltMin, AltMinStep]:
@@ -341,11 +341,11 @@ def test_within_fusing_a_step_is_compiled_once_as_a_whole_or_else_in_pieces(monk
         return call
 
     monkeypatch.setattr("torch.compile", compiler)
-    monkeypatch.setattr("altmin.execution.capture.fusing_now", lambda: True)
+    monkeypatch.setattr("altmin.runners.capture.fusing_now", lambda: True)
     both(NETS["a run"](), data=list(batches(4)))
     assert made == [{"fullgraph": True, "dynamic": False}]
     assert len(calls) == (3 if works else 1), "the first is as it is"
-    monkeypatch.setattr("altmin.execution.capture.WHOLE", 5)
+    monkeypatch.setattr("altmin.runners.capture.WHOLE", 5)
     both(NETS["a run"](), data=list(batches(2)))
     assert len(made) == 1, "six blocks are too many then"
 

@@ -7,7 +7,7 @@ import torch
 from capture_cases import NETS, RULES, batches, mlp, pair, same
 
 import altmin
-from altmin.execution.capture import captured
+from altmin.runners.capture import captured
 
 MEMORIES = [name for name in RULES if "memory" in name]
 RULE = RULES["memory"]

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from altmin import methods
-from altmin.execution import compiled as compiling
 from altmin.methods.backprop import Backprop
+from altmin.runners import compiled as compiling
 
 
 def test_compiled_backprop_takes_the_same_steps() -> None:

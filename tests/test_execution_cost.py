@@ -8,9 +8,9 @@ from torch import nn
 
 import altmin
 from altmin.calculus.ranks import BUCKET, Share, sharing
-from altmin.execution.cost import Boundary, Layer, Traffic, data_parallel, layer_parallel, layers, verdict
-from altmin.execution.distributed import Distributed
-from altmin.execution.layer_parallel import LayerParallel
+from altmin.runners.cost import Boundary, Layer, Traffic, data_parallel, layer_parallel, layers, verdict
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
 from tests import ranks
 
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import altmin
-from altmin.execution.cost import Layer, data_parallel, layers
-from altmin.execution.critical_path import (
+from altmin.runners.cost import Layer, data_parallel, layers
+from altmin.runners.critical_path import (
     Machine,
     Work,
     data_parallel_time,

@@ -11,8 +11,8 @@ import torch
 from distributed_cases import PROCESSES, THREADS, Case, by_name, far, mlp, points, train
 
 import altmin
-from altmin.execution.distributed import Distributed
 from altmin.methods import create
+from altmin.runners.distributed import Distributed
 
 TOLERANCE = 1e-10
 

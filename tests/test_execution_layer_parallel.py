@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import altmin
-from altmin.chain import split
-from altmin.execution.layer_parallel import LayerParallel, boundaries
+from altmin.core.chain import split
+from altmin.runners.layer_parallel import LayerParallel, boundaries
 
 PARTS = (1, 5)
 EXACT = {"rtol": 1e-10, "atol": 1e-12}

@@ -6,9 +6,9 @@ from typing import Any
 import ranks
 import torch
 
-from altmin.codes.above import Ask
-from altmin.execution.neighbours import Neighbours
-from altmin.execution.ranks import RankFailed, Ranks
+from altmin.core.codes.above import Ask
+from altmin.runners.neighbours import Neighbours
+from altmin.runners.ranks import RankFailed, Ranks
 
 F64 = torch.float64
 

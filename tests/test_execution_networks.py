@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import altmin
 from altmin import Ensemble, methods
 from altmin.calculus.other import AnyFunction
-from altmin.execution.capture import captured, check_capturable
+from altmin.runners.capture import captured, check_capturable
 from altmin.training import fit, fit_ensemble
 
 torch.set_num_threads(1)

@@ -7,8 +7,8 @@ import torch
 from capture_cases import batches, mlp, pair, same
 
 import altmin
-from altmin.execution.capture import captured
-from altmin.execution.optimizer_on_device import all_finite
+from altmin.runners.capture import captured
+from altmin.runners.optimizer_on_device import all_finite
 
 
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from altmin.execution.optimizers import adam, coefficients, sgd
+from altmin.runners.optimizers import adam, coefficients, sgd
 
 STEPS = 6
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from altmin.execution.optimizers import coefficients
-from altmin.execution.parameters import FlatGroup, flat_groups
+from altmin.runners.optimizers import coefficients
+from altmin.runners.parameters import FlatGroup, flat_groups
 
 
 def net(seed: int) -> list[nn.Parameter]:

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import altmin
-from altmin.codes.gradient import encode
-from altmin.execution import pipelined
-from altmin.execution.layer_parallel import LayerParallel
-from altmin.execution.pipelined import schedule
+from altmin.core.codes.gradient import encode
+from altmin.runners import pipelined
+from altmin.runners.layer_parallel import LayerParallel
+from altmin.runners.pipelined import schedule
 
 
 def finished(stages: int, parts: int, f: float, d: float, w: float) -> tuple[float, int]:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 import altmin
 from altmin import methods
 from altmin.calculus import products
-from altmin.chain import Theta
-from altmin.codes.above import Top
-from altmin.codes.choose import choose
-from altmin.codes.gradient import encode
-from altmin.execution.precision import current, using
+from altmin.core.chain import Theta
+from altmin.core.codes.above import Top
+from altmin.core.codes.choose import choose
+from altmin.core.codes.gradient import encode
+from altmin.core.losses import adapt
+from altmin.core.step import move_codes
 from altmin.layers import Readout, Recurrent
-from altmin.losses import adapt
-from altmin.step import move_codes
+from altmin.runners.precision import current, using
 
 ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
 

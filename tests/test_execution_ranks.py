@@ -13,9 +13,9 @@ from distributed_cases import F64, far, mlp, points
 from torch import Tensor, nn
 
 import altmin
-from altmin.errors import Diverged
-from altmin.execution.distributed import Distributed
-from altmin.execution.ranks import RankFailed, Ranks, bounds, digest
+from altmin.common.errors import Diverged
+from altmin.runners.distributed import Distributed
+from altmin.runners.ranks import RankFailed, Ranks, bounds, digest
 
 
 @pytest.mark.parametrize("samples, size", [(7, 3), (4, 4), (10, 4), (1, 1), (5, 2)])
@@ -192,7 +192,7 @@ def dying(rank: int, which: int) -> tuple[tuple[str, str], float]:
 
     am.step(x, y)
     before = [p.detach().clone() for p in am.model.parameters()]
-    am.method.loss = altmin.losses.adapt(loss)
+    am.method.loss = altmin.core.losses.adapt(loss)
     found = told(lambda: am.step(x, y))
     return found, far([p.detach() for p in am.model.parameters()], before)
 

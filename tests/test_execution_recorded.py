@@ -13,9 +13,9 @@ from capture_cases import F64, same, stand_in
 from torch import nn
 
 import altmin
-from altmin.execution import Recorded
-from altmin.execution.recorded import LOOK
 from altmin.methods.backprop import Backprop
+from altmin.runners import Recorded
+from altmin.runners.recorded import LOOK
 from altmin.training import fit
 
 place = "cpu"

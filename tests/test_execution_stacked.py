@@ -7,10 +7,10 @@ from torch import nn
 
 import altmin
 from altmin.calculus.numbers import tensors
-from altmin.codes.above import Residual
-from altmin.execution.stacked import StackedCodes, runs, stack_weights
-from altmin.losses import adapt
-from altmin.step import move_codes
+from altmin.core.codes.above import Residual
+from altmin.core.losses import adapt
+from altmin.core.step import move_codes
+from altmin.runners.stacked import StackedCodes, runs, stack_weights
 
 
 def residuals(model: nn.Module, codes, x, y, mu: float = 0.7, loss=None) -> list[Residual]:

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from altmin.flags import Flag
+from altmin.common.flags import Flag
 
 
 def test_a_flag_is_as_given_within_and_as_before_afterwards_whatever_happens() -> None:

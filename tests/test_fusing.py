@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from altmin.fusing import can_fuse, fusible, fusible_alone, fusing
+from altmin.common.fusing import can_fuse, fusible, fusible_alone, fusing
 
 COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from altmin.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows
+from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows
 
 SHAPES = {
     "samples": ((7, 4), (7,), 1),

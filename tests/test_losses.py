@@ -11,7 +11,7 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from altmin.calculus.numbers import tensors
-from altmin.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
+from altmin.core.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
 
 F64 = torch.float64
 close = torch.testing.assert_close

@@ -56,7 +56,7 @@ def test_without_a_proximal_term_a_singular_fit_is_said_to_diverge() -> None:
     x[:, 1] = 2.0
     method = altmin.methods.create("bcd", net("bcd", dtype=F64), alpha=0.0, ridge=0.0)
     method.step(x, y)
-    with pytest.raises(altmin.errors.Diverged, match="proximal"):
+    with pytest.raises(altmin.common.errors.Diverged, match="proximal"):
         method.end_epoch()
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from altmin.errors import Diverged
-from altmin.losses import adapt
+from altmin.common.errors import Diverged
+from altmin.core.losses import adapt
 from altmin.methods.layered import check_batch, demand_finite, demand_step, layers_of
 from altmin.models import mlp
 

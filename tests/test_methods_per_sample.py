@@ -8,7 +8,7 @@ from splitting_reference import F64, least_squares
 from torch import Tensor
 from trainer_cases import equal
 
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.methods.per_sample import Gram, Table
 
 

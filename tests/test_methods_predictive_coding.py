@@ -10,10 +10,10 @@ from method_cases import problem
 from torch import Tensor, nn
 
 import altmin
-from altmin.chain import split
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
+from altmin.core.chain import split
+from altmin.core.losses import adapt
 from altmin.layers import Sign
-from altmin.losses import adapt
 from altmin.methods import create
 from altmin.methods.predictive_coding import Inference, runs_of
 from altmin.models import mlp, residual_mlp

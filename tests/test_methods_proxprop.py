@@ -10,7 +10,7 @@ from method_cases import problem
 from torch import Tensor, nn
 
 import altmin
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.methods import create
 from altmin.methods.proxprop import ACTIVATIONS, among_inputs, among_samples, by_cg, by_cholesky
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainer_cases import equal
 
 import altmin
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.methods import create
 from altmin.training import fit
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import altmin
-from altmin.penalty import grown
+from altmin.core.penalty import grown
 
 
 @given(

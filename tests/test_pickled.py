@@ -11,7 +11,7 @@ from trainer_cases import EVERY_RULE, RULES, batch, convolutional, equal, mlp
 
 import altmin
 from altmin import methods
-from altmin.losses import adapt
+from altmin.core.losses import adapt
 
 
 def again(thing: Any) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from altmin import plot
+from altmin.paper import plot
 
 
 def test_ticks_are_where_they_were_asked_for_and_written_out() -> None:

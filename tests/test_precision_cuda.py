@@ -9,7 +9,7 @@ from test_calculus_products import operand, seeded  # noqa: F401  (a fixture)
 from torch import Tensor, nn
 
 from altmin.calculus import map_of, products
-from altmin.execution.precision import using
+from altmin.runners.precision import using
 
 pytestmark = pytest.mark.cuda
 

@@ -1,9 +1,9 @@
-"""With rounded products a net still learns. Needs samples, which the copy that mutants are tried on has not."""
+"""With rounded products a net still learns."""
 
 import torch
 
 from altmin import data, methods, models
-from altmin.execution.precision import using
+from altmin.runners.precision import using
 from altmin.training import fit
 
 

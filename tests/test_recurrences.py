@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from altmin import recurrences
-from altmin.recurrences import fused, one_by_one, together
+from altmin.layers import recurrences
+from altmin.layers.recurrences import fused, one_by_one, together
 
 MEMBERS, STEPS, SAMPLES, INPUTS, HIDDEN = 3, 5, 2, 2, 4
 F64 = torch.float64

@@ -12,7 +12,7 @@ from report_cases import ADAM, NASTY, ROWS, SMALL, folders
 
 from altmin.cli import run
 from altmin.cli.verify import verdicts
-from altmin.reproduce.results import Results
+from altmin.paper.reproduce.results import Results
 
 PROBE = """
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from report_cases import DEPTH, DEPTH_ROWS, LATER, NASTY, ROWS, SMALL
 
-from altmin.report.page import counts, kind, page
-from altmin.report.plots import plot
-from altmin.reproduce.claims import judged, order
-from altmin.reproduce.figure import Figure
-from altmin.reproduce.results import Results
+from altmin.paper.report.page import counts, kind, page
+from altmin.paper.report.plots import plot
+from altmin.paper.reproduce.claims import judged, order
+from altmin.paper.reproduce.figure import Figure
+from altmin.paper.reproduce.results import Results
 
 FIGURES = {"depth": DEPTH, "later": LATER, "small": SMALL}
 RESULTS = {"depth": Results(DEPTH_ROWS), "later": Results([]), "small": Results(ROWS)}

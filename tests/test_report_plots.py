@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from report_cases import ADAM, DEEP, DEPTH, DEPTH_ROWS, LATER, ROWS, SMALL, row
 
-from altmin.plot import COLOURS
-from altmin.report.plots import DASHES, SYMBOLS, plot
-from altmin.reproduce.figure import Figure
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.plot import COLOURS
+from altmin.paper.report.plots import DASHES, SYMBOLS, plot
+from altmin.paper.reproduce.figure import Figure
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 
 
 def by_axis(figure: Figure, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

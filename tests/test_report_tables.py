@@ -6,8 +6,8 @@ import pytest
 from report_cases import ADAM, DEPTH, LARGE, LATER, NASTY, ROWS, SMALL, row
 
 from altmin.data.registry import DATASETS
-from altmin.report import tables
-from altmin.reproduce.results import Results, words
+from altmin.paper.report import tables
+from altmin.paper.reproduce.results import Results, words
 
 
 def test_curves_stand_with_their_last_point_panel_by_panel_beside_what_the_paper_states() -> None:

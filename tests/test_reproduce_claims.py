@@ -1,8 +1,8 @@
 """A claim is judged by results alone; where they are missing it says how to make them."""
 
-from altmin.reproduce.claims import Claim, Finding, judged, merged, order
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.claims import Claim, Finding, judged, merged, order
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 
 RUN = Run("adam", "mlp-1x4", seeds=1)
 

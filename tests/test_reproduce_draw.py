@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure as Picture
 
-from altmin.reproduce import draw
-from altmin.reproduce.figure import Figure, Mark
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce import draw
+from altmin.paper.reproduce.figure import Figure, Mark
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 
 RUNS = [Run("adam", "mlp-1x4", seeds=2), Run("sgd", "mlp-1x4", label="plain"), Run("adam", "mlp-2x4")]
 

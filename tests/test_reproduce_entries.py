@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from altmin.reproduce import folders
-from altmin.reproduce.entries import Entry, runs_of
-from altmin.reproduce.search import Between
-from altmin.reproduce.settings import History
+from altmin.paper.reproduce import folders
+from altmin.paper.reproduce.entries import Entry, runs_of
+from altmin.paper.reproduce.search import Between
+from altmin.paper.reproduce.settings import History
 
 ENTRIES = [
     Entry(

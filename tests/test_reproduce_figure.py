@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from altmin.reproduce.figure import Curve, Figure, choose, load
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.figure import Curve, Figure, choose, load
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 
 DECLARED = """
-from altmin.reproduce import Figure, Run
+from altmin.paper.reproduce import Figure, Run
 FIGURE = Figure("{name}", "a title", [Run("adam", "mlp-1x4")], ["epochs"], 1)
 """
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from altmin.reproduce.folders import FIGURES, RESULTS, history
+from altmin.paper.reproduce.folders import FIGURES, RESULTS, history
 
 ROOT = Path(__file__).resolve().parent.parent
 

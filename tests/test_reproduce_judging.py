@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from altmin.reproduce.judging import Compared, compared, finding, over
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.judging import Compared, compared, finding, over
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 
 RUNS = [Run("adam", "mlp-1x4", seeds=2, eval_batches=(1, 2)), Run("sgd", "mlp-1x4", seeds=1, label="plain")]
 

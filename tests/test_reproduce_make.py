@@ -9,11 +9,11 @@ from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor
 
 from altmin import methods, models
-from altmin.reproduce.figure import Figure
-from altmin.reproduce.make import make
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.results import Results
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.figure import Figure
+from altmin.paper.reproduce.make import make
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.run import Run
 from altmin.training import fit
 
 # ruff: noqa: F811

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from altmin import data
-from altmin.reproduce.measurement import Setting
+from altmin.paper.reproduce.measurement import Setting
 
 
 def test_samples_are_loaded_once_and_only_those_of_one_data_set_are_kept(

@@ -6,8 +6,8 @@ from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor
 
 from altmin import methods, models
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.parallel import WeightsInParallel, difference, moved
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.parallel import WeightsInParallel, difference, moved
 
 # ruff: noqa: F811
 

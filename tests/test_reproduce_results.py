@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from altmin.reproduce.results import Results, deviation, words
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.results import Results, deviation, words
+from altmin.paper.reproduce.run import Run
 
 RUN = Run("adam", "mlp-1x4", epochs=2, seeds=2, eval_batches=(3,))
 

@@ -10,8 +10,8 @@ from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor, device
 
 from altmin import data, methods, models
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.run import Run
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.run import Run
 from altmin.training import fit
 
 # ruff: noqa: F811

@@ -15,11 +15,11 @@ from searches import Trained, peak
 from torch import Tensor
 
 from altmin import data
-from altmin.execution.ensemble import Ensemble
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.run import Run
-from altmin.reproduce.search import Between, Search, search
-from altmin.reproduce.settings import History
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.run import Run
+from altmin.paper.reproduce.search import Between, Search, search
+from altmin.paper.reproduce.settings import History
+from altmin.runners.ensemble import Ensemble
 from altmin.training import trial
 from altmin.training.ensemble import fit_ensemble
 from altmin.training.trial import Trial

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from altmin.reproduce import folders
-from altmin.reproduce.run import Run
-from altmin.reproduce.settings import History, settings
+from altmin.paper.reproduce import folders
+from altmin.paper.reproduce.run import Run
+from altmin.paper.reproduce.settings import History, settings
 
 RUN = Run("adam", "mlp-1x4", options={"weight_decay": 0.5}, part="validation")
 ADAM = {"method": "adam", "model": "mlp-1x4"}

@@ -2,8 +2,8 @@
 
 import torch
 
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.theorem import TheoremCurve
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.theorem import TheoremCurve
 
 ROW = {
     "rows": [

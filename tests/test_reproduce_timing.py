@@ -5,9 +5,9 @@ import torch
 from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor
 
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.run import Run
-from altmin.reproduce.timing import Timing, seconds_per_epoch, unevenness
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.run import Run
+from altmin.paper.reproduce.timing import Timing, seconds_per_epoch, unevenness
 
 # ruff: noqa: F811
 

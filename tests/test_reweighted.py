@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from altmin.calculus.ranks import sharing
 from altmin.calculus.sample_weight import multiplied
-from altmin.losses import Loss, adapt
-from altmin.reweighted import Shared, Weighted, of_batch
+from altmin.core.losses import Loss, adapt
+from altmin.core.reweighted import Shared, Weighted, of_batch
 
 F64 = torch.float64
 W = torch.tensor([1.0, 2.0, 0.0, 3.0, 1.0, 4.0, 0.5], dtype=F64)

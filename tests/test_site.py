@@ -12,14 +12,14 @@ import pytest
 from built_site import ROOT, build, built, pages
 
 import altmin
-import altmin.execution
+import altmin.runners
 import altmin.sklearn
 import altmin.stream
 
 DOCUMENTS = sorted(path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md"))
 NAV = re.findall(r"^ +- [^#]*?: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 PACKAGES = (
-    *(altmin, altmin.methods, altmin.models, altmin.data, altmin.training, altmin.execution, altmin.theory),
+    *(altmin, altmin.methods, altmin.models, altmin.data, altmin.training, altmin.runners, altmin.paper.theory),
     *(altmin.sklearn, altmin.stream, altmin.continual),
 )
 HTML = (
@@ -97,9 +97,9 @@ def test_a_formula_is_never_taken_for_a_tag() -> None:
 
 
 def test_a_link_to_a_source_file_leads_to_its_text() -> None:
-    assert "source/altmin/step.py.html" in {target("tour.html", link)[0] for link in pages()["tour.html"].links}
-    text = re.sub(r"<[^>]+>", "", (built() / "source/altmin/step.py.html").read_text())
-    assert (ROOT / "altmin/step.py").read_text().splitlines()[0].strip('"') in text
+    assert "source/altmin/core/step.py.html" in {target("tour.html", link)[0] for link in pages()["tour.html"].links}
+    text = re.sub(r"<[^>]+>", "", (built() / "source/altmin/core/step.py.html").read_text())
+    assert (ROOT / "altmin/core/step.py").read_text().splitlines()[0].strip('"') in text
 
 
 def test_the_notebook_is_a_page_with_its_code_and_what_it_printed() -> None:

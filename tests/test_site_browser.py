@@ -94,7 +94,7 @@ def test_every_page_opens_without_an_error_and_fits_the_screen(site: tuple[Path,
     """Of the copies of source files, which are all alike, two."""
     folder, address = site
     names = [name for name in pages() if not name.startswith("source/")]
-    names += ["source/altmin/step.py.html", "source/index.html"]
+    names += ["source/altmin/core/step.py.html", "source/index.html"]
     (folder / "all.html").write_text("<!DOCTYPE html><html><body></body></html>")
     script = OPENED % (json.dumps(names), json.dumps(WIDTHS))
     found, console = chromium.ask(folder / "all.html", script, f"{address}/probed.html")

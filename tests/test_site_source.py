@@ -39,8 +39,8 @@ def docstrings() -> Any:
     [
         ("docs/tour.md", "tour.md"),
         ("docs/from-scratch.ipynb", "from-scratch.md"),
-        ("altmin/step.py", "source/altmin/step.py.md"),
-        ("altmin/theory", "source/altmin/theory/index.md"),
+        ("altmin/core/step.py", "source/altmin/core/step.py.md"),
+        ("altmin/paper/theory", "source/altmin/paper/theory/index.md"),
         ("README.md", "source/README.md"),
         ("LICENSE", "source/LICENSE.md"),
         ("benchmarks/share.jsonl", "source/benchmarks/share.jsonl"),
@@ -51,9 +51,11 @@ def test_a_file_of_the_repository_has_its_place_on_the_site(hooks: Any, target: 
 
 
 def test_links_are_found_with_their_places_and_without_those_that_lead_elsewhere(hooks: Any) -> None:
-    text = "[a](../altmin/step.py) ![b](images/b.png) [c](tour.md#what) [d](https://e.org/x) [e](#here) f(x) [g] (h)"
+    text = (
+        "[a](../altmin/core/step.py) ![b](images/b.png) [c](tour.md#what) [d](https://e.org/x) [e](#here) f(x) [g] (h)"
+    )
     found = [(each[1], each[2]) for each in hooks.LINK.finditer(text)]
-    assert found == [("../altmin/step.py", None), ("images/b.png", None), ("tour.md", "#what")]
+    assert found == [("../altmin/core/step.py", None), ("images/b.png", None), ("tour.md", "#what")]
 
 
 def test_a_notebook_becomes_text_code_prints_in_one_and_pictures(hooks: Any) -> None:

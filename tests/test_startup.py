@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from altmin import startup
+from altmin.common import startup
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = """
@@ -52,7 +52,8 @@ def test_ctrl_c_ends_the_command_with_one_line_whatever_it_is_doing(delay: float
 def test_a_running_command_is_not_cut_off_but_says_how_to_go_on(tmp_path: Path) -> None:
     program = """
 import signal
-from altmin import methods, startup
+from altmin import methods
+from altmin.common import startup
 from altmin.cli import main
 startup.guard()
 methods.backprop.Backprop.step = lambda *_: signal.raise_signal(signal.SIGINT)

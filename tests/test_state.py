@@ -11,8 +11,15 @@ from torch import Tensor, nn
 from trainer_cases import RULES, batch, convolutional, equal, mlp
 
 import altmin
+from altmin.common.state import (
+    check_module,
+    check_optimizer,
+    demand_count,
+    demand_number,
+    demand_separate,
+    load_optimizer,
+)
 from altmin.methods.backprop import Backprop
-from altmin.state import check_module, check_optimizer, demand_count, demand_number, demand_separate, load_optimizer
 
 State = dict[str, Any]
 

@@ -14,8 +14,8 @@ from torch import nn
 import altmin
 from altmin import GradientCodes
 from altmin.calculus.numbers import tensors
-from altmin.losses import adapt
-from altmin.step import Moved, move_codes, soft_threshold, verdict
+from altmin.core.losses import adapt
+from altmin.core.step import Moved, move_codes, soft_threshold, verdict
 
 ORDERS = pytest.mark.parametrize("order", ["codes-first", "weights-first"])
 

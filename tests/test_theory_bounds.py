@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from theory_problems import SEEDS
 
-from altmin.theory import bounds
+from altmin.paper.theory import bounds
 
 
 def test_the_step_size_and_the_bound_are_the_papers() -> None:

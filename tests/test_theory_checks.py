@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from theory_problems import SEEDS, random_moments, random_problem
 
-from altmin.theory import bounds, checks
+from altmin.paper.theory import bounds, checks
 
 
 @given(st.floats(0.01, 10), st.floats(1, 1e4), st.floats(0.001, 1))

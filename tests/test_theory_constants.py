@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from altmin.theory import bounds
-from altmin.theory.constants import Constants, assumptions, harmonic
-from altmin.theory.quadratic import family
+from altmin.paper.theory import bounds
+from altmin.paper.theory.constants import Constants, assumptions, harmonic
+from altmin.paper.theory.quadratic import family
 
 
 def test_both_values_of_xi() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import altmin
-from altmin.theory import Network, rule_of, run, study
+from altmin.paper.theory import Network, rule_of, run, study
 
 HELD = study.networks()[0][1]
 FREE = study.networks()[-1][1]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from altmin.theory import picture, study
+from altmin.paper.theory import picture, study
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from theory_problems import SEEDS, random_problem
 
-from altmin.theory.quadratic import Quadratic, family
+from altmin.paper.theory.quadratic import Quadratic, family
 
 
 @given(SEEDS)

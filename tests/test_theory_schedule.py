@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import altmin
-from altmin import theory
+from altmin.paper import theory
 
 
 def test_the_schedule_gives_local_sgd_the_theorems_step_sizes_and_resumes() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from theory_problems import SEEDS, below, measure, random_problem
 from torch import nn
 
-from altmin.theory import checks
-from altmin.theory.bounds import step_size
-from altmin.theory.quadratic import family
-from altmin.theory.scheme import Adam, Decay, Stack, rule_of, run, simulate
+from altmin.paper.theory import checks
+from altmin.paper.theory.bounds import step_size
+from altmin.paper.theory.quadratic import family
+from altmin.paper.theory.scheme import Adam, Decay, Stack, rule_of, run, simulate
 
 
 @pytest.mark.parametrize("K", [2, 5])

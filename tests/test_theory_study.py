@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from altmin.theory import study
-from altmin.theory.quadratic import Quadratic, family
-from altmin.theory.scheme import Measured, times_until
+from altmin.paper.theory import study
+from altmin.paper.theory.quadratic import Quadratic, family
+from altmin.paper.theory.scheme import Measured, times_until
 
 
 def test_the_printed_recursion_and_operator_are_refuted() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from altmin.cli import run
-from altmin.theory.table import remarks, table
+from altmin.paper.theory.table import remarks, table
 
 SMALL = ["theory", "--steps", "200", "--runs", "64", "--blocks", "2,3", "--coupling", "0,0.5", "--condition", "4"]
 

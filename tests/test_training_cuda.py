@@ -11,10 +11,10 @@ from test_training_run import SETTINGS, learner, outcome, problem, stop_at
 from torch import Tensor, nn
 
 from altmin import Ensemble, methods
-from altmin.bench.measure import step_bytes
 from altmin.cli import run
-from altmin.errors import Diverged
-from altmin.execution import Recorded
+from altmin.common.errors import Diverged
+from altmin.paper.bench.measure import step_bytes
+from altmin.runners import Recorded
 from altmin.training import EMA, EachBatch, checkpoint, epoch_order, fit
 
 pytestmark = pytest.mark.cuda

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble, Penalty, methods, models
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.training import EachBatch, EnsembleProgress, fit, fit_ensemble
 
 SEEDS = [3, 4, 9]

@@ -9,7 +9,7 @@ from torch import nn
 
 import altmin
 from altmin import methods
-from altmin.execution.precision import using
+from altmin.runners.precision import using
 from altmin.training.identity import fingerprint, method_settings, parameters
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from altmin import methods
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.training import EachBatch, Progress, epoch_order, fit
 
 Samples = tuple[Tensor, Tensor]

@@ -13,7 +13,7 @@ from torch import nn
 
 import altmin
 from altmin.data import windows
-from altmin.execution import Recorded
+from altmin.runners import Recorded
 from altmin.training import fit, train_on_device
 
 

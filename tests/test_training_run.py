@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from trainer_cases import equal
 
 from altmin import methods
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.training import EachBatch, History, Progress, checkpoint, fit
 
 SETTINGS: dict[str, Any] = {

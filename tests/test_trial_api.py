@@ -88,7 +88,9 @@ def test_a_refusal_that_changes_a_weight_and_a_success_that_loses_one_are_failur
 
 
 def test_a_step_that_departs_from_backprop_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(altmin, "LocalSGD", lambda lr, momentum: altmin.weights.local.LocalSGD(lr * 1.001, momentum))
+    monkeypatch.setattr(
+        altmin, "LocalSGD", lambda lr, momentum: altmin.core.weights.local.LocalSGD(lr * 1.001, momentum)
+    )
     failures: list[str] = []
     api.trial(200, 0, failures)
     assert any("departs from backprop" in each for each in failures)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import altmin
-from altmin.weights.decay import groups, undecayed
+from altmin.core.weights.decay import groups, undecayed
 
 RATE, DECAY = 0.05, 0.3
 

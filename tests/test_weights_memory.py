@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.weights.memory import recall
+from altmin.core.weights.memory import recall
 
 # -- A and B ----------------------------------------------------------------------------------------------------------
 

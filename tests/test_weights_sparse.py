@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
-from altmin.execution.capture import check_capturable
+from altmin.runners.capture import check_capturable
 from altmin.training import checkpoint
 
 F64 = torch.float64

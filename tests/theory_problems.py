@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from altmin.theory.quadratic import Quadratic
-from altmin.theory.scheme import Measured, Stack, rule_of, run
+from altmin.paper.theory.quadratic import Quadratic
+from altmin.paper.theory.scheme import Measured, Stack, rule_of, run
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from altmin import AltMin, methods
-from altmin.execution.distributed import Distributed
-from altmin.execution.layer_parallel import LayerParallel
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
 from altmin.training import EMA, BestWeights, EachBatch, EarlyStopping, ProgressBar, epoch_order, fit
 
 RUN: dict[str, Any] = {"epochs": 2, "batch_size": 9, "seed": 5, "eval_batches": [2, 7], "schedule": "cosine"}

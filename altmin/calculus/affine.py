@@ -8,7 +8,7 @@ from torch import Tensor
 from altmin.calculus import products
 from altmin.calculus.base import Map, Params, Saved, shifted
 from altmin.calculus.numbers import Number
-from altmin.fusing import fusible
+from altmin.common.fusing import fusible
 
 
 class Affine(Map):

@@ -10,7 +10,7 @@ from torch import Tensor
 from altmin.calculus.base import Params, divisor, shifted
 from altmin.calculus.joints import Direction, Joint
 from altmin.calculus.numbers import Number
-from altmin.fusing import functional
+from altmin.common.fusing import functional
 
 
 class Views:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
 from altmin.calculus.numbers import Number
-from altmin.fusing import fusible
+from altmin.common.fusing import fusible
 
 
 def gate(v: Tensor, at: Tensor) -> Tensor:

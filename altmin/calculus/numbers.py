@@ -16,8 +16,8 @@ from torch import Tensor
 
 from altmin.calculus.ranks import summed, summed_numbers
 from altmin.calculus.sample_weight import weighed, weighs
-from altmin.flags import Flag
-from altmin.fusing import fusible, vectorised
+from altmin.common.flags import Flag
+from altmin.common.fusing import fusible, vectorised
 
 Number = Tensor | float
 TINY = 1e-30

@@ -14,7 +14,7 @@ from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.joints import Direction, Joint
 from altmin.calculus.numbers import Number, eager, inners, select
 from altmin.calculus.whole_batch import coupled
-from altmin.fusing import functional
+from altmin.common.fusing import functional
 
 _passes = threading.RLock()
 

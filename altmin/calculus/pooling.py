@@ -10,7 +10,7 @@ from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
 from altmin.calculus.numbers import Number, vectorised
-from altmin.fusing import fusible
+from altmin.common.fusing import fusible
 
 
 class MaxPool(Map):

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from altmin.flags import Flag
+from altmin.common.flags import Flag
 
 Geometry = Sequence[Any]
 """Stride, padding, dilation, transposed, output padding and groups, as torch.convolution takes them."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.flags import Scoped
+from altmin.common.flags import Scoped
 
 BUCKET = 1 << 22
 """Bytes of gradients that are sent together."""

@@ -14,9 +14,9 @@ from altmin.calculus import products
 from altmin.calculus.affine import Linear
 from altmin.calculus.base import Map, Params, shifted
 from altmin.calculus.numbers import Number
-from altmin.fusing import vectorised
+from altmin.common.fusing import vectorised
 from altmin.layers import Recurrent
-from altmin.recurrences import fused, together
+from altmin.layers.recurrences import fused, together
 
 
 class Steps(NamedTuple):

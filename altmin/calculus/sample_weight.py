@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from altmin.calculus.ranks import of_all, summed_numbers
-from altmin.flags import Scoped
+from altmin.common.flags import Scoped
 
 _weights: Scoped[Tensor | None] = Scoped(None)
 _total: Scoped[list[float]] = Scoped([])

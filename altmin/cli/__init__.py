@@ -14,7 +14,7 @@ import torch
 import typer
 from typer.core import TyperGroup
 
-from altmin import __version__, startup
+from altmin import __version__
 from altmin.cli import ranks
 from altmin.cli.bench import bench
 from altmin.cli.compare import compare
@@ -27,7 +27,8 @@ from altmin.cli.search import search
 from altmin.cli.theory import theory
 from altmin.cli.train import train
 from altmin.cli.verify import verify
-from altmin.errors import Diverged
+from altmin.common import startup
+from altmin.common.errors import Diverged
 
 
 class Commands(TyperGroup):

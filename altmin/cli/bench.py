@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from altmin.bench import modes as ways
-from altmin.bench.cases import YARDSTICK, Net, grown
-from altmin.bench.run import Plan, measure
-from altmin.bench.table import table
 from altmin.cli import options, output, parse, training
-from altmin.describe import plain
-from altmin.execution import precision as products
+from altmin.common.describe import plain
+from altmin.paper.bench import modes as ways
+from altmin.paper.bench.cases import YARDSTICK, Net, grown
+from altmin.paper.bench.run import Plan, measure
+from altmin.paper.bench.table import table
+from altmin.runners import precision as products
 
 MODELS = "mlp-2x100,mlp-2x500,lenet5"
 FACTORS = "1,2,5,10,20,50"
@@ -101,7 +101,7 @@ def bench(
     output.console().print(table(result))
     output.write_json(json_file, result)
     if plot is not None:
-        from altmin.bench import picture  # matplotlib takes a second to import
+        from altmin.paper.bench import picture  # matplotlib takes a second to import
 
         output.write(plot, picture.draw(result, plot.suffix[1:]))
 

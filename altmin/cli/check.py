@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from altmin.errors import unknown
+from altmin.common.errors import unknown
 
 WORDS = {
     "float_type": ("a number", "numbers"),

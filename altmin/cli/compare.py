@@ -7,8 +7,8 @@ import torch
 import typer
 
 from altmin.cli import compare_table, config, options, output, parse, training
-from altmin.describe import plain
-from altmin.execution import precision as products
+from altmin.common.describe import plain
+from altmin.runners import precision as products
 from altmin.training.trial import Job, Trial
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from altmin.bench.cases import YARDSTICK
+from altmin.paper.bench.cases import YARDSTICK
 
 EARLY = 50
 Run = Mapping[str, Any]

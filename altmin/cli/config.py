@@ -16,7 +16,7 @@ import typer
 from altmin import __version__, methods
 from altmin.cli import output, parse
 from altmin.cli.check import checked
-from altmin.errors import unknown
+from altmin.common.errors import unknown
 
 OF_METHODS = {"set_", "lr", "codes", "order", "share", "at"}
 """Options of a command that are options of its methods: a file has them in the method's table."""

@@ -8,8 +8,8 @@ import typer
 from altmin import data as datasets
 from altmin import explain, methods, models
 from altmin.cli import options, output, parse, training
-from altmin.describe import plain
-from altmin.execution import precision as products
+from altmin.common.describe import plain
+from altmin.runners import precision as products
 from altmin.training.samples import epoch_order
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 from altmin import methods as registry
-from altmin.bench.cases import YARDSTICK, Net, Variant
 from altmin.cli.check import checked
-from altmin.errors import unknown
+from altmin.common.errors import unknown
+from altmin.paper.bench.cases import YARDSTICK, Net, Variant
 
 Options = dict[str, Any]
 Number = TypeVar("Number", int, float)

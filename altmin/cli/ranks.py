@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 from altmin import methods
-from altmin.execution import ranks
-from altmin.execution.distributed import Distributed
-from altmin.execution.layer_parallel import LayerParallel
-from altmin.trainer import AltMin
+from altmin.core.trainer import AltMin
+from altmin.runners import ranks
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
 from altmin.training.together import Together
 
 OTHERS = timedelta(seconds=2)

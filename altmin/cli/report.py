@@ -8,8 +8,8 @@ import typer
 from altmin.cli import output
 from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store
 from altmin.cli.verify import verdicts
-from altmin.reproduce.figure import load
-from altmin.reproduce.results import Results
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.results import Results
 
 
 def report(
@@ -25,6 +25,6 @@ def report(
             f"there is no folder {results} of results; `altmin reproduce FIGURE` makes them, --results DIR says where"
         )
     made = {name: Results.read(results / f"{name}.jsonl") for name in known}
-    from altmin.report.page import page  # matplotlib, whose colours the page shares, takes a second to import
+    from altmin.paper.report.page import page  # matplotlib, whose colours the page shares, takes a second to import
 
     output.write(out, page(known, made, verdicts(figures, results)).encode())

@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from altmin.cli import options, output, training
-from altmin.reproduce.figure import Figure, choose, load
-from altmin.reproduce.folders import FIGURES, RESULTS
-from altmin.reproduce.make import make
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.results import Results, words
+from altmin.paper.reproduce.figure import Figure, choose, load
+from altmin.paper.reproduce.folders import FIGURES, RESULTS
+from altmin.paper.reproduce.make import make
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.results import Results, words
 
 Figures = Annotated[Path, typer.Option(metavar="DIR", help="Where the figures are declared, one a file.")]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="Where the results of full runs are kept.")]
@@ -51,7 +51,7 @@ def reproduce(
     output.console().print(summary(chosen, rows))
     for each in left:
         output.console().print(f"not made: {each}")
-    from altmin.reproduce.draw import draw  # matplotlib takes a second to import
+    from altmin.paper.reproduce.draw import draw  # matplotlib takes a second to import
 
     output.write(picture, draw(chosen, rows, "png", "reduced runs: a look, not a result" if quick else ""))
     output.console().print(f"results in {folder / f'{name}.jsonl'}, picture in {picture}")

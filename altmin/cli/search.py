@@ -12,11 +12,11 @@ from rich.table import Table
 
 from altmin.cli import options, output, training
 from altmin.cli.reproduce import Figures, Store
-from altmin.reproduce.figure import Figure, choose, load
-from altmin.reproduce.folders import FIGURES, RESULTS, history
-from altmin.reproduce.measurement import Setting
-from altmin.reproduce.search import search as look
-from altmin.reproduce.settings import History
+from altmin.paper.reproduce.figure import Figure, choose, load
+from altmin.paper.reproduce.folders import FIGURES, RESULTS, history
+from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.search import search as look
+from altmin.paper.reproduce.settings import History
 
 REMARK = "The paper's values belong to its own scaling of mu and of the rates, which it does not give."
 

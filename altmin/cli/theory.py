@@ -7,9 +7,9 @@ import torch
 import typer
 
 from altmin.cli import options, output, parse
-from altmin.theory import study
-from altmin.theory.quadratic import family
-from altmin.theory.table import remarks, table
+from altmin.paper.theory import study
+from altmin.paper.theory.quadratic import family
+from altmin.paper.theory.table import remarks, table
 
 
 def theory(
@@ -45,7 +45,7 @@ def theory(
         screen.print(line)
     output.write_json(json_file, result)
     if plot is not None:
-        from altmin.theory import picture  # matplotlib takes a second to import
+        from altmin.paper.theory import picture  # matplotlib takes a second to import
 
         output.write(plot, picture.draw(result, plot.suffix[1:]))
     if broken := [row for row in result["rows"] if not row["outside"] and row["broken"]]:

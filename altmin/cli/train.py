@@ -12,7 +12,7 @@ from torch import nn
 
 from altmin import methods
 from altmin.cli import config, options, output, parse, ranks, training
-from altmin.execution import precision as products
+from altmin.runners import precision as products
 from altmin.training.trial import Checkpoint, Job, Trial, described, with_loss
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from altmin import data, models
+from altmin.common.errors import unknown
 from altmin.data.shakespeare import Text
-from altmin.errors import unknown
-from altmin.execution import precision
+from altmin.runners import precision
 from altmin.training.samples import Samples
 
 

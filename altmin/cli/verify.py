@@ -8,10 +8,10 @@ from rich.table import Table
 
 from altmin.cli import options, output
 from altmin.cli.reproduce import Figures, Store
-from altmin.reproduce.claims import judged, merged, order
-from altmin.reproduce.figure import load
-from altmin.reproduce.folders import FIGURES, RESULTS
-from altmin.reproduce.results import Results
+from altmin.paper.reproduce.claims import judged, merged, order
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES, RESULTS
+from altmin.paper.reproduce.results import Results
 
 
 def verify(figures: Figures = FIGURES, results: Store = RESULTS, json_file: options.Json = None) -> None:

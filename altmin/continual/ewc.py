@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from altmin.common.errors import demand
 from altmin.continual.method import MethodLearner
-from altmin.errors import demand
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.training.samples import Samples
 

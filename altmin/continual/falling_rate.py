@@ -6,8 +6,8 @@ A co-activation memory that keeps everything grows with the samples seen, so wha
 import torch
 from torch import nn
 
+from altmin.common.errors import demand
 from altmin.continual.method import MethodLearner
-from altmin.errors import demand
 from altmin.methods.backprop import Backprop
 
 

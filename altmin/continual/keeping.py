@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from altmin.errors import demand
-from altmin.losses import LossFunction
-from altmin.trainer import AltMin
-from altmin.weights.local import LocalAdam
-from altmin.weights.memory import CoActivationMemory, Memory
+from altmin.common.errors import demand
+from altmin.core.losses import LossFunction
+from altmin.core.trainer import AltMin
+from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.memory import CoActivationMemory, Memory
 
 
 def learner(

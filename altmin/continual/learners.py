@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from altmin import methods
+from altmin.common.errors import unknown
 from altmin.continual.ewc import ewc
 from altmin.continual.falling_rate import falling_sgd
 from altmin.continual.method import MethodLearner
 from altmin.continual.replay import replay
 from altmin.continual.slda import slda
-from altmin.errors import unknown
 from altmin.training.samples import Samples
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.common.errors import demand
 from altmin.continual.method import MethodLearner
-from altmin.errors import demand
 from altmin.methods import Method, create
 from altmin.training.samples import Samples
 

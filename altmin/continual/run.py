@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import torch
 
 from altmin import data, models
+from altmin.common.describe import plain
+from altmin.common.errors import Diverged, demand, unknown
 from altmin.continual import learners, tasks
 from altmin.continual.measures import average_accuracy, average_so_far, forgetting
 from altmin.continual.method import MethodLearner
-from altmin.describe import plain
-from altmin.errors import Diverged, demand, unknown
-from altmin.execution import precision
 from altmin.methods import Method
+from altmin.runners import precision
 from altmin.training.evaluate import accuracy
 from altmin.training.identity import fingerprint
 from altmin.training.samples import Samples, epoch_order

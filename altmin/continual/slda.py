@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.methods.backprop import LossOnly
 from altmin.training.samples import Samples
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.training.samples import Samples
 
 

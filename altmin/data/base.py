@@ -8,9 +8,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from altmin.common.errors import unknown
 from altmin.data.damage import Damaged
 from altmin.data.folders import data_folder
-from altmin.errors import unknown
 
 SPLITS = ("train", "validation", "test")
 

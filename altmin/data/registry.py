@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from altmin.common.errors import unknown
 from altmin.data.base import Check, Dataset, Description, Folder
 from altmin.data.cifar10 import CIFAR10
 from altmin.data.fashion_mnist import FASHION_MNIST
@@ -11,7 +12,6 @@ from altmin.data.higgs import HIGGS
 from altmin.data.mnist import MNIST
 from altmin.data.pixel_sequences import MNIST_SEQUENTIAL
 from altmin.data.shakespeare import SHAKESPEARE
-from altmin.errors import unknown
 
 KNOWN: tuple[Dataset, ...] = (MNIST, MNIST_SEQUENTIAL, FASHION_MNIST, CIFAR10, HIGGS, SHAKESPEARE)
 DATASETS = {known.name: known for known in KNOWN}

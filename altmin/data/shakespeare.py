@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from altmin.common.errors import demand
 from altmin.data.base import SPLITS, Dataset, Description, Folder
 from altmin.data.damage import Damaged, expect, sha256
 from altmin.data.gunzip import unpacking
-from altmin.errors import demand
 
 NAME = "input.txt"
 

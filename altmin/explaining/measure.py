@@ -15,14 +15,14 @@ from altmin import layers, methods
 from altmin.calculus import CLOSED_FORMS, Discrete, Dropout, own_call
 from altmin.calculus.affine import Convolution
 from altmin.calculus.elementwise import ReLU
-from altmin.chain import Chain
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
+from altmin.core.chain import Chain
+from altmin.core.labels import by_label
+from altmin.core.losses import CrossEntropy, LossFunction
+from altmin.core.trainer import AltMin
 from altmin.explaining.rows import Facts, Row
 from altmin.explaining.watch import Watch
 from altmin.graph.piece import shortened
-from altmin.labels import by_label
-from altmin.losses import CrossEntropy, LossFunction
-from altmin.trainer import AltMin
 
 TIMED = 5
 """Steps whose times are measured, after a first one."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Params
-from altmin.chain import Chain, Theta
-from altmin.codes.above import Residual, Top
-from altmin.codes.gradient import Trace
+from altmin.core.chain import Chain, Theta
+from altmin.core.codes.above import Residual, Top
+from altmin.core.codes.gradient import Trace
+from altmin.core.trainer import AltMin
 from altmin.explaining.rows import Milliseconds
-from altmin.trainer import AltMin
 
 
 class Watch:

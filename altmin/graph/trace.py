@@ -14,7 +14,7 @@ from torch import fx, nn
 
 from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
 from altmin.calculus.passage import Passage
-from altmin.errors import unknown
+from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
 from altmin.graph.inline import ENDS, inline, is_known, join, name_of
 from altmin.graph.inplace import overwrites, settle

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from altmin.chain import split
-from altmin.codes.choose import choose
-from altmin.losses import LossFunction
+from altmin.core.chain import split
+from altmin.core.codes.choose import choose
+from altmin.core.losses import LossFunction
+from altmin.core.penalty import Penalty
+from altmin.core.trainer import AltMin, Codes
+from altmin.core.weights.local import LocalAdam, LocalSGD
+from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.protocol import register
-from altmin.penalty import Penalty
-from altmin.trainer import AltMin, Codes
-from altmin.weights.local import LocalAdam, LocalSGD
-from altmin.weights.memory import CoActivationMemory
 
 Cuts = Sequence[str] | None
 

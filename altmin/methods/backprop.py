@@ -10,14 +10,14 @@ from altmin.calculus import products
 from altmin.calculus.ranks import Sums, shared, summed_numbers
 from altmin.calculus.sample_weight import check_weights
 from altmin.calculus.whole_batch import coupled
-from altmin.describe import describe
-from altmin.errors import demand, demand_switch
-from altmin.labels import by_label
-from altmin.losses import LossFunction, adapt
+from altmin.common.describe import describe
+from altmin.common.errors import demand, demand_switch
+from altmin.common.state import check_optimizer, demand_entries, demand_separate, load_optimizer
+from altmin.core.labels import by_label
+from altmin.core.losses import LossFunction, adapt
+from altmin.core.weights.decay import groups, undecayed
+from altmin.core.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, clip, tables
 from altmin.methods.protocol import register
-from altmin.state import check_optimizer, demand_entries, demand_separate, load_optimizer
-from altmin.weights.decay import groups, undecayed
-from altmin.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, clip, tables
 
 
 @dataclass(frozen=True)

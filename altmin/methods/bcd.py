@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.methods.layered import layers_of
 from altmin.methods.protocol import register
 from altmin.methods.proximal import CLAMPS

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from altmin.calculus import gate, products
 from altmin.calculus.ranks import Sums, drawn, of_all
-from altmin.errors import Diverged, demand
+from altmin.common.errors import Diverged, demand
+from altmin.common.state import check_optimizer, demand_entries, demand_tensor, load_optimizer
+from altmin.core.losses import LossFunction, adapt
+from altmin.core.reweighted import of_batch
 from altmin.layers import Sign, Staircase
-from altmin.losses import LossFunction, adapt
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
 from altmin.methods.protocol import register
-from altmin.reweighted import of_batch
-from altmin.state import check_optimizer, demand_entries, demand_tensor, load_optimizer
 
 
 class Units:

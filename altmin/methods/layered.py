@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from altmin.calculus import own_call
 from altmin.calculus.numbers import all_finite
-from altmin.errors import Diverged
-from altmin.losses import CrossEntropy, Loss
-from altmin.state import demand_separate
-from altmin.trainer import check, check_model
+from altmin.common.errors import Diverged
+from altmin.common.state import demand_separate
+from altmin.core.losses import CrossEntropy, Loss
+from altmin.core.trainer import check, check_model
 
 
 class Layer(NamedTuple):

@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.losses import LossFunction
+from altmin.core.losses import LossFunction
+from altmin.core.penalty import Penalty
+from altmin.core.trainer import AltMin, Codes, Metrics
+from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.alternating import Cuts, solver
 from altmin.methods.protocol import register
-from altmin.penalty import Penalty
-from altmin.trainer import AltMin, Codes, Metrics
-from altmin.weights.local import LocalAdam
-from altmin.weights.memory import CoActivationMemory
 
 
 class Offline:

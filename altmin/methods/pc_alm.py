@@ -22,8 +22,8 @@ codes move.
 
 from torch import nn
 
-from altmin.errors import demand
-from altmin.losses import LossFunction
+from altmin.common.errors import demand
+from altmin.core.losses import LossFunction
 from altmin.methods.predictive_coding import PredictiveCoding
 from altmin.methods.protocol import register
 

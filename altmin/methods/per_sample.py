@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.ranks import Share, Sums
-from altmin.errors import Diverged
-from altmin.state import demand_entries, demand_tensor
+from altmin.common.errors import Diverged
+from altmin.common.state import demand_entries, demand_tensor
 
 
 class Table:

@@ -27,18 +27,18 @@ from torch.func import vmap
 
 from altmin.calculus import Discrete, Elementwise, Linear, Params, ReLU, ResidualLayer
 from altmin.calculus.ranks import Sums
-from altmin.chain import Block, Chain, State, Theta, split
-from altmin.codes.gradient import Trace, encode
-from altmin.errors import Diverged, demand
+from altmin.common.errors import Diverged, demand
+from altmin.common.state import demand_separate
+from altmin.core.chain import Block, Chain, State, Theta, split
+from altmin.core.codes.gradient import Trace, encode
+from altmin.core.losses import CrossEntropy, Loss, LossFunction, adapt
+from altmin.core.reweighted import of_batch
+from altmin.core.trainer import check, check_model
+from altmin.core.weights.local import LocalAdam
 from altmin.layers import StraightThrough, no_derivative
-from altmin.losses import CrossEntropy, Loss, LossFunction, adapt
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import demand_finite, options_text
 from altmin.methods.protocol import register
-from altmin.reweighted import of_batch
-from altmin.state import demand_separate
-from altmin.trainer import check, check_model
-from altmin.weights.local import LocalAdam
 
 ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
 """Maps of blocks that can be vectorised: they draw no random numbers, and each sample is mapped by itself."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from altmin.errors import unknown
+from altmin.common.errors import unknown
 
 
 class StepMetrics(Protocol):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import unknown
+from altmin.common.errors import unknown
 
 NEWTON_STEPS = 50
 

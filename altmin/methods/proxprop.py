@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
 from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.calculus.ranks import Sums, shared
-from altmin.errors import demand, unknown
-from altmin.losses import LossFunction, adapt
+from altmin.common.errors import demand, unknown
+from altmin.common.state import check_optimizer, demand_entries, load_optimizer
+from altmin.core.losses import LossFunction, adapt
+from altmin.core.reweighted import of_batch
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import check_batch, demand_step, demand_unchanged, layers_of, options_text
 from altmin.methods.protocol import register
-from altmin.reweighted import of_batch
-from altmin.state import check_optimizer, demand_entries, load_optimizer
 
 ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (ReLU, Elementwise))]
 SOLVERS = ("cholesky", "cg")

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.ranks import shared, summed_numbers
-from altmin.errors import Diverged
-from altmin.losses import IGNORED, CrossEntropy
+from altmin.common.errors import Diverged
+from altmin.common.state import demand_count, demand_entries
+from altmin.core.losses import IGNORED, CrossEntropy
 from altmin.methods.backprop import LossOnly
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
 from altmin.methods.per_sample import (
@@ -21,7 +22,6 @@ from altmin.methods.per_sample import (
     whole_state,
 )
 from altmin.methods.proximal import CLAMPS, clamp_of, output_loss, preactivations
-from altmin.state import demand_count, demand_entries
 
 
 class Penalties(NamedTuple):

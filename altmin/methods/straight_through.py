@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import Diverged, demand
+from altmin.common.errors import Diverged, demand
+from altmin.core.losses import CrossEntropy, LossFunction, adapt
+from altmin.core.trainer import check, check_model
 from altmin.layers import straight_through as estimating
-from altmin.losses import CrossEntropy, LossFunction, adapt
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.methods.layered import demand_finite, demand_step, demand_unchanged, options_text
 from altmin.methods.protocol import register
-from altmin.trainer import check, check_model
 
 
 class CheckedLoss(nn.Module):

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 
 
 class TokenEmbedding(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from altmin.errors import unknown
+from altmin.common.errors import unknown
 from altmin.layers import Sign, Staircase
 from altmin.models.convolutional import lenet5
 from altmin.models.fully_connected import Activation, binary_mlp, mlp

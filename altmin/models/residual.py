@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.layers import Residual
 
 

@@ -5,7 +5,7 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 
 
 class BasicBlock(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.models.gpt import TokenEmbedding
 
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.sklearn.rows import learn_scale
 from altmin.sklearn.training import Rows, Training
 

@@ -12,7 +12,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from altmin.losses import adapt
+from altmin.core.losses import adapt
 from altmin.methods.protocol import Method
 from altmin.sklearn.rows import chunks, inputs
 from altmin.training.samples import batches_per_epoch, device_of

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.methods import Method
 from altmin.stream import growth, settings
 from altmin.stream.features import Features, table_of

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.core.weights.memory import CoActivationMemory, Kept
 from altmin.methods import Method
-from altmin.weights.memory import CoActivationMemory, Kept
 
 
 def add_inputs(method: Method, weights: Tensor) -> None:

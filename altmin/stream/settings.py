@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from altmin import methods
-from altmin.errors import demand, unknown
+from altmin.common.errors import demand, unknown
 from altmin.models import mlp
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {

@@ -10,7 +10,7 @@ so that m and s / w are the mean and the variance of all its samples, each weigh
 import numpy as np
 from numpy.typing import NDArray
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 
 Array = NDArray[np.float64]
 FARTHEST = 10.0

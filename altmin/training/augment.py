@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from altmin.common.errors import unknown
 from altmin.data.augment import AUGMENTATIONS, Augmentation, Drawn
-from altmin.errors import unknown
 from altmin.training.samples import Samples
 
 Given = Augmentation | Drawn | str | None

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from altmin.describe import describe
-from altmin.errors import demand
+from altmin.common.describe import describe
+from altmin.common.errors import demand
 from altmin.training.metrics import higher_is_better
 
 HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")

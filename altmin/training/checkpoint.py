@@ -15,8 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from altmin.common.describe import data as entries
 from altmin.data.atomic import discard, replacing
-from altmin.describe import data as entries
 
 FORMAT = "altmin checkpoint 4"
 LONG = 160

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from altmin.errors import demand
-from altmin.state import check_module
+from altmin.common.errors import demand
+from altmin.common.state import check_module
 
 
 class EMA:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from altmin.errors import Diverged
-from altmin.execution.ensemble import Ensemble
-from altmin.execution.recorded import Recorded
+from altmin.common.errors import Diverged
+from altmin.runners.ensemble import Ensemble
+from altmin.runners.recorded import Recorded
 from altmin.training import augment as augmentation
 from altmin.training import metrics as named
 from altmin.training.callbacks import Callbacks

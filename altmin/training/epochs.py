@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
-from altmin.errors import demand
-from altmin.execution.ranks import bounds
+from altmin.common.errors import demand
+from altmin.runners.ranks import bounds
 from altmin.training.samples import batches_per_epoch
 from altmin.training.sources import Batches, Indexed, Source, Stored
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.describe import kind
+from altmin.common.describe import kind
 from altmin.training.metrics import METRICS, Loss, Metric, loss_sums
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from altmin.describe import describe, digest, kind
-from altmin.execution import precision
-from altmin.execution.distributed import Distributed
-from altmin.execution.layer_parallel import LayerParallel
-from altmin.execution.recorded import Recorded
+from altmin.common.describe import describe, digest, kind
 from altmin.methods.offline import Offline
+from altmin.runners import precision
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
+from altmin.runners.recorded import Recorded
 from altmin.training.samples import Samples
 
 ROWS = 64

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.errors import Diverged
+from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
 from altmin.training.callbacks import Callbacks
 from altmin.training.epochs import Batch

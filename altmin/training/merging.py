@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.describe import describe, digest, kind
-from altmin.errors import Diverged
-from altmin.trainer import AltMin
+from altmin.common.describe import describe, digest, kind
+from altmin.common.errors import Diverged
+from altmin.core.trainer import AltMin
+from altmin.core.weights.local import Gathered
+from altmin.core.weights.memory import CoActivationMemory, Kept
 from altmin.training import checkpoint
-from altmin.weights.local import Gathered
-from altmin.weights.memory import CoActivationMemory, Kept
 
 KIND = "altmin memories 1"
 SAME = {

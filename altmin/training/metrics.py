@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.errors import unknown
-from altmin.labels import class_axis
+from altmin.common.errors import unknown
+from altmin.core.labels import class_axis
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Given = str | Callable[[Tensor, Tensor], Any] | Sequence[Any] | Mapping[str, Any] | None

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from altmin.common.errors import Diverged
 from altmin.data.augment import Drawn
-from altmin.errors import Diverged
-from altmin.execution.capture import Program, captured, check_capturable, demand_cuda
-from altmin.execution.ensemble import Ensemble
+from altmin.runners.capture import Program, captured, check_capturable, demand_cuda
+from altmin.runners.ensemble import Ensemble
 from altmin.training.augment import drawn as in_two_parts
 from altmin.training.epochs import Epochs
 from altmin.training.samples import batch_generator, epoch_order

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from altmin.errors import demand
+from altmin.common.errors import demand
 from altmin.training import augment as augmentation
 from altmin.training import metrics as named
 from altmin.training.epochs import Epochs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.state import check_module, demand_count, demand_entries, demand_number
+from altmin.common.state import check_module, demand_count, demand_entries, demand_number
 from altmin.training.loop import History, Loop, Position
 
 ENTRIES = ("config", "at", "history", "model", "method", "schedule", "callbacks", "random", "data")

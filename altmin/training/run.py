@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from altmin.describe import describe
-from altmin.errors import Diverged
+from altmin.common.describe import describe
+from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
 from altmin.training import augment as augmentation
 from altmin.training import metrics as named

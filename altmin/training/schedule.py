@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from altmin.errors import demand, unknown
+from altmin.common.errors import demand, unknown
 
 
 def half_wave(start: float, end: float, t: float) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from altmin.describe import describe, plain
+from altmin.common.describe import describe, plain
 from altmin.training.callbacks import column_of
 from altmin.training.metrics import higher_is_better
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from altmin.common.describe import kind
 from altmin.data.block_order import BlockOrder
 from altmin.data.shards import Shards
-from altmin.describe import kind
 from altmin.training.identity import fingerprint
 from altmin.training.samples import Samples, epoch_order
 

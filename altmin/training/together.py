@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from altmin.errors import Diverged
-from altmin.execution.ranks import RankFailed, Ranks
+from altmin.common.errors import Diverged
+from altmin.runners.ranks import RankFailed, Ranks
 
 
 class Together:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from altmin import data, methods, models
-from altmin.describe import plain
-from altmin.errors import Diverged
-from altmin.execution import Recorded
-from altmin.execution.capture import can_capture
-from altmin.execution.ensemble import Ensemble
+from altmin.common.describe import plain
+from altmin.common.errors import Diverged
+from altmin.runners import Recorded
+from altmin.runners.capture import can_capture
+from altmin.runners.ensemble import Ensemble
 from altmin.training.callbacks import EachBatch
 from altmin.training.ensemble import fit_ensemble
 from altmin.training.loop import History

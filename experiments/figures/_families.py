@@ -1,6 +1,6 @@
 """What two figures have in common: recurrent nets of two sizes, LeNet-5 on two data sets."""
 
-from altmin.reproduce import Claim, Entry, Figure, Finding, Results, compared, finding, runs_of
+from altmin.paper.reproduce import Claim, Entry, Figure, Finding, Results, compared, finding, runs_of
 
 PLAIN = {"momentum": 0.0}
 

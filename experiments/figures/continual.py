@@ -7,8 +7,8 @@ accuracy after the last task. Replay's buffer has the bytes of AM-mem's memory.
 from statistics import mean
 
 from altmin.continual import Stream
-from altmin.reproduce import Claim, Figure, Finding, Results
-from altmin.reproduce.results import deviation
+from altmin.paper.reproduce import Claim, Figure, Finding, Results
+from altmin.paper.reproduce.results import deviation
 
 KEPT, FADING = "AM-mem, memory kept", "AM-mem, memory fading"
 FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from altmin.reproduce import Entry, Figure, runs_of
+from altmin.paper.reproduce import Entry, Figure, runs_of
 
 KINDS = {"residual-{}x32": (2, 8, 32, 128, 512), "mlp-{}x100": (2, 4, 8, 16, 32, 64)}
 GRID = {"together": 3, "run": {"limit": 20_000}}

@@ -1,6 +1,6 @@
 """Figure 1: MNIST, the first epoch of the online methods, test accuracy after each of the first 50 batches."""
 
-from altmin.reproduce import Between, Claim, Entry, Figure, Finding, Results, finding, over, runs_of
+from altmin.paper.reproduce import Between, Claim, Entry, Figure, Finding, Results, finding, over, runs_of
 
 NETS = ("mlp-2x100", "mlp-2x500")
 FIRST = range(1, 51)

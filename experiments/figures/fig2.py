@@ -1,6 +1,6 @@
 """Figure 2: MNIST, 50 epochs of the online methods, the offline ones and ADMM."""
 
-from altmin.reproduce import Between, Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
+from altmin.paper.reproduce import Between, Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
 
 NETS = ("mlp-2x100", "mlp-2x500")
 ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline", "admm")

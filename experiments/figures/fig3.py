@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from altmin.reproduce import Between, Claim, Entry, Figure, Finding, Results, finding, over, runs_of
+from altmin.paper.reproduce import Between, Claim, Entry, Figure, Finding, Results, finding, over, runs_of
 
 NETS = ("mlp-2x100", "mlp-2x500")
 FIRST = range(1, 51)

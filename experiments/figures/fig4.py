@@ -1,6 +1,6 @@
 """Figure 4: CIFAR-10, 50 epochs. Weight decay is searched for all online methods alike; rates fall along a cosine."""
 
-from altmin.reproduce import Between, Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
+from altmin.paper.reproduce import Between, Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
 
 NETS = ("mlp-2x100", "mlp-2x500")
 PAPER = {NETS[0]: {"am-adam": 0.53, "sgd": 0.49, "adam": 0.49}, NETS[1]: {"am-adam": 0.51, "sgd": 0.53, "adam": 0.56}}

@@ -1,6 +1,6 @@
 """Figure 5: HIGGS, one pass of the whole file; of a partial file as many batches as make 25 passes over its rows."""
 
-from altmin.reproduce import Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
+from altmin.paper.reproduce import Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
 
 NET = "mlp-1x300"
 LEVELS = (10, 25, 50, 100, 200, 300, 400, 500, 750, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000, 10_000, 20_000, 40_000)

@@ -4,7 +4,7 @@ same nets with the first layer frozen."""
 
 from statistics import mean
 
-from altmin.reproduce import Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
+from altmin.paper.reproduce import Claim, Entry, Figure, Finding, Mark, Results, compared, finding, runs_of
 
 NET, EPOCHS = "binary-500", 20
 RATES, GRID = (5e-4, 1e-3, 2e-3, 4e-3), {"together": 4, "run": {"epochs": 10}}

@@ -2,7 +2,7 @@
 
 from statistics import mean
 
-from altmin.reproduce import Claim, Figure, Finding, Results, WeightsInParallel
+from altmin.paper.reproduce import Claim, Figure, Finding, Results, WeightsInParallel
 
 RUNS = [
     WeightsInParallel("all blocks at once", "mlp, 512 units a layer, batch 200", f"mlp-{depth}x512", depth)

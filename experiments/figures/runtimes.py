@@ -3,7 +3,7 @@
 from itertools import product
 from statistics import mean, median
 
-from altmin.reproduce import Claim, Figure, Finding, Results, Timing, seconds_per_epoch, unevenness
+from altmin.paper.reproduce import Claim, Figure, Finding, Results, Timing, seconds_per_epoch, unevenness
 
 METHODS = ("am-adam", "am-sgd", "am-mem", "adam", "sgd")
 NETS = {

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from altmin.reproduce import Figure, Run
+from altmin.paper.reproduce import Figure, Run
 
 NETS = {
     "mlp-2x100": {"epochs": 2},

@@ -1,6 +1,6 @@
 """The convergence theorem: the error of alternating minimization against the bound, corrected and as printed."""
 
-from altmin.reproduce import Claim, Figure, Finding, Results, TheoremCurve
+from altmin.paper.reproduce import Claim, Figure, Finding, Results, TheoremCurve
 
 LIMITS = {"coupling": 0.5, "condition": 10.0}
 CURVES = [

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.calculus import numbers, products
-from altmin.execution import precision
-from altmin.fusing import fusing, fusing_now
+from altmin.common.fusing import fusing, fusing_now
+from altmin.runners import precision
 
 from .drawn_models import Residual
 from .judge import picture

@@ -1,0 +1,152 @@
+"""How one mini-batch is computed: what its runner decides and hands down to every operation.
+
+The algorithm asks nobody who is running it. What differs between one process, ranks, an ensemble and a captured step is
+in a `Context`: how sums over samples are taken, what the samples weigh, how products are rounded, and whether numbers
+may be read on the processor.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+BUCKET = 1 << 22
+"""Bytes that `BucketedSum` sends together."""
+
+
+class BatchShard(NamedTuple):
+    """What one rank has of a mini-batch: rows start, ..., start + own - 1 of `of`.
+
+    begin(t) starts to sum a flat tensor over ranks, in place, and returns a function that waits for the sum and gives
+    it. rank, size: which of how many this is, for methods that keep variables for each sample: they are given all rows
+    and take their own.
+    """
+
+    begin: Callable[[Tensor], Callable[[], Tensor]]
+    start: int
+    own: int
+    of: int
+    rank: int = 0
+    size: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """The context of one mini-batch.
+
+    shard: this rank's rows, where samples are spread over ranks; None in one process. weights: of the samples, (n,); a
+    sample of weight w counts as w samples; None: all count once. bf16: whether operands of products with weights are
+    rounded to bfloat16. eager: whether numbers may be read on the processor, which then may decide by them; False
+    inside `torch.func` transforms and in a captured step.
+    """
+
+    shard: BatchShard | None = None
+    weights: Tensor | None = None
+    bf16: bool = False
+    eager: bool = True
+
+    def count(self, n: int) -> int:
+        """The number of entries on all ranks, given that of this rank, the same for each of its samples."""
+        return n if self.shard is None else n * self.shard.of // self.shard.own
+
+    def sum(self, *tensors: Tensor) -> Sequence[Tensor]:
+        """Tensors of one type and device summed over ranks, in one message."""
+        if self.shard is None:
+            return tensors
+        flat = self.shard.begin(torch.cat([t.reshape(-1) for t in tensors]))()
+        return [part.view(t.shape) for part, t in zip(flat.split([t.numel() for t in tensors]), tensors, strict=True)]
+
+    def sum_numbers(self, *numbers: float) -> Sequence[float]:
+        """Numbers summed over ranks, in one message."""
+        if self.shard is None:
+            return numbers
+        return self.sum(torch.tensor(numbers, dtype=torch.float64))[0].tolist()
+
+    def draw(self, shape: Sequence[int], draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
+        """Random numbers of a shape whose first dimension counts rows of the batch. All ranks draw those of all rows,
+        from the same state of their generators, and each takes its own."""
+        if self.shard is None:
+            return draw(shape)
+        per_sample = shape[0] // self.shard.own
+        whole = draw((per_sample * self.shard.of, *shape[1:]))
+        return whole[per_sample * self.shard.start :][: shape[0]]
+
+    def weighted(self, t: Tensor) -> Tensor:
+        """t, of which every row belongs to a sample, times the samples' weights.
+
+        >>> Context(weights=torch.tensor([2.0, 0.5])).weighted(torch.ones(2, 3)).tolist()
+        [[2.0, 2.0, 2.0], [0.5, 0.5, 0.5]]
+        """
+        if self.weights is None:
+            return t
+        if len(t) != len(self.weights):
+            raise ValueError(
+                f"sample weights need codes with one row for each of the {len(self.weights)} samples, and a block of "
+                f"this model gives {len(t)} rows; repeat samples instead of weighing them (nothing was changed)"
+            )
+        return t * self.weights.view(-1, *[1] * (t.ndim - 1))
+
+    def inners(self, *pairs: tuple[Tensor, Tensor]) -> Tensor:
+        """<u, v> of each pair over the whole mini-batch, sum_t w_t <u_t, v_t>, as one vector.
+
+        >>> x, y = torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 2.0]])
+        >>> LOCAL.inners((x, x), (x, y))
+        tensor([25., 11.])
+        """
+        if self.weights is not None:
+            pairs = tuple((self.weighted(u), v) for u, v in pairs)
+        (found,) = self.sum(torch.stack([(u * v).sum() for u, v in pairs]))
+        return found
+
+
+LOCAL = Context()
+"""One process, samples that count alike, products as torch forms them."""
+
+
+class BucketedSum:
+    """Trees of tensors that are summed over ranks while others are still computed: a message leaves as soon as it is
+    full. In one process they stay as they are."""
+
+    def __init__(self, context: Context):
+        self.shard = context.shard
+        self.waiting: list[Tensor] = []
+        self.size = 0
+        self.sent: list[tuple[list[Tensor], Callable[[], Tensor]]] = []
+
+    def add(self, tree: Any) -> Any:
+        """A tree of tensors and numbers, whose tensors hold their sums after `finish`."""
+        if self.shard is None:
+            return tree
+        leaves, form = pytree.tree_flatten(tree)
+        leaves = [t.contiguous() if isinstance(t, Tensor) else t for t in leaves]
+        self.waiting += [t for t in leaves if isinstance(t, Tensor)]
+        self.size += sum(t.numel() * t.element_size() for t in leaves if isinstance(t, Tensor))
+        if self.size >= BUCKET:
+            self._send()
+        return pytree.tree_unflatten(leaves, form)
+
+    def finish(self, *numbers: Any) -> Sequence[Any]:
+        """Writes the sums over the tensors of all trees that were added. Numbers travel with the last message; their
+        sums are returned."""
+        if self.shard is None:
+            return numbers
+        if not self.waiting:
+            self.waiting = [self.sent[-1][0][0].new_empty(0) if self.sent else torch.empty(0, dtype=torch.float64)]
+        like = self.waiting[0]
+        extra = torch.tensor([float(n) for n in numbers], dtype=like.dtype, device=like.device)
+        self.waiting.append(extra)
+        self._send()
+        for tensors, wait in self.sent:
+            flat = wait()
+            for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+                t.copy_(part.view(t.shape))
+        self.sent = []
+        return extra.tolist()
+
+    def _send(self) -> None:
+        assert self.shard is not None
+        self.sent.append((self.waiting, self.shard.begin(torch.cat([t.view(-1) for t in self.waiting]))))
+        self.waiting, self.size = [], 0

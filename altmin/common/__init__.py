@@ -1,0 +1,1 @@
+"""What the other packages share: error messages, checks of states, how settings are written."""

@@ -1,0 +1,1 @@
+"""The algorithm: objective, codes, weights, one mini-batch."""

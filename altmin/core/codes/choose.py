@@ -1,0 +1,108 @@
+"""Which code solver a chain gets."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from altmin.calculus import Discrete
+from altmin.calculus.attention import Attention
+from altmin.common.errors import unknown
+from altmin.core.chain import Chain
+from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes
+from altmin.core.codes.gradient import GradientCodes
+from altmin.core.codes.recurrent import SWEEPS, RecurrentCodes
+from altmin.core.codes.search import lacks_derivative, position
+from altmin.graph.piece import Piece
+from altmin.layers import no_derivative
+
+ATTENTION = {F.scaled_dot_product_attention, F.softmax, torch.softmax, "softmax"}
+SOLVERS: dict[str, Callable[..., Any]] = {
+    "gradient": GradientCodes,
+    "discrete": DiscreteCodes,
+    "straight-through": StraightThroughCodes,
+    **{sweep: partial(RecurrentCodes, sweep) for sweep in SWEEPS},
+}
+
+
+def choose(codes: Any, chain: Chain, share: float | None = None, order: str | None = None) -> Any:
+    """The code solver for a chain: the one given or named, if it can move the chain's codes; None for the default.
+
+    The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
+    activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
+    these gradient steps; None for the solver's own, but that the default for a chain with attention is weights-first
+    (docs/networks.md shows why).
+
+    TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given beside it.
+    """
+    options: dict[str, Any] = {name: value for name, value in (("share", share), ("order", order)) if value is not None}
+    lacking = [block for block in chain.blocks[1:] if lacks_derivative(block)]
+    smooth = RecurrentCodes if chain.recurrent else GradientCodes
+    if codes == "discrete" or (codes is None and lacking):
+        codes = DiscreteCodes(gradient=smooth(**options))
+    elif codes is None:
+        codes = smooth(**({"order": "weights-first"} | options if attends(chain) else options))
+    elif isinstance(codes, str):
+        if codes not in SOLVERS:
+            raise unknown("code solver", codes, SOLVERS)
+        codes = SOLVERS[codes](**options)
+    elif isinstance(codes, int | float):
+        codes = smooth(lr=codes, **options)
+    elif not callable(codes) or isinstance(codes, type | nn.Module):
+        raise TypeError(f"codes is a code solver, such as {smooth()}, its name or a number, given {codes!r}")
+    elif options:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")
+    if lacking:
+        _check_discrete(codes, lacking)
+    _check_above_the_last_layer(chain)
+    _check_time(codes, chain)
+    return codes
+
+
+def attends(chain: Chain) -> bool:
+    """Whether a block weighs values by a softmax: the attention of a transformer.
+
+    >>> from altmin.core.chain import split
+    >>> layers = nn.Linear(3, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 2)
+    >>> attends(split(nn.Sequential(*layers))), attends(split(nn.Sequential(*layers[::2])))
+    (True, False)
+    """
+    inner = [m for block in chain for held in block.maps for m in held.inner]
+    parts = [m.module for m in inner if m.opaque]
+    inside = [m for part in parts for m in part.modules()]
+    steps = [step for m in inside if isinstance(m, Piece) for step in m.steps]
+    whole = any(isinstance(m, Attention | nn.MultiheadAttention) for m in (*inner, *inside))
+    return whole or any(step.target in ATTENTION for step in steps)
+
+
+def _check_discrete(codes: Any, lacking: list[Any]) -> None:
+    if type(codes) in (GradientCodes, RecurrentCodes):
+        raise no_derivative(next(m.module for m in lacking[0].prelude.maps if isinstance(m, Discrete)))
+    if isinstance(codes, DiscreteCodes):
+        for block in lacking:
+            position(block)
+
+
+def _check_above_the_last_layer(chain: Chain) -> None:
+    for m in (m for block in chain for m in block.core.maps if isinstance(m, Discrete)):
+        raise ValueError(
+            f"{type(m.module).__name__} lies above the last layer, where the loss must be able to tell outputs apart; "
+            "leave it out of the model and apply it to the model's output after training"
+        )
+
+
+def _check_time(codes: Any, chain: Chain) -> None:
+    smooth = codes.gradient if isinstance(codes, DiscreteCodes) else codes
+    if chain.recurrent:
+        if not isinstance(smooth, RecurrentCodes):
+            raise ValueError(
+                f"a chain with Recurrent has codes in time, which {type(smooth).__name__} does not move; "
+                f"give {RecurrentCodes()}"
+            )
+        smooth.check(chain)
+    elif isinstance(smooth, RecurrentCodes):
+        raise ValueError("RecurrentCodes moves codes in time, and this chain has no Recurrent; give GradientCodes")

@@ -1,0 +1,183 @@
+"""Which values a discrete activation should take: a search that needs no derivative of it.
+
+Below a discrete activation (`Sign`, `Staircase`) lies a code c; s(c) has one of few values, h apart, and the block
+above, W s(c), is asked to move by t, some multiple of -delta. With R = a t the search picks values s' that lower
+
+    E(s') = | R - W (s' - s) |^2 + sum_j dist(c_j, s'_j)^2,
+
+dist being how far c_j has to go before its activation is s'_j: the two terms of f between which the code stands. Moving
+unit j alone by h in the direction e = +1 or -1 lowers E by
+
+    gain = 2 h e q_j - h^2 |w_j|^2 - (what dist(c_j, .)^2 grows by),      q = W^T (R - W (s' - s)),
+
+so once q is known every unit's gain costs O(1). With the code's own move for R hardly a gain is above zero: the move is
+small, a step h is not. Hence the amplification a, which brings W^T R to the size of h |w_j|^2 / 2; the scale of t does
+not matter. Where a normalisation follows W, t is what its vjp makes of -delta.
+"""
+
+import torch
+from torch import Tensor
+
+from altmin.calculus import Affine, Discrete, Dropout, Estimated, Params, Reshape
+from altmin.calculus.numbers import inner
+from altmin.calculus.ranks import of_all, shared, summed
+from altmin.core.chain import Block, State
+
+Rows = Tensor | slice
+ALL = slice(None)
+SHARES = (0.0, 0.25, 0.5, 1.0)
+"""Moves that gain more than such a part of the best gain are tried together; with 1 the best alone."""
+
+
+class Search:
+    """E(s') of one block and mini-batch, and the s' that sweeps make of s.
+
+    wish: t of each sample, up to one factor for all. amplify: the root mean square of W^T R over h |w_j|^2 / 2, the
+    size from which on a step can gain.
+    """
+
+    def __init__(self, block: Block, p: Params, state: State, wish: Tensor, amplify: float):
+        at, core = position(block), block.core
+        for m, of, saved in reversed(list(zip(core.maps, core.slices, state.core, strict=True))[1:]):
+            wish = m.vjp(p[of], saved, wish)
+        self.layer, self.p, self.saved = core.maps[0], p[core.slices[0]], state.core[0]
+        prelude = list(zip(block.prelude.maps, state.prelude, strict=True))
+        self.before, self.between = prelude[:at], prelude[at + 1 :]
+        self.h: float = block.prelude.maps[at].module.spacing
+        self.c, self.start = state.prelude[at]
+        self.near = self.c.abs() <= 1
+        self.weight = self._weight(wish)
+        q = self.vjp(wish)
+        within = torch.where(self.near, q, 0)
+        self.square = inner(within, within)
+        """|W^T t|^2 of the units with |c| <= 1: the square of what straight-through estimation takes for a gradient."""
+        rms, weight = self._means(q)
+        a = amplify * self.h / 2 * weight / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
+        self.R, self.asks = a * wish, a * q
+        self.s, self.left, self.q = self.start, self.R, self.asks
+        """s', R - W (s' - s) and q = W^T of it; `asks` is the first q, W^T R."""
+
+    def vjp(self, v: Tensor) -> Tensor:
+        """W^T v. A dropout mask or a reshaping between the activation and the layer is part of W."""
+        v = self.layer.vjp(self.p, self.saved, v)
+        for m, saved in reversed(self.between):
+            v = m.vjp((), saved, v)
+        return v
+
+    def jvp(self, u: Tensor, rows: Rows = ALL) -> Tensor:
+        """W u of the given samples."""
+        for m, saved in self.between:
+            u = m.jvp((), saved[rows] if isinstance(saved, Tensor) else saved, u)
+        return self.layer.jvp(self.p, self.saved, u)
+
+    def _weight(self, wish: Tensor) -> Tensor:
+        """|w_j|^2 of every unit: the vjp of ones through squared weights."""
+        D = self.layer.vjp([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
+        for m, saved in reversed(self.between):
+            D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
+            D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
+        return D
+
+    def _means(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The root mean square of q, and the mean of |w_j|^2."""
+        if shared() is None:
+            return torch.linalg.vector_norm(q) / q.numel() ** 0.5, self.weight.mean()
+        count = torch.full_like(self.weight[:1].sum(), self.weight.numel())
+        square, total, count = summed(q.square().sum(), self.weight.sum(), count)
+        return (square / of_all(q.numel())).sqrt(), total / count
+
+    def distance(self, v: Tensor) -> Tensor:
+        """How far each code is from the interval on which its activation is v. The outermost go on for ever."""
+        short = torch.where(v > self.h / 2 - 1, v - self.h / 2 - self.c, 0)
+        beyond = torch.where(v < 1 - self.h / 2, self.c - v - self.h / 2, 0)
+        return short.maximum(beyond).clamp_min_(0)
+
+    def value(self, s: Tensor) -> Tensor:
+        """E(s) of each sample, from its definition."""
+        misfit, d = self.R - self.jvp(s - self.start), self.distance(s)
+        return _dot(misfit, misfit) + _dot(d, d)
+
+    def gains(self, e: Tensor | float) -> tuple[Tensor, Tensor]:
+        """By how much E falls if a unit alone moves one level in the direction e, and what its distance costs more.
+
+        The gain is -1 where there is no such level, and where |c| > 1: too far off for a step of the weights.
+        """
+        v = self.s + self.h * e
+        price = self.distance(v).square() - self.distance(self.s).square()
+        gain = self.h * (2 * e * self.q - self.h * self.weight) - price
+        return torch.where(self.near & (v.abs() < 1 + self.h / 2), gain, -1.0), price
+
+    def steps(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Every unit's better way to go, its gain and its price."""
+        if self.h == 2:  # of two levels there is only the other
+            return -self.s, *self.gains(-self.s)
+        (up, price_up), (down, price_down) = self.gains(1.0), self.gains(-1.0)
+        rises = up >= down
+        return 2 * rises.to(up.dtype) - 1, up.maximum(down), torch.where(rises, price_up, price_down)
+
+    def sweep(self) -> None:
+        """Moves all units that gain, at once; in samples where that would raise E, only those that gain most."""
+        if self.left is not self.R:
+            self.q = self.vjp(self.left)
+        e, gain, price = self.steps()
+        most, best = gain.flatten(1).max(1)
+        self.s, self.left = self.s.clone(), self.left.clone()
+        todo = torch.arange(len(gain), device=gain.device)
+        rows: Rows = ALL
+        for share in SHARES:
+            if share < 1:
+                chosen = gain[rows] > _column(share * most.clamp_min(0), gain)[rows]
+            else:
+                alone = torch.zeros_like(gain[rows], dtype=torch.bool)
+                chosen = alone.flatten(1).scatter_(1, best[rows, None], True).view_as(alone)
+            u = torch.where(chosen, self.h * e[rows], 0)
+            dy, left = self.jvp(u, rows), self.left[rows]
+            rise = _dot(dy, dy) - 2 * _dot(left, dy) + torch.where(chosen, price[rows], 0).flatten(1).sum(1)
+            self.s[rows] += u * _column(rise < 0, u)
+            self.left[rows] = left - dy * _column(rise < 0, dy)
+            rows = todo = todo[(rise >= 0) & (most[rows] > 0)]
+            if not len(todo):
+                break
+
+    def asked(self) -> tuple[Tensor, Tensor]:
+        """The level v asked of each code, and the side e from which it should come to it, e (v - c) >= 0; 0: nothing is
+        asked.
+
+        A unit that moves is asked for its new level. One that stands at an end, and would gain by going on if there
+        were a level to go to, is asked to hold: so near its threshold, the next weight step may turn it.
+        """
+        change = self.s - self.start
+        hold = self.near & (self.s.abs() > 1 - self.h / 2) & (2 * self.s * self.asks > self.h * self.weight)
+        v, e = self.s, torch.where(change.abs() > self.h / 2, change.sign(), self.s.sign() * hold)
+        for m, saved in reversed(self.before):  # to the entries of the code that pooling selects
+            v, e = m.vjp((), saved, v), m.vjp((), saved, e)
+        return v, e
+
+
+def lacks_derivative(block: Block) -> bool:
+    """Whether an activation with neither a derivative nor an estimate of one lies below the block."""
+    return any(isinstance(m, Discrete) and not isinstance(m, Estimated) for m in block.prelude.maps)
+
+
+def position(block: Block) -> int:
+    """Where in its prelude a block has its discrete activation, if the search can go through it. ValueError if not."""
+    maps = block.prelude.maps
+    at = next(i for i, m in enumerate(maps) if isinstance(m, Discrete))
+    before = all(m.selects for m in maps[:at])
+    between = all(isinstance(m, Reshape | Dropout) for m in maps[at + 1 :])
+    if not (before and between and isinstance(block.core.maps[0], Affine)):
+        raise ValueError(
+            "DiscreteCodes needs a Linear or convolution right after Sign or Staircase, with no more than dropout and "
+            f"reshaping between, given ({block}); put max-pooling before the activation, or take "
+            "codes=altmin.StraightThroughCodes()"
+        )
+    return at
+
+
+def _dot(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v> of each sample."""
+    return (u * v).flatten(1).sum(1)
+
+
+def _column(a: Tensor, like: Tensor) -> Tensor:
+    return a.view(-1, *[1] * (like.ndim - 1))

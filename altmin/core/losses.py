@@ -1,0 +1,347 @@
+"""A loss as the algorithm needs it: its value, its gradient at the output and its curvature there.
+
+All are those of the mean over the mini-batch, as PyTorch's losses return it, so that what goes down to the blocks has
+the size of backprop's gradients. The Hessian H is that of the same mean.
+Outputs may be sequences or images with a label at every place; the mean is then over all places that have one.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.calculus.numbers import eager, vectorised
+from altmin.calculus.ranks import shared
+from altmin.common.describe import describe as describe_settings
+from altmin.common.fusing import fusible
+from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows, without
+from altmin.core.labels import LossFunction as LossFunction
+
+IGNORED = -100
+"""The label of a sample that counts for nothing, torch's default `ignore_index`."""
+MANY = 1024
+"""Beyond so many classes there is no table with a row for each of them."""
+
+
+class Evaluation(NamedTuple):
+    """A loss at one output: its value, a tensor without dimensions; its gradient delta; hessian(q) = H q."""
+
+    value: Tensor
+    delta: Tensor
+    hessian: Callable[[Tensor], Tensor]
+
+
+class Loss:
+    """What losses have in common. Called with (output, y) it is the value, as the user's own loss is.
+
+    rounding: how many roundings of a number of size one the value may hold beyond its own. adds: whether the value is a
+    sum over samples and not a mean.
+    """
+
+    rounding = 0.0
+    adds = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+        return self.at(output, self.prepare(output, y)).value
+
+    def samples(self, output: Tensor) -> int:
+        """By what the value is to be multiplied to be a sum over samples."""
+        return output.shape[0]
+
+    def terms(self, output: Tensor, y: Any) -> Any:
+        """Of how many terms the value is the mean, for targets as `prepare` gives them."""
+        return self.samples(output)
+
+    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
+        """The targets as `at` takes them. ValueError if they do not fit the output."""
+        return y
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        """The loss at an output, for targets as `prepare` gives them."""
+        raise NotImplementedError
+
+    def delta(self, output: Tensor, y: Any) -> Tensor:
+        """The gradient alone, as `at` has it."""
+        return self.at(output, y).delta
+
+    def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        """sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the loss is
+        not known for each sample."""
+        raise ValueError(
+            f"{self!r} is not known for each sample, which sample weights need: use nn.CrossEntropyLoss() or "
+            "nn.MSELoss(), or weigh the samples inside the loss"
+        )
+
+
+class Targets(NamedTuple):
+    """Of every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
+    the output that counts the classes; whether these were labels."""
+
+    rows: Tensor
+    mass: Tensor | None
+    axis: int = 1
+    labelled: bool = True
+
+
+class CrossEntropy(Loss):
+    """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes for each
+    sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in torch, every
+    place has a label, and n is the number of places. One with the label `ignore_index` counts for nothing, and not in
+    n, as in torch."""
+
+    rounding = 32.0  # that of outputs of some ten units
+
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED):
+        self.smoothing, self.ignored = label_smoothing, ignore_index
+        self.rows: Tensor | None = None
+
+    def __repr__(self) -> str:
+        ignored = f", ignore_index={self.ignored}" if self.ignored != IGNORED else ""
+        return f"CrossEntropy(label_smoothing={self.smoothing}{ignored})"
+
+    def prepare(self, output: Tensor, y: Tensor) -> Targets:  # type: ignore[override]
+        """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
+        waiting for a device becomes NaN, and with it the loss."""
+        if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
+            rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
+            return Targets(rows, rows.sum(1, keepdim=True), labelled=False)
+        if output.ndim > 2 and y.shape == output.shape:
+            raise ValueError(
+                f"outputs and targets of shape {tuple(y.shape)} do not tell which dimension counts the classes; give "
+                "labels, or the loss as a function, such as lambda o, y: "
+                "torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten(0, -2)) where it is the last"
+            )
+        axis = class_axis(output, y) if output.ndim != 2 else 1
+        wanted = without(output, axis)
+        if y.dtype != torch.int64 or y.shape != wanted:
+            raise ValueError(
+                f"cross-entropy takes one int64 label per {'sample' if len(wanted) == 1 else 'place'}, "
+                f"shape {tuple(wanted)}, given {describe(y)}{_remedy(output, y, wanted)}"
+            )
+        labels, classes = y.reshape(-1), output.shape[axis]
+        readable = eager() and not y.is_cuda
+        if classes > MANY:
+            if readable:
+                self.check(output, y)
+            return Targets(*_scattered(output, labels, classes, self.smoothing, self.ignored), axis)
+        kind = (classes, output.dtype, output.device)
+        if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
+            self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
+            self.rows += self.smoothing / classes  # the same as columns
+        if not readable:
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
+        try:
+            if 0 <= self.ignored < classes:  # a label like others to index_select
+                raise IndexError
+            return Targets(self.rows.index_select(1, labels).mT, None, axis)
+        except (IndexError, RuntimeError):
+            self.check(output, y)
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
+
+    def check(self, output: Tensor, y: Tensor) -> None:
+        """ValueError if a label is out of range, or if all samples are to be ignored."""
+        if y.dtype != torch.int64:
+            return
+        counted = y[y != self.ignored]
+        if not counted.numel() and shared() is not None:  # other ranks may have some
+            return
+        if not counted.numel():
+            raise ValueError(
+                f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
+            )
+        classes, (low, high) = output.shape[class_axis(output, y)], torch.stack(torch.aminmax(counted)).tolist()
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
+                f"so labels go from 0 to {classes - 1}"
+            )
+
+    def terms(self, output: Tensor, y: Targets) -> Any:
+        """All places but those whose label is to be ignored."""
+        return int((y.mass > 0).sum()) if y.mass is not None and y.labelled else len(y.rows)
+
+    def at(self, output: Tensor, y: Targets) -> Evaluation:  # type: ignore[override]
+        value, delta, p = _cross_entropy(as_rows(output, y.axis), y.rows, y.mass)
+
+        def hessian(q: Tensor) -> Tensor:
+            return from_rows(_softmax_hessian(p, y.mass, as_rows(q, y.axis)), q.shape, y.axis)
+
+        return Evaluation(value, from_rows(delta, output.shape, y.axis), hessian)
+
+    def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
+        if output.ndim != 2:
+            raise ValueError(f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}")
+        if y.mass is not None and bool((y.mass == 0).any()):
+            raise ValueError(f"sample weights need labels for all samples, some are {self.ignored}; leave these out")
+        return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
+
+
+def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
+    """How to make targets of another type what a cross-entropy takes, if their shape tells."""
+    if y.shape == output.shape:
+        return f"; one-hot labels and probabilities are {output.dtype} here: y.to({output.dtype})"
+    return "; convert them with y.long()" if y.shape == wanted else ""
+
+
+@fusible
+def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean loss, its gradient, and the probabilities."""
+    n = output.shape[0]
+    if output.is_cuda:
+        log_p = F.log_softmax(output, 1)
+        p = log_p.exp()
+        return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y) / n, p
+    log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes
+    p = log_p.exp()
+    return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
+
+
+@fusible
+def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
+    pq = p * q
+    Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1) / p.shape[0]
+    return Hq if mass is None else mass * Hq
+
+
+@fusible
+def _row_or_nan(table: Tensor, y: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """`_marked` rows of a table with one for each class."""
+    label = y.clamp(0, len(table) - 1)
+    return _marked(table[label], y, label, ignored)
+
+
+@fusible
+def _scattered(output: Tensor, y: Tensor, classes: int, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
+    """`_marked` rows of the output's type without such a table."""
+    label = y.clamp(0, classes - 1)
+    rest = output.new_full((len(y), classes), smoothing / classes)
+    return _marked(rest.scatter(1, label.unsqueeze(1), 1 - smoothing + smoothing / classes), y, label, ignored)
+
+
+def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """Rows and masses for labels y, given the rows of the nearest ones in range: NaN for one that is out of range, zero
+    for one that is to be ignored. The others have more mass for it, so that the mean over all places is that over those
+    that count."""
+    counts = (y != ignored).to(rows.dtype)
+    total = counts.sum() if shared() is None else counts.sum().clamp_min(1)
+    mass = (counts * (len(y) / total)).unsqueeze(1)
+    known = (y == label) | (y == ignored)
+    return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
+
+
+class SquaredError(Loss):
+    """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
+
+    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
+        """ValueError unless targets have the output's shape and type."""
+        if y.shape != output.shape or y.dtype != output.dtype:
+            raise ValueError(
+                f"the squared error compares like with like: the model's output is {describe(output)}, "
+                f"the targets are {describe(y)}"
+            )
+        return y
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        error, m = output - y, output.numel()
+        return Evaluation(error.square().sum() / m, error * (2 / m), lambda q: q * (2 / m))
+
+    def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return (w * (output - y).square().flatten(1).mean(1)).sum() / w.sum()
+
+
+class AnyLoss(Loss):
+    """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further. One with
+    reduction="sum" is taken for the sum that it is; one without a second derivative has no curvature. ValueError if it
+    gives no scalar tensor."""
+
+    def __init__(self, function: LossFunction):
+        self.function = function
+
+    def __repr__(self) -> str:
+        return f"AnyLoss({describe_settings(self.function)})"
+
+    @property
+    def adds(self) -> bool:  # type: ignore[override]
+        return getattr(self.function, "reduction", "mean") == "sum"
+
+    def samples(self, output: Tensor) -> int:
+        return 1 if self.adds else output.shape[0]
+
+    def terms(self, output: Tensor, y: Tensor) -> Any:
+        """Samples; of torch's losses by label the weights of labels that are not to be ignored."""
+        if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
+            return self.samples(output)
+        counted, weight = y[y != self.function.ignore_index], self.function.weight
+        return counted.numel() if weight is None else weight[counted].sum().item()
+
+    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+        try:
+            return self._at(output, y)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError) as error:
+            words = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
+            ) from None
+
+    def _at(self, output: Tensor, y: Tensor) -> Evaluation:
+        if vectorised():
+            gradient = torch.func.grad_and_value(self.function)
+            delta, value = gradient(output, y)
+            return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
+        with torch.enable_grad():
+            o = output.detach().requires_grad_()
+            value = self.function(o, y)
+            if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
+                given = describe(value) if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(f"the loss must return a scalar tensor, the mean over the batch, given {given}")
+            if not value.requires_grad:
+                raise ValueError("the loss does not depend on the model's output in a way that can be differentiated")
+            (delta,) = torch.autograd.grad(value, o, create_graph=True, materialize_grads=True)
+
+        def hessian(q: Tensor) -> Tensor:
+            if not delta.requires_grad:  # a loss of straight pieces
+                return torch.zeros_like(q)
+            try:
+                return torch.autograd.grad(delta, o, q, retain_graph=True, materialize_grads=True)[0]
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # torch has no second derivative of it
+                return torch.zeros_like(q)
+
+        return Evaluation(value.detach(), delta.detach(), hessian)
+
+
+def adapt(loss: LossFunction) -> Loss:
+    """The loss with its closed forms where it has them. TypeError if it is none."""
+    if isinstance(loss, type) or not callable(loss):
+        name = getattr(loss, "__name__", None)
+        remedy = f"give {name}()" if isinstance(loss, type) else "such as nn.CrossEntropyLoss() or nn.MSELoss()"
+        raise TypeError(f"a loss is a function of (output, y), given {loss!r}; {remedy}")
+    if isinstance(loss, Loss):
+        return loss
+    try:
+        inspect.signature(loss).bind(None, None)
+    except TypeError:
+        raise TypeError(
+            f"a loss is a function of (output, y), and {describe_settings(loss)} takes other ones"
+        ) from None
+    except ValueError:  # one of C's functions, which does not tell
+        pass
+    mean = getattr(loss, "reduction", None) == "mean"
+    if mean and type(loss) in (nn.CrossEntropyLoss, CrossEntropyLoss) and loss.weight is None:  # type: ignore[attr-defined]
+        return CrossEntropy(loss.label_smoothing, loss.ignore_index)  # type: ignore[attr-defined]
+    if mean and type(loss) is nn.MSELoss:
+        return SquaredError()
+    return AnyLoss(by_label(loss))
+
+
+def describe(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"

@@ -1,0 +1,65 @@
+"""mu, the price of a code's distance from what its block computes, and how it grows."""
+
+from typing import Any
+
+from torch import Tensor
+
+from altmin.common.errors import demand
+from altmin.common.state import demand_entries, demand_number
+
+
+def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
+    """growth mu + increment, at most maximum (None: no limit): of numbers, or of tensors with one for each member."""
+    new = mu * growth + increment
+    if isinstance(new, Tensor):
+        return new if maximum is None else new.clamp_max(maximum)
+    return new if maximum is None else min(new, maximum)
+
+
+class Penalty:
+    """mu starts at `start`, gains `increment` with each mini-batch, is multiplied by `growth` with each epoch, and
+    stops at `maximum` (None: nowhere).
+
+    A small mu lets codes run ahead of the weights: a fast start. A large one keeps them close, and the output block
+    then learns on what it will be given later: a good end. The default goes from the one to the other.
+
+    >>> mu = Penalty(start=1.0, increment=0.5, growth=2.0, maximum=3.5)
+    >>> mu.step(); mu.value
+    1.5
+    >>> mu.end_epoch(); mu.value
+    3.0
+    >>> mu.end_epoch(); mu.value
+    3.5
+    """
+
+    def __init__(self, start: float = 10.0, increment: float = 0.2, growth: float = 1.0, maximum: float | None = 100.0):
+        demand("Penalty", "start", start, above=True)
+        demand("Penalty", "increment", increment)
+        demand("Penalty", "growth", growth, above=True)
+        if maximum is not None:
+            demand("Penalty", "maximum", maximum, low=start)
+        self.start, self.increment, self.growth, self.maximum = start, increment, growth, maximum
+        self.value = float(start)
+        self.claimed = False
+        """Whether a trainer has it already."""
+
+    def __repr__(self) -> str:
+        return f"Penalty({self.start}, increment={self.increment}, growth={self.growth}, maximum={self.maximum})"
+
+    def step(self) -> None:
+        self.value = grown(self.value, self.increment, 1.0, self.maximum)
+
+    def end_epoch(self) -> None:
+        self.value = grown(self.value, 0.0, self.growth, self.maximum)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        demand_entries(state, ("value",), "a Penalty")
+        demand_number(state["value"], "mu", 0.0)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check_state(state)
+        self.value = float(state["value"])

@@ -1,0 +1,94 @@
+"""Losses of a mini-batch in which samples count differently, or of which others have a part."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from altmin.calculus.ranks import of_all, shared, summed, summed_numbers
+from altmin.core.losses import Evaluation, Loss
+
+
+class Weighted(Loss):
+    """A loss of weighted samples. Its value is the weighted mean; gradient and Hessian are those of one copy of each
+    sample in a batch where it stands w_t times (see `calculus/sample_weight.py`)."""
+
+    def __init__(self, loss: Loss, w: Tensor):
+        self.loss, self.w, self.rounding = loss, w, loss.rounding
+
+    def samples(self, output: Tensor) -> Any:
+        return self.w.sum().item()
+
+    def terms(self, output: Tensor, y: Any) -> Any:
+        return self.w.sum().item()
+
+    def prepare(self, output: Tensor, y: Tensor) -> Any:
+        return self.loss.prepare(output, y)
+
+    def at(self, output: Tensor, y: Any) -> Evaluation:
+        each, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
+        value = self.loss.weighted(output, y, self.w)
+        return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
+
+
+class Shared(Loss):
+    """A loss of a mini-batch that is spread over ranks. With d_r the number of terms that rank r's mean is of, the
+    value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it.
+
+    It is that of one mini-batch: the numbers of terms and of samples are summed with its first value, in one message,
+    and known from then on; every further value is a message of one number, and a gradient alone needs none."""
+
+    def __init__(self, loss: Loss):
+        self.loss, self.rounding = loss, loss.rounding
+        self.own = 0.0
+        """d_r."""
+        self.counts: list[float] | None = None
+        """sum_r d_r, and the samples of all ranks."""
+
+    def samples(self, output: Tensor) -> Any:
+        count = self.loss.samples(output)
+        if self.loss.adds:
+            return count
+        if isinstance(count, int):
+            return of_all(count)
+        return summed_numbers(count)[0] if self.counts is None else self.counts[1]
+
+    def prepare(self, output: Tensor, y: Tensor) -> Any:
+        return self.loss.prepare(output, y)
+
+    def at(self, output: Tensor, y: Any) -> Evaluation:
+        each = self.loss.at(output, y)
+        if self.loss.adds:
+            return each._replace(value=summed(each.value.double())[0].to(each.value.dtype))
+        if self.counts is None:
+            self.own = self.loss.terms(output, y)
+        if not self.own:  # the mean of nothing is no number
+            each = _nothing(each)
+        total = each.value.double() * self.own
+        if self.counts is None:
+            numbers = total.new_tensor([self.own, self.loss.samples(output)])
+            total, *counts = summed(torch.cat([total.view(1), numbers]))[0]
+            self.counts = torch.stack(counts).tolist()
+            if self.counts[0] == 0:
+                raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
+        else:
+            (total,) = summed(total)
+        factor, mean = self.own / self.counts[0], total / self.counts[0]
+        return Evaluation(mean.to(each.value.dtype), each.delta * factor, lambda q: each.hessian(q) * factor)
+
+    def delta(self, output: Tensor, y: Any) -> Tensor:
+        if self.loss.adds:
+            return self.loss.delta(output, y)
+        if self.counts is None:
+            return self.at(output, y).delta
+        return self.loss.delta(output, y) * (self.own / self.counts[0]) if self.own else torch.zeros_like(output)
+
+
+def _nothing(each: Evaluation) -> Evaluation:
+    """What a rank adds to a loss that none of its samples counts in."""
+    return Evaluation(torch.zeros_like(each.value), torch.zeros_like(each.delta), torch.zeros_like)
+
+
+def of_batch(loss: Loss) -> Loss:
+    """The loss as the mini-batch of this thread has it: over all ranks where its samples are spread over some."""
+    return loss if shared() is None else Shared(loss)

@@ -1,5 +1,0 @@
-"""How the same step is run: many members at once, captured as a CUDA graph, equal layers together."""
-
-from altmin.execution.recorded import Recorded
-
-__all__ = ["Recorded"]

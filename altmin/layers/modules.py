@@ -1,0 +1,247 @@
+"""Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
+them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual`, `View` and `Scale`."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.common.flags import Flag
+from altmin.common.fusing import vectorised
+from altmin.layers.recurrences import together
+
+_estimates = Flag()
+
+
+def straight_through() -> AbstractContextManager[None]:
+    """Meanwhile, in this thread, every `Sign` and `Staircase` behaves as if it were wrapped in `StraightThrough`.
+
+    >>> x = torch.tensor([-3.0, -0.5, 0.5], requires_grad=True)
+    >>> with straight_through():
+    ...     Sign()(x).sum().backward()
+    >>> x.grad
+    tensor([0., 1., 1.])
+    """
+    return _estimates.set(True)
+
+
+class Stepwise(nn.Module):
+    """y_i is one of `levels` values, equally spaced in [-1, 1]; thresholds lie half-way between neighbours.
+
+    Under autograd the forward pass is that of any module; a backward pass that reaches it raises a TypeError, unless
+    the forward pass was made within `straight_through()`.
+    """
+
+    levels: int
+
+    @property
+    def spacing(self) -> float:
+        """The distance of neighbouring levels."""
+        return 2 / (self.levels - 1)
+
+    def values(self, x: Tensor) -> Tensor:
+        """The level of each entry of x. What is not a number stays so, for the trainer to notice."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _passed(x, self.values(x)) if _estimates.on else _Refuse.apply(x, self)
+
+
+class Sign(Stepwise):
+    """-1 or +1; sign(0) = +1.
+
+    >>> Sign()(torch.tensor([-0.5, 0.0, 2.0]))
+    tensor([-1.,  1.,  1.])
+    """
+
+    levels = 2
+
+    def values(self, x: Tensor) -> Tensor:
+        return torch.where(x < 0, -1.0, torch.where(x >= 0, 1.0, x))
+
+
+class Staircase(Stepwise):
+    """The nearest of `levels` values: `Staircase(2)` is `Sign`, `Staircase(4)` has 2 bits. ValueError below 2 levels.
+
+    >>> Staircase(4)(torch.tensor([-0.9, -0.5, 0.0, 5.0]))
+    tensor([-1.0000, -0.3333,  0.3333,  1.0000])
+    """
+
+    def __init__(self, levels: int = 4):
+        super().__init__()
+        if isinstance(levels, bool) or not isinstance(levels, int) or levels < 2:
+            raise ValueError(f"a Staircase has a whole number of levels, at least 2, given {levels!r}")
+        self.levels = levels
+
+    def values(self, x: Tensor) -> Tensor:
+        h = self.spacing
+        thresholds = torch.arange(1, self.levels, dtype=x.dtype, device=x.device).mul_(h).sub_(1 + h / 2)
+        y = torch.bucketize(x, thresholds, right=True).to(x.dtype) * h - 1
+        return torch.where(x.isnan(), x, y)
+
+    def extra_repr(self) -> str:
+        return f"levels={self.levels}"
+
+
+class StraightThrough(nn.Module):
+    """The values of an activation; backward, the gradient passes unchanged where |x| <= 1 and is 0 elsewhere.
+
+    So a net with `Sign` or `Staircase` can be trained by backprop, with an estimate in place of a derivative. TypeError
+    if the module has parameters.
+
+    >>> x = torch.tensor([-3.0, -0.5, 0.5], requires_grad=True)
+    >>> StraightThrough(Sign())(x).sum().backward()
+    >>> x.grad
+    tensor([0., 1., 1.])
+    """
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        if not isinstance(module, nn.Module) or any(True for _ in module.parameters()):
+            raise TypeError(f"StraightThrough wraps an activation without parameters, such as Sign(), given {module!r}")
+        self.module = module
+
+    def values(self, x: Tensor) -> Tensor:
+        y: Tensor = self.module(x.detach())
+        return y.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _passed(x, self.values(x))
+
+
+def _passed(x: Tensor, y: Tensor) -> Tensor:
+    """The values y; backward, the gradient passes to x unchanged where |x| <= 1 and is 0 elsewhere."""
+    passes = x.clamp(-1, 1)
+    return y.detach() + (passes - passes.detach())
+
+
+def no_derivative(module: nn.Module) -> TypeError:
+    """The error for the use of a derivative that does not exist."""
+    name = type(module).__name__
+    return TypeError(
+        f"{name} has no derivative, so neither backprop nor GradientCodes can go through it: train with altmin and "
+        f"codes=DiscreteCodes() or codes=StraightThroughCodes(), or put StraightThrough({name}(...)) in its place"
+    )
+
+
+class _Refuse(torch.autograd.Function):
+    """The module's values forward, an error backward."""
+
+    @staticmethod
+    def forward(x: Tensor, module: Stepwise) -> Tensor:
+        return module.values(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Stepwise], output: Tensor) -> None:
+        ctx.module = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise no_derivative(ctx.module)
+
+
+class Recurrent(nn.RNN):
+    """h_t = tanh(U x_t + W h_{t-1} + b), h_0 = 0: sequences (samples, steps, inputs) to (samples, steps, hidden).
+
+    An `nn.RNN` with one bias: the second, which would only double the first, stays zero. The first starts there, so
+    that h is at first an odd function of the input and what reads it out has both signs. padded: the last feature of
+    the input says which steps are real; from a sequence's first 0 on all is padding, and h is 0 there.
+
+    >>> Recurrent(2, 3)(torch.zeros(4, 5, 2)).shape
+    torch.Size([4, 5, 3])
+    """
+
+    def __init__(self, inputs: int, hidden: int, padded: bool = False):
+        super().__init__(inputs, hidden, batch_first=True)
+        self.padded = padded
+        with torch.no_grad():
+            self.get_parameter("bias_ih_l0").zero_()
+            self.get_parameter("bias_hh_l0").zero_().requires_grad_(False)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The input proper, and a 1 for every real step (samples, steps, 1), None without padding."""
+        features = self.input_size + self.padded
+        if x.ndim != 3 or x.shape[-1] != features:
+            marked = f" and 1 that marks the real steps, {features} in all" if self.padded else ""
+            raise ValueError(
+                f"Recurrent reads sequences (samples, steps, features) with {self.input_size} features{marked}; "
+                f"given shape {tuple(x.shape)}"
+            )
+        return (x[..., :-1], x[..., -1:].cumprod(1)) if self.padded else (x, None)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        steps, real = self.parts(x)
+        if vectorised():
+            weights = [getattr(self, name) for name in self._all_weights[0]]
+            h = together(steps.transpose(0, 1), *weights).transpose(0, 1)
+        else:
+            h = super().forward(steps)[0]
+        return h if real is None else h * real
+
+
+class Readout(nn.Linear):
+    """z_t = V h_t at every step: `nn.Linear` for sequences that lie in memory step by step, which are not copied; z,
+    of few features, is, and lies sample by sample."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.linear(h.transpose(0, 1), self.weight, self.bias).transpose(0, 1).contiguous()
+
+
+class Residual(nn.Module):
+    """y = x + s W relu(x), with `scale` for s. The weights W start as N(0, 1 / width); there is no bias.
+
+    >>> layer = Residual(2, scale=0.5)
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.copy_(torch.tensor([[0.0, 2.0], [4.0, 0.0]]))
+    >>> layer(torch.tensor([[1.0, -1.0]])).tolist()
+    [[1.0, 1.0]]
+    """
+
+    def __init__(self, width: int, scale: float = 1.0):
+        super().__init__()
+        self.width, self.scale = width, scale
+        self.weight = nn.Parameter(torch.randn(width, width) / width**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.scale * F.linear(F.relu(x), self.weight)
+
+    def extra_repr(self) -> str:
+        return f"width={self.width}, scale={self.scale:.6g}"
+
+
+class View(nn.Module):
+    """The entries of x in other sizes, those of the whole batch; one of them may be -1.
+
+    >>> View(-1, 6)(torch.zeros(4, 2, 3)).shape
+    torch.Size([4, 6])
+    """
+
+    def __init__(self, *sizes: int):
+        super().__init__()
+        self.sizes = sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(self.sizes)
+
+    def extra_repr(self) -> str:
+        return ", ".join(map(str, self.sizes))
+
+
+class Scale(nn.Module):
+    """x times a number.
+
+    >>> Scale(0.5)(torch.ones(2))
+    tensor([0.5000, 0.5000])
+    """
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+    def extra_repr(self) -> str:
+        return repr(self.factor)

@@ -1,0 +1,1 @@
+"""The paper: its figures, claims, theorem and timings, each by a command. Needs altmin[paper]."""

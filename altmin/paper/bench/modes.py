@@ -1,0 +1,40 @@
+"""The ways in which a step can be run: as it is, recorded as a CUDA graph, compiled; one after the other with `+`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from altmin.common.errors import unknown
+from altmin.methods import Method
+from altmin.runners import Recorded, compiled
+
+MODES: dict[str, Callable[[Any], Method]] = {
+    "eager": lambda method: method,
+    "graph": Recorded,
+    "compile": compiled.compiled,
+}
+
+
+def check(mode: str, device: torch.device) -> None:
+    """Raises ValueError if a mode is unknown or the device cannot run it."""
+    for word in mode.split("+"):
+        if word not in MODES:
+            raise unknown("mode", word, MODES)
+        if word == "graph" and device.type != "cuda":
+            raise ValueError(
+                f"--modes {mode} records CUDA graphs, which --device {device.type} does not have; "
+                "choose --device cuda, or leave graph out"
+            )
+        if word == "compile":
+            compiled.check(device)
+
+
+def apply(mode: str, method: Method) -> Method:
+    """The method, run in this mode: "compile+graph" records the compiled step.
+
+    Raises ValueError or TypeError, with the reason, if this method cannot run so.
+    """
+    for word in mode.split("+"):
+        method = MODES[word](method)
+    return method

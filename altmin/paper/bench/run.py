@@ -1,0 +1,157 @@
+"""Measures everything that was asked for. On one net all entries take turns, so that any two of its rows compare."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from altmin import Ensemble, data, methods, models
+from altmin.methods import Method
+from altmin.paper.bench import modes
+from altmin.paper.bench.cases import YARDSTICK, Entry, Net, Variant
+from altmin.paper.bench.measure import spread, step_bytes, step_seconds, synthetic
+
+Row = dict[str, Any]
+Report = Callable[[float, str], None]
+
+
+class Plan(NamedTuple):
+    """What is measured on every net: each variant in each mode with each number of members."""
+
+    variants: Sequence[Variant]
+    modes: Sequence[str]
+    members: Sequence[int]
+    seed: int
+    device: torch.device
+    samples: int | None = None
+    """How many samples a pass over the data has, if whole passes are measured."""
+
+    def build(self, net: Net, entry: Entry) -> list[Method]:
+        """The members of an entry, from seeds that follow each other. Raises what a method has against the model."""
+        variant = next(variant for variant in self.variants if variant.label == entry.method)
+        known, built = data.dataset(net.data), []
+        for i in range(entry.members):
+            torch.manual_seed(self.seed + i)
+            model = models.create(net.model, known.sample_shape, known.classes, known.tokens).to(self.device)
+            built.append(methods.create(variant.method, model, **variant.options))
+        return built
+
+    def make(self, net: Net, entry: Entry) -> Method:
+        """One entry, ready to step."""
+        return combine(self.build(net, entry), entry.mode)
+
+    def entries(self, net: Net) -> tuple[list[Entry], dict[Entry, str]]:
+        """What can be measured on a net, and what cannot, with the reason. Two members stand for any number of them."""
+        wanted = [Entry(v.label, mode, n) for mode in self.modes for n in self.members for v in self.variants]
+        reasons: dict[Entry, str] = {}
+        for entry in wanted:
+            built = self.build(net, entry._replace(members=min(entry.members, 2)))
+            try:
+                combine(built, entry.mode)
+            except (ValueError, TypeError) as error:
+                reasons[entry] = str(error)
+        for entry in wanted:
+            if why := reasons.get(entry._replace(method=YARDSTICK)):
+                reasons.setdefault(entry, f"{YARDSTICK}, which it is measured against, cannot: {why}")
+        return [entry for entry in wanted if entry not in reasons], reasons
+
+
+def combine(members: Sequence[Any], mode: str) -> Method:
+    """One method, or several as an ensemble, in a mode. Raises ValueError or TypeError where that cannot be."""
+    one: Any = members[0] if len(members) == 1 else Ensemble(members)
+    return modes.apply(mode, one)
+
+
+def measure(plan: Plan, nets: Sequence[Net], seconds: float, report: Report) -> tuple[list[Row], list[Row]]:
+    """A row for each entry of each net, and one for each that was left out, with the reason, which a warning says too.
+
+    Every entry of every net is tried before the first is measured. seconds: about how long to measure in all.
+    report: called with the part of the work that is done and the net under way.
+    """
+    tried = [(net, *plan.entries(net)) for net in nets]
+    skipped = [
+        {"net": net.text, **entry._asdict(), "reason": why} for net, _, lacks in tried for entry, why in lacks.items()
+    ]
+    for row in skipped:
+        many = " as an ensemble" if row["members"] > 1 else ""
+        warnings.warn(f"{row['method']}{many} is not measured in mode {row['mode']}: {row['reason']}")
+    if not any(entries for _, entries, _ in tried):
+        raise ValueError(f"nothing can be measured: {skipped[0]['reason']}")
+    rows: list[Row] = []
+    for i, (net, entries, _) in enumerate(tried):
+
+        def of_all(part: float, i: int = i, net: Net = net) -> None:
+            report((i + part) / len(nets), f"{net.model}, batches of {net.batch_size}")
+
+        rows += measure_net(plan, net, entries, seconds / len(nets), of_all)
+    _warn_if_unsteady(rows)
+    return rows, skipped
+
+
+def measure_net(
+    plan: Plan, net: Net, entries: Sequence[Entry], seconds: float, report: Callable[[float], None]
+) -> list[Row]:
+    """A row for each of the entries of a net."""
+    if not entries:
+        return []
+    if any("compile" in entry.mode for entry in entries):
+        torch.compiler.reset()  # eight versions of a function are compiled, further ones run as they are
+    known = data.dataset(net.data)
+    batches = synthetic(known.sample_shape, known.classes, net.batch_size, plan.device, tokens=known.tokens)
+    built, sizes = {}, {}
+    for entry in entries:
+        make, plain = partial(plan.make, net, entry), partial(plan.make, net, entry._replace(mode="eager"))
+        built[entry], *sizes[entry] = step_bytes(make, batches[0], plain, "graph" in entry.mode)
+    per_pass = None if plan.samples is None else -(-plan.samples // net.batch_size)
+    times, steps = step_seconds(built, batches, seconds, plan.seed, report, per_pass)
+    rivals = [v.label for v in plan.variants if v.method == YARDSTICK and v.label != YARDSTICK]
+    return [_row(net, entry, times, steps[entry], sizes, rivals) for entry in times]
+
+
+def _row(
+    net: Net,
+    entry: Entry,
+    times: Mapping[Entry, Sequence[float]],
+    steps: int,
+    sizes: Mapping[Entry, Sequence[int]],
+    rivals: Sequence[str],
+) -> Row:
+    yardstick = entry._replace(method=YARDSTICK)
+    seconds = spread(times[entry])
+    kept, peak = sizes[entry]
+    row = {
+        **dict(zip(("net", "model", "data", "batch_size"), net, strict=False)),
+        **entry._asdict(),
+        "step_seconds": seconds,
+        "member_step_seconds": {name: value / entry.members for name, value in seconds.items()},
+        "samples_per_second": net.batch_size * entry.members / seconds["median"],
+        "time_ratio": ratio(times, entry, yardstick),
+        "ratio_to_compiled": ratio(times, entry, yardstick._replace(mode="compile")),
+        "ratio_to_one_member": ratio(times, entry, entry._replace(members=1)),
+        "ratio_to_variants": {label: ratio(times, entry, entry._replace(method=label)) for label in rivals},
+        "rounds": len(times[entry]),
+        "steps_per_round": steps,
+        "kept_bytes": kept,
+        "peak_bytes": peak,
+        "memory_ratio": peak / sizes[yardstick][1],
+    }
+    return row if net.size is None else {**row, "size": net.size}
+
+
+def ratio(times: Mapping[Entry, Sequence[float]], one: Entry, other: Entry) -> dict[str, float] | None:
+    """Median and quartiles of one / other, taken round by round; None if the other was not measured."""
+    if other not in times:
+        return None
+    return spread([a / b for a, b in zip(times[one], times[other], strict=True)])
+
+
+def _warn_if_unsteady(rows: Sequence[Row]) -> None:
+    """The yardstick does the same in every round; if its times vary, so does the machine."""
+    times = [(row["model"], row["step_seconds"]) for row in rows if row["method"] == YARDSTICK]
+    if unsteady := dict.fromkeys(model for model, time in times if time["q3"] > 1.5 * time["q1"]):
+        warnings.warn(
+            f"the times of {YARDSTICK} itself vary by more than a half on {', '.join(unsteady)}: something else was "
+            "running, or --threads is more than the machine has to spare; measure again"
+        )

@@ -1,0 +1,93 @@
+"""A figure's picture from its results alone: mean and spread over seeds, the paper's stated values as marks."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from altmin.paper.plot import content, mark, style, tidy
+from altmin.paper.reproduce.figure import Curve, Figure, Mark
+from altmin.paper.reproduce.results import Results
+
+ROW = 3
+"""Panels side by side."""
+MARKED = 8
+"""Places up to which each is written at a logarithmic axis."""
+
+
+def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
+    """The picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
+    figure = figure.with_results(results)
+    panels, axis = figure.panels, figure.axes[0]
+    across, down = min(ROW, len(panels)), -(-len(panels) // ROW)
+    picture = Picture(figsize=(3.2 + 4.8 * across, 4.2 * down), layout="constrained")
+    curves = figure.curves(results, axis)
+    grid = iter(picture.subplots(down, across, squeeze=False).flat)
+    lines: dict[str, Line2D] = {}
+    for panel, axes in zip(panels, grid, strict=False):
+        lines |= _panel(axes, [curve for curve in curves if curve.panel == panel], figure.names)
+        _scales(axes, figure)
+        _marks(axes, [stated for stated in figure.marks if stated.panel == panel])
+        axes.set_title(panel, loc="left", fontweight="bold")
+        axes.set(xlabel=axis, ylabel=figure.measure)
+    for axes in grid:
+        axes.set_visible(False)
+    if lines:
+        ordered = [name for name in figure.names if name in lines]
+        picture.legend([lines[name] for name in ordered], ordered, loc="outside right upper", frameon=False, fontsize=9)
+    picture.suptitle(figure.title + (f"\n{note}" if note else ""), x=0.01, ha="left")
+    return content(picture, file_format)
+
+
+def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    """Stars at what the paper states; those of one place have one text."""
+    places: dict[tuple[float, float], list[str]] = {}
+    for stated in marks:
+        places.setdefault((stated.x, stated.y), []).append(stated.name)
+    for (x, y), names in places.items():
+        axes.plot(x, y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
+        axes.annotate(
+            f"paper: {', '.join(names)}",
+            (x, y),
+            xytext=(-9, -2),
+            textcoords="offset points",
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
+            fontsize=8,
+            color="0.3",
+            va="center",
+            ha="right",
+        )
+
+
+def _scales(axes: Axes, figure: Figure) -> None:
+    """Logarithmic ones where asked for; a few places that were measured are written out in full, and whole numbers
+    stand at whole numbers alone."""
+    places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), float)})
+    if "x" in figure.log:
+        axes.set_xscale("log")
+        if len(places) <= MARKED:
+            mark(axes.xaxis, places)
+    elif all(x.is_integer() for x in places):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    if "y" in figure.log:
+        axes.set_yscale("log")
+    if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
+        axes.set_ylim(bottom=figure.bottom)
+
+
+def _panel(axes: Axes, curves: Sequence[Curve], names: Sequence[str]) -> dict[str, Line2D]:
+    """Draws the curves, each with a band from its smallest to its largest; their lines by name."""
+    drawn = {}
+    for curve in curves:
+        where = [x for x, _ in curve.points]
+        low, middle, high = ([f(values) for _, values in curve.points] for f in (min, mean, max))
+        looks = style(names.index(curve.name))
+        (line,) = axes.plot(where, middle, markevery=max(1, len(where) // 8), label=curve.name, **looks)
+        axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
+        drawn[curve.name] = line
+    tidy(axes)
+    return drawn

@@ -1,0 +1,134 @@
+"""A figure: its measurements, how they are drawn, and what the paper says they show."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from altmin.common.errors import unknown
+from altmin.paper.reproduce.claims import Claim
+from altmin.paper.reproduce.measurement import Measurement
+from altmin.paper.reproduce.results import Results
+from altmin.paper.reproduce.search import Search
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value that the paper states: drawn at x, y in a panel, on the figure's first axis, and named after what
+    reached it."""
+
+    panel: str
+    x: float
+    y: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """points: where it was measured, in rising order, and what all seeds came to there."""
+
+    panel: str
+    name: str
+    points: list[tuple[float, list[float]]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """runs: all measurements. axes: against which they can be drawn, the picture's first. minutes: about how long it
+    takes on one H200. measure: what the curves show; it is drawn from `bottom` on. log: which of "x" and "y" have a
+    logarithmic scale. searches: how settings are looked for. quick: makes a measurement smaller for `--quick`, or
+    leaves it out (None)."""
+
+    name: str
+    title: str
+    runs: Sequence[Any]
+    axes: Sequence[str]
+    minutes: float
+    claims: Sequence[Claim] = ()
+    marks: Sequence[Mark] = ()
+    measure: str = "test accuracy"
+    bottom: float | None = None
+    log: str = ""
+    searches: Sequence[Search] = ()
+    quick: Callable[[Any], Measurement | None] = lambda run: run.reduced()
+
+    @property
+    def panels(self) -> list[str]:
+        return list(dict.fromkeys(run.panel for run in self.runs))
+
+    @property
+    def names(self) -> list[str]:
+        """Those of the curves, over all panels."""
+        return list(dict.fromkeys(run.name for run in self.runs))
+
+    def curves(self, results: Results, axis: str) -> list[Curve]:
+        """What the results show, a curve for each panel and name that has points."""
+        found: dict[tuple[str, str], dict[float, list[float]]] = {}
+        for run in self.runs:
+            points = found.setdefault((run.panel, run.name), {})
+            seeds = [run.points(row, axis) for row in results.of(run)[: run.seeds]]
+            for seed in _in_step(seeds) if axis == "seconds" else seeds:
+                for x, y in seed:
+                    points.setdefault(x, []).append(y)
+        return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
+
+    def with_results(self, results: Results) -> "Figure":
+        """The figure without the panels of which nothing has been measured, unless that is so of all."""
+        made = {run.panel for run in self.runs if results.of(run)}
+        return replace(self, runs=[run for run in self.runs if run.panel in made or not made])
+
+    def smaller(self) -> "Figure":
+        """The figure as `--quick` makes it; it bears on no claim."""
+        runs = [small for run in self.runs if (small := self.quick(run)) is not None]
+        return replace(self, runs=runs, claims=())
+
+
+def _in_step(seeds: Sequence[Points]) -> list[Points]:
+    """No two seeds take the same time: their first points stand at one place, so do their second ones, and so on,
+    which is the mean over the seeds with the most points (one that diverges has fewer)."""
+    longest = [points for points in seeds if len(points) == max(map(len, seeds))]
+    times = [mean(x for x, _ in each) for each in zip(*longest, strict=True)]
+    return [[(time, y) for time, (_, y) in zip(times, points, strict=False)] for points in seeds]
+
+
+def load(folder: Path) -> dict[str, Figure]:
+    """All figures of a folder by name: every file in it declares one as FIGURE, but those whose names begin with an
+    underscore, from which others import. ValueError if there are none."""
+    found: dict[str, Figure] = {}
+    for path in sorted(folder.glob("[!_]*.py")):
+        figure = _declared(path)
+        if figure.name != path.stem:
+            raise ValueError(f"{path} declares figure {figure.name!r}; a file has its figure's name")
+        found[figure.name] = figure
+    if not found:
+        raise ValueError(
+            f"there are no figures in {folder}; they are part of a clone of the repository (experiments/figures), say "
+            "where it is with --figures DIR"
+        )
+    return found
+
+
+def _declared(path: Path) -> Figure:
+    spec = importlib.util.spec_from_file_location(f"altmin_figure_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    figure: Figure = module.FIGURE
+    return figure
+
+
+def choose(figures: Mapping[str, Figure], name: str) -> Figure:
+    """A figure by name. Raises ValueError for an unknown one."""
+    if name not in figures:
+        raise unknown("figure", name, figures)
+    return figures[name]

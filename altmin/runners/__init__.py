@@ -1,0 +1,5 @@
+"""How the same step is run: many members at once, captured as a CUDA graph, equal layers together."""
+
+from altmin.runners.recorded import Recorded
+
+__all__ = ["Recorded"]

@@ -1,0 +1,312 @@
+"""`Ensemble`: many members, each with its own weights, data and options, in one program."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from altmin.common.errors import Diverged
+from altmin.common.fusing import fusible_alone
+from altmin.common.state import demand_count, demand_entries
+from altmin.core.losses import CrossEntropy
+from altmin.core.trainer import check
+from altmin.methods.protocol import Method
+from altmin.runners import compatible
+from altmin.runners.members import TEMPLATES, Outcome, State, Template, buffers_of
+from altmin.runners.optimizers import coefficients
+from altmin.runners.parameters import FlatGroup
+
+
+@dataclass(frozen=True)
+class EnsembleMetrics:
+    """What one step saw, before the weights moved: an entry for each member, NaN for those that have diverged.
+
+    loss, penalty and objective are those of `Metrics`; backprop has no penalty, and its objective is the loss.
+    """
+
+    loss: Tensor
+    penalty: Tensor | None
+    objective: Tensor
+
+
+class Ensemble:
+    """N ordinary methods of one kind, on models of one architecture, advanced together.
+
+    Numbers may differ from member to member: learning rates, also of single blocks, eps, betas, weight decay, momentum,
+    l1 of the weights, all of the penalty, a numeric code step, its momentum and share, forget, damping and rate of a
+    memory. All else must be the same. Every member's parameters become views into stacked ones: `member(i)` is an
+    ordinary module, always up to date, and `methods[i]` an ordinary method that could go on alone.
+
+    A member whose loss, objective or new weights are not finite keeps the weights from before that step and takes no
+    further part; `diverged` tells which, and in which step. The others do not notice.
+
+    >>> from altmin import methods, models
+    >>> torch.manual_seed(0) and None
+    >>> rates = [0.003, 0.03]
+    >>> ensemble = Ensemble([methods.create("am-adam", models.mlp(2, (8,), 2), lr=lr) for lr in rates])
+    >>> x, y = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1, 1, 0])
+    >>> for _ in range(100):
+    ...     metrics = ensemble.step(x, y)
+    >>> metrics.loss.shape, ensemble.member(1)(x).argmax(1).tolist()
+    (torch.Size([2]), [0, 1, 1, 0])
+    """
+
+    def __init__(self, methods: Sequence[Method]):
+        compatible.check(methods)
+        self._methods: list[Any] = list(methods)
+        self.model = nn.ModuleList([method.model for method in self._methods])
+        """All members' models, whose `state_dict` holds every parameter."""
+        self._parameters = [list(method.model.parameters()) for method in self._methods]
+        self._trained = [p.requires_grad for own in self._parameters for p in own]
+        self._template: Template = TEMPLATES[type(methods[0])](self._methods)
+        self.groups: list[FlatGroup] = self._template.groups
+        self._state = self._stacked()
+        self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
+        """Which members still take part."""
+        self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
+        rates = [{"lr": group.options["lr"]} for group in self.groups if group.optimized]
+        self.optimizer = SimpleNamespace(param_groups=rates)
+        """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+    def member(self, i: int) -> nn.Module:
+        """Member i's model: an ordinary module, its parameters and buffers views into the stacked ones.
+
+        torch.save writes all that a view looks into: to keep one member by itself, save copy.deepcopy(member(i))."""
+        return self._methods[i].model
+
+    def demand_views(self) -> None:
+        """ValueError if parameters no longer are views into the stacked ones, which then would train unseen."""
+        group = self.groups[0]
+        if self._parameters[0][group.places[0]].data_ptr() != group.rows["weights"].data_ptr():
+            raise ValueError(
+                "the members' parameters no longer lie in this Ensemble: they were moved (model.to), copied "
+                "(copy.deepcopy) or put into another one; build a new Ensemble from the methods"
+            )
+
+    @property
+    def methods(self) -> list[Method]:
+        """The members as ordinary methods, brought up to date when asked for: each could go on alone.
+
+        Weights and moments are views; mu, memories and counts are copies, which the ensemble does not read back."""
+        counts = self._state.counts.tolist()
+        for i, (method, own) in enumerate(zip(self._methods, self._parameters, strict=True)):
+            for group in self.groups:
+                if group.optimized:
+                    group.write(i, own, method.optimizer, counts[i])
+            self._template.write(method, pytree.tree_map(lambda whole, i=i: whole[i].clone(), self._state.own))
+        return list(self._methods)
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been taken, by those that have taken most."""
+        return max(self._state.taken.tolist())
+
+    @property
+    def diverged(self) -> dict[int, int]:
+        """Members that have diverged, and the step, counted from 1, in which they did."""
+        alive, taken = self.alive.tolist(), self._state.taken.tolist()
+        return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
+
+    @torch.no_grad()
+    def step(self, x: Tensor, y: Tensor, each: bool | None = None) -> EnsembleMetrics:
+        """One mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one dimension
+        more in front. each: which of the two; None is for labels, of which y tells by its dimensions.
+
+        Waits for the device once. ValueError if the batch does not fit the models or is not finite; then nothing has
+        changed. A member whose own batch is not finite passes it over; its loss is NaN. `Diverged` if no member is
+        left."""
+        each = self._each(x, y, each)
+        found = self._compute(x, y, each)
+        sound = _sound(x, y, each, self.alive)
+        alive, finite, clean = torch.stack([self.alive, found.finite, sound]).tolist()
+        if not any(clean):
+            raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
+        for i in range(len(self)):
+            if alive[i] and clean[i] and not finite[i]:
+                self._check_labels(i, *((x[i], y[i]) if each else (x, y)))
+        mu = self._state.own.get("mu")
+        part = self.alive & sound
+        loss, objective = (value.masked_fill(~part, torch.nan) for value in (found.loss, found.objective))
+        metrics = EnsembleMetrics(loss, None if mu is None else mu.clone(), objective)
+        self._write(found, sound)
+        if not any(a and (b or not c) for a, b, c in zip(alive, finite, clean, strict=True)):
+            raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
+        return metrics
+
+    @torch.no_grad()
+    def advance(self, x: Tensor, y: Tensor, each: bool | None = None) -> Tensor:
+        """`step` without a look at what came of it: the device is not waited for, so that a CUDA graph can capture it.
+        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is passed over."""
+        each = self._each(x, y, each)
+        found = self._compute(x, y, each)
+        sound = _sound(x, y, each, self.alive)
+        loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)
+        self._write(found, sound)
+        return loss
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Closes a pass over the data: mu grows."""
+        if self._state.own:
+            _keep(self.alive, torch.func.vmap(self._template.end_epoch)(self._state), self._state.own)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes."""
+        return [*pytree.tree_leaves(self._state._replace(rates=[], options={})), self.alive]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the models' own parameters, which are in `model.state_dict()`."""
+        members = [method.state_dict() for method in self.methods]
+        return {"members": members, "taken": self._state.taken.tolist(), "alive": self.alive.tolist()}
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("members", "taken", "alive"), "an Ensemble")
+        for name in ("members", "taken", "alive"):
+            if (given := len(state[name])) != len(self):
+                raise ValueError(f"the state is of {given} {name}, this Ensemble has {len(self)}; give as many methods")
+        for i, (method, own) in enumerate(zip(self._methods, state["members"], strict=True)):
+            demand_count(state["taken"][i], f"the number of steps that member {i} has taken")
+            if not isinstance(state["alive"][i], bool):
+                raise ValueError(f"whether member {i} is alive is True or False, given {state['alive'][i]!r}")
+            method.check_state(own)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
+        for method, own in zip(self._methods, state["members"], strict=True):
+            method.load_state_dict(own)
+        _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
+        self._state.taken.copy_(torch.tensor(state["taken"]))
+        self.alive.copy_(torch.tensor(state["alive"]))
+
+    @torch.no_grad()
+    def _stacked(self) -> State:
+        """All members' state, and views into it for their buffers."""
+        buffers = [buffers_of(method) for method in self._methods]
+        first = [[places[0] for places in own] for own in buffers]
+        stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*first, strict=True)]
+        for i, (method, own) in enumerate(zip(self._methods, buffers, strict=True)):
+            for places, mine in zip(own, [whole[i] for whole in stacked], strict=True):
+                for m, name in places:
+                    m._buffers[name] = mine
+            if hasattr(method, "chain"):
+                method.chain.note_buffers()
+        rows, rates = [group.rows for group in self.groups], [group.options for group in self.groups]
+        counts, rest = self._read()
+        taken = torch.zeros_like(counts, dtype=torch.int64)
+        return State(rows, rates, self._template.options, stacked, counts, taken, rest)
+
+    @torch.no_grad()
+    def _read(self) -> tuple[Tensor, dict[str, Any]]:
+        """`State.counts` and `State.own` of all methods; rates and moments are copied into the groups."""
+        counts = [
+            max([group.read(i, own, method.optimizer) for group in self.groups if group.optimized], default=0.0)
+            for i, (method, own) in enumerate(zip(self._methods, self._parameters, strict=True))
+        ]
+        owns = [self._template.read(method) for method in self._methods]
+        own = pytree.tree_map(lambda *parts: torch.stack(parts), *owns)
+        return torch.tensor(counts, dtype=torch.float64, device=self._template.device), own
+
+    def _each(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
+        """Whether every member has a mini-batch of its own. ValueError for one that does not fit."""
+        self.demand_views()
+        for method in self._methods:
+            if hasattr(method, "chain"):
+                method.chain.demand_unchanged()
+        if [p.requires_grad for own in self._parameters for p in own] != self._trained:
+            raise ValueError("parameters were frozen or freed after this Ensemble was built; build a new one")
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+        shapes = f"inputs {tuple(x.shape)} and targets {tuple(y.shape)}"
+        if each is None:
+            each = not y.is_floating_point() and y.ndim == 2 and x.ndim > 2
+            enough = x.ndim > 1 + x.is_floating_point() and y.ndim > 1
+            if not each and enough and x.shape[:2] == y.shape[:2] and len(x) == len(self):
+                raise ValueError(
+                    f"{shapes} can be one mini-batch for all {len(self)} members or one for each; say which with "
+                    "each=False or each=True"
+                )
+        if each and not len(x) == len(y) == len(self):
+            raise ValueError(f"{shapes} are not one mini-batch for each of {len(self)} members, side by side in front")
+        check(*((x[0], y[0]) if each else (x, y)), self._parameters[0][0], self._template.integers)
+        return bool(each)
+
+    def _compute(self, x: Tensor, y: Tensor, each: bool) -> Outcome:
+        """What every member's step finds; nothing is written."""
+        if self._random and not each:  # each member draws numbers of its own
+            x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
+        dims = (0, 0, 0) if each else (0, None, None)
+        try:
+            return torch.func.vmap(self._template.step, in_dims=dims, randomness="different")(self._state, x, y)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, AssertionError, IndexError) as error:  # torch's ways to refuse targets
+            words = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the members cannot take a step on inputs {tuple(x.shape)}, targets {y.dtype}: {words}"
+            ) from error
+
+    def _write(self, found: Outcome, sound: Tensor) -> None:
+        """The last step of the optimizer; then the next state is written for those members with which all is well.
+        sound: of which members the batch is finite."""
+        dtype = self._template.dtype
+        rates = [coefficients(group.options, found.counts, dtype) if group.optimized else {} for group in self.groups]
+        _update(self.groups, rates, self._state, found, self.alive, sound)
+
+    def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:
+        """A label out of range is a mistake in the data, not divergence."""
+        loss = self._methods[i].loss
+        if isinstance(loss, CrossEntropy):
+            loss.check(copy.deepcopy(self.member(i)).eval()(x[:1]), y)
+
+
+@fusible_alone
+def _update(
+    groups: list[FlatGroup],
+    rates: list[dict[str, Tensor]],
+    state: State,
+    found: Outcome,
+    alive: Tensor,
+    sound: Tensor,
+) -> None:
+    """Takes the optimizer's last step, and writes what is new of the members that take part where all is finite. A
+    member whose batch is not sound stays as it is."""
+    total, new, old = 0 * found.loss, [], []
+    for n, group in enumerate(groups):
+        row = found.rows.get(n, group.rows)
+        if group.optimized:
+            row = group.stepped(row, found.grads[n], rates[n])
+        if group.kind != "frozen":
+            total = total + row["weights"].sum(1)  # a sum of finite numbers overflows only where all is lost
+            new.append(row)
+            old.append(group.rows)
+    for a, b in zip(found.buffers, state.buffers, strict=True):
+        if b.is_floating_point():
+            total = total + torch.where(b.isfinite(), 0 * a, 0.0).flatten(1).sum(1)
+    good = alive & sound & found.finite & total.isfinite()
+    _keep(good, (new, found.buffers, found.counts, found.own), (old, state.buffers, state.counts, state.own))
+    state.taken.add_(good)
+    alive &= good | ~sound
+
+
+@fusible_alone
+def _sound(x: Tensor, y: Tensor, each: bool, alive: Tensor) -> Tensor:
+    """Of every member whether its batch is finite."""
+    if each:
+        return x.isfinite().flatten(1).all(1) & y.isfinite().flatten(1).all(1)
+    return (x.isfinite().all() & y.isfinite().all()).expand_as(alive)
+
+
+def _keep(ok: Tensor, new: Any, old: Any) -> None:
+    """Writes a tree of new tensors over old ones for the members of which ok is true."""
+    for a, b in zip(pytree.tree_leaves(new), pytree.tree_leaves(old), strict=True):
+        torch.where(ok.view(-1, *[1] * (b.ndim - 1)), a, b, out=b)

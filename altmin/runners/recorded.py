@@ -1,0 +1,132 @@
+"""A step captured once as a CUDA graph and replayed: the GPU no longer waits for the processor to start its kernels."""
+
+import warnings
+from typing import Any
+
+from torch import Tensor, nn
+
+from altmin.common.errors import Diverged
+from altmin.runners.capture import CapturedStep, Program, captured, check_capturable, demand_cuda
+
+LOOK = 256
+"""Replays after which `Recorded` looks whether all were finite."""
+
+
+class Recorded:
+    """A method whose step is captured and then replayed: `Recorded(method)` captures the first batch that comes,
+    `Recorded(method, x, y)` one given now. It is a `Method` again and gives the numbers of the method's own step.
+
+    fuse: whether chains of small operations are compiled into one kernel each; None for wherever torch can.
+
+    Batches of another shape (the last of an epoch, often), and those that come while the model is in another mode
+    (`train`, `eval`), take the method's own step, with one warning. A step of
+    `AltMin` whose loss or objective is not finite is not taken, nor are those after it until the next look, which
+    raises `Diverged`; there is one every `LOOK` steps and whenever model or state are asked for.
+    """
+
+    def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
+        demand_cuda(method.model)
+        check_capturable(method)
+        self.method, self.fuse = method, fuse
+        self.program: Program | None = None
+        self.how: dict[str, Any] = {}
+        self.others = 0
+        """How many batches of another shape or in another mode have been seen."""
+        if x is not None and y is not None:
+            self._capture(x, y, {})
+
+    def _capture(self, x: Tensor, y: Tensor, how: dict[str, Any]) -> None:
+        self.x, self.y, self.how, self.unseen = x.clone(), y.clone(), how, 0
+        self.modules = list(self.method.model.modules())
+        self.modes = [m.training for m in self.modules]
+        self.captured: CapturedStep = captured(self.method)
+        step = self.captured
+        self.program = Program(lambda: step.run(self.x, self.y, **how), step.tensors, self.fuse)
+
+    @property
+    def model(self) -> nn.Module:
+        """The method's model, after a look."""
+        self.look()
+        model: nn.Module = self.method.model
+        return model
+
+    @property
+    def optimizer(self) -> Any:
+        """The method's own."""
+        return self.method.optimizer
+
+    def __getattr__(self, name: str) -> Any:
+        """All else (`penalty`, and what an ensemble has) is the method's own, after a look."""
+        if name in ("method", "program"):
+            raise AttributeError(name)
+        self.look()
+        return getattr(self.method, name)
+
+    def __len__(self) -> int:
+        return len(self.method)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
+        """One mini-batch; `how` is what the method's own step takes besides, the same for all that are replayed."""
+        if how.get("sample_weight") is not None:
+            raise ValueError("a recorded step takes no sample weights; use the method itself, without Recorded(...)")
+        if self.program is None:
+            self._capture(x, y, how)
+        assert self.program is not None
+        kinds = ((t.shape, t.dtype) for t in (x, y, self.x, self.y))
+        same = how == self.how and (next(kinds), next(kinds)) == (next(kinds), next(kinds))
+        if not same or [m.training for m in self.modules] != self.modes:
+            return self._ordinary(x, y, how)
+        self.x.copy_(x, non_blocking=True)
+        self.y.copy_(y, non_blocking=True)
+        self.captured.push()
+        values = self.program.replay().clone()
+        self.unseen += 1
+        if self.unseen >= LOOK:
+            self.look()
+        return self.captured.metrics(values)
+
+    def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
+        if not self.others:
+            now = [m.training for m in self.modules]
+            mode = "" if now == self.modes else ", in another mode than the model was captured in,"
+            warnings.warn(
+                f"a batch of {tuple(x.shape)}{mode} takes the ordinary step; captured are those of "
+                f"{tuple(self.x.shape)}",
+                stacklevel=3,
+            )
+        self.others += 1
+        self.look()
+        return self.method.step(x, y, **how)
+
+    def look(self) -> None:
+        """Waits for the device and brings the method up to date. `Diverged` if a step since the last look was not
+        finite; the weights are those from before it."""
+        if self.program is None or not self.unseen:
+            return
+        steps, self.unseen = self.unseen, 0
+        taken = self.captured.pull()
+        if taken is not None:
+            raise Diverged(f"the objective of step {taken + 1} of the last {steps} (from it on none was taken)")
+
+    def end_epoch(self) -> None:
+        self.look()
+        self.method.end_epoch()
+
+    def state_dict(self) -> dict[str, Any]:
+        self.look()
+        state: dict[str, Any] = self.method.state_dict()
+        return state
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state."""
+        self.look()
+        self.method.check_state(state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads the method's state; the next step is captured anew, as an optimizer's state may lie elsewhere then."""
+        self.check_state(state)
+        self.program = None
+        self.method.load_state_dict(state)
