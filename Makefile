@@ -1,21 +1,32 @@
-# The two commands a newcomer needs: `make demo` and `make test`. Both set up .venv first.
+# The two commands a newcomer needs: `make demo` and `make test`. Both set up .venv first, each with what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: setup demo test check unit docs trial build smoke clean
-setup: .venv/.ready
+.PHONY: setup demo test test-slow check unit slow docs trial mutants build smoke clean
+setup: .venv/.dev
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.demo: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "altmin needs Python 3.11 or newer; run make with PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt torch setuptools
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(INSTALL) torch setuptools
+	$(INSTALL) --no-build-isolation --editable '.[plot]'
 	touch $@
 
-demo: setup
-	$(BIN)/altmin compare --data mnist --model mlp-2x100 --methods am-adam,am-mem,adam --epochs 2 --batch-size 200 --plot demo.png --json demo.json
+.venv/.dev: .venv/.demo
+	$(INSTALL) --no-build-isolation --editable '.[dev]'
+	-$(BIN)/python -m compileall -qq -j 0 .venv/lib  # once for all the processes that tests start
+	touch $@
 
-test: check unit
+# One thread suits nets this small, and does not suffer from what else runs on the machine.
+demo: .venv/.demo
+	$(BIN)/altmin compare --data mnist --model mlp-2x100 --methods am-adam,am-mem,adam --epochs 2 --batch-size 200 --threads 1 --plot demo.png --json demo.json
+
+# Everything that protects users: minutes. test-slow adds what opens a browser, the trial and mutants: hours.
+test: setup
+	$(MAKE) --jobs 2 check unit
+
+test-slow: slow trial mutants
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -24,13 +35,20 @@ check: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest -q --numprocesses auto
+	$(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
+
+slow: setup
+	$(BIN)/python -m pytest -q --numprocesses auto --dist loadfile -m slow
 
 docs: setup
 	$(BIN)/mkdocs build --strict
 
 trial: setup
 	$(BIN)/python -m tests.trial --json benchmarks/trial.json
+
+# Defects injected into the mathematics. ONLY="altmin/calculus/linear.py ..." takes some files, which is minutes.
+mutants: setup
+	$(BIN)/python -m tests.mutants $(ONLY)
 
 build: setup
 	rm -rf build dist altmin.egg-info

@@ -24,7 +24,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def parallel(function: Callable[..., Row], tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Row]:
-    """function(*task) for every task, in their order, by so many processes at once."""
+    """function(*task) for every task, in their order, by `jobs` processes at once."""
     if jobs == 1 or not tasks:
         yield from (function(*task) for task in tasks)
         return

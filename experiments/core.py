@@ -1,9 +1,9 @@
-"""The figures of the README: `python experiments/core.py accuracy`, `... speed`, then `... table`.
+"""AM and backprop on MNIST and HIGGS: `python experiments/core.py accuracy`, `... speed`, then `... table`.
 
 `accuracy` tunes the learning rate of backprop-Adam on validation data and reports every case on test data, seeds 0 to
-2, in benchmarks/core-accuracy.jsonl, with --jobs N in so many processes at once, with --only NAME of one method; the
+2, in benchmarks/core-accuracy.jsonl, with --jobs N in N processes at once, with --only NAME of one method; the
 HIGGS cases need `altmin data fetch higgs`, or a part of that file. `speed` calls `altmin bench` for each data set and
-keeps its JSON beside. `table` writes all into README.md and trains nothing.
+keeps its JSON beside. `table` writes all into docs/ and trains nothing.
 """
 
 import json
@@ -17,7 +17,7 @@ import altmin
 from altmin.cli import output, run
 from altmin.training import fit
 
-ACCURACY, README = HERE / "benchmarks/core-accuracy.jsonl", HERE / "README.md"
+ACCURACY = HERE / "benchmarks/core-accuracy.jsonl"
 SPEED = {"mnist": HERE / "benchmarks/core-speed-mnist.json", "higgs": HERE / "benchmarks/core-speed-higgs.json"}
 CASES: list[Row] = [
     {"model": "mlp-2x100", "method": "am-adam", "options": {"lr": 0.004}, "epochs": 1, "early": 50},
@@ -118,8 +118,9 @@ def fill_table() -> None:
         for row in json.loads(path.read_text())["results"]
         if row["method"] != "adam"
     ]
-    head = ["net", "method", "step time / backprop-Adam, median (quartiles)", "peak memory / its"]
-    fill(README, accuracies + "\n" + table(head, times))
+    head = ["net", "method", "step time / Adam, median (quartiles)", "peak memory / Adam"]
+    fill(HERE / "docs/methods.md", accuracies, "core")
+    fill(HERE / "docs/speed-measured.md", table(head, times), "core")
 
 
 def _same(row: Row, case: Row, tuned: bool) -> bool:

@@ -1,7 +1,7 @@
 """The figures of docs/discrete.md: `python experiments/discrete.py accuracy`, `... speed`, `... table`, `... picture`.
 
 `accuracy` tries learning rates and amplifications on validation data and reports every case on test data, seeds 0 to 2,
-in benchmarks/discrete-accuracy.jsonl; --jobs N runs so many at once. `speed` lets the two code solvers take turns at
+in benchmarks/discrete-accuracy.jsonl; --jobs N runs N at once. `speed` lets the two code solvers take turns at
 training steps and keeps the ratio of their times in benchmarks/discrete-speed.json. `table` and `picture` write into
 docs/ and train nothing.
 """

@@ -12,7 +12,6 @@ One line of benchmarks/elastic.jsonl for each run; those that the file has are n
 """
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ import torch
 from common import HERE, Row, fill, read, table, write
 
 from altmin.cli import output
-from altmin.common.describe import data as entries
+from altmin.common.describe import digest
 from altmin.training.checkpoint import load
 
 RESULTS = HERE / "benchmarks/elastic.jsonl"
@@ -93,22 +92,21 @@ def figures(folder: Path) -> Row:
     """What a run has come to. The digest is of weights, buffers, optimizer, penalty and random numbers."""
     found = json.loads((folder / "run.json").read_text())
     state = load(folder / "run.safetensors")
-    digest = hashlib.blake2b(digest_size=16)
-    _add(digest, {name: state[name] for name in ("model", "method", "random")})
+    parts = _parts({name: state[name] for name in ("model", "method", "random")})
     rows = found["epochs"]
     return {
         "train_loss": [row["train_loss"] for row in rows],
         "test_accuracy": [row["test_accuracy"] for row in rows],
-        "digest": digest.hexdigest(),
+        "digest": digest(*parts, size=16),
     }
 
 
-def _add(digest: Any, value: Any) -> None:
+def _parts(value: Any) -> Iterator[torch.Tensor | str]:
     if isinstance(value, dict | list | tuple):
         for part in value.items() if isinstance(value, dict) else value:
-            _add(digest, part)
+            yield from _parts(part)
     else:
-        digest.update(entries(value) if isinstance(value, torch.Tensor) else repr(value).encode())
+        yield value if isinstance(value, torch.Tensor) else repr(value)
 
 
 def undisturbed(folder: Path) -> Row:
@@ -244,15 +242,15 @@ def text(path: Path = RESULTS) -> str:
     lost = [row for row in rows if row["what"] == "disturbed"]
     kills = [each for row in lost for each in row["lost"]]
     where = ", ".join(f"{sum(each['stage'] == s for each in kills)} {words}" for s, words in WORDS.items())
-    lines = [["of the same number of processes", str(len(lost)), str(len(kills)), where, f"{_same(lost)} bit for bit"]]
+    lines = [["same number of processes", str(len(lost)), str(len(kills)), where, f"{_same(lost)} bit for bit"]]
     for ranks in (1, 4):
         some = [row for row in rows if row["what"] == "moved" and row["to_ranks"] == ranks]
         if some:
             most = max(row["apart"] for row in some)
-            name = f"continued by {ranks} process{'es' * (ranks > 1)}"
+            name = f"{ranks} process{'es' * (ranks > 1)}"
             count = str(len(some))
-            lines.append([name, count, count, f"{count} in training", f"{_same(some)}, apart by at most {most:.1e}"])
-    return table(["runs", "number", "processes ended", "when", "with the undisturbed run's figures"], lines)
+            lines.append([name, count, count, f"{count} in training", f"{_same(some)}, difference at most {most:.1e}"])
+    return table(["resumed by", "runs", "processes killed", "when", "equal to the uninterrupted run"], lines)
 
 
 def _same(rows: list[Row]) -> int:

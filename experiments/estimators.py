@@ -54,7 +54,7 @@ CANDIDATES: list[dict[str, Any]] = [
 ]
 
 
-CHOSEN = """Other settings on validation data: a third of the rows that are not for the test, generated data anew
+CHOSEN = """Other settings on validation data: a third of the rows outside the test split, with newly generated data
 (`... choose`, three splits). The mean accuracy over the classifications, the geometric mean of the errors over the
 regressions:
 
@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", choices=list(KINDS), help="measure these anew, keep the file's rows of the other")
+    parser.add_argument("--only", choices=list(KINDS), help="measure these again, keep the file's rows of the other")
     given = parser.parse_args(arguments)
     if given.what == "table":
         fill(DOCUMENT, "\n" + report_table() + "\n")

@@ -1,4 +1,4 @@
-"""The tables of time and memory in docs/networks.md."""
+"""The tables of time and memory in docs/networks-measured.md."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The tables of docs/networks.md, from the files of `experiments/networks.py`, figures beside their targets."""
+"""The tables of docs/networks-measured.md, from the files of `experiments/networks.py`, with their targets."""
 
 import json
 import sys

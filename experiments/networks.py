@@ -1,10 +1,10 @@
-"""The figures of docs/networks.md: `python experiments/networks.py resnet`, `... gpt`, `... residual`, `... dial`,
-`... cost`, then `... table`.
+"""The figures of docs/networks-measured.md: `python experiments/networks.py resnet`, `... gpt`, `... residual`,
+`... dial`, `... cost`, then `... table`.
 
 AM beside backprop with the same recipe, the same first weights and the same batches. `resnet`: ResNet-18 on CIFAR-10.
 `gpt`: transformers on tiny Shakespeare, with every rate of a grid. `residual`: residual MLPs of depth 8 to 512 on
 Fashion-MNIST, and the time of their steps. `dial`: the share, the order and the grain of the cuts. `cost`: time and
-memory of a step. `table` fills docs/networks.md from the files and trains nothing.
+memory of a step. `table` fills docs/networks-measured.md from the files and trains nothing.
 
 Each run is one line of benchmarks/networks/PART.jsonl, or of --out, a file or a folder. A run that is there already is
 not made again, so what was stopped goes on. --list shows the runs, --only some of them, by their words:
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     merging = parts.add_parser("merge", help="add the rows of other files")
     merging.add_argument("sources", nargs="+", type=Path)
     merging.add_argument("--out", type=Path, default=RESULTS, help="the folder to add to")
-    parts.add_parser("table", help="fill docs/networks.md")
+    parts.add_parser("table", help="fill docs/networks-measured.md")
     return made
 
 
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
         if given.what == "table":
-            return fill_tables(HERE / "docs/networks.md", RESULTS)
+            return fill_tables(HERE / "docs/networks-measured.md", RESULTS)
         if given.what == "merge":
             new = merge(given.sources, given.out, list(PLANS))
             print("new rows:", ", ".join(f"{part} {count}" for part, count in new.items()) or "none")

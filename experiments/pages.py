@@ -1,5 +1,5 @@
-"""The numbers of the site's pages: `python experiments/pages.py` puts what the files of benchmarks/ say into
-docs/choose.md and docs/faq.md, and what the interactive page shows into docs/measured.json. It trains nothing.
+"""The numbers of README.md, docs/choose.md, docs/faq.md and, for the interactive page, docs/measured.json:
+`python experiments/pages.py` writes what the files of benchmarks/ say into them. It trains nothing.
 
 Every table here is a function of result files; where they came from, the pages say.
 """
@@ -64,8 +64,8 @@ def continual(learner: str, sequence: str, **options: Any) -> float:
     return mean(row["average_accuracy"] for row in found if options.items() <= row["options"].items())
 
 
-def needs() -> str:
-    """What AM reaches beside backprop on each kind of problem, and which AM that is."""
+def problems() -> list[list[Any]]:
+    """Of each kind of problem: what it is, the measure, backprop's and AM's result, which AM, the file."""
     rows, lines = read(BENCHMARKS / "defaults.jsonl"), []
     for have, task, take in (
         ("samples as vectors", "mlp-2x100", "`am-adam`, its defaults"),
@@ -77,42 +77,71 @@ def needs() -> str:
     ):
         adam, am = (of_task(rows, task, method) for method in ("adam", "am-adam"))
         what = next(row for row in rows if row["task"] == task)["config"]["metric"]
-        lines.append([have, f"{task}, {_metric(what)}", adam, am, take])
+        lines.append([have, f"{task}, {_metric(what)}", adam, am, take, "defaults.jsonl"])
     residual = {"key": "test_accuracy", "lr": 0.001}
-    lines += [
+    return [
+        *lines,
         ["hundreds of residual layers", "residual-512x32, accuracy"]
         + [of_network("residual.jsonl", "residual-512x32", method, **residual) for method in ("backprop", "am")]
-        + ["`am-adam`, its defaults"],
+        + ["`am-adam`, its defaults", "networks/residual.jsonl"],
         ["batch norm, shortcuts", "resnet18-64 on CIFAR-10, accuracy"]
         + [of_network("resnet.jsonl", "resnet18-64", method, "test_accuracy", 0.2) for method in ("backprop", "am")]
-        + ["`AltMin` with `LocalSGD`"],
+        + ["`AltMin` with `LocalSGD`", "networks/resnet.jsonl"],
         ["attention", "gpt-6x128, loss"]
         + [of_network("gpt.jsonl", "gpt-6x128", method, "validation_loss", 0.004) for method in ("backprop", "am")]
-        + ['`order="weights-first"`, the default there'],
+        + ['`order="weights-first"`, the default there', "networks/gpt.jsonl"],
         ["sequences, recurrent layers", "elman-50, accuracy"]
         + [of_run("rnn50", "elman-50", method) for method in ("adam", "am-adam")]
-        + ["backprop; AM where time steps must run at once"],
-        ["a stream, one sample at a time", "bananas, accuracy"]
+        + ["backprop; AM if time steps must run in parallel", "reproduce/rnn50.jsonl"],
+        ["a stream, one sample at a time", "bananas stream, accuracy"]
         + [of_stream("bananas", model) for model in ("Adam", "AM-mem")]
-        + ['`OnlineClassifier(method="am-mem")`'],
-        ["tasks one after the other", "split MNIST, accuracy"]
+        + ['`OnlineClassifier(method="am-mem")`', "streams.jsonl"],
+        ["tasks in sequence", "split MNIST, accuracy"]
         + [continual(method, "split", **options) for method, options in (("adam", {}), ("am-mem", {"forget": 1.0}))]
-        + ["`am-mem` with `forget=1`"],
+        + ["`am-mem` with `forget=1`", "reproduce/continual.jsonl"],
     ]
-    head = ["you have", "measured on", "backprop", "AM", "take"]
-    return table(head, [[have, what, number(adam), number(am), take] for have, what, adam, am, take in lines])
+
+
+def needs() -> str:
+    """What AM reaches beside backprop on each kind of problem, and which AM that is."""
+    head = ["problem", "measured on", "backprop", "AM", "use"]
+    return table(head, [[have, what, number(adam), number(am), take] for have, what, adam, am, take, _ in problems()])
+
+
+def summary() -> str:
+    """The table of the README: some of the problems, and the time of a step on two cores."""
+    shown = dict.fromkeys(("mlp-2x100", "lenet5", "gpt-6x128", "elman-50"), "AM-Adam")
+    shown |= {"resnet18-64": "AM-SGD", "bananas": "AM-mem", "split MNIST": "AM-mem"}
+    lines = []
+    for _, what, adam, am, _, file in problems():
+        for name in (name for name in shown if what.startswith(name)):
+            lines.append([what, number(adam), number(am), shown[name], f"[{_name(file)}](benchmarks/{file})"])
+    (step,) = [row for row in of_step() if (row["net"], row["method"]) == ("mlp-2x100", "am-adam")]
+    file = "core-speed-mnist.json"
+    time = f"{step['time_ratio']['median']:.2f}"
+    lines.append(["mlp-2x100, time of a step", "1.00", time, "AM-Adam", f"[{file}](benchmarks/{file})"])
+    return table(["measured", "backprop", "AM", "method", "file"], lines)
+
+
+def _name(file: str) -> str:
+    return file.rpartition("/")[2]
+
+
+def of_step() -> list[Row]:
+    """Time and memory of a step on two cores, relative to backprop with Adam."""
+    files = [json.loads((BENCHMARKS / f"core-speed-{data}.json").read_text()) for data in ("mnist", "higgs")]
+    return [row for file in files for row in file["results"]]
 
 
 def methods() -> str:
     """Five ways to train one net, with what a step costs on two cores."""
     rows = [row for row in read(BENCHMARKS / "core-accuracy.jsonl")[1:] if not row.get("tuning")]
-    speed = json.loads((BENCHMARKS / "core-speed-mnist.json").read_text())["results"]
     lines = []
     for method in ("am-adam", "adam", "am-mem", "am-sgd", "sgd"):
         runs = [
             r for r in rows if (r["model"], r["method"], r["options"], r.get("epochs")) == ("mlp-2x100", method, {}, 5)
         ]
-        cost = [r for r in speed if (r["net"], r["method"]) == ("mlp-2x100", method)]
+        cost = [r for r in of_step() if (r["net"], r["method"]) == ("mlp-2x100", method)]
         cells = [f"{cost[0]['time_ratio']['median']:.2f}", f"{cost[0]['memory_ratio']:.2f}"] if cost else ["", ""]
         lines.append([f"`{method}`", *(number(mean(r[key] for r in runs)) for key in ("early", "accuracy")), *cells])
     return table(["method", "after 50 batches", "after 5 epochs", "step time / Adam", "peak memory / Adam"], lines)
@@ -139,13 +168,13 @@ def penalty() -> str:
 
 
 def memory() -> str:
-    """Tasks one after the other, with a memory that keeps and one that fades."""
+    """Tasks in sequence, with a memory that keeps everything and one that fades."""
     named = {
         "`am-mem`, `forget=1`": ("am-mem", {"forget": 1.0}),
         "`am-mem`, `forget=0.9`": ("am-mem", {"forget": 0.9}),
         "`am-adam`": ("am-adam", {}),
         "`adam`": ("adam", {}),
-        "replay, as many bytes": ("replay", {}),
+        "replay, same size": ("replay", {}),
         "streaming LDA, no net": ("slda", {}),
     }
     lines = [
@@ -168,10 +197,11 @@ def limit() -> str:
 def faster() -> str:
     """Time of a step over that of backprop with Adam, same kind of step: on two cores, on a GPU, recorded on a GPU."""
     found: dict[str, dict[str, float]] = {}
-    for file, device in (("speed-cpu-nets", "cpu"), ("speed-cuda-nets", "cuda"), ("speed-cuda-large", "cuda")):
-        for row in json.loads((BENCHMARKS / f"{file}.json").read_text())["results"]:
+    on_gpu = [json.loads((BENCHMARKS / f"speed-cuda-{part}.json").read_text()) for part in ("nets", "large")]
+    for device, rows in (("cpu", of_step()), *(("cuda", file["results"]) for file in on_gpu)):
+        for row in rows:
             if row["method"] == "am-adam" and row["mode"] in ("eager", "graph"):
-                found.setdefault(row["net"], {})[f"{device} {row['mode']}"] = row["time_ratio"]["median"]
+                found.setdefault(row["model"], {})[f"{device} {row['mode']}"] = row["time_ratio"]["median"]
     for row, am, _ in _costs():
         found.setdefault(row["model"], {})[f"{row['config']['device']} {am['mode']}"] = _time(am)
     kinds = {"cpu eager": "2 CPU cores", "cuda eager": "H200", "cuda graph": "H200, both recorded"}
@@ -206,7 +236,7 @@ def measured() -> dict[str, Any]:
 
 
 def _dial(model: str, measure: str) -> dict[str, Any]:
-    """One task more for the interactive page: a net of docs/networks.md."""
+    """One task more for the interactive page: a net of docs/networks-measured.md."""
     rows = [row for row in read(NETWORKS / "dial.jsonl") if row["model"] == model]
     rows = [row for row in rows if row["config"].get("grain", "residual") == "residual"]
     orders: dict[str, dict[str, float]] = {order: {} for order in ORDERS}
@@ -224,6 +254,7 @@ def _dial(model: str, measure: str) -> dict[str, Any]:
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"results": summary},
     "docs/choose.md": {"needs": needs, "methods": methods, "shares": shares, "penalty": penalty, "memory": memory},
     "docs/faq.md": {"limit": limit, "faster": faster, "space": space},
 }
@@ -242,7 +273,7 @@ def _metric(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A setting that can be compared: a list is none that is asked for."""
+    """A setting that can be compared; lists are not compared."""
     return None if isinstance(value, list) else value
 
 

@@ -2,7 +2,7 @@
 
 `accuracy` trains Elman networks on sequential MNIST, tuning rates on validation data and reporting on test data, seeds
 0 to 2, in benchmarks/recurrent-accuracy.jsonl: minutes on a GPU, a day on a CPU. What the file already holds is not
-done again, so it can be stopped; delete the file to start anew; --jobs N runs so many at once. `speed` calls `altmin
+done again, so it can be stopped; delete the file to start again; --jobs N runs N at once. `speed` calls `altmin
 bench` on the GPU if there is one, else on two cores. `table` and `picture` train nothing.
 """
 

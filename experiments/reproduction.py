@@ -2,9 +2,11 @@
 command is `python experiments/reproduction.py table`.
 
 The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
-figures anew from their results.
+figures again from their results. `settings` writes the best of every search to altmin/paper/figures/settings.jsonl,
+from which an installed package takes them.
 """
 
+import json
 import sys
 from statistics import mean
 
@@ -13,9 +15,9 @@ from common import HERE, fill, table
 from altmin.cli.verify import verdicts
 from altmin.paper.reproduce.draw import draw
 from altmin.paper.reproduce.figure import load
-from altmin.paper.reproduce.folders import FIGURES, RESULTS, history
+from altmin.paper.reproduce.folders import CHOSEN, FIGURES, RESULTS, history
 from altmin.paper.reproduce.results import Results, words
-from altmin.paper.reproduce.settings import History
+from altmin.paper.reproduce.settings import History, chosen
 
 DOCUMENT = HERE / "docs/reproduction.md"
 
@@ -34,8 +36,8 @@ def figures() -> str:
         made = sum(len(Results.read(RESULTS / f"{name}.jsonl").of(run)) for run in figure.runs)
         judged = ", ".join(claim.id for claim in figure.claims)
         shown = f"[{figure.title}](../benchmarks/reproduce/{name}.png)" if made else figure.title
-        rows.append([name, shown, f"`altmin reproduce {name}`", f"{figure.minutes:g}", judged])
-    return table(["figure", "shows", "command", "minutes on an H200", "claims"], rows)
+        rows.append([name, shown, f"{figure.minutes:g}", judged])
+    return table(["figure", "shows", "minutes on an H200", "claims"], rows)
 
 
 def settings() -> str:
@@ -77,14 +79,19 @@ def continual() -> str:
 
 def main() -> None:
     if sys.argv[1:] == ["table"]:
-        for name, text in ("figures", figures()), ("claims", claims()), ("settings", settings()):
+        for name, text in ("figures", figures()), ("claims", claims()):
             fill(DOCUMENT, text, name)
+        fill(HERE / "docs/reproduction-settings.md", settings(), "settings")
         fill(HERE / "docs/continual.md", continual())
     elif sys.argv[1:] == ["pictures"]:
         for name, figure in load(FIGURES).items():
             results = Results.read(RESULTS / f"{name}.jsonl")
             if results.rows:
                 (RESULTS / f"{name}.png").write_bytes(draw(figure, results, "png"))
+    elif sys.argv[1:] == ["settings"]:
+        searched = [name for name, figure in load(FIGURES).items() if figure.searches]
+        rows = [row for name in searched for row in chosen(name, History.read(history(RESULTS, name)).rows)]
+        CHOSEN.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         sys.exit(__doc__)
 

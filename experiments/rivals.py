@@ -107,7 +107,7 @@ def fill_table() -> None:
             r
             for net in times
             for r in times[net]
-            if r["model"] == each["net"] and r["method"].partition(":")[0] == each["method"]
+            if r["model"] == each["net"] and r["method"].partition(":")[0] == each["method"] not in ("am-adam", "adam")
         ]
         options = ", ".join(f"{k} {v}" for k, v in each["options"].items()) or "defaults"
         wanted = "" if each["target"] is None else f"{each['target']:.3f}"

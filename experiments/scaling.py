@@ -1,11 +1,11 @@
-"""The figures of docs/scaling.md: `python experiments/scaling.py time`, `... bytes`, `... paper`, then `... table`.
+"""The figures of docs/scaling-cost.md: `python experiments/scaling.py time`, `... bytes`, `... paper`, `... table`.
 
 `time`: steps of 16-block MLPs by AM and by backprop with Adam, in one process and in two with one thread each, in
 one run, one after the other in turns. Backprop's opponents are torch's own: DistributedDataParallel and the pipelines
 1F1B and zero bubble of torch.distributed.pipelining with the same micro-batches, whose gradients are first shown to be
 those of one process. `bytes`: what data-parallel steps of two processes send, by the cost model, by the ranks' counters
 and by the network interface; nothing else may use it meanwhile. `paper`: the cost model on GPUs that were not there.
-`table` fills docs/scaling.md from the files and measures nothing.
+`table` fills docs/scaling-cost.md from the files and measures nothing.
 
 Each writes benchmarks/scaling/PART.jsonl, or to --out; --quick measures in small, into runs/scaling. Options of `time`
 choose another size, as in `scaling.py time --width 512 --out runs/wide`.
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     out = given.out or (QUICK if given.quick else RESULTS)
     if given.part == "table":
-        fill_tables(HERE / "docs/scaling.md", out)
+        fill_tables(HERE / "docs/scaling-cost.md", out)
         return 0
     if given.part == "time":
         changed = {name: getattr(given, name) for name in vars(SIZE) if getattr(given, name)}

@@ -40,11 +40,6 @@ def machine(gpus: int) -> Machine:
     return INSIDE if gpus <= NODE else BEYOND
 
 
-def order(name: str) -> str:
-    """Of the codes, as the default is."""
-    return "weights-first" if name.startswith("gpt") else "codes-first"
-
-
 def replicas(name: str, of: Sequence[Layer], samples: int) -> list[Row]:
     """Data-parallel steps. Backprop is torch's: it sums gradients alone, batch norm sees the samples of its rank."""
     methods = {"am": "am", "am-mem": "am-mem", "backprop DDP": "backprop"}
@@ -54,12 +49,12 @@ def replicas(name: str, of: Sequence[Layer], samples: int) -> list[Row]:
     for what, method in methods.items():
         one = None
         for gpus in GPUS:
-            parts = data_parallel_time(of, samples, gpus, machine(gpus), method, order(name))
+            parts = data_parallel_time(of, samples, gpus, machine(gpus), method)
             if method == "backprop":
                 parts |= {"numbers": 0.0, "norms": 0.0}
             seconds = sum(parts.values())
             one = seconds if one is None else one
-            sent = data_parallel(of, method, order=order(name))
+            sent = data_parallel(of, method)
             rows.append(
                 {
                     "what": what,

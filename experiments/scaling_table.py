@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md, from the files of benchmarks/scaling."""
+"""The tables of docs/scaling-cost.md, from the files of benchmarks/scaling."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def paper(rows: Sequence[Row]) -> Filled:
         "GPUs",
         "milliseconds",
         "compute",
-        "numbers",
+        "scalars",
         "batch norm",
         "gradients, memories",
         "efficiency",

@@ -1,9 +1,9 @@
-"""The figures of docs/speed.md: `python experiments/speed.py cpu`, `... cuda`, then `... table`.
+"""The figures of docs/speed-measured.md: `python experiments/speed.py cpu`, `... cuda`, then `... table`.
 
 `cpu` and `cuda` call `altmin bench` for each part and keep its JSON in benchmarks/ and its picture in docs/images/;
-parts can be named, as in `speed.py cuda nets long`. A part has so many seconds to measure in; building and compiling
-come on top. `--quick` takes a tenth of them, to try things out, and writes to runs/ instead. `table` fills
-docs/speed.md from the files alone, with the targets, and measures nothing.
+parts can be named, as in `speed.py cuda nets long`. The seconds of a part are spent measuring; building and
+compiling come on top. `--quick` takes a tenth of them, to try things out, and writes to runs/ instead. `table` fills
+docs/speed-measured.md from the files alone, with the targets, and measures nothing.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         if part not in known:
             parser.error(f"{given.what} has no part {part!r}; the parts are: {', '.join(known) or 'none'}")
     if given.what == "table":
-        return fill_tables(HERE / "docs/speed.md")
+        return fill_tables(HERE / "docs/speed-measured.md")
     codes = [
         long_runs(given.quick) if part == "long" else bench(given.what, part, given.quick)
         for part in given.parts or known

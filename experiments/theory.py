@@ -1,4 +1,4 @@
-"""The table of docs/theory.md from benchmarks/theory.json: `python experiments/theory.py table`.
+"""The table of docs/theory-measured.md from benchmarks/theory.json: `python experiments/theory.py table`.
 
 The file and the picture are written by `altmin theory --json benchmarks/theory.json --plot docs/images/theory.png`.
 """
@@ -8,7 +8,7 @@ import sys
 
 from common import HERE, Row, fill, table
 
-RESULT, DOCUMENT = HERE / "benchmarks/theory.json", HERE / "docs/theory.md"
+RESULT, DOCUMENT = HERE / "benchmarks/theory.json", HERE / "docs/theory-measured.md"
 TIMES = (10, 1_000, 10_000, 100_000)
 
 

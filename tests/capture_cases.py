@@ -18,7 +18,7 @@ F64 = torch.float64
 class Rerun(capture.Program):
     """Runs the action again where a CUDA graph would replay it; as there, each result overwrites the last."""
 
-    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]], fuse: bool | None = None):
+    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
         self.action = action
         with capture._restored(state):
             self.result = action().clone()

@@ -5,21 +5,22 @@ And the one place where tests look into the residuals that the code update leave
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # read once, by scipy; one of scikit-learn's checks runs only with it
 
 # isort: split
 import pytest
 import torch
+from file_server import Server, running
 from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 import altmin
-from altmin.core.codes.above import Residual
-from altmin.core.codes.gradient import encode, top_down
+from altmin.calculus.context import LOCAL, Context
+from altmin.core.codes.links import LocalProblem, Moves, Segment, joined
 from altmin.core.losses import adapt
-from altmin.core.step import move_codes
+from altmin.core.step import encode, move_codes
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.
 torch.set_num_threads(1)
@@ -38,39 +39,71 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
 
 
-def residuals_of(model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None) -> list[Residual]:
-    """Every block's residual, first to last, from the package."""
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that a test registers are forgotten after it."""
+    monkeypatch.setattr(altmin.methods.protocol, "_FACTORIES", dict(altmin.methods.protocol._FACTORIES))
+
+
+class Residual(NamedTuple):
+    """A block's problem, with its cost and the square of its code's move."""
+
+    problem: LocalProblem
+    cost: Tensor
+    moved: Tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+
+def residuals_of(
+    model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None, context: Context = LOCAL
+) -> list[Residual]:
+    """What every block is left with, first to last, from the package."""
     chain = altmin.split(model)
     with torch.no_grad():
-        adapted = adapt(loss or nn.CrossEntropyLoss())
-        return move_codes(chain, chain.parameters(), codes, adapted, x, y, mu, lambda l, residual: residual).found
+        adapted, price = adapt(loss or nn.CrossEntropyLoss()), next(model.parameters()).new_tensor(mu)
+        moved = move_codes(chain, chain.parameters(), codes, adapted, x, y, price, context)
+    return [Residual(*each) for each in zip(moved.problems, moved.costs, moved.moved, strict=True)]
 
 
-class Watched:
-    """A code solver, and the offset from its encoded value that each code gets, first to last."""
+def offsets_of(codes: Any, model: nn.Module, x: Tensor, y: Tensor, mu: float, loss: Any = None) -> list[Tensor]:
+    """The offset of each code from its encoded value, first to last, when blocks are given to the solver one by one."""
+    chain = altmin.split(model)
+    found: list[Tensor] = []
 
-    def __init__(self, codes: Any):
-        self.codes, self.order = codes, codes.order
-        self.offsets: list[Tensor] = []
+    def watched(segment: Segment, above: Any) -> Moves:
+        parts = []
+        end = len(segment.blocks)
+        while end:  # one block at a time, or two where codes in time belong to both
+            first = end - 1
+            part = codes(segment.part(first, end), above)
+            if part.below is not None:
+                above = part.below
+                found.insert(0, -above.scale * above.offset)
+            parts.append(part)
+            end = first
+        return joined(parts)
 
-    def __call__(self, chain: Any, theta: Any, trace: Any, top: Any) -> Any:
-        return top_down(self, chain, theta, trace, top)
-
-    def move(self, *given: Any) -> Any:
-        residual, ask = self.codes.move(*given)
-        self.offsets.insert(0, -ask.scale * ask.position)
-        return residual, ask
+    with torch.no_grad():
+        adapted, price = adapt(loss or nn.CrossEntropyLoss()), next(model.parameters()).new_tensor(mu)
+        move_codes(chain, chain.parameters(), watched, adapted, x, y, price, LOCAL)
+    return found
 
 
 def update_codes(
     model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None
 ) -> tuple[list[Tensor], list[Tensor], list[Residual]]:
-    """The encoded codes and the output, the moved codes, and every block's residual, from the package."""
-    chain, watched = altmin.split(model), Watched(codes)
+    """The encoded codes and the output, the moved codes, and what every block is left with, from the package."""
+    chain = altmin.split(model)
     with torch.no_grad():
-        encoded = encode(chain, chain.parameters(), x).values
-    residuals = residuals_of(model, watched, x, y, mu, loss)
-    return encoded, [c + d for c, d in zip(encoded, watched.offsets, strict=False)], residuals
+        encoded = encode(chain.blocks, chain.parameters(), x, LOCAL)[0][1:]
+    offsets = offsets_of(codes, model, x, y, mu, loss)
+    return (
+        encoded,
+        [c + d for c, d in zip(encoded, offsets, strict=False)],
+        residuals_of(model, codes, x, y, mu, loss),
+    )
 
 
 def elman_problem(
@@ -99,9 +132,15 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as each:
+        yield each
+
+
+@pytest.fixture
 def traced(monkeypatch):
     """Steps are traced as a whole, but not compiled, which takes long."""
     torch._dynamo.reset()  # what was traced for other nets counts towards a limit
     compiler = torch.compile
     monkeypatch.setattr("torch.compile", lambda function, **options: compiler(function, backend="eager", **options))
-    monkeypatch.setattr("altmin.runners.capture.fusing_now", lambda: True)
+    monkeypatch.setattr("altmin.runners.capture.can_fuse", lambda: True)

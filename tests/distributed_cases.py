@@ -107,7 +107,7 @@ def dropped() -> nn.Sequential:
     return nn.Sequential(*hidden, nn.Linear(8, 4))
 
 
-def opaque(dropout: float = 0.3) -> nn.Sequential:
+def uses_autograd(dropout: float = 0.3) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), Opaque(5, dropout), nn.Linear(5, 4))
 
 
@@ -208,8 +208,8 @@ PROCESSES: dict[str, Callable[[], Case]] = {
     "am-adam with dropout": on(dropped, "am-adam"),
     "adam with dropout": on(dropped, "adam"),
     "predictive-coding with dropout": on(dropped, "predictive-coding"),
-    "adam, module with batch norm and dropout": on(opaque, "adam"),
-    "am-adam, module with batch norm and dropout": on(opaque, "am-adam"),
+    "adam, module with batch norm and dropout": on(uses_autograd, "adam"),
+    "am-adam, module with batch norm and dropout": on(uses_autograd, "am-adam"),
     "am-adam with batch norm": on(normalised, "am-adam"),
 }
 

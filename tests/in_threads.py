@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus.ranks import Share, sharing
+from altmin.calculus.context import BatchShard, Context
 from altmin.runners.ranks import bounds
 
 WAIT = 60
@@ -43,16 +43,17 @@ class Meeting:
         return begin
 
 
-def run(size: int, samples: int, function: Callable[[slice], Any]) -> tuple[list[Any], list[int]]:
-    """What function(rows) returns on each rank, without gradients and with its share of the samples; and how many
-    numbers each message had. Raises what a rank has raised."""
+def run(size: int, samples: int, function: Callable[[slice, Context], Any]) -> tuple[list[Any], list[int]]:
+    """What function(rows, context) returns on each rank, without gradients and with its share of the samples; and how
+    many numbers each message had. Raises what a rank has raised."""
     meeting, found, errors = Meeting(size), [None] * size, []
 
     def work(rank: int) -> None:
         first, end = bounds(samples, rank, size)
         try:
-            with meeting.turn, torch.no_grad(), sharing(Share(meeting.begin(rank), first, end - first, samples)):
-                found[rank] = function(slice(first, end))
+            with meeting.turn, torch.no_grad():
+                shard = BatchShard(meeting.begin(rank), first, end - first, samples)
+                found[rank] = function(slice(first, end), Context(shard))
         except threading.BrokenBarrierError:
             pass
         except BaseException as error:

@@ -50,8 +50,7 @@ def gather(sites, folder: Path, seed: int = 1) -> list[Path]:
 
 def state(method) -> list[Tensor]:
     """Everything that a step changes."""
-    rule = method.weights
-    kept = [t for each in rule.kept.values() for t in (each.A, each.R, torch.tensor(float(each.samples)))]
-    moments = [t for each in rule.optimizer.state.values() for t in each.values()]
+    kept = [t for each in method.updates.states.values() for t in each.values()]
+    moments = [t for each in method.optimizer.state.values() for t in each.values()]
     mu = torch.tensor(method.penalty.value)
     return [t.detach().clone() for t in (*method.model.parameters(), *kept, *moments, mu)]

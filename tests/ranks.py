@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus.ranks import Share
+from altmin.calculus.context import BatchShard
 
 START = 240
 """Seconds in which all ranks must have come to their end."""
@@ -76,7 +76,7 @@ class ThreadRanks:
         self.rank, self.size, self.parts, self.barrier = rank, size, parts, barrier
         self.messages = 0
 
-    def share(self, start: int, own: int, of: int, signature: Any = (), truth: bool = True) -> Share:
+    def share(self, start: int, own: int, of: int, signature: Any = (), truth: bool = True) -> BatchShard:
         def begin(flat: Tensor) -> Callable[[], Tensor]:
             self.messages += 1
             self.parts[self.rank] = flat.clone() if truth else torch.zeros_like(flat)
@@ -85,9 +85,9 @@ class ThreadRanks:
             self.barrier.wait()
             return lambda: total
 
-        return Share(begin, start, own, of, self.rank, self.size)
+        return BatchShard(begin, start, own, of, self.rank, self.size)
 
-    def post(self, error: Exception) -> Exception:
+    def publish(self, error: Exception) -> Exception:
         return error
 
 

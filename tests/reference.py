@@ -159,8 +159,13 @@ class Codes:
                 continue
             Jw = tangent(lambda c: net.layer(l + 1, c), home - m * v, w)
             HJw = tangent(lambda o: gradient_of(above, o), net.layer(l + 1, home - m * v), Jw) * m**2
-            a = float((g * w).sum().clamp_min(0) / ((Jw * HJw).sum() + kappa * w.square().sum()))
+            once = self.steps == 1 and not self.l1
+            falls = (offset * Jw).sum() if once and unit == 1 else (g * w).sum()  # of the way that is left above
+            a = float(falls.clamp_min(0) / ((Jw * HJw).sum() + kappa * w.square().sum()))
             a = min(a, self.share * float(delta.norm() / HJw.norm()))
+            if once and unit == 1:
+                dd, gg = delta.square().sum(), g.square().sum()
+                a = min(a, float(dd / (gg + dd)), float(self.share * dd / gg))
             new = self._proximal(home, v + a * w, m, a)
             v = new if phi(new) <= phi(v) + 1e-13 * abs(phi(v)) else v
         return v

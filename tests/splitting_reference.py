@@ -76,6 +76,8 @@ class Reference:
     def loss(self, z: Tensor) -> Tensor:
         if self.o["loss"] == "cross-entropy":
             return -(self.Y * z.log_softmax(1)).sum()
+        if self.o["loss"] == "hinge":
+            return (self.Y * (1 - z).clamp_min(0) + (1 - self.Y) * z.clamp_min(0)).sum()
         return 0.5 * (z - self.Y).square().sum()
 
     def objective(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 import altmin
 from altmin.calculus import CLOSED_FORMS, AnyModule, Discrete, ReLU
+from altmin.calculus.context import LOCAL
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,7 +40,7 @@ def test_modules_and_losses_with_a_graph_of_their_own_are_named():
 
 def test_a_map_that_lets_a_graph_out_is_found(monkeypatch):
     class Leaky(ReLU):
-        def forward(self, p, x):
+        def forward(self, p, x, context=LOCAL):
             with torch.enable_grad():
                 y = x.detach().requires_grad_().clamp_min(0)
             return y, (x, y)
@@ -53,19 +55,19 @@ def test_a_map_that_lets_a_graph_out_is_found(monkeypatch):
 class Attached(AnyModule):
     """Returns its output with the graph."""
 
-    def forward(self, p, x):
-        _, saved = super().forward(p, x)
+    def forward(self, p, x, context=LOCAL):
+        _, saved = super().forward(p, x, context)
         return saved.by.graph[2], saved
 
 
 class Beyond(AnyModule):
     """Keeps a graph that begins before its own input."""
 
-    def forward(self, p, x):
-        y, saved = super().forward(p, x)
+    def forward(self, p, x, context=LOCAL):
+        y, saved = super().forward(p, x, context)
         with torch.enable_grad():
             x = 1 * x.detach().requires_grad_()
-            graph = [x], [], self.function._call(p, [x])[0]
+            graph = [x], [], self.function._call(p, [x], context)[0]
         return y, saved._replace(by=dataclasses.replace(saved.by, graph=graph))
 
 
@@ -105,3 +107,21 @@ def test_the_audit_would_notice_a_derivative(monkeypatch):
     found = altmin.audit(altmin.AltMin(signs(), codes=Unaware()), *batch()).findings[1]
     assert found.derivatives > 0
     assert "A DERIVATIVE OF Sign WAS USED" in str(found)
+
+
+@pytest.mark.parametrize("look", [altmin.audit, altmin.explain])
+def test_a_model_or_a_trainer_is_looked_at_and_nothing_else(look):
+    x, y = batch()
+    model = net()
+    am = altmin.AltMin(model)
+    before = copy.deepcopy(am.state_dict())
+    assert str(look(model, x, y, "am-adam", share=0.2)).count("Softmax") == str(look(am, x, y)).count("Softmax") > 0
+    assert am.state_dict()["penalty"] == before["penalty"]
+    with pytest.raises(
+        ValueError, match=f"{look.__name__} takes options for a model, and a trainer has its own; leave"
+    ):
+        look(am, x, y, share=0.2)
+    with pytest.raises(ValueError, match=f"{look.__name__} is about codes, which 'adam' does not have"):
+        look(model, x, y, "adam")
+    with pytest.raises(TypeError, match=f"{look.__name__} takes a model or an altmin.AltMin, given namespace"):
+        look(SimpleNamespace(model=model), x, y)

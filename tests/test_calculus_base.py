@@ -2,12 +2,14 @@
 
 import pytest
 import torch
-from calculus_cases import CASES, Square, close, names
+from calculus_cases import CASES, Square, close, function, gradients, names, number, parameters
 from torch import nn
 
 import altmin
 from altmin.calculus import CLOSED_FORMS, AnyModule, Map, map_of
 from altmin.calculus.base import SMALLEST, divisor, shifted
+from altmin.calculus.series import Series
+from altmin.core.chain import Block
 from altmin.layers import Residual
 
 
@@ -60,7 +62,7 @@ def test_a_linear_map_that_remembers_nothing_has_its_jvp_as_quotient():
             return 3 * u
 
     u = torch.randn(4)
-    quotient, saved = Triple(nn.Identity()).quotient((), "saved", u, 0.3)
+    quotient, saved = Triple(nn.Identity()).quotient((), "saved", u, torch.tensor(0.3))
     close(quotient, 3 * u)
     assert saved == "saved"
     assert Triple(nn.Identity()).grads((), None, u) == ()
@@ -69,11 +71,24 @@ def test_a_linear_map_that_remembers_nothing_has_its_jvp_as_quotient():
 
 def test_a_point_moves_against_its_direction():
     x, u = torch.tensor([1.0, 2.0]), torch.tensor([10.0, -10.0])
-    for e in (0.1, torch.tensor(0.1)):
-        close(shifted(x, u, e), torch.tensor([0.0, 3.0]), 1e-6)
+    close(shifted(x, u, torch.tensor(0.1)), torch.tensor([0.0, 3.0]), 1e-6)
 
 
 @pytest.mark.parametrize("e, expected", [(0.5, 0.5), (1e-20, SMALLEST), (0.0, SMALLEST)])
 def test_what_a_change_is_divided_by_is_never_zero(e, expected):
-    assert divisor(e) == expected
-    assert float(divisor(torch.tensor(e, dtype=torch.float64))) == expected
+    assert float(divisor(number(e))) == expected
+
+
+def test_the_gradients_of_a_series_and_its_replay_are_those_of_the_composition():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Tanh(), nn.Linear(5, 4), nn.GELU(), nn.LayerNorm(4), nn.Linear(4, 3, bias=False)).double()
+    series, p, f = Series([map_of(m) for m in model]), parameters(model), function(model)
+    x, u = torch.randn(2, 6, 5, dtype=torch.float64)
+    y, (_, saved) = Block([], series.maps).forward(p, x)
+    v = torch.randn_like(y)
+    for grad, wanted in zip(series.grads(p, saved, v), gradients(f, x, p, v)[1:], strict=True):
+        close(grad, wanted)
+    other = [2 * each for each in p]
+    close(series.replay(other, saved, x - u)[0], f(x - u, *other))
+    close(Series(series.maps[1:]).replay(other, saved[1:])[0], f(x, *other))
+    assert (series.first_with_parameters, series.affine, Series([map_of(model[1])]).affine) == (1, False, True)

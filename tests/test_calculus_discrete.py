@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from calculus_cases import number
 
 import altmin
 from altmin.calculus import Discrete, map_of
@@ -17,12 +18,11 @@ def point() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @EACH
-@pytest.mark.parametrize("e", [0.5, torch.tensor(0.5, dtype=F64)], ids=["number", "tensor"])
-def test_a_quotient_is_that_of_the_values_before_and_after(module, e):
+def test_a_quotient_is_that_of_the_values_before_and_after(module):
     x, u = point()
     m = map_of(module)
     y, saved = m.forward((), x)
-    quotient, moved = m.quotient((), saved, u, e)
+    quotient, moved = m.quotient((), saved, u, number(0.5))
     assert torch.equal(y, module(x))
     torch.testing.assert_close(quotient, (module(x) - module(x - 0.5 * u)) / 0.5)
     assert quotient.any()
@@ -58,7 +58,7 @@ def test_a_step_by_an_estimate_leaves_the_activation_as_it_is(module):
     x, u = point()
     m = map_of(altmin.StraightThrough(module))
     saved = m.forward((), x)[1]
-    quotient, moved = m.quotient((), saved, u, 0.5)
+    quotient, moved = m.quotient((), saved, u, number(0.5))
     assert not quotient.any()
     assert all(torch.equal(a, b) for a, b in zip(moved, saved, strict=True))
     assert quotient.shape == u.shape

@@ -4,13 +4,13 @@ import copy
 
 import pytest
 import torch
-from calculus_cases import close, function, gradients, parameters
+from calculus_cases import CAPTURED, TRACED, close, function, gradients, number, parameters
 from torch import Tensor, nn
 from torch.func import vmap
 
 import altmin
 from altmin.calculus import AnyModule, Embedding, EmbeddingBag, embedding, map_of
-from altmin.calculus.numbers import tensors
+from altmin.calculus.context import LOCAL, Context
 
 ROWS = 7
 CASES = {
@@ -85,30 +85,29 @@ def test_integers_do_not_move(name):
     y, saved = m.forward(p, x)
     v, u = torch.randn_like(y), torch.randn(x.shape, dtype=torch.float64)
     assert torch.equal(m.vjp(p, saved, v), torch.zeros_like(u))
-    quotient, moved = m.quotient(p, saved, u, 0.5)
+    quotient, moved = m.quotient(p, saved, u, number(0.5))
     assert torch.equal(quotient, torch.zeros_like(y))
     assert torch.equal(m.jvp(p, saved, u), torch.zeros_like(y))
     assert torch.equal(m.input(moved), x)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_many_members_and_numbers_that_stay_tensors_give_the_same(name):
+def test_many_members_and_a_captured_step_give_the_same(name):
     module, x = case(name)
     m, p, x = map_of(module), torch.randn(2, ROWS, 4, dtype=torch.float64), torch.stack([x, x.flip(0)])
 
-    def outcome(table: Tensor, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        y, saved = m.forward([table], x)
+    def outcome(table: Tensor, x: Tensor, v: Tensor, context: Context = TRACED) -> tuple[Tensor, Tensor]:
+        y, saved = m.forward([table], x, context)
         return y, m.grads([table], saved, v)[0]
 
     v = torch.randn(2, *m.forward([p[0]], x[0])[0].shape, dtype=torch.float64)
     together = vmap(outcome)(p, x, v)
     shared = vmap(lambda table, v: outcome(table, x[0], v))(p, v)
     for i in range(2):
-        with tensors():
-            as_tensors = outcome(p[i], x[i], v[i])
-        alone, with_first = outcome(p[i], x[i], v[i]), outcome(p[i], x[0], v[i])
+        captured = outcome(p[i], x[i], v[i], CAPTURED)
+        alone, with_first = (outcome(p[i], x[j], v[i], LOCAL) for j in (i, 0))
         for n in range(2):
-            close(as_tensors[n], alone[n])
+            close(captured[n], alone[n])
             close(together[n][i], alone[n])
             close(shared[n][i], with_first[n])
 

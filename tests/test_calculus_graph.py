@@ -5,12 +5,12 @@ import copy
 import pytest
 import torch
 from branching import MODULES, Basic, PreNorm
-from calculus_cases import build, close, contract, function, gradients, parameters
+from calculus_cases import build, close, contract, function, gradients, number, parameters
 from torch import nn
 
 from altmin.calculus import map_of as closed_form
 from altmin.calculus.graph import Ends, Graph, Node
-from altmin.calculus.joints import One, Sum
+from altmin.calculus.multi_input import One, Sum
 from altmin.calculus.numbers import select
 from altmin.calculus.passage import Passage
 from altmin.graph.maps import map_of
@@ -30,7 +30,7 @@ def test_between_a_point_and_where_it_moved_to_a_tensor_can_choose(make, shape, 
     m, p = map_of(module), parameters(module)
     x, u = torch.randn(2, *shape, dtype=torch.float64)
     y, saved = m.forward(p, x)
-    moved = m.quotient(p, saved, u, 0.3)[1]
+    moved = m.quotient(p, saved, u, number(0.3))[1]
     v = torch.randn_like(y)
     chosen = select(torch.tensor(ok), moved, saved)
     close(m.vjp(p, chosen, v), m.vjp(p, moved if ok else saved, v))
@@ -48,10 +48,10 @@ def test_a_graph_commits_what_its_batch_norms_keep_once():
     m.commit(m.kept(saved))
     for key, value in other.state_dict().items():
         close(module.state_dict()[key], value)
-    assert m.couples
+    assert m.mixes_samples
     module.eval()
     assert m.kept(m.forward(parameters(module), x)[1]) is None
-    assert not m.couples
+    assert not m.mixes_samples
 
 
 def test_statistics_that_are_not_finite_are_seen():
@@ -104,8 +104,8 @@ def test_two_values_pass_from_one_graph_to_the_next():
     for grad, wanted in zip(found, on_p, strict=True):
         close(grad, wanted)
     close(above.jvp(q, high, below.jvp(p, low, u)), torch.func.jvp(lambda x: f(x, *p, *q), (x,), (u,))[1])
-    change, moved = below.quotient(p, low, u, 0.2)
-    quotient, _ = above.quotient(q, high, change, 0.2)
+    change, moved = below.quotient(p, low, u, number(0.2))
+    quotient, _ = above.quotient(q, high, change, number(0.2))
     close(quotient, (y - f(x - 0.2 * u, *p, *q)) / 0.2)
     close(below.input(moved), x - 0.2 * u)
 

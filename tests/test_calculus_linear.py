@@ -1,13 +1,90 @@
-"""Reshaping, average pooling, padding, and dropout with one mask for a whole step."""
+"""Linear layers and convolutions of any shape, the regression that their parameters can be found by, reshaping, average
+pooling, padding, and dropout with one mask for a whole step."""
 
 import pytest
 import torch
-from calculus_cases import LINEAR, close, contract
+from calculus_cases import AFFINE, LINEAR, close, contract, function, number, parameters, stands_at
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
-from altmin.calculus import map_of
+from altmin.calculus import Affine, AnyModule, map_of
 
-TestMaps = contract(LINEAR)
+TestMaps = contract([*AFFINE, *LINEAR])
+
+
+def agrees(module: nn.Module, *shape: int) -> None:
+    f, p, m = function(module), parameters(module), map_of(module)
+    x = torch.randn(shape, dtype=torch.float64)
+    y, saved = m.forward(p, x)
+    close(y, f(x, *p))
+    stands_at(m, saved, f, x, p)
+
+
+@given(
+    batch=st.integers(1, 4), inputs=st.integers(1, 6), outputs=st.integers(1, 6), bias=st.booleans(), seed=st.integers()
+)
+def test_a_linear_map_of_any_shape_agrees_with_autograd(batch, inputs, outputs, bias, seed):
+    torch.manual_seed(seed % 2**31)
+    agrees(nn.Linear(inputs, outputs, bias, dtype=torch.float64), batch, inputs)
+
+
+@given(
+    dims=st.integers(1, 2),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 3),
+    padding=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+    groups=st.sampled_from([1, 2]),
+    transposed=st.booleans(),
+    bias=st.booleans(),
+    size=st.integers(5, 8),
+)
+def test_a_convolution_of_any_geometry_agrees_with_autograd(
+    dims, kernel, stride, padding, dilation, groups, transposed, bias, size
+):
+    torch.manual_seed(0)
+    kind = getattr(nn, f"Conv{'Transpose' * transposed}{dims}d")
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    agrees(kind(2, 4, kernel, **options).double(), 2, 2, *[size] * dims)
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: nn.Linear(5, 4), (3, 5)),
+        (lambda: nn.Linear(5, 4, bias=False), (3, 2, 5)),
+        (lambda: nn.Conv1d(3, 2, 2, stride=2, dilation=2), (2, 3, 9)),
+        (lambda: nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(1, 0), dilation=(2, 1)), (2, 2, 7, 6)),
+        (lambda: nn.Conv2d(2, 3, 3, padding="valid", bias=False), (2, 2, 5, 5)),
+    ],
+)
+def test_the_columns_of_a_regression_give_the_output_and_the_gradients(make, shape):
+    torch.manual_seed(0)
+    module = make().double()
+    m, p = map_of(module), parameters(module)
+    assert m.is_linear
+    y, saved = m.forward(p, torch.randn(shape, dtype=torch.float64))
+    v = torch.randn_like(y)
+    a, r = m.columns(saved, v)
+    W = torch.cat([q.flatten(1) if q.ndim > 1 else q[:, None] for q in p], 1)
+    rows = y.flatten(0, -2) if isinstance(module, nn.Linear) else y.flatten(2).mT.flatten(0, 1)
+    close(a @ W.T, rows)
+    grads = torch.cat([g.flatten(1) if g.ndim > 1 else g[:, None] for g in m.grads(p, saved, v)], 1)
+    close(r.T @ a, grads)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.Conv3d(2, 2, 2), lambda: nn.Conv2d(2, 4, 2, groups=2), lambda: nn.ConvTranspose2d(2, 2, 2)]
+)
+def test_a_convolution_without_such_columns_says_so(make):
+    assert not map_of(make()).is_linear
+
+
+def test_padding_that_a_product_does_not_know_goes_through_autograd():
+    for module in (nn.Conv2d(2, 2, 3, padding="same"), nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")):
+        assert isinstance(map_of(module), AnyModule)
+    assert isinstance(map_of(nn.Conv2d(2, 2, 3, padding=1)), Affine)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -15,6 +92,7 @@ TestMaps = contract(LINEAR)
     "kind, shape",
     [
         (nn.Dropout, (40, 50)),
+        (nn.Dropout, (40, 50, 3)),
         (nn.Dropout1d, (40, 50, 3)),
         (nn.Dropout2d, (40, 50, 2, 2)),
         (nn.Dropout3d, (40, 50, 1, 2, 2)),
@@ -26,10 +104,11 @@ def test_dropout_keeps_one_mask_for_the_whole_step(kind, shape, training):
     m = map_of(kind(0.3).train(training))
     x, u, v = torch.rand(3, *shape, dtype=torch.float64) + 0.5
     y, saved = m.forward((), x)
+    assert y.shape == x.shape
     mask = y / x
     close(m.vjp((), saved, v), v * mask)
     close(m.jvp((), saved, u), u * mask)
-    quotient, moved = m.quotient((), saved, u, 0.5)
+    quotient, moved = m.quotient((), saved, u, number(0.5))
     close(quotient, u * mask)
     close(m.vjp((), moved, v), v * mask)
     close(m.replay((), saved, x)[0], y)
@@ -39,9 +118,10 @@ def test_dropout_keeps_one_mask_for_the_whole_step(kind, shape, training):
     kept = mask > 0
     close(mask[kept], torch.full_like(mask[kept], 1 / 0.7))
     assert 0.6 < kept.double().mean() < 0.8
-    if kind is not nn.Dropout:
+    if len(shape) > 2:
         per_channel = kept.flatten(2).double().mean(2)
-        assert ((per_channel == 0) | (per_channel == 1)).all(), "whole channels fall out together"
+        whole = ((per_channel == 0) | (per_channel == 1)).all()
+        assert whole == (kind is not nn.Dropout), "channels fall out together, and other entries by themselves"
 
 
 def test_each_pass_draws_a_mask_of_its_own():
@@ -60,5 +140,5 @@ def test_dropout_of_everything_is_zero():
 def test_a_reshaped_input_may_fall_as_far_as_before():
     m = map_of(nn.Flatten())
     saved = m.forward((), torch.zeros(1, 2, 2))[1]
-    assert m.room(saved, None) is None
-    close(m.room(saved, torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])), torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+    assert m.kink_distance(saved, None) is None
+    close(m.kink_distance(saved, torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])), torch.tensor([[1.0, 2.0, 3.0, 4.0]]))

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from calculus_cases import NORMALISATION, close, contract, parameters
+from calculus_cases import NORMALISATION, close, contract, number, parameters
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,7 +19,7 @@ def test_quotients_of_any_size_are_exact(e):
     torch.manual_seed(0)
     x, u = torch.randn(2, 4, 7, dtype=torch.float64)
     m, p = map_of(nn.LayerNorm(7)), [torch.ones(7, dtype=torch.float64), torch.zeros(7, dtype=torch.float64)]
-    quotient = m.quotient(p, m.forward(p, x)[1], u, e)[0]
+    quotient = m.quotient(p, m.forward(p, x)[1], u, number(e))[0]
     close(quotient, (F.layer_norm(x, (7,)) - F.layer_norm(x - e * u, (7,))) / e)
 
 
@@ -28,7 +28,7 @@ def test_quotients_in_float32_have_no_cancellation_at_any_size(e):
     torch.manual_seed(0)
     x, u = torch.randn(2, 40, 7)
     m, p = map_of(nn.LayerNorm(7)), [torch.ones(7), torch.zeros(7)]
-    quotient = m.quotient(p, m.forward(p, x)[1], u, e)[0]
+    quotient = m.quotient(p, m.forward(p, x)[1], u, torch.tensor(e))[0]
     exact = (F.layer_norm(x.double(), (7,)) - F.layer_norm(x.double() - e * u.double(), (7,))) / e
     close(quotient.double(), exact, 3e-6)
 
@@ -40,7 +40,7 @@ def test_a_step_that_takes_all_variance_away_leaves_the_bias():
     m, p = map_of(nn.LayerNorm(7)), [torch.ones(7), torch.zeros(7)]
     y, saved = m.forward(p, x)
     u = x - x.mean(1, keepdim=True)
-    close(m.quotient(p, saved, u, 1.0)[0], y, 0.05)
+    close(m.quotient(p, saved, u, torch.tensor(1.0))[0], y, 0.05)
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.4, None])
@@ -61,6 +61,13 @@ def test_committed_running_statistics_are_those_pytorch_keeps(momentum, kind, sh
 def test_a_batch_norm_without_running_statistics_to_update_keeps_nothing(module):
     m = map_of(module)
     assert m.kept(m.forward(parameters(module), torch.randn(5, 3))[1]) is None
+
+
+def test_statistics_that_overflow_are_seen_and_a_mean_of_zero_is_none():
+    m = map_of(nn.BatchNorm1d(1))
+    for scale, sound in ((1.0, True), (1e30, False)):
+        kept = m.kept(m.forward(parameters(m.module), scale * torch.tensor([[-1.0], [1.0]]))[1])
+        assert all(bool(t.isfinite().all()) for t in m.checked(kept)) == sound
 
 
 def test_a_single_value_per_channel_is_refused_in_training_only():

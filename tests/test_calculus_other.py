@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from calculus_cases import (
+    CAPTURED,
     OTHER,
     Bilinear,
     close,
@@ -13,6 +14,7 @@ from calculus_cases import (
     function,
     gradients,
     jvp,
+    number,
     outcome,
     parameters,
     relative_error,
@@ -23,7 +25,8 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus import AnyModule, map_of
-from altmin.calculus.numbers import select, tensors
+from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.numbers import select
 
 TestMaps = contract(OTHER)
 
@@ -79,17 +82,14 @@ def test_attention_and_recurrence_have_all_derivatives(make, training):
         close(y, f(x, *p).detach())
         stands_at(m, saved, f, x, p)
         tangent = jvp(f, x, p, u)
-    close(m.quotient(p, saved, u, 1e-2)[0], (f(x, *p) - f(x - 1e-2 * u, *p)).detach() / 1e-2)
+    close(m.quotient(p, saved, u, number(1e-2))[0], (f(x, *p) - f(x - 1e-2 * u, *p)).detach() / 1e-2)
     if make is not Memory:  # torch has no forward derivative of it
-        at_once = outcome(m, p, x, u, y, 1e-2)
-        with tensors():
-            for found, wanted in zip(
-                outcome(m, p, x, u, y, torch.tensor(1e-2, dtype=torch.float64)), at_once, strict=True
-            ):
-                close(found, wanted, 1e-10)
+        at_once, captured = (outcome(m, p, x, u, y, number(1e-2), context) for context in (LOCAL, CAPTURED))
+        for found, wanted in zip(captured, at_once, strict=True):
+            close(found, wanted, 1e-10)
     single = map_of(copy.deepcopy(module).float())
     q = [t.float() for t in p]
-    tiny = single.quotient(q, single.forward(q, x.float())[1], u.float(), 1e-12)[0]
+    tiny = single.quotient(q, single.forward(q, x.float())[1], u.float(), torch.tensor(1e-12))[0]
     assert relative_error(tiny, tangent) < 1e-5
 
 
@@ -112,7 +112,7 @@ def test_one_graph_of_one_module_serves_vjp_and_grads():
         y, saved = m.forward(p, x)
         m.vjp(p, saved, v), m.grads(p, saved, v), m.vjp(p, saved, v)
         assert call.call_count == 1
-        quotient, moved = m.quotient(p, saved, u, 0.1)
+        quotient, moved = m.quotient(p, saved, u, torch.tensor(0.1))
         assert call.call_count == 2, "the pass at the moved point"
         m.grads(p, moved, v)
         assert call.call_count == 2
@@ -146,33 +146,25 @@ class Normed(nn.Module):
         return x + y
 
 
-@pytest.mark.parametrize("as_tensors", [False, True])
-def test_buffers_change_by_commit_alone_and_once(as_tensors):
+@pytest.mark.parametrize("context", [LOCAL, CAPTURED], ids=["eager", "captured"])
+def test_buffers_change_by_commit_alone_and_once(context: Context):
     torch.manual_seed(0)
     module = Normed().double()
     pytorch, m, p = copy.deepcopy(module), map_of(module), parameters(module)
     before = copy.deepcopy(module.state_dict())
     x, u = torch.randn(2, 6, 3, dtype=torch.float64)
-
-    def all_operations() -> dict[str, Tensor]:
-        y, saved = m.forward(p, x)
-        m.vjp(p, saved, y), m.jvp(p, saved, u), m.quotient(p, saved, u, 0.5), m.grads(p, saved, y)
-        return m.kept(saved)
-
-    if as_tensors:
-        with tensors():
-            kept = all_operations()
-    else:
-        kept = all_operations()
+    y, saved = m.forward(p, x, context)
+    m.vjp(p, saved, y), m.jvp(p, saved, u), m.quotient(p, saved, u, number(0.5)), m.grads(p, saved, y)
+    kept = m.kept(saved)
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     m.commit(kept)
     pytorch(x)
     for key, value in pytorch.state_dict().items():
         close(module.state_dict()[key], value.detach())
-    assert m.couples
+    assert m.mixes_samples
     module.eval()
     assert m.kept(m.forward(p, x)[1]) is None
-    assert not m.couples
+    assert not m.mixes_samples
 
 
 def test_a_rejected_step_leaves_the_buffers_of_ones_own_module():
@@ -239,9 +231,9 @@ def test_all_operations_of_a_step_see_the_same_random_numbers(make, shape):
     drawn = torch.get_rng_state()
     torch.rand(3)  # as another module of the chain would
     after = torch.get_rng_state()
-    quotient, moved = m.quotient(p, saved, u, 0.25)
+    quotient, moved = m.quotient(p, saved, u, number(0.25))
     again = m.replay(p, saved, x)[0]
-    tiny = m.quotient(p, saved, u, 1e-12)[0]
+    tiny = m.quotient(p, saved, u, number(1e-12))[0]
     found = [m.jvp(p, saved, u), m.vjp(p, saved, y), *m.grads(p, saved, y)]
     assert torch.equal(torch.get_rng_state(), after), "a repeated pass draws nothing of its own"
     assert not torch.equal(drawn, state)
@@ -267,7 +259,7 @@ def test_the_derivative_of_what_does_not_depend_on_its_input_is_zero():
     close(y, x.sign().clamp_min(0))
     assert not m.vjp((), saved, x).any()
     assert not m.jvp((), saved, x).any()
-    assert not m.quotient((), saved, x, 0.5)[0].any()
+    assert not m.quotient((), saved, x, number(0.5))[0].any()
 
 
 def test_each_step_draws_random_numbers_of_its_own():
@@ -312,11 +304,10 @@ def test_of_two_points_all_derivatives_are_those_of_the_one_that_the_device_has_
     module = Gated().double()
     m, p = map_of(module), parameters(module)
     x, u, v = torch.randn(3, 3, 4, dtype=torch.float64)
-    with tensors():
-        old = m.forward(p, x)[1]
-        moved = m.quotient(p, old, u, torch.tensor(0.3, dtype=torch.float64))[1]
-        point, module.passes = select(torch.tensor(ok), moved, old), 0
-        found = m.vjp(p, point, v), m.jvp(p, point, u), *m.grads(p, point, v)
+    old = m.forward(p, x, CAPTURED)[1]
+    moved = m.quotient(p, old, u, number(0.3))[1]
+    point, module.passes = select(torch.tensor(ok), moved, old), 0
+    found = m.vjp(p, point, v), m.jvp(p, point, u), *m.grads(p, point, v)
     assert module.passes == 1, "one pass serves all of them"
     at = x - 0.3 * u if ok else x
     close(m.input(point), at)
@@ -351,7 +342,7 @@ def test_how_many_passes_of_a_module_a_step_takes(make, way, passes):
     x, y = torch.randn(3, 5, 4), torch.randint(2, (3,))
     model = nn.Sequential(nn.Linear(4, 4), make(), nn.Flatten(), nn.Linear(20, 4), nn.Tanh(), nn.Linear(4, 2))
     am = altmin.AltMin(model)
-    captured = altmin.runners.capture.captured(am)
+    captured = altmin.runners.capture.captured(am, False, LOCAL)
     step = {"eager": am.step, "captured": captured.run}.get(way) or altmin.Ensemble([am]).step
     step(x, y)
     model[1].passes = 0

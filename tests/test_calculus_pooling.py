@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from calculus_cases import POOLING, close, contract, names
+from calculus_cases import POOLING, TRACED, close, contract, names
 from torch import nn
 
 from altmin.calculus import MaxPool, SeparatePool, map_of
 
 TestMaps = contract(POOLING)
-SEPARATE = [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+SEPARATE = [1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
 """Of each case, whether its windows neither overlap nor reach beyond the input, and have 2 to 256 places."""
 
 
@@ -23,7 +23,7 @@ def test_a_step_may_change_the_winner():
     for pool in (nn.MaxPool1d(2), nn.MaxPool1d(2, padding=0, dilation=1, stride=2, ceil_mode=True)):
         m = map_of(pool)
         saved = m.forward((), x)[1]
-        quotient, moved = m.quotient((), saved, u, 1.0)
+        quotient, moved = m.quotient((), saved, u, torch.tensor(1.0))
         close(quotient, torch.tensor([[[0.0, -1.0]]]))  # 3 -> 3 by the other unit, 2.5 -> 3.5
         close(m.vjp((), moved, torch.tensor([[[5.0, 7.0]]])), torch.tensor([[[0.0, 5.0, 0.0, 7.0]]]))
 
@@ -39,8 +39,8 @@ def test_of_equal_values_the_first_wins_as_in_torch():
 def test_a_winner_may_fall_to_the_second_and_no_further_than_what_lies_below():
     m = map_of(nn.MaxPool1d(3))
     saved = m.forward((), torch.tensor([[[1.0, 5.0, 3.0, 9.0, 2.0, 8.5]]]))[1]
-    close(m.room(saved, None), torch.tensor([[[2.0, 0.5]]]))
-    close(m.room(saved, torch.tensor([[[0.0, 1.0, 0.0, 7.0, 0.0, 0.0]]])), torch.tensor([[[1.0, 0.5]]]))
+    close(m.kink_distance(saved, None), torch.tensor([[[2.0, 0.5]]]))
+    close(m.kink_distance(saved, torch.tensor([[[0.0, 1.0, 0.0, 7.0, 0.0, 0.0]]])), torch.tensor([[[1.0, 0.5]]]))
 
 
 @pytest.mark.filterwarnings("error")  # torch warns where it has to take the members one after the other
@@ -50,8 +50,9 @@ def test_many_members_are_pooled_at_once(pool):
     m, members = map_of(pool), torch.randn(3, 4, 2, 6, 7)
 
     def everything(x):
-        y, saved = m.forward((), x)
-        return y, m.vjp((), saved, y), m.jvp((), saved, x), m.room(saved, None), m.quotient((), saved, x, 0.1)[0]
+        y, saved = m.forward((), x, TRACED)
+        q = m.quotient((), saved, x, torch.tensor(0.1))[0]
+        return y, m.vjp((), saved, y), m.jvp((), saved, x), m.kink_distance(saved, None), q
 
     expected = [torch.stack(own) for own in zip(*(everything(x) for x in members), strict=True)]
     torch.testing.assert_close(list(torch.func.vmap(everything)(members)), expected)

@@ -4,7 +4,7 @@ Operands here are 1 or 2 in size, times a factor that rounding to bfloat16 takes
 whole numbers, exact in every type, while products of what is not rounded are off by half a percent.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from altmin.calculus import Steps, map_of, products
 from altmin.layers import Recurrent
-from altmin.runners.precision import using
 
 ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
 
@@ -27,10 +26,8 @@ def rounded(a: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
+def seeded() -> None:
     torch.manual_seed(0)
-    yield
-    assert not products._rounds.on
 
 
 @pytest.mark.parametrize("make,shape", AFFINE, ids=names(AFFINE))
@@ -49,9 +46,10 @@ def test_every_product_of_a_map_has_rounded_operands(make: Callable[[], nn.Modul
     xe = rounded(x).requires_grad_()
     ye = exact(xe)
     v = operand(*ye.shape, sizes=(1,))
-    with using("bf16"):
-        y, saved = m.forward(p, x)
-        on_input, change, grads = m.vjp(p, saved, v), m.jvp(p, saved, u), m.grads(p, saved, v)
+    shorter = m.operands(p)
+    assert [q.dtype for q in shorter] == [torch.bfloat16, torch.float32][: len(p)], "a bias is no factor"
+    y, saved = m.forward(shorter, x)
+    on_input, change, grads = m.vjp(shorter, saved, v), m.jvp(shorter, saved, u), m.grads(shorter, saved, v)
     on_x, on_W = torch.autograd.grad(ye, [xe, exact.weight], rounded(v))
     assert {t.dtype for t in (y, on_input, change, *grads)} == {torch.float32}
     assert torch.equal(y, ye.detach().float())
@@ -69,8 +67,7 @@ def test_every_product_of_a_map_has_rounded_operands(make: Callable[[], nn.Modul
 @pytest.mark.parametrize("shape", [(7, 300), (2, 3, 300)])
 def test_a_rounded_product_of_any_operands_is_as_exact_as_its_type(shape: tuple[int, ...]) -> None:
     a, W = torch.randn(shape), torch.randn(5, 300)
-    with using("bf16"):
-        found = products.linear(a, W)
+    found = products.linear(a, W.bfloat16())
     expected = rounded(a) @ rounded(W).mT
     size = rounded(a).abs() @ rounded(W).abs().mT
     assert ((found - expected).abs() <= 2**-8 * expected.abs() + 1e-6 * size).all()
@@ -81,10 +78,10 @@ def test_products_in_time_have_rounded_operands() -> None:
     U, W, b = operand(4, 3), operand(4, 4), operand(4)
     x, h, v = operand(5, 2, 3), operand(5, 2, 4), operand(2, 5, 4, sizes=(1,))
     saved = Steps(x, h, None)
-    with using("bf16"):
-        c = m.replay((U, W, b), saved, x)[0]
-        dU, dW, db = m.grads((U, W, b), saved, v)
-        on_x, change = m.vjp((U, W, b), saved, v), m.jvp((U, W, b), saved, x.transpose(0, 1))
+    p = m.operands((U, W, b))
+    c = m.replay(p, saved, x)[0]
+    dU, dW, db = m.grads(p, saved, v)
+    on_x, change = m.vjp(p, saved, v), m.jvp(p, saved, x.transpose(0, 1))
     xe, he, ve = rounded(x).transpose(0, 1), rounded(h).transpose(0, 1), rounded(v)
     ce = xe @ rounded(U).mT + b.double()
     ce[:, 1:] += he[:, :-1] @ rounded(W).mT
@@ -96,83 +93,48 @@ def test_products_in_time_have_rounded_operands() -> None:
     assert torch.equal(change, (xe @ rounded(U).mT).float())
 
 
-def test_modules_without_a_closed_form_are_not_rounded() -> None:
-    m = map_of(Bilinear())
-    p, x, v = list(m.module.parameters()), torch.randn(3, 5), torch.randn(3, 4)
-
-    def outcome() -> list[Tensor]:
-        y, saved = m.forward(p, x)
-        return [y, m.vjp(p, saved, v), m.jvp(p, saved, x), m.quotient(p, saved, x, 1e-3)[0], *m.grads(p, saved, v)]
-
-    plain = outcome()
-    with using("bf16"):
-        assert all(torch.equal(a, b) for a, b in zip(outcome(), plain, strict=True))
+@pytest.mark.parametrize("make", [Bilinear, nn.Tanh, lambda: nn.LayerNorm(5), lambda: nn.BatchNorm1d(5)])
+def test_modules_without_products_in_closed_form_are_not_rounded(make: Callable[[], nn.Module]) -> None:
+    m = map_of(make())
+    p = list(m.module.parameters())
+    assert all(a is b for a, b in zip(m.operands(p), p, strict=True))
 
 
-@pytest.mark.parametrize("name", [None, "float32", "tf32"])
-def test_products_that_are_not_rounded_are_those_of_torch_bit_by_bit(name: str | None) -> None:
+def test_products_that_are_not_rounded_are_those_of_torch_bit_by_bit() -> None:
     x, v, W, b = torch.randn(7, 30), torch.randn(7, 20), torch.randn(20, 30), torch.randn(20)
     image, out, K, c = torch.randn(2, 3, 9, 9), torch.randn(2, 4, 7, 7), torch.randn(4, 3, 3, 3), torch.randn(4)
     geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-
-    def outcome() -> list[Tensor]:
-        return [
-            products.linear(x, W, b),
-            products.linear(x, W),
-            products.matmul(v, W),
-            products.matmul(v.mT, x),
-            products.convolution(image, K, c, geometry),
-            products.convolution_backward(out, image, K, geometry, weight=False),
-            products.convolution_backward(out, image, K, geometry, weight=True),
-        ]
-
     image.requires_grad_()
     K.requires_grad_()
     y = torch.conv2d(image, K, c)
-    expected = [
-        torch.nn.functional.linear(x, W, b),
-        torch.nn.functional.linear(x, W),
-        v @ W,
-        v.mT @ x,
-        y,
-        *torch.autograd.grad(y, [image, K], out),
+    pairs = [
+        (products.linear(x, W, b), torch.nn.functional.linear(x, W, b)),
+        (products.linear(x, W), torch.nn.functional.linear(x, W)),
+        (products.matmul(v, W), v @ W),
+        (products.outer(v, x, W), v.mT @ x),
+        (products.convolution(image, K, c, geometry), y),
     ]
-    if name is None:
-        found = outcome()
-    else:
-        with using(name):
-            found = outcome()
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    for weight, wanted in zip((False, True), torch.autograd.grad(y, [image, K], out), strict=True):
+        pairs.append((products.convolution_backward(out, image, K, geometry, weight), wanted))
+    assert all(torch.equal(found, wanted) for found, wanted in pairs)
 
 
 def test_rounded_products_of_many_members_are_those_of_each() -> None:
-    x, W, b = operand(5, 6), operand(3, 4, 6, sizes=(1,)), operand(3, 4)
-    image, K = operand(2, 2, 5, 5), operand(3, 3, 2, 2, 2, sizes=(1,))
+    x, W, b = operand(5, 6), operand(3, 4, 6, sizes=(1,)).bfloat16(), operand(3, 4)
+    image, K = operand(2, 2, 5, 5), operand(3, 3, 2, 2, 2, sizes=(1,)).bfloat16()
     geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
 
     def both(W: Tensor, b: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
         return products.linear(x, W, b), products.convolution(image, K, None, geometry)
 
-    with using("bf16"):
-        together = torch.func.vmap(both)(W, b, K)
-        for i in range(3):
-            assert all(torch.equal(a[i], c) for a, c in zip(together, both(W[i], b[i], K[i]), strict=True))
+    together = torch.func.vmap(both)(W, b, K)
+    for i in range(3):
+        assert all(torch.equal(a[i], c) for a, c in zip(together, both(W[i], b[i], K[i]), strict=True))
 
 
-def test_a_compiled_product_heeds_the_precision_of_its_call() -> None:
+def test_a_compiled_product_heeds_the_precision_of_its_weights() -> None:
     compiled = torch.compile(products.linear, backend="eager", fullgraph=True)
     x, W, b = operand(3, 6), operand(4, 6), operand(4)
-    for name in ("float32", "bf16", "float32"):
-        with using(name):
-            assert torch.equal(compiled(x, W, b), products.linear(x, W, b))
-
-
-def test_batched_products_round_their_operands_and_write_where_they_are_told() -> None:
-    a, b = operand(3, 2, 4), operand(3, 4, 5)
-    out = torch.empty(3, 2, 5)
-    with using("bf16"):
-        found = products.batched(a, b)
-        assert products.batched(a, b, out=out) is out
-    assert torch.equal(found, (rounded(a) @ rounded(b)).float())
-    assert torch.equal(out, found)
-    assert torch.equal(products.batched(a, b, out=out), a @ b)
+    for given in (W, W.bfloat16(), W):
+        assert torch.equal(compiled(x, given, b), products.linear(x, given, b))
+    assert not torch.equal(compiled(x, W.bfloat16(), b), compiled(x, W, b))

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from altmin.calculus.ranks import Share, sharing
-from altmin.calculus.whole_batch import Total, coupled
+from altmin.calculus.context import LOCAL, BatchShard, Context
+from altmin.calculus.whole_batch import Total, whole_batch
 
 F64 = torch.float64
 CUTS = [(0, 3), (3, 4), (4, 7)]
@@ -45,8 +45,7 @@ def test_batch_norm_and_its_two_derivatives_see_all_rows(name: str) -> None:
 
     def call(of: ranks.ThreadRanks) -> tuple[Tensor, ...]:
         rows = slice(*CUTS[of.rank])
-        share = of.share(CUTS[of.rank][0], len(x[rows]), 7)
-        with sharing(share), coupled():
+        with whole_batch(Context(of.share(CUTS[of.rank][0], len(x[rows]), 7))):
             return second_order(parts[of.rank], 3 + x[rows], v[rows], q[rows])
 
     found = ranks.threads(3, call)
@@ -62,25 +61,24 @@ def test_batch_norm_and_its_two_derivatives_see_all_rows(name: str) -> None:
 def test_in_evaluation_batch_norm_sends_nothing() -> None:
     norm = nn.BatchNorm1d(4).eval()
     x = torch.randn(3, 4)
-    with sharing(alone(0, 3, 7)), coupled():
+    with whole_batch(alone(0, 3, 7)):
         assert torch.equal(norm(x), F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias))
 
 
 def test_the_gradient_of_a_sum_over_ranks_is_such_a_sum() -> None:
     def call(of: ranks.ThreadRanks) -> list[float]:
-        with sharing(of.share(0, 1, 2)):
-            t = torch.tensor([2.0 + of.rank], requires_grad=True)
-            (grad,) = torch.autograd.grad(Total.apply(t) * (of.rank + 3.0), t)
+        t = torch.tensor([2.0 + of.rank], requires_grad=True)
+        (grad,) = torch.autograd.grad(Total.apply(t, Context(of.share(0, 1, 2))) * (of.rank + 3.0), t)
         return grad.tolist()
 
     assert ranks.threads(2, call) == [[7.0], [7.0]]
 
 
-def alone(start: int, own: int, of: int) -> Share:
+def alone(start: int, own: int, of: int) -> Context:
     def begin(flat: Tensor) -> None:
         raise AssertionError("nothing is to be sent")
 
-    return Share(begin, start, own, of)  # type: ignore[arg-type]
+    return Context(BatchShard(begin, start, own, of))  # type: ignore[arg-type]
 
 
 DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
@@ -101,7 +99,7 @@ def test_ranks_draw_together_what_one_process_draws(name: str) -> None:
     found = []
     for first, end in CUTS:
         torch.manual_seed(2)
-        with sharing(alone(first, end - first, 7)), coupled():
+        with whole_batch(alone(first, end - first, 7)):
             found.append(DRAWING[name](x[first:end]))
         assert torch.equal(torch.get_rng_state(), after)
     torch.testing.assert_close(torch.cat(found), expected)
@@ -110,7 +108,7 @@ def test_ranks_draw_together_what_one_process_draws(name: str) -> None:
 @pytest.mark.parametrize("off", [{"p": 0.0}, {"training": False}])
 def test_dropout_that_drops_nothing_draws_nothing(off: dict) -> None:
     x, before = torch.randn(2, 3), torch.get_rng_state()
-    with sharing(alone(0, 2, 7)), coupled():
+    with whole_batch(alone(0, 2, 7)):
         assert torch.equal(F.dropout(x, **off), x)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -118,7 +116,7 @@ def test_dropout_that_drops_nothing_draws_nothing(off: dict) -> None:
 def test_dropout_inside_attention_is_refused_in_training_only() -> None:
     layer, x = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True), torch.randn(2, 3, 4)
     q = torch.randn(2, 3, 4)
-    with sharing(alone(0, 2, 7)), coupled():
+    with whole_batch(alone(0, 2, 7)):
         with pytest.raises(ValueError, match=r"give it dropout=0\.0, here it is 0\.1"):
             layer(x)
         with pytest.raises(ValueError, match=r"here it is 0\.2"):
@@ -128,4 +126,4 @@ def test_dropout_inside_attention_is_refused_in_training_only() -> None:
 
 
 def test_where_one_process_has_all_rows_torch_is_left_alone() -> None:
-    assert not isinstance(coupled(), TorchFunctionMode)
+    assert not isinstance(whole_batch(LOCAL), TorchFunctionMode)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import altmin
-from altmin.core.codes.gradient import encode
+from altmin.calculus.context import LOCAL
+from altmin.core.step import encode
 
 
 class Residual(nn.Module):
@@ -137,8 +138,8 @@ def test_encoding_gives_every_block_its_linear_value(name):
             at = m.module(at)
         values.append(at)
     with torch.no_grad():
-        trace = encode(chain, chain.parameters(), x)
-    for ours, wanted in zip(trace.values, values, strict=True):
+        encoded = encode(chain.blocks, chain.parameters(), x, LOCAL)[0][1:]
+    for ours, wanted in zip(encoded, values, strict=True):
         torch.testing.assert_close(ours, wanted.detach(), rtol=1e-12, atol=1e-12)
 
 
@@ -170,7 +171,7 @@ def test_a_blocks_calculus_is_autograds(name, training):
         torch.testing.assert_close((block.jvp(p, state, u) * v).sum(), (u * on_c).sum())
         for ours, wanted in zip(block.core.grads(p, state.core, v), grads, strict=True):
             torch.testing.assert_close(ours, wanted)
-        quotient, moved = block.quotient(p, state, u, 0.1, None)
+        quotient, moved = block.quotient(p, state, u, u.new_tensor(0.1), None)
         with torch.no_grad():
             torch.testing.assert_close(quotient, 10 * (y - f(code - 0.1 * u)))
         c = (code - 0.1 * u).requires_grad_()
@@ -178,7 +179,7 @@ def test_a_blocks_calculus_is_autograds(name, training):
         torch.testing.assert_close(block.vjp(p, moved, v), after[0])
         for ours, wanted in zip(block.core.grads(p, moved.core, v), after[1:], strict=True):
             torch.testing.assert_close(ours, wanted)
-        tiny = block.quotient(p, state, u, 1e-12, None)[0]
+        tiny = block.quotient(p, state, u, u.new_tensor(1e-12), None)[0]
         torch.testing.assert_close(tiny, block.jvp(p, state, u), rtol=1e-6, atol=1e-6)
         code = y
 
@@ -188,14 +189,15 @@ def test_the_quotient_of_a_lone_module_without_closed_form_takes_a_jvp_that_is_k
     p, c = [q.detach() for q in block.parameters()], torch.randn(3, 4)
     state = block.forward(p, c)[1]
     known = torch.full((3, 4), 7.0)
-    assert torch.equal(block.quotient(p, state, torch.randn(3, 4), 1e-20, known)[0], known)
+    assert torch.equal(block.quotient(p, state, torch.randn(3, 4), torch.tensor(1e-20), known)[0], known)
 
 
 def test_a_replay_keeps_the_mask_of_the_pass_it_repeats():
     torch.manual_seed(0)
-    core = altmin.split(nn.Sequential(nn.Linear(5, 20), nn.Dropout(0.5)).double()).blocks[0].core
+    block = altmin.split(nn.Sequential(nn.Linear(5, 20), nn.Dropout(0.5)).double()).blocks[0]
+    core = block.core
     p = [torch.randn(20, 5, dtype=torch.float64), torch.randn(20, dtype=torch.float64)]
-    output, saved = core.forward(p, torch.randn(7, 5, dtype=torch.float64))
+    output, (_, saved) = block.forward(p, torch.randn(7, 5, dtype=torch.float64))
     again, kept = core.replay(p, saved)
     assert torch.equal(again, output)
     assert torch.equal(core.replay([2 * q for q in p], kept)[0], 2 * output)
@@ -204,9 +206,10 @@ def test_a_replay_keeps_the_mask_of_the_pass_it_repeats():
 def test_a_replay_of_several_modules_begins_at_the_input_of_the_first():
     torch.manual_seed(0)
     model = nn.Sequential(Residual(4), nn.LayerNorm(4), nn.Tanh()).double()
-    core = altmin.split(model).blocks[0].core
+    block = altmin.split(model).blocks[0]
+    core = block.core
     x, p = torch.randn(5, 4, dtype=torch.float64), [q.detach() for q in model.parameters()]
-    saved = core.forward([2 * q for q in p], x)[1]
+    saved = block.forward([2 * q for q in p], x)[1].core
     torch.testing.assert_close(core.replay(p, saved)[0], model(x).detach())
 
 
@@ -219,27 +222,13 @@ PRELUDES = {
 }
 
 
-@pytest.mark.parametrize("name", [*PRELUDES, "tanh"])
-def test_a_gradient_comes_with_its_jvp(name):
-    torch.manual_seed(0)
-    prelude = nn.Sequential(*PRELUDES.get(name, [nn.Tanh()]), nn.Flatten())
-    c = torch.randn(20, 2, 4, 8, dtype=torch.float64)
-    block = altmin.split(nn.Sequential(prelude, nn.Linear(prelude(c).shape[1], 3)).double()).blocks[0]
-    p = [q.detach() for q in block.parameters()]
-    out, state = block.forward(p, c)
-    g, jvp = block.vjp_and_jvp(p, state, torch.randn_like(out))
-    torch.testing.assert_close(jvp(), block.jvp(p, state, g))
-    v = torch.randn_like(out)
-    torch.testing.assert_close(block.vjp_and_jvp(p, state, v)[0], block.vjp(p, state, v))
-
-
 @pytest.mark.parametrize("name", PRELUDES)
-def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
+def test_a_piecewise_linear_block_is_linear_up_to_its_kinks_and_no_further(name):
     torch.manual_seed(0)
     prelude = nn.Sequential(*PRELUDES[name], nn.Flatten())
     c = torch.randn(20, 2, 4, 8, dtype=torch.float64)
     block = altmin.split(nn.Sequential(prelude, nn.Linear(prelude(c).shape[1], 3)).double()).blocks[0]
-    assert block.straight
+    assert block.piecewise_linear
     state = block.forward([q.detach() for q in block.parameters()], c)[1]
 
     before = prelude(c)  # what the core is given
@@ -252,11 +241,11 @@ def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
         return before - prelude(c - spread(u))
 
     u = 3 * torch.rand_like(before) * ((before > 0) if block.rectified else 1)
-    room = block.room(state)
-    assert room is not None
-    assert (room >= 0).all()
+    distance = block.kink_distance(state)
+    assert distance is not None
+    assert (distance >= 0).all()
     torch.testing.assert_close(felt(-u), -u)
-    down = u.minimum(room)
+    down = u.minimum(distance)
     torch.testing.assert_close(felt(down), down)
     torch.testing.assert_close(spread(down).square().sum(), down.square().sum())
     stopped = down < u
@@ -264,13 +253,13 @@ def test_a_straight_block_is_linear_up_to_its_kinks_and_no_further(name):
     assert (felt(1.01 * down) < 1.005 * down)[stopped & (down > 0)].all(), "beyond a kink the core feels nothing"
 
 
-def test_a_block_that_bends_or_mixes_is_not_straight():
+def test_a_block_that_bends_or_mixes_is_not_piecewise_linear():
     for prelude in ([nn.Tanh()], [nn.AvgPool1d(2)], [nn.MaxPool1d(3, stride=1)], [nn.Dropout(0.5)]):
         chain = altmin.split(nn.Sequential(nn.Conv1d(1, 1, 1), *prelude, nn.Conv1d(1, 1, 1)))
-        assert not chain.blocks[1].straight
+        assert not chain.blocks[1].piecewise_linear
     for core in ([nn.Linear(3, 3), nn.BatchNorm1d(3)], [nn.Linear(3, 3), nn.Softmax(1)], [Residual(3)]):
-        assert not altmin.split(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), *core)).blocks[1].straight
-    assert altmin.split(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))).blocks[1].straight
+        assert not altmin.split(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), *core)).blocks[1].piecewise_linear
+    assert altmin.split(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))).blocks[1].piecewise_linear
 
 
 def test_a_rectifier_before_a_pool_goes_after_it_and_changes_nothing():
@@ -314,7 +303,7 @@ def test_a_table_shows_blocks_codes_and_parameters():
 def test_an_input_that_does_not_fit_is_answered_by_what_is_expected(model, shape, said):
     chain = altmin.split(model)
     with pytest.raises(ValueError, match=said), torch.no_grad():
-        encode(chain, chain.parameters(), torch.randn(shape))
+        encode(chain.blocks, chain.parameters(), torch.randn(shape), LOCAL)
 
 
 @EVERY_CHAIN
@@ -323,7 +312,7 @@ def test_only_batch_norm_in_training_couples_samples(name):
         model, _ = build(name, training)
         for block in altmin.split(model):
             norms = any(isinstance(m.module, nn.BatchNorm1d | nn.BatchNorm2d) for m in block.maps)
-            assert block.couples == (training and norms)
+            assert block.mixes_samples == (training and norms)
 
 
 def test_what_is_no_module_or_has_no_forward_is_refused():

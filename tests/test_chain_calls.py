@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import altmin
-from altmin.core.codes.gradient import encode
+from altmin.calculus.context import LOCAL
+from altmin.core.step import encode
 
 F64 = torch.float64
 
@@ -21,7 +22,7 @@ def test_a_sequential_with_a_forward_of_its_own_is_one_module():
     model = nn.Sequential(nn.Linear(3, 4), Skip(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 2)).double()
     chain, x = altmin.split(model), torch.randn(5, 3, dtype=F64)
     assert len(chain) == 3
-    torch.testing.assert_close(encode(chain, chain.parameters(), x).values[-1], model(x))
+    torch.testing.assert_close(encode(chain.blocks, chain.parameters(), x, LOCAL)[0][-1], model(x))
     alone, x = altmin.split(Skip(nn.Linear(4, 4), nn.Linear(4, 4)).double()), torch.randn(5, 4, dtype=F64)
     assert len(alone) == 1
     assert torch.equal(alone(x), alone.model(x))
@@ -57,7 +58,7 @@ def test_a_hook_or_a_patched_forward_is_honoured(make):
     for inner in (make(), nn.Sequential(nn.Linear(4, 4), make())):
         model = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
         chain, x = altmin.split(model), torch.randn(5, 3, dtype=F64)
-        torch.testing.assert_close(encode(chain, chain.parameters(), x).values[-1], model(x))
+        torch.testing.assert_close(encode(chain.blocks, chain.parameters(), x, LOCAL)[0][-1], model(x))
 
 
 CHANGES = {

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin import methods
+from altmin.calculus.context import LOCAL, Context
 from altmin.cli import run
 from altmin.methods import protocol
 from altmin.methods.backprop import Backprop
@@ -22,6 +23,8 @@ class Clock:
     """Time passes only where a stand-in says so."""
 
     now = 0.0
+    rounds = False
+    """Whether the last step was told to round its products."""
 
     def perf_counter(self) -> float:
         return self.now
@@ -35,8 +38,9 @@ class Timed(Backprop):
         self.clock, self.cost = clock, cost
         self.layers = len([m for m in model.modules() if isinstance(m, nn.Linear)])
 
-    def step(self, x: Tensor, y: Tensor) -> None:  # type: ignore[override]
+    def step(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> None:  # type: ignore[override]
         torch.empty(1000)  # for the profiler to see
+        self.clock.rounds = context.bf16
         self.clock.now += self.cost * len(x) * self.layers
 
 
@@ -265,25 +269,25 @@ def test_a_precision_holds_while_methods_are_built_and_run(
     seen: list[str] = []
 
     @contextmanager
-    def using(name: str) -> Iterator[None]:
+    def using(name: str) -> Iterator[Context]:
         seen.append(f"in {name}")
-        yield
+        yield Context(bf16=name == "bf16")
         seen.append("out")
 
-    def measure_net(*_: Any) -> list[Any]:
+    def measure_net(plan: Any, *given: Any) -> list[Any]:
         seen.append("measured")
-        return real(*_)
+        return real(plan, *given)
 
     real = running.measure_net
     monkeypatch.setattr("altmin.runners.precision.using", using)
     monkeypatch.setattr(running, "measure_net", measure_net)
     assert bench("--model mlp-1x4 --methods am-adam --precision bf16")["config"]["precision"] == "bf16"
     assert seen == ["in bf16", "measured", "out"]
+    assert clock.rounds
 
 
 @pytest.mark.cuda
 def test_on_a_gpu_the_yardstick_is_fused_and_takes_turns_with_its_variant(bench: Any) -> None:
-    pytest.importorskip("pydantic", reason="which checks fused=false")
     result = bench("--device cuda --model mlp-1x64 --methods am-adam,adam:fused=false")
     options = {label: given.get("fused") for label, given in result["config"]["options"].items()}
     assert options == {"adam": True, "am-adam": None, "adam:fused=false": False}

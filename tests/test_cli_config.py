@@ -1,6 +1,7 @@
 """`--save-config` writes the settings of a run, and `--config` gives that run again."""
 
 import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from commands import COMPARE, TRAIN, altmin, read, without_seconds  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
 
+from altmin import methods
 from altmin.cli.config import toml
 
 # ruff: noqa: F811
 
-pytest.importorskip("pydantic")
 SGD = [*TRAIN[:2], "am-sgd", *TRAIN[3:]]
 
 
@@ -53,6 +54,39 @@ def test_the_methods_of_compare_have_a_table_each(altmin: Any) -> None:
     assert runs[0] == runs[1]
 
 
+MINE = """from altmin import methods
+
+@methods.register("mine")
+def mine(model, hurry: bool, lr: float = 0.01):
+    return methods.create("adam", model, lr=2 * lr if hurry else lr)
+"""
+
+
+def test_a_module_that_is_imported_registers_a_method_for_every_command(
+    altmin: Any, own_registry: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("my_methods_of_a_test.py").write_text(MINE)
+    mine, imported = [*TRAIN[:1], "--method", "mine", *TRAIN[3:]], ["--import", "my_methods_of_a_test"]
+    assert altmin(*mine, *imported, "--set", "hurry=true", "--json", "a.json", "--save-config", "run.toml") == 0
+    assert altmin(*TRAIN, "--lr", 0.02, "--json", "b.json") == 0
+    first, second = read("a.json"), read("b.json")
+    assert [row["train_loss"] for row in first["epochs"]] == [row["train_loss"] for row in second["epochs"]]
+    assert (first["method"], first["config"]["options"]) == ("mine", {"hurry": True})
+    del sys.modules["my_methods_of_a_test"]
+    methods.protocol._FACTORIES.pop("mine")
+    assert altmin("train", "--config", "run.toml", "--json", "c.json") == 0
+    assert without_seconds(read("c.json")) == without_seconds(first)
+    needed = ["--set", "mine.hurry=false"]
+    assert altmin(*COMPARE, *imported, *needed, "--methods", "mine,adam", "--json", "d.json") == 0
+    assert read("d.json")["methods"] == ["mine", "adam"]
+    assert altmin("bench", *imported, *needed, "--methods", "mine", "--model", "mlp-1x4", "--seconds", 0.1) == 0
+    capsys.readouterr()
+    assert altmin(*mine) == 2
+    assert "method 'mine' needs its option hurry; give it by --set hurry=VALUE" in capsys.readouterr().err
+    assert altmin(*TRAIN, "--import", "my_method_of_a_test") == 2
+    assert "there is no module my_method_of_a_test to import; give its name" in capsys.readouterr().err
+
+
 def test_where_results_go_is_no_setting_of_a_run(altmin: Any) -> None:
     assert altmin(*TRAIN, "--json", "a.json", "--checkpoint", "kept", "--save-config", "run.toml") == 0
     saved = tomllib.loads(Path("run.toml").read_text())
@@ -67,6 +101,8 @@ def test_where_results_go_is_no_setting_of_a_run(altmin: Any) -> None:
         ("epoch = 3", "unknown setting in run.toml, 'epoch'; did you mean 'epochs'?"),
         ('epochs = "many"', "option epochs of run.toml takes a whole number, not 'many'"),
         ("epochs = true", "option epochs of run.toml takes a whole number, not True"),
+        ("import = 'os'", "option import of run.toml takes a list, not 'os'"),
+        ("import = ['o_s']", "there is no module o_s to import"),
         ("epochs = 0", "option epochs of run.toml cannot be 0"),
         ("model = 1979-05-27", "option model of run.toml takes a word, not datetime.date(1979, 5, 27)"),
         ("data_dir = 3", "option data_dir of run.toml takes a word, not 3"),

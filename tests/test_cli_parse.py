@@ -1,6 +1,5 @@
 """Words of a command line become the values that were meant, or an error that says what was expected."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -79,14 +78,6 @@ def test_options_of_a_file_give_way_to_those_of_the_command_line(made_up: None) 
     tables = {"made-up": {"share": 0.1, "steps": 2, "word": "file"}, "adam": {"lr": 1.0}}
     found = parse.all_options(["steps=3"], ["made-up"], {"share": 0.2}, tables)["made-up"]
     assert (found["share"], found["steps"], found["word"], found["lr"]) == (0.2, 3, "file", 0.1)
-
-
-def test_nothing_but_given_options_needs_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pydantic", None)
-    assert parse.all_options([], ["adam"], {"lr": 0.3})["adam"]["lr"] == 0.3
-    assert [v.options["fused"] for v in parse.variants("adam", [], fused=True)] == [True]
-    with pytest.raises(ImportError, match="pip install pydantic"):
-        parse.all_options(["lr=0.3"], ["adam"])
 
 
 def test_an_option_of_one_method_overrides_one_of_all() -> None:

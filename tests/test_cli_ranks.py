@@ -131,6 +131,7 @@ def test_what_several_processes_cannot_do_is_refused_in_one_sentence(two: Any, w
     assert second[what][1:] == ("", "")
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_no_figure(two: Any, tmp_path: Path) -> None:
     """Process 1 is killed after batch 11, when batch 8 was kept; torchrun starts both again, which go on from there to
     the very figures of the processes that were left alone."""

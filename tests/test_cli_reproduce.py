@@ -68,11 +68,6 @@ def test_an_unknown_figure_is_answered_with_the_nearest(folders: list[str], caps
     assert "unknown figure 'smal'; did you mean 'small'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted(FIGURES.glob("*.py")), ids=lambda path: path.stem)
-def test_every_figure_of_the_repository_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 100
-
-
 @pytest.mark.parametrize("name", load(FIGURES))
 def test_every_figure_can_be_told_made_smaller_and_judged(name: str) -> None:
     figure = load(FIGURES)[name]

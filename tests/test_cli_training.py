@@ -1,5 +1,6 @@
 """Runs as the commands start them: the same in turn and as an ensemble, in the precision that was asked for."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from commands import altmin, made_up, read  # noqa: F401  (fixtures)
 from torch import Tensor
 
 from altmin import data, methods, models
-from altmin.calculus import products
+from altmin.calculus.context import LOCAL
 from altmin.cli import run, training
 from altmin.core.trainer import AltMin
 from altmin.data import crop_flip
+from altmin.methods.backprop import Backprop
+from altmin.runners.ensemble import Ensemble
 from altmin.runners.precision import NAMES, available, check, using
 from altmin.training import epoch_order, fit
 from altmin.training.samples import batch_generator
@@ -50,8 +53,7 @@ def test_train_and_compare_use_and_record_the_precision(method: str, made_up: tu
         trained, compared = (json.loads(Path(file).read_text()) for file in (f"{name}.json", "c.json"))
         torch.manual_seed(0)
         learner = methods.create(method, models.create("mlp-1x16", (1, 28, 28), 10))
-        with using(name):
-            history = fit(learner, made_up, epochs=1, batch_size=50)
+        history = fit(learner, made_up, epochs=1, batch_size=50, precision=name)
         losses[name] = history.epochs[-1]["train_loss"]
         assert trained["epochs"][-1]["train_loss"] == compared["runs"][0]["epochs"][-1]["train_loss"] == losses[name]
         assert trained["config"]["precision"] == compared["config"]["precision"] == name
@@ -64,13 +66,24 @@ def test_several_seeds_have_the_precision_of_one(
     method: str, together: bool, made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, as on a CPU, or together, as on a GPU."""
-    seen = []
     monkeypatch.setattr(Trial, "together", together)
-    monkeypatch.setattr("altmin.training.loop.measure", lambda *_: seen.append(products._rounds.on) or {"accuracy": 0})
+    seen: list[bool] = []
+
+    def watched(step: Any) -> Any:
+        @functools.wraps(step)
+        def watch(self: Any, *given: Any, **how: Any) -> Any:
+            seen.append(how.get("context", LOCAL).bf16)
+            return step(self, *given, **how)
+
+        return watch
+
+    for kind in (Ensemble,) if together else (AltMin, Backprop):
+        monkeypatch.setattr(kind, "step", watched(kind.step))
     line = ["train", "--method", method, "--model", "mlp-1x16", "--batch-size", "50", "--seeds", "2"]
     for name in ("float32", "bf16"):
+        seen.clear()
         assert run([*line, "--precision", name]) == 0
-    assert seen == [False, False, True, True]
+        assert seen == [name == "bf16"] * (4 if together else 8)
 
 
 def test_a_run_does_not_go_on_in_another_precision(

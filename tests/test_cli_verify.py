@@ -23,7 +23,7 @@ def test_claims_of_all_figures_stand_in_one_order(tmp_path: Path) -> None:
 
 
 def test_every_claim_has_been_judged_and_the_page_quotes_the_files() -> None:
-    page = (folders.ROOT / "docs/reproduction.md").read_text()
+    page = (Path(__file__).resolve().parent.parent / "docs/reproduction.md").read_text()
     for row in verdicts(folders.FIGURES, folders.RESULTS):
         assert row["verdict"].startswith(("holds", "does not hold, because ")), row["claim"]
         line = f"| {row['claim']} | {row['text']} | {row['paper']} | {row['ours']} | {row['verdict']} |"

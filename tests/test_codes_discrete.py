@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.core.codes.above import Ask
+from altmin.core.codes.links import Upstream
 
 F64 = torch.float64
 
@@ -48,15 +48,17 @@ class Asking(altmin.DiscreteCodes):
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        self.asked: list[tuple[Tensor, Tensor, Tensor, Ask]] = []
+        self.asked: list[tuple[Tensor, Tensor, Tensor, Upstream]] = []
 
-    def ask(self, search, code):
-        found = super().ask(search, code)
-        self.asked.append((code, *search.asked(), found))
+    def wanted(self, search, code, context):
+        found = super().wanted(search, code, context)
+        self.asked.append((code, *search.target(), found))
         return found
 
 
-def asked_by(model: nn.Sequential, x: Tensor, y: Tensor, **options: Any) -> list[tuple[Tensor, Tensor, Tensor, Ask]]:
+def asked_by(
+    model: nn.Sequential, x: Tensor, y: Tensor, **options: Any
+) -> list[tuple[Tensor, Tensor, Tensor, Upstream]]:
     """What each search asks of the code below it, the first code first."""
     solver = Asking(**options)
     residuals_of(model, solver, x, y, 1.0)
@@ -151,7 +153,7 @@ def test_what_is_asked_has_the_direction_of_its_formula_and_the_size_of_a_straig
     leaf = code.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(F.cross_entropy(with_estimates(model)[1:](leaf), y), leaf)
     assert float(ask.delta.norm()) == pytest.approx(float(gradient.norm()))
-    assert float(ask.square) == pytest.approx(float(gradient.square().sum()))
+    assert float(ask.offset_square) == pytest.approx(float(gradient.square().sum()))
 
 
 @KINDS

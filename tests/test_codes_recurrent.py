@@ -1,23 +1,21 @@
 """Codes in time against a naive loop written from the objective, and against backprop through time."""
 
-from contextlib import nullcontext
-
 import pytest
 import reference_recurrent as naive
 import torch
+from conftest import Residual, residuals_of
 from conftest import elman_problem as problem
-from conftest import residuals_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.calculus import Recurrence, numbers
-from altmin.core.codes.above import Ask
-from altmin.core.codes.gradient import encode
+from altmin.calculus import Recurrence
+from altmin.calculus.context import LOCAL, Context
+from altmin.core.codes.links import Segment, Upstream, unmoved
 from altmin.core.losses import adapt
-from altmin.core.step import move_codes
+from altmin.core.step import encode, move_codes
 
 MU = 0.7
 close = torch.testing.assert_close
@@ -97,23 +95,33 @@ def test_the_step_reports_f_of_the_codes_it_chose(sweep, rounds, padded):
     assert metrics.movements[0] == pytest.approx(far**0.5)
 
 
-def asked(model, codes, x, delta, m):
-    """The residuals of the recurrent layer and of a readout that is asked to move by -m delta."""
+def segment_of(model, x, context=LOCAL) -> Segment:
+    """The blocks of a model after a forward pass."""
     chain = altmin.split(model)
-    with torch.no_grad():
-        trace = encode(chain, chain.parameters(), x)
-        del trace.values[1:], trace.states[2:]
-        readout, ask = codes.move(chain, chain.parameters(), trace, 1, Ask(delta, numbers.inner(delta, delta), m, m))
-        return ask.residual(trace.states[0].core, ask.start, codes.order), readout
+    values, states = encode(chain.blocks, chain.parameters(), x, context)
+    return Segment(chain.blocks, chain.parameters(), values[:-1], states, context)
+
+
+def wanting(delta, m) -> Upstream:
+    """What a code wants that is to move by -m delta."""
+    scale = torch.as_tensor(m, dtype=delta.dtype)
+    return Upstream(delta, scale, scale, delta, delta.square().sum())
+
+
+@torch.no_grad()
+def left_below(model, codes, x, delta, m, context):
+    """What the recurrent layer is left with, and a readout that is to move by -m delta."""
+    moves = codes(segment_of(model, x, context).part(0, 2), wanting(delta, m))
+    return [Residual(*each) for each in zip(moves.problems, moves.costs, moves.moved, strict=True)]
 
 
 SATURATED = {"bias": 3.0, "V": 20.0, "W": 1.0, "m": 10.0}  # on its way tanh grows steeper
 AGAINST = {"bias": 0.0, "V": 1.0, "W": 4.0, "m": 0.1}  # what later steps ask for, of what each step's own z does
 
 
-@pytest.mark.parametrize("numbers_are, steps", [("floats", 1), ("tensors", 1), ("floats", 3), ("tensors", 3)])
+@pytest.mark.parametrize("eager, steps", [(True, 1), (False, 1), (True, 3), (False, 3)])
 @pytest.mark.parametrize("how, make", [*((how, SATURATED) for how in SWEEPS), (SWEEPS[0], AGAINST)])
-def test_a_step_that_would_raise_the_objective_is_not_taken(how, make, numbers_are, steps):
+def test_a_step_that_would_raise_the_objective_is_not_taken(how, make, eager, steps):
     """The codes stay, and what is left for the weights is that of an infinitely short step, g_t - W s_{t-1} g_{t-1}."""
     codes = altmin.RecurrentCodes(*how, steps=steps, share=1.0, order="codes-first")
     loop = naive.CodesInTime(how[1] if how[0] == "parallel" else None, steps, share=1.0)
@@ -127,8 +135,7 @@ def test_a_step_that_would_raise_the_objective_is_not_taken(how, make, numbers_a
         net, delta = naive.of(model), torch.randn(3, 5, 1, dtype=torch.float64)
         home = [net.encode(s)[0] for s in x]
         moved = loop.update(net, home, list(delta), m)
-        with numbers.tensors() if numbers_are == "tensors" else nullcontext():
-            cell, readout = asked(model, codes, x, delta, m)
+        cell, readout = left_below(model, codes, x, delta, m, Context(eager=eager))
         close(float(cell.scale), m * moved.a)
         if moved.a == 0:
             stayed += 1
@@ -270,18 +277,19 @@ def test_in_a_stack_what_each_layer_gets_and_what_is_left_make_the_moved_codes(s
 def test_below_another_recurrent_layer_the_length_still_lowers_the_objective_most():
     """Were tanh linear, as for small moves; also if weights go first, which see more than is left for the codes."""
     model, x, _ = stack()
-    chain = altmin.split(model)
-    theta, delta = chain.parameters(), torch.randn(6, 5, 2, dtype=torch.float64)
+    delta = torch.randn(6, 5, 2, dtype=torch.float64)
     upper = altmin.RecurrentCodes("sequential", share=1.0, order="weights-first")
 
     @torch.no_grad()
     def after(lower):
         """What the codes of the lower layer leave of f, and their length."""
-        trace = encode(chain, theta, x)
-        del trace.values[3:], trace.states[4:]
-        above = upper.move(chain, theta, trace, 3, Ask(delta, numbers.inner(delta, delta), 1e-4, 1e-4))[1]
-        residual, ask = lower.move(chain, theta, trace, 2, above)
-        return residual.cost + ask.residual(trace.states[1].core, ask.start, lower.order).cost, ask.scale / above.scale
+        segment = segment_of(model, x)
+        states = list(segment.states)
+        moves, states[2], _ = upper._in_time(segment, 3, wanting(delta, 1e-4))
+        above = moves.below
+        moves, states[1], _ = lower._in_time(segment._replace(states=states), 2, above)
+        cell = unmoved(segment._replace(states=states).part(1, 2), moves.below)
+        return float(moves.costs + cell.costs), float(moves.below.scale / above.scale)
 
     best, a = after(upper)
     for factor in (0.0001, 0.9, 1.1):
@@ -290,14 +298,12 @@ def test_below_another_recurrent_layer_the_length_still_lowers_the_objective_mos
 
 @pytest.mark.parametrize("sweep, rounds", SWEEPS)
 @pytest.mark.parametrize("options", STEPS.values(), ids=STEPS.keys())
-def test_numbers_that_stay_tensors_change_nothing(sweep, rounds, options):
+def test_numbers_that_are_not_read_change_nothing(sweep, rounds, options):
     for model, x, y in (problem(10, padded=True), stack()):
         codes = altmin.RecurrentCodes(sweep, rounds, **options)
         ours = residuals_of(model, codes, x, y, MU)
-        with numbers.tensors():
-            theirs = residuals_of(model, codes, x, y, MU)
+        theirs = residuals_of(model, codes, x, y, MU, context=Context(eager=False))
         for a, b in zip(ours, theirs, strict=True):
-            assert isinstance(b.cost, Tensor)
             close(a.delta, b.delta)
             close(float(a.cost), float(b.cost))
 
@@ -312,8 +318,9 @@ def test_members_of_an_ensemble_move_as_each_does_alone(sweep, rounds, options):
     together = [[torch.stack(ps).detach() for ps in zip(*blocks, strict=True)] for blocks in zip(*thetas, strict=True)]
 
     def step(theta):
-        moved = move_codes(chain, theta, codes, adapt(nn.CrossEntropyLoss()), x, y, MU, lambda l, r: r.delta)
-        return moved.objective, moved.found
+        mu, context = torch.tensor(MU, dtype=torch.float64), Context(eager=False, traced=True)
+        moved = move_codes(chain, theta, codes, adapt(nn.CrossEntropyLoss()), x, y, mu, context)
+        return moved.objective, [problem.delta for problem in moved.problems]
 
     with torch.no_grad():
         objectives, deltas = torch.func.vmap(step)(together)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import altmin
+from altmin.calculus.context import LOCAL
 from altmin.core.codes.search import Search
 
 F64 = torch.float64
@@ -48,7 +49,7 @@ def make(module: nn.Module, m: int = 6, n: int = 3, samples: int = 4, seed: int 
     c, t = torch.randn(samples, m, dtype=F64), torch.randn(samples, n, dtype=F64)
     with torch.no_grad():
         state = chain.blocks[1].forward(chain.parameters()[1], c)[1]
-        return Search(chain.blocks[1], chain.parameters()[1], state, t, amplify), model[2].weight.detach(), t
+        return Search(chain.blocks[1], chain.parameters()[1], state, t, amplify, LOCAL), model[2].weight.detach(), t
 
 
 @EACH
@@ -159,7 +160,7 @@ def test_moves_that_pay_alone_and_not_together_are_not_made_together():
     search.p = [torch.ones(1, 2, dtype=F64)]
     search.weight = torch.ones(1, 2, dtype=F64)
     search.R = search.left = torch.tensor([[1.5]], dtype=F64)
-    search.q = search.asks = search.vjp(search.R)
+    search.q = search.pull = search.vjp(search.R)
     assert (search.gains(1.0)[0] > 0).all()
     search.sweep()
     assert sorted(search.s[0].tolist()) == [-1, 1]
@@ -171,7 +172,7 @@ def test_units_that_move_and_units_that_should_hold_are_asked_and_no_others(modu
     asks, size = search.R @ W, W.square().sum(0)
     h = levels(module)[1] - levels(module)[0]
     search.sweep()
-    v, e = search.asked()
+    v, e = search.target()
     kinds = {"moved": 0, "held": 0, "free": 0}
     for i, j in itertools.product(*map(range, v.shape)):
         c, s, new = (float(t[i, j]) for t in (search.c, search.start, search.s))
@@ -195,9 +196,9 @@ def test_without_a_wish_nothing_is_asked(module):
     model[2].weight.mul_(1000)
     block = altmin.split(model).blocks[1]
     p = block.parameters()
-    search = Search(block, p, block.forward(p, torch.randn(5, 6))[1], torch.zeros(5, 3), 2.0)
+    search = Search(block, p, block.forward(p, torch.randn(5, 6))[1], torch.zeros(5, 3), 2.0, LOCAL)
     search.sweep()
-    v, e = search.asked()
+    v, e = search.target()
     assert torch.equal(v, search.start)
     assert not e.any()
     assert torch.equal(search.R, torch.zeros(5, 3))
@@ -225,7 +226,7 @@ def test_gains_are_exact_below_convolutions_and_with_dropout_or_reshaping_betwee
     with torch.no_grad():
         code = below(torch.randn(3, *shape, dtype=F64))
         output, state = block.forward(p, code)
-        search = Search(block, p, state, torch.randn_like(output), 2.0)
+        search = Search(block, p, state, torch.randn_like(output), 2.0, LOCAL)
 
         def value(values: Tensor, i: int) -> float:
             """E of sample i; the block's own forward pass with other values, and the same mask."""
@@ -260,9 +261,9 @@ def test_the_search_is_the_same_on_a_gpu(module):
     model = nn.Sequential(nn.Linear(12, 12), module, nn.Linear(12, 5)).double().cuda()
     block, p = altmin.split(model).blocks[1], [each.cuda() for each in ours.p]
     with torch.no_grad():
-        theirs = Search(block, p, block.forward(p, ours.c.cuda())[1], t.cuda(), 2.0)
+        theirs = Search(block, p, block.forward(p, ours.c.cuda())[1], t.cuda(), 2.0, LOCAL)
     for _ in range(3):
         ours.sweep()
         theirs.sweep()
     torch.testing.assert_close(theirs.s.cpu(), ours.s)
-    torch.testing.assert_close(theirs.asked()[1].cpu(), ours.asked()[1])
+    torch.testing.assert_close(theirs.target()[1].cpu(), ours.target()[1])

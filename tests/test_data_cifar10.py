@@ -4,22 +4,14 @@ import dataclasses
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from file_server import Server, running
 from memory import MEGABYTE, memory_below
 from tiny_data import md5
 
 from altmin.data import Damaged
 from altmin.data.cifar10 import CIFAR10
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with running() as each:
-        yield each
 
 
 @pytest.fixture

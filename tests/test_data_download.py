@@ -2,22 +2,20 @@
 
 import hashlib
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from file_server import CONTENT, Server, always, endless, raw, reset, running, status
+from file_server import CONTENT, always, endless, raw, reset, running, status
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from memory import MEGABYTE, memory_below
 
 from altmin.data.damage import digest, expect
 from altmin.data.download import LONGEST_PAUSE, Refused, download
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with running() as each:
-        yield each
 
 
 def fetch(server, target, content=CONTENT):
@@ -38,10 +36,6 @@ def part(target):
     return target.with_name("file.part")
 
 
-def ranges(server):
-    return [asked for _, asked in server.asked]
-
-
 @pytest.mark.parametrize("lengths", [True, False])
 def test_a_plain_download(server, target, lengths, capfd):
     server.lengths = lengths
@@ -51,59 +45,45 @@ def test_a_plain_download(server, target, lengths, capfd):
     assert capfd.readouterr() == ("", "")  # nobody watches a pipe
 
 
-def test_an_interrupted_download_goes_on_where_it_broke_off(server, target):
-    server.cuts = [100_000, 200_000]
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server) == [None, "bytes=100000-", "bytes=300000-"]
+HALF = ("Content-Range: bytes 1000-1999/512000", "Content-Length: 1000")
+LEFT: dict[str, tuple[dict[str, Any], bytes, list[str | None]]] = {
+    "broken off twice": ({"cuts": [100_000, 200_000]}, b"", [None, "bytes=100000-", "bytes=300000-"]),
+    "a part": ({}, CONTENT[:12345], ["bytes=12345-"]),
+    "a part, and no ranges": ({"ranges": False}, b"x" * 1000, ["bytes=1000-"]),
+    "a part, and another range": ({"shift": -5}, CONTENT[:1000], ["bytes=1000-", None]),
+    "a part, and half of the range": (
+        {"answers": [status(206, *HALF, body=CONTENT[1000:2000])]},
+        CONTENT[:1000],
+        ["bytes=1000-", "bytes=2000-"],
+    ),
+    "a part that grows too long": (
+        {"answers": [status(206, "Content-Range: bytes 400000-599999/*", body=CONTENT[:200_000])]},
+        b"x" * 400_000,
+        ["bytes=400000-", None],
+    ),
+    "all of it": ({}, CONTENT, ["bytes=512000-"]),
+    "more than that": ({}, CONTENT + b"more", ["bytes=512004-", None]),
+    "a part of another file": ({}, b"x" * 1000, ["bytes=1000-", None]),
+}
+"""What the server does, what an earlier download left, and what is then asked for."""
 
 
-def test_what_another_run_left_is_continued(server, target, part):
-    part.write_bytes(CONTENT[:12345])
+@pytest.mark.parametrize("server_does, left, asked", LEFT.values(), ids=LEFT)
+def test_a_download_goes_on_where_the_last_one_broke_off(server, target, part, server_does, left, asked):
+    vars(server).update(server_does)
+    if left:
+        part.write_bytes(left)
     fetch(server, target)
     assert target.read_bytes() == CONTENT
-    assert ranges(server) == ["bytes=12345-"]
+    assert [given for _, given in server.asked] == asked
     assert not part.exists()
 
 
-def test_a_server_without_ranges_starts_over(server, target, part):
-    server.ranges = False
-    part.write_bytes(b"x" * 1000)
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server) == ["bytes=1000-"]
-
-
-def test_another_range_than_asked_for_is_not_appended(server, target, part):
+def test_another_range_than_asked_for_is_not_appended_even_where_no_checksum_would_notice(server, target, part):
     server.shift = -5
     part.write_bytes(CONTENT[:1000])
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server) == ["bytes=1000-", None]
-    part.write_bytes(CONTENT[:1000])
     download(server.url("/file"), target, lambda _: None, len(CONTENT))
-    assert target.read_bytes() == CONTENT  # not even where no checksum would notice
-
-
-def test_a_part_that_is_already_whole_is_only_checked(server, target, part):
-    part.write_bytes(CONTENT)
-    fetch(server, target)
     assert target.read_bytes() == CONTENT
-    assert ranges(server) == [f"bytes={len(CONTENT)}-"]
-
-
-def test_a_part_longer_than_the_file_is_thrown_away(server, target, part):
-    part.write_bytes(CONTENT + b"more")
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server)[1:] == [None]
-
-
-def test_a_part_of_another_file_is_found_out_and_fetched_anew(server, target, part):
-    part.write_bytes(b"x" * 1000)
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server) == ["bytes=1000-", None]
 
 
 def test_wrong_content_is_never_kept(server, target):
@@ -121,7 +101,7 @@ def test_a_connection_that_brings_nothing_more_ends_in_a_sentence(server, target
     assert not target.exists()
     server.cuts = []
     fetch(server, target)
-    assert ranges(server)[-1] == "bytes=1000-"
+    assert server.asked[-1][1] == "bytes=1000-"
     assert target.read_bytes() == CONTENT
 
 
@@ -147,30 +127,21 @@ def test_a_refusal_ends_in_a_sentence(server, target):
         download(server.url("/none"), target, lambda _: None, len(CONTENT))
 
 
-@pytest.mark.parametrize(
-    "answer, what",
-    [
-        (endless(), "it has more than 512,000 bytes"),
-        (endless(f"Content-Length: {1 << 50}"), "it has 1,125,899,906,842,624 bytes, expected at most 512,000"),
-        (status(200, body=CONTENT + b"more"), "it has more than 512,000 bytes"),
-        (status(206, "Content-Range: bytes 0-511999/512001", body=CONTENT), "it has 512,001 bytes"),
-    ],
-    ids=["endless", "announced", "a little more", "of a longer file"],
-)
+TOO_LONG = [
+    (endless(), "it has more than 512,000 bytes"),
+    (endless(f"Content-Length: {1 << 50}"), "it has 1,125,899,906,842,624 bytes, expected at most 512,000"),
+    (status(200, body=CONTENT + b"more"), "it has more than 512,000 bytes"),
+    (status(206, "Content-Range: bytes 0-511999/512001", body=CONTENT), "it has 512,001 bytes"),
+]
+
+
+@pytest.mark.parametrize("answer, what", TOO_LONG, ids=["endless", "announced", "a little more", "of a longer file"])
 def test_more_bytes_than_expected_are_refused_early_and_not_kept(server, target, answer, what):
     server.answers = [answer]
     with memory_below(4 * MEGABYTE), pytest.raises(ValueError, match=f"gave a wrong file: {what}"):
         fetch(server, target)
     assert list(target.parent.iterdir()) == []
     assert len(server.asked) == 1
-
-
-def test_a_part_that_grows_too_long_is_thrown_away_and_fetched_anew(server, target, part):
-    part.write_bytes(b"x" * 400_000)
-    server.answers = [status(206, "Content-Range: bytes 400000-599999/*", body=CONTENT[:200_000])]
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server) == ["bytes=400000-", None]
 
 
 @pytest.fixture
@@ -213,15 +184,6 @@ def test_another_refusal_is_final(server, target, code):
     assert len(server.asked) == 1
 
 
-def test_a_server_that_sends_a_part_of_the_range_is_asked_for_the_rest(server, target, part):
-    part.write_bytes(CONTENT[:1000])
-    head = ("Content-Range: bytes 1000-1999/512000", "Content-Length: 1000")
-    server.answers = [status(206, *head, body=CONTENT[1000:2000])]
-    fetch(server, target)
-    assert target.read_bytes() == CONTENT
-    assert ranges(server) == ["bytes=1000-", "bytes=2000-"]
-
-
 def test_a_range_that_nobody_asked_for_is_refused(server, target):
     server.answers = [always(status(206, "Content-Range: bytes 5-511999/512000", body=CONTENT[5:]))]
     with pytest.raises(ConnectionError, match="sent another part of the file than it was asked for"):
@@ -232,25 +194,25 @@ def test_a_range_that_nobody_asked_for_is_refused(server, target):
 GARBAGE = "its answer is not HTTP: "
 
 
-@pytest.mark.parametrize(
-    "answer, what",
-    [
-        (raw(b""), "the server closed the connection without an answer"),
-        (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), GARBAGE + "BadStatusLine SSH-2.0"),
-        (raw(bytes(range(256)) * 300), GARBAGE),
-        (raw(b"x" * 100_000), GARBAGE + "LineTooLong"),
-        (
-            raw(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n"),
-            GARBAGE + "HTTPException got more than 100 headers",
-        ),
-        (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), GARBAGE + "IncompleteRead"),
-        (status(302, "Location: http://[broken/"), "Invalid IPv6 URL"),
-        (status(302, f"Location: http://{'a' * 70}.example/"), "label"),
-        (status(302, "Location: http://127.0.0.1:port/"), "nonnumeric port"),
-        (reset(b""), "Connection reset by peer"),
-        (reset(b"HTTP/1.1 200 OK\r\n\r\n"), "Connection reset by peer"),
-    ],
-)
+NOT_HTTP = [
+    (raw(b""), "the server closed the connection without an answer"),
+    (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), GARBAGE + "BadStatusLine SSH-2.0"),
+    (raw(bytes(range(256)) * 300), GARBAGE),
+    (raw(b"x" * 100_000), GARBAGE + "LineTooLong"),
+    (
+        raw(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n"),
+        GARBAGE + "HTTPException got more than 100 headers",
+    ),
+    (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), GARBAGE + "IncompleteRead"),
+    (status(302, "Location: http://[broken/"), "Invalid IPv6 URL"),
+    (status(302, f"Location: http://{'a' * 70}.example/"), "label"),
+    (status(302, "Location: http://127.0.0.1:port/"), "nonnumeric port"),
+    (reset(b""), "Connection reset by peer"),
+    (reset(b"HTTP/1.1 200 OK\r\n\r\n"), "Connection reset by peer"),
+]
+
+
+@pytest.mark.parametrize("answer, what", NOT_HTTP)
 def test_what_is_not_http_ends_in_a_sentence(server, target, answer, what):
     server.answers = [always(answer)]
     with pytest.raises(ConnectionError, match=f"cannot download {server.url('/file')} .*{what}") as caught:
@@ -301,3 +263,40 @@ def test_a_full_disc_is_told_with_the_name_of_the_part(server, target, part):
     part.symlink_to("/dev/full")
     with pytest.raises(OSError, match=f"No space left on device: '{part}'"):
         fetch(server, target)
+
+
+SPOILT = CONTENT[:1000] + b"x" + CONTENT[1001:]
+FAULTS = [
+    *(answer for answer, _ in [*NOT_HTTP, *TOO_LONG]),
+    *(status(code, body=CONTENT[:50]) for code in (204, 206, 304, 399, 404, 416, 429, 500)),
+    *(status(200, *head, body=body) for head in ([], ["Content-Length: 512000"]) for body in (SPOILT, CONTENT[:999])),
+    *(status(206, f"Content-Range: bytes {start}-{end}/*", body=CONTENT) for start in (0, 7) for end in (0, 10**15)),
+    *(status(302, f"Location: {place}") for place in ("/file", "file:///etc/passwd", "http://\xff\xfe/", "")),
+    *(reset(b"HTTP/1.1 200 OK\r\n\r\n" + CONTENT[:n]) for n in (1, 300_000)),
+]
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.sampled_from(FAULTS), min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from([b"", CONTENT[:777], CONTENT, CONTENT + b"more", b"x" * 100, bytes(10**6)]),
+)
+def test_after_any_faults_the_file_is_right_or_not_there_and_the_next_download_succeeds(faults, forever, left):
+    with running() as server, tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "file"
+        if left:
+            target.with_name("file.part").write_bytes(left)
+        server.answers = [*faults[:-1], always(faults[-1]) if forever else faults[-1]]
+        refusal = None
+        try:
+            fetch(server, target)
+        except (OSError, ValueError) as error:
+            refusal = error
+        assert target.exists() == (refusal is None)
+        assert refusal is None or (str(refusal).isprintable() and len(str(refusal)) > 20)
+        assert not isinstance(refusal, UnicodeError)
+        server.answers = []
+        fetch(server, target)
+        assert target.read_bytes() == CONTENT
+        assert list(target.parent.iterdir()) == [target]

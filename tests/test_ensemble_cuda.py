@@ -10,7 +10,6 @@ import torch
 from ensembles import NETS, OPTIONS, agree, batches, build, part, spoil
 
 from altmin import Ensemble
-from altmin.common.fusing import fusing
 from altmin.training import fit, fit_ensemble
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error:There is a performance drop")]
@@ -77,23 +76,6 @@ def test_step_waits_for_the_gpu_once(name: str) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len([w for w in seen if "synchroniz" in str(w.message)]) == 1
-
-
-@pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "am-mem", "adam"])
-def test_compiled_operations_take_the_same_steps(name: str, net: str) -> None:
-    data = [moved(batch) for batch in batches(net, 4)]
-    one, other = Ensemble(made(name, net)), Ensemble(made(name, net))
-    for n, batch in enumerate(data):
-        if n == 2:
-            spoil(one.member(1))
-            spoil(other.member(1))
-        one.step(*batch)
-        with fusing():
-            other.step(*batch)
-    assert one.diverged == other.diverged == {1: 3}
-    for p, q in zip(one.model.parameters(), other.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=0, atol=1e-8)
 
 
 def test_a_member_that_diverges_is_masked_without_waiting() -> None:

@@ -12,15 +12,22 @@ from capture_cases import NETS, RULES, batches, mlp, pair, same
 from torch import nn
 
 import altmin
-from altmin.common.fusing import fusing
+from altmin.calculus.context import LOCAL
 from altmin.methods.backprop import Backprop
 from altmin.runners.capture import AltMinStep, Program, captured, check_capturable
 
 
-def both(net: nn.Module, rule="adam", data=None, within: float = 1e-9, **options) -> tuple[altmin.AltMin, AltMinStep]:
+def plain(method):
+    """The method's captured step, not compiled."""
+    return captured(method, False, LOCAL)
+
+
+def both(
+    net: nn.Module, rule="adam", data=None, within: float = 1e-9, fuse: bool = False, **options
+) -> tuple[altmin.AltMin, AltMinStep]:
     """Takes ordinary steps of one method and captured ones of another like it: they must go the same way."""
     ordinary, other = pair(net, RULES[rule], **options)
-    step = captured(other)
+    step = captured(other, fuse, LOCAL)
     for x, y in data or batches(4):
         expected = ordinary.step(x, y).loss
         torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=within, atol=within)
@@ -86,7 +93,7 @@ def test_regression_and_losses_of_ones_own(loss, shape):
 def test_metrics_are_those_of_the_ordinary_step():
     torch.manual_seed(0)
     ordinary, other = pair(unequal_tanh(), RULES["adam"])
-    step = captured(other)
+    step = plain(other)
     for x, y in batches(3):
         expected, found = ordinary.step(x, y), step.metrics(step.run(x, y))
         assert found.loss.dtype == expected.loss.dtype
@@ -135,7 +142,7 @@ def test_below_a_layer_whose_units_are_all_dead_nothing_happens(dtype, codes):
     model = mlp(*[8] * 30).to(dtype)
     with torch.no_grad():
         model[2 * 20].bias.fill_(-100.0)
-    step = captured(altmin.AltMin(copy.deepcopy(model), weights=RULES["sgd, plain"](), codes=codes))
+    step = plain(altmin.AltMin(copy.deepcopy(model), weights=RULES["sgd, plain"](), codes=codes))
     for x, y in batches(2):
         metrics = step.metrics(step.run(x.to(dtype), y))
     assert step.pull() is None
@@ -159,7 +166,7 @@ def test_frozen_layers_stay_as_they_are():
 def test_if_all_is_frozen_a_step_changes_nothing_and_tells_the_loss(rule):
     torch.manual_seed(0)
     model = NETS["a run"]().requires_grad_(False)
-    step = captured(pair(model, RULES[rule])[0])
+    step = plain(pair(model, RULES[rule])[0])
     for x, y in batches(2):
         loss = step.metrics(step.run(x, y)).loss
         torch.testing.assert_close(loss, nn.functional.cross_entropy(model(x), y))
@@ -171,7 +178,7 @@ def test_if_all_is_frozen_a_step_changes_nothing_and_tells_the_loss(rule):
 def test_from_a_bad_step_on_none_is_taken_until_somebody_asks(bad, rule):
     torch.manual_seed(0)
     ordinary, other = pair(NETS["a run"](), RULES[rule])
-    step, data = captured(other), list(batches(5))
+    step, data = plain(other), list(batches(5))
     for x, y in data[:2]:
         ordinary.step(x, y)
         step.run(x, y)
@@ -200,7 +207,7 @@ def test_it_goes_on_where_the_method_was_and_hands_back_to_it(rule):
         ordinary.step(x, y)
     for x, y in data[:2]:
         other.step(x, y)
-    step = captured(other)
+    step = plain(other)
     for x, y in data[2:4]:
         step.run(x, y)
     step.pull()
@@ -218,7 +225,7 @@ def test_it_goes_on_where_the_method_was_and_hands_back_to_it(rule):
 def test_rates_and_mu_that_change_on_the_processor_reach_the_device():
     torch.manual_seed(0)
     ordinary, other = pair(NETS["a run"](), lambda: altmin.LocalAdam([2**-7] * 3 + [2**-8] * 3))
-    step = captured(other)
+    step = plain(other)
     for i, (x, y) in enumerate(batches(6)):
         step.pull()
         for am in (ordinary, other):
@@ -243,7 +250,7 @@ def test_what_is_part_of_the_capture_may_not_change():
     }
     for words, change in changes.items():
         am, _ = pair(mlp(5, 5), RULES["adam"])
-        step = captured(am)
+        step = plain(am)
         step.run(*next(batches(1)))
         step.push()
         change(am)
@@ -257,7 +264,7 @@ def test_backprop_reads_its_rate_from_the_device(fused):
     models = [mlp(6, 6) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     a, b = (Backprop(m, torch.optim.Adam(m.parameters(), 2**-7, fused=fused)) for m in models)
-    step = captured(b)
+    step = plain(b)
     for x, y in batches(4):
         for method in (a, b):
             method.optimizer.param_groups[0]["lr"] *= 0.5
@@ -289,7 +296,10 @@ def averaging() -> nn.Sequential:
         (lambda m: altmin.AltMin(m, codes=altmin.GradientCodes(steps=5, tolerance=0.1)), "with a tolerance"),
         (lambda m: altmin.AltMin(averaging()), "averages over all batches"),
         (lambda m: altmin.AltMin(altmin.models.binary_mlp(7, (5, 5), 3)), "DiscreteCodes decides"),
-        (lambda m: altmin.methods.create("am-adam-offline", m), "Offline decides"),
+        (
+            lambda m: altmin.methods.create("am-adam-offline", m),
+            "an offline method moves its weights at the end of an epoch",
+        ),
         (lambda m: Backprop(m, torch.optim.SGD(m.parameters(), 0.1)), "SGD is captured if it is fused"),
     ],
 )
@@ -300,32 +310,25 @@ def test_what_cannot_be_captured_says_why(make, words):
 
 def test_a_kind_of_method_nobody_has_thought_of_is_refused():
     with pytest.raises(ValueError, match="nobody has said how one of list"):
-        captured([])
+        plain([])
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_chains_of_operations_give_the_same_numbers():
     torch.manual_seed(0)
-    ordinary, other = pair(mlp(6, 6, 6), RULES["adam"])
-    step = captured(other)
-    for x, y in batches(3):
-        ordinary.step(x, y)
-        with fusing():
-            step.run(x, y)
-    assert step.pull() is None
-    same(ordinary.model, other.model)
-    assert other.penalty.value == ordinary.penalty.value
+    ordinary, step = both(mlp(6, 6, 6), data=list(batches(3)), fuse=True)
+    assert step.am.penalty.value == ordinary.penalty.value
 
 
-@pytest.mark.parametrize("net", [n for n in NETS if "elman" not in n and "time" not in n])
+@pytest.mark.parametrize("net", NETS)
 def test_torch_can_trace_a_step_as_a_whole(net, traced):
-    """Or a capture would quietly be compiled in its pieces."""
-    _, step = both(NETS[net](), data=list(batches(3)))
-    assert step.compiled != step._compute
+    """Or a capture would quietly not be compiled."""
+    _, step = both(NETS[net](), data=list(batches(3)), fuse=True)
+    assert step.fuse
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
-def test_within_fusing_a_step_is_compiled_once_as_a_whole_or_else_in_pieces(monkeypatch, works):
+def test_a_step_is_compiled_once_as_a_whole_or_not_at_all(monkeypatch, works):
     from torch._dynamo.exc import TorchDynamoException
 
     made, calls = [], []
@@ -341,12 +344,11 @@ def test_within_fusing_a_step_is_compiled_once_as_a_whole_or_else_in_pieces(monk
         return call
 
     monkeypatch.setattr("torch.compile", compiler)
-    monkeypatch.setattr("altmin.runners.capture.fusing_now", lambda: True)
-    both(NETS["a run"](), data=list(batches(4)))
+    both(NETS["a run"](), data=list(batches(4)), fuse=True)
     assert made == [{"fullgraph": True, "dynamic": False}]
     assert len(calls) == (3 if works else 1), "the first is as it is"
     monkeypatch.setattr("altmin.runners.capture.WHOLE", 5)
-    both(NETS["a run"](), data=list(batches(2)))
+    both(NETS["a run"](), data=list(batches(2)), fuse=True)
     assert len(made) == 1, "six blocks are too many then"
 
 
@@ -355,8 +357,8 @@ def test_a_step_that_asks_the_device_is_refused_and_leaves_no_trace():
     torch.manual_seed(0)
     loss = lambda o, y: o.square().mean() * (2.0 if o.sum().item() > 0 else 1.0)  # noqa: E731
     am = altmin.AltMin(mlp(6, 6).cuda(), loss=loss)
-    before, step = copy.deepcopy(am.model), captured(am)
+    before, step = copy.deepcopy(am.model), plain(am)
     x, y = (t.cuda() for t in next(batches(1)))
     with pytest.raises(ValueError, match="this step cannot be captured"):
-        Program(lambda: step.run(x, y), step.tensors, fuse=False)
+        Program(lambda: step.run(x, y), step.tensors)
     same(am.model, before, 0.0)

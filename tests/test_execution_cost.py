@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import altmin
-from altmin.calculus.ranks import BUCKET, Share, sharing
+from altmin.calculus.context import BUCKET, BatchShard, Context
 from altmin.runners.cost import Boundary, Layer, Traffic, data_parallel, layer_parallel, layers, verdict
 from altmin.runners.distributed import Distributed
 from altmin.runners.layer_parallel import LayerParallel
@@ -98,8 +98,7 @@ def recorded(am: Any, x: torch.Tensor, y: torch.Tensor) -> Traffic:
         sizes.append(flat.numel() * flat.element_size())
         return lambda: flat
 
-    with sharing(Share(begin, 0, len(x), len(x))):
-        am.step(x, y)
+    am.step(x, y, context=Context(BatchShard(begin, 0, len(x), len(x))))
     return Traffic((), (), (sizes[0] + 8, *sizes[1:]))  # the signature
 
 
@@ -115,7 +114,7 @@ def test_a_gpt_is_counted_too():
     torch.manual_seed(0)
     model = altmin.models.gpt(2, 32, 2, 16, 11).double()
     x = torch.randint(0, 11, (4, 16))
-    said, found = data_parallel(layers(model, x), "am", 8, "weights-first"), recorded(altmin.AltMin(model), x, x)
+    said, found = data_parallel(layers(model, x), "am", 8), recorded(altmin.AltMin(model), x, x)
     assert (said.messages, said.bytes) == (found.messages, found.bytes)
 
 
@@ -143,21 +142,21 @@ def test_gradients_leave_in_messages_that_are_full():
     assert data_parallel(net, "backprop").bulk == (bottom + 4 * 1_100_000, 4 * 1000 + top)
 
 
-def test_between_ranks_with_consecutive_blocks_go_codes_and_what_is_asked_of_them():
+def test_between_ranks_with_consecutive_blocks_go_codes_and_the_gradients_at_them():
     net = layers(normed(), samples("batch norm")[0])
     up = 4 * 100
     assert layer_parallel(net, [1, 2, 3, 4], 100, 5) == [
-        Boundary(up * 10, up * 10 + 5 * 40),
-        Boundary(up * 8, 2 * up * 8 + 5 * 40),  # the block above stops codes at its kinks, so they have moved less
-        Boundary(up * 7, up * 7 + 5 * 40),
-        Boundary(up * 6, up * 6 + 5 * 40),
+        Boundary(up * 10, up * 10 + 5 * 32),
+        Boundary(up * 8, 2 * up * 8 + 5 * 32),  # the block above stops codes at its kinks, so they have moved less
+        Boundary(up * 7, up * 7 + 5 * 32),
+        Boundary(up * 6, up * 6 + 5 * 32),
     ]
     assert layer_parallel(net, [2], 100, 5, method="backprop") == [Boundary(up * 8, up * 8)]
 
 
 def test_below_the_output_a_code_moves_along_its_gradient_so_that_no_offset_is_sent():
     net = layers(altmin.models.mlp(12, (9, 8, 7), 4), samples("mlp")[0])
-    assert layer_parallel(net, [2, 3], 10, 1) == [Boundary(40 * 8, 2 * 40 * 8 + 40), Boundary(40 * 7, 40 * 7 + 40)]
+    assert layer_parallel(net, [2, 3], 10, 1) == [Boundary(40 * 8, 2 * 40 * 8 + 32), Boundary(40 * 7, 40 * 7 + 32)]
 
 
 def test_the_verdict_of_four_blocks_on_two_ranks():

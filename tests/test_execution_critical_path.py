@@ -111,7 +111,7 @@ def test_a_layer_parallel_step_of_equal_blocks_is_the_makespan_of_equal_stages()
 def test_messages_between_ranks_are_on_the_way_of_the_first_micro_batch_up_and_the_last_one_down():
     net = [square(1.0, code=5), square(1.0)]
     slow = Machine(1.0, latency=3.0, bandwidth=2.0)
-    up, down = 3 + 5 * 4 * 6 / 2, 3 + (5 * 4 * 6 + 40) / 2
+    up, down = 3 + 5 * 4 * 6 / 2, 3 + (5 * 4 * 6 + 32) / 2
     found = layer_parallel_time(net, [1], 6, 1, slow)
     assert found == pytest.approx(layer_parallel_time(net, [1], 6, 1, FAST) + up + down)
 

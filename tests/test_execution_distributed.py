@@ -11,6 +11,7 @@ import torch
 from distributed_cases import PROCESSES, THREADS, Case, by_name, far, mlp, points, train
 
 import altmin
+from altmin.calculus.context import LOCAL, Context
 from altmin.methods import create
 from altmin.runners.distributed import Distributed
 
@@ -279,6 +280,40 @@ def test_all_else_is_the_methods_own() -> None:
     assert repr(made) == f"Distributed({method!r})"
     with pytest.raises(AttributeError):
         made.nothing  # noqa: B018
+
+
+class Mean:
+    """A method of one's own: the weights of a linear model follow the mean of the inputs."""
+
+    optimizer = None
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(6, 1)
+
+    @torch.no_grad()
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        self.model.weight.copy_(x.mean(0, keepdim=True))
+
+
+class MeanOverRanks(Mean):
+    @torch.no_grad()
+    def step(self, x: torch.Tensor, y: torch.Tensor, *, context: Context = LOCAL) -> Any:
+        self.model.weight.copy_(context.sum(x.sum(0, keepdim=True))[0] / context.count(len(x)))
+        return context.bf16
+
+
+def test_a_method_of_ones_own_sums_by_its_context() -> None:
+    x, y = points(9)
+    methods = [MeanOverRanks() for _ in range(2)]
+    rounded = ranks.threads(2, lambda of: in_thread(methods[of.rank], of).step(x, y, context=Context(bf16=True)))
+    assert rounded == [True, True], "what else a context says stays"
+    for method in methods:
+        torch.testing.assert_close(method.model.weight[0], x.float().mean(0))
+
+
+def test_a_method_whose_step_takes_no_context_is_refused_with_what_to_add() -> None:
+    with pytest.raises(TypeError, match=r"gives Mean\.step a context .* add .* context=altmin\.methods\.LOCAL"):
+        Distributed(Mean())
 
 
 def test_what_holds_other_methods_is_refused() -> None:

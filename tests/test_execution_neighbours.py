@@ -1,12 +1,11 @@
 """Messages between neighbours: what arrives is what was sent, in any order of arrival, and bytes are counted."""
 
-from functools import partial
 from typing import Any
 
 import ranks
 import torch
 
-from altmin.core.codes.above import Ask
+from altmin.core.codes.links import Upstream
 from altmin.runners.neighbours import Neighbours
 from altmin.runners.ranks import RankFailed, Ranks
 
@@ -18,46 +17,43 @@ def code(i: int, rows: int) -> torch.Tensor:
 
 
 def passed(rank: int, offset: bool) -> Any:
-    """Two batches of three parts up, and what is asked of them down, the last part first."""
+    """Two batches of three parts up, and what is wanted of them down. offset: whether their codes have stopped at
+    kinks."""
     counts, found = [2, 3, 1], []
     ends = Neighbours(Ranks(), None if rank == 0 else 0, None if rank else 1)
     for batch in range(2):
         if rank == 0:
             for i, n in enumerate(counts):
                 c = code(i + batch, 2 * n)  # two rows for each sample
-                ends.expect_ask("kind", i, c)
+                ends.expect_upstream("kind", i, c)
                 ends.send_code("kind", i, c, n)
             for i in (0, 1, 2):
-                ask = ends.ask("kind", i)
-                found.append((ask.delta, ask.square, ask.scale, ask.longest, ask.offset, ask.offset_square))
+                found.append(tuple(ends.upstream("kind", i)))
         else:
             ends.expect_codes("kind", counts, torch.empty(0, dtype=F64))
             codes = [ends.code(i) for i in range(3)]
             found += codes
             for i in (0, 1, 2):
-                moved = partial(torch.neg, codes[i]) if offset else None
-                ends.send_ask(i, Ask(2 * codes[i], 3.0 + i, 0.5, 0.75, moved, 7.0 if offset else None))
+                delta, numbers = 2 * codes[i], torch.tensor([0.5, 0.75, 3.0 + i], dtype=F64)
+                ends.send_upstream(i, Upstream(delta, *numbers[:2], -codes[i] if offset else delta, numbers[2]))
         ends.finish()
     return found, ends.sent, ends.messages
 
 
-def test_codes_and_asks_arrive_as_they_were_sent() -> None:
+def test_codes_and_gradients_at_them_arrive_as_they_were_sent() -> None:
     for offset in (False, True):
-        (asks, up, up_messages), (codes, down, down_messages) = ranks.run(2, passed, offset)
+        (gradients, up, up_messages), (codes, down, down_messages) = ranks.run(2, passed, offset)
         for batch in range(2):
             for i, n in enumerate([2, 3, 1]):
                 c = code(i + batch, 2 * n)
                 torch.testing.assert_close(codes[3 * batch + i], c, rtol=0, atol=0)
-                delta, square, scale, longest, moved, moved_square = asks[3 * batch + i]
+                delta, scale, longest, moved, square = gradients[3 * batch + i]
                 torch.testing.assert_close(delta, 2 * c, rtol=0, atol=0)
-                assert (square, scale, longest) == (3.0 + i, 0.5, 0.75)
-                assert (moved is None) != offset
-                assert moved_square == (7.0 if offset else square)
-                if offset:
-                    torch.testing.assert_close(moved, -c, rtol=0, atol=0)
+                assert (scale, longest, square) == (0.5, 0.75, 3.0 + i)
+                torch.testing.assert_close(moved, -c if offset else delta, rtol=0, atol=0)
         numbers = 2 * 2 * (2 + 3 + 1) * 6
         assert up == 8 * (numbers + 12), "codes, and their shape once"
-        assert down == 8 * (numbers * (1 + offset) + 2 * 3 * 5), "deltas, offsets, and five numbers for each part"
+        assert down == 8 * (numbers * (1 + offset) + 2 * 3 * 4), "deltas, offsets, and four numbers for each part"
         assert (up_messages, down_messages) == (7, 12 + 6 * offset)
 
 
@@ -67,9 +63,9 @@ def lost(rank: int) -> str:
 
         os._exit(1)
     ends = Neighbours(Ranks(), None, 1)
-    ends.expect_ask("kind", 0, code(0, 2))
+    ends.expect_upstream("kind", 0, code(0, 2))
     try:
-        ends.ask("kind", 0)
+        ends.upstream("kind", 0)
     except RankFailed as error:
         return str(error)
     return "none"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import Ensemble, methods
+from altmin.calculus.context import LOCAL
 from altmin.calculus.other import AnyFunction
 from altmin.runners.capture import captured, check_capturable
 from altmin.training import fit, fit_ensemble
@@ -90,9 +91,9 @@ class Decides(nn.Module):
 
 def test_batch_norm_in_a_module_that_goes_through_autograd_keeps_each_members_statistics():
     net = NETS["residual mlp"]._replace(make=lambda: nn.Sequential(nn.Linear(5, 5), Decides(), nn.Linear(5, 3)))
-    assert build(net).chain.blocks[1].opaque
+    assert build(net).chain.blocks[1].uses_autograd
     alone, together = members(net), Ensemble(members(net))
-    captured_one = captured(other := build(net))
+    captured_one = captured(other := build(net), False, LOCAL)
     for x, y in net.batches(3):
         [method.step(x, y) for method in alone]
         together.step(x, y)
@@ -120,7 +121,7 @@ def test_only_a_part_through_autograd_that_draws_random_numbers_is_refused_and_n
         together.step(x, y)
     assert all(torch.equal(before[name], value) for name, value in together.model.state_dict().items())
     with pytest.raises(ValueError, match=r"\(dropout\) draws random numbers"):
-        captured(build(net)).run(x, y)
+        captured(build(net), False, LOCAL).run(x, y)
 
 
 def test_tokens_are_told_from_a_mini_batch_for_each_member():
@@ -170,7 +171,7 @@ def test_a_captured_step_is_the_ordinary_step_however_codes_move(name, codes):
         torch.manual_seed(0)
         options = net.options() | {"codes": copy.deepcopy(codes)}
         made.append(altmin.AltMin(net.make().double(), weights=altmin.LocalAdam(2**-7), **options))
-    step = captured(made[1])
+    step = captured(made[1], False, LOCAL)
     for x, y in net.batches(3):
         expected = made[0].step(x, y)
         found = step.metrics(step.run(x, y))
@@ -185,7 +186,7 @@ def test_a_captured_step_is_the_ordinary_step_with_eval_in_between(name):
     net = EVERY[name]
     ordinary, other = build(net), build(net)
     check_capturable(other)
-    step = captured(other)
+    step = captured(other, False, LOCAL)
     for x, y in net.batches(3):
         expected = ordinary.step(x, y).loss
         torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=1e-8, atol=1e-10)
@@ -199,7 +200,7 @@ def test_a_captured_step_is_the_ordinary_step_with_eval_in_between(name):
 @pytest.mark.parametrize("name", ["resnet18", "residual, cut inside"])
 def test_a_step_that_is_not_taken_leaves_statistics_inside_branches_as_they_are(name):
     net = EVERY[name]
-    step = captured(method := build(net))
+    step = captured(method := build(net), False, LOCAL)
     x, y = net.batches(1)[0]
     before = copy.deepcopy(method.model.state_dict())
     step.run(x / 0, y)
@@ -222,7 +223,7 @@ def dropping(p: float = 0.5) -> nn.Module:
 def test_dropout_inside_a_branch_draws_anew_in_every_captured_step_and_once_in_it():
     net = NETS["residual mlp"]._replace(make=dropping)
     ordinary, other = build(net), build(net)
-    step = captured(other)
+    step = captured(other, False, LOCAL)
     for seed, (x, y) in enumerate(net.batches(3)):
         losses = []
         for run in (lambda: ordinary.step(x, y).loss, lambda: step.metrics(step.run(x, y)).loss):  # noqa: B023
@@ -230,7 +231,7 @@ def test_dropout_inside_a_branch_draws_anew_in_every_captured_step_and_once_in_i
             losses.append(run())
         torch.testing.assert_close(*losses, rtol=1e-9, atol=1e-10)
     same(ordinary.model, other.model)
-    frozen = captured(altmin.AltMin(copy.deepcopy(other.model).requires_grad_(False)))
+    frozen = captured(altmin.AltMin(copy.deepcopy(other.model).requires_grad_(False)), False, LOCAL)
     assert len({float(frozen.run(x, y)[0]) for _ in range(4)}) == 4, "of 30 units no two masks are the same"
 
 
@@ -240,7 +241,7 @@ def test_how_many_passes_of_what_has_no_closed_form_a_step_takes(way, passes):
     members once for each of two jvps."""
     net = Net(lambda: nn.Sequential(nn.Linear(4, 4), Squared(), nn.Flatten(), nn.Linear(20, 3)), sequences)
     method, (x, y) = build(net), net.batches(1)[0]
-    step = {"eager": method.step, "captured": captured(method).run}.get(way) or Ensemble([method]).step
+    step = {"eager": method.step, "captured": captured(method, False, LOCAL).run}.get(way) or Ensemble([method]).step
     step(x, y)
     with patch.object(AnyFunction, "_call", autospec=True, side_effect=AnyFunction._call) as calls:
         step(x, y)
@@ -265,28 +266,16 @@ def sequences() -> tuple[Tensor, Tensor]:
 
 # -- compiled ---------------------------------------------------------------------------------------------------------
 
-WHOLE = ["gpt", "Basic, 4 dimensions, cut inside"]
+WHOLE = [pytest.param("gpt", marks=pytest.mark.slow), "Basic, 4 dimensions, cut inside"]
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_torch_can_trace_a_step_as_a_whole_also_where_blocks_hand_several_values_on(name, traced):
     net = EVERY[name]
     ordinary, other = build(net), build(net)
-    step = captured(other)
+    step = captured(other, True, LOCAL)
     for x, y in net.batches(3):
         ordinary.step(x, y)
         step.run(x, y)
-    assert step.compiled != step._compute
+    assert step.fuse
     same(ordinary.model, other.model, 1e-7)
-
-
-def test_where_torch_cannot_trace_a_step_it_is_the_same_in_its_pieces(traced):
-    """A loss of one's own cannot be traced by this version of torch."""
-    net = NETS["residual mlp"]._replace(loss=lambda output, y: F.cross_entropy(output, y))
-    ordinary, other = build(net), build(net)
-    step = captured(other)
-    for x, y in net.batches(3):
-        ordinary.step(x, y)
-        step.run(x, y)
-    assert step.compiled == step._compute
-    same(ordinary.model, other.model)

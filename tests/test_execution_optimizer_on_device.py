@@ -7,6 +7,7 @@ import torch
 from capture_cases import batches, mlp, pair, same
 
 import altmin
+from altmin.calculus.context import LOCAL
 from altmin.runners.capture import captured
 from altmin.runners.optimizer_on_device import all_finite
 
@@ -21,7 +22,7 @@ def test_one_number_that_is_not_finite_is_found_among_many(bad):
 
 def test_a_model_that_has_changed_has_to_be_captured_anew():
     am = altmin.AltMin(mlp(6, 5))
-    step = captured(am)
+    step = captured(am, False, LOCAL)
     step.run(*next(batches(1)))
     step.push()
     am.model[2] = copy.deepcopy(am.model[2])
@@ -31,7 +32,7 @@ def test_a_model_that_has_changed_has_to_be_captured_anew():
 
 def test_a_frozen_parameter_has_to_be_captured_anew():
     am = altmin.AltMin(mlp(6, 5))
-    step = captured(am)
+    step = captured(am, False, LOCAL)
     step.run(*next(batches(1)))
     step.push()
     am.model[0].weight.requires_grad_(False)
@@ -41,7 +42,7 @@ def test_a_frozen_parameter_has_to_be_captured_anew():
 
 def test_what_a_scheduler_leaves_in_a_group_is_no_option_of_the_capture():
     am = altmin.AltMin(mlp(6, 5))
-    step = captured(am)
+    step = captured(am, False, LOCAL)
     step.run(*next(batches(1)))
     torch.optim.lr_scheduler.StepLR(am.optimizer, 1)
     step.push()
@@ -55,7 +56,7 @@ def test_a_captured_step_of_backprop_clips_and_decays_as_an_ordinary_one(name):
     options = {"lr": 2**-4, "clip_norm": 0.1, "weight_decay": 0.1, "decay_biases": False}
     net = mlp(6, 5)
     ordinary, other = (altmin.methods.create(name, each, **options) for each in (net, copy.deepcopy(net)))
-    step = captured(other)
+    step = captured(other, False, LOCAL)
     for x, y in batches(5):
         ordinary.step(x, y)
         step.run(x, y)
@@ -71,7 +72,7 @@ DECAY = {"weight_decay": 0.1}
 def test_adam_within_a_whole_step_is_adam_and_a_step_that_is_not_finite_changes_nothing(options, traced):
     torch.manual_seed(0)
     ordinary, other = pair(mlp(6, 5), lambda: altmin.LocalAdam(lr=[2**-7, 2**-6, 2**-5], **options))
-    step, data = captured(other), list(batches(6))
+    step, data = captured(other, True, LOCAL), list(batches(6))
     for x, y in data:
         ordinary.step(x, y)
         step.run(x, y)
@@ -90,7 +91,7 @@ def test_adam_within_a_whole_step_is_adam_and_a_step_that_is_not_finite_changes_
 def test_what_comes_on_top_of_adam_is_not_lost_in_a_whole_step(options, traced):
     torch.manual_seed(0)
     ordinary, other = pair(mlp(6, 5), lambda: altmin.LocalAdam(lr=2**-7, **options))
-    step = captured(other)
+    step = captured(other, True, LOCAL)
     for x, y in batches(4):
         ordinary.step(x, y)
         step.run(x, y)
@@ -102,10 +103,10 @@ def test_a_frozen_layer_stays_in_a_whole_step(traced):
     model = mlp(6, 5)
     model[2].requires_grad_(False)
     ordinary, other = pair(model, lambda: altmin.LocalAdam(lr=2**-7))
-    step = captured(other)
+    step = captured(other, True, LOCAL)
     for x, y in batches(4):
         ordinary.step(x, y)
         step.run(x, y)
     same(ordinary.model, other.model)
     assert torch.equal(other.model[2].weight, model[2].weight)
-    assert step.compiled != step._compute, "it was traced"
+    assert step.fuse, "it was traced"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import altmin
-from altmin.core.codes.gradient import encode
+from altmin.core.step import encode
 from altmin.runners import pipelined
 from altmin.runners.layer_parallel import LayerParallel
 from altmin.runners.pipelined import schedule
@@ -100,7 +100,7 @@ def test_dropout_draws_anew_for_each_part_and_step(monkeypatch: pytest.MonkeyPat
 
     def watched(*args: Any) -> Any:
         found = encode(*args)
-        seen.append(found.values[0].clone())
+        seen.append(found[0][1].clone())
         return found
 
     monkeypatch.setattr(pipelined, "encode", watched)

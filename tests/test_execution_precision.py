@@ -9,17 +9,14 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.calculus import products
+from altmin.calculus.context import LOCAL, Context
 from altmin.core.chain import Theta
-from altmin.core.codes.above import Top
 from altmin.core.codes.choose import choose
-from altmin.core.codes.gradient import encode
+from altmin.core.codes.links import OutputLoss, Segment
 from altmin.core.losses import adapt
-from altmin.core.step import move_codes
+from altmin.core.step import encode, move_codes
 from altmin.layers import Readout, Recurrent
 from altmin.runners.precision import current, using
-
-ABOVE = 1 + 0.45 / 128  # rounds to 1: bfloat16 has 8 significant bits
 
 
 def fits_bf16(a: Tensor) -> Tensor:
@@ -65,38 +62,39 @@ def problem(net: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
+def seeded() -> None:
     torch.manual_seed(0)
-    yield
-    assert not products._rounds.on
 
 
 @EVERY_NET
 def test_codes_meet_weights_only_in_rounded_products(net: str) -> None:
-    """After the same forward pass, weights that round to the same numbers leave the same residuals, bit by bit; not so
-    in float32."""
+    """After the same forward pass, weights that round to the same numbers leave the same deltas, bit by bit; not so in
+    float32."""
     model, x, y, codes = problem(net)
     chain = altmin.split(model)
     theta = chain.parameters()
     short = [[p.bfloat16().float() if p.ndim > 1 else p for p in block] for block in theta]
 
     @torch.no_grad()
-    def residuals(theta_of_codes: Theta) -> list[Tensor]:
-        trace = encode(chain, theta, x)
-        top = Top(adapt(nn.CrossEntropyLoss()), trace.values[-1], y, 0.1)
-        return [residual.delta.clone() for _, residual in codes(chain, theta_of_codes, trace, top)]
+    def deltas(theta_of_codes: Theta, context: Context) -> list[Tensor]:
+        if context.bf16:
+            theta_of_codes = [block.operands(p) for block, p in zip(chain.blocks, theta_of_codes, strict=True)]
+        values, states = encode(chain.blocks, theta, x, context)
+        top = OutputLoss(adapt(nn.CrossEntropyLoss()), values[-1], y, torch.tensor(0.1), context)
+        moves = codes(Segment(chain.blocks, theta_of_codes, values[:-1], states, context), top)
+        return [problem.delta.clone() for problem in moves.problems]
 
-    with using("bf16"):
-        assert all(torch.equal(a, b) for a, b in zip(residuals(theta), residuals(short), strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(residuals(theta), residuals(short), strict=True))
+    with using("bf16") as context:
+        assert all(torch.equal(a, b) for a, b in zip(deltas(theta, context), deltas(short, context), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(deltas(theta, LOCAL), deltas(short, LOCAL), strict=True))
 
 
 @EVERY_NET
 def test_with_rounded_products_no_step_of_the_codes_raises_what_it_measures(net: str) -> None:
     model, x, y, codes = problem(net)
     am = altmin.AltMin(model, codes=codes, weights=altmin.LocalAdam(0.02), penalty=0.1)
-    with using("bf16"):
-        seen = [am.step(x, y) for _ in range(20)]
+    with using("bf16") as context:
+        seen = [am.step(x, y, context=context) for _ in range(20)]
     assert all(at.objective <= float(at.loss) * (1 + 1e-5) for at in seen)
     assert float(seen[-1].loss) < 0.9 * float(seen[0].loss)
 
@@ -109,13 +107,13 @@ def test_what_is_kept_is_float32(net: str) -> None:
     weights = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
     before = [p.detach().clone() for p in weights]
     chain, loss = altmin.split(model), adapt(nn.CrossEntropyLoss())
-    with using("bf16"):
+    with using("bf16") as context:
         with torch.no_grad():
-            deltas = move_codes(chain, chain.parameters(), codes, loss, x, y, 0.1, lambda _, r: r.delta.clone()).found
+            moved = move_codes(chain, chain.parameters(), codes, loss, x, y, torch.tensor(0.1), context)
         am = altmin.AltMin(model, codes=codes, weights=altmin.LocalAdam(1e-6, eps=1e-12))
-        am.step(x, y)
+        am.step(x, y, context=context)
     state = [t for s in am.optimizer.state.values() for t in s.values() if t.ndim > 1]
-    kept = [deltas[-1], *weights, *state]  # a hidden block's delta may be a product as it comes out
+    kept = [moved.problems[-1].delta, *weights, *state]  # a hidden block's delta may be a product as it comes out
     assert {t.dtype for t in kept} == {torch.float32}
     assert all(fits_bf16(t).float().mean() < 0.5 for t in kept)
     for p, old in zip(weights, before, strict=True):
@@ -124,10 +122,12 @@ def test_what_is_kept_is_float32(net: str) -> None:
         assert change.max() < 2e-6
 
 
-def test_the_forward_pass_of_a_recurrent_layer_is_not_rounded() -> None:
+def test_a_recurrent_layer_has_rounded_weights_and_forms_its_products_in_float32() -> None:
     model, x = elman(), torch.randn(5, 6, 2)
-    with using("bf16"):
-        h = altmin.split(model).blocks[0].forward(list(model[0].parameters())[:3], x)[0]
+    block, weights = altmin.split(model).blocks[0], (model[0].weight_ih_l0, model[0].weight_hh_l0)
+    with using("bf16") as context:
+        h = block.forward(block.operands(list(model[0].parameters())[:3]), x, context)[0]
+        model[0].weight_ih_l0.data, model[0].weight_hh_l0.data = (W.bfloat16().float() for W in weights)
     assert torch.equal(h, model[0](x))
 
 
@@ -141,7 +141,7 @@ def own_flags() -> Iterator[None]:
 
 def flags() -> tuple[Any, ...]:
     matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return matmul, cudnn, torch.get_float32_matmul_precision(), products._rounds.on
+    return matmul, cudnn, torch.get_float32_matmul_precision()
 
 
 @pytest.mark.parametrize("before", [(False, True), (True, False), "high", "medium"])
@@ -156,29 +156,14 @@ def test_a_precision_sets_the_flags_and_gives_them_back_even_after_an_error(
     as_found, seen = flags(), []
 
     def fail() -> None:
-        with using(name):
-            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, products._rounds.on))
+        with using(name) as context:
+            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, context.bf16))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert seen == [(*inside, name == "bf16")]
     assert flags() == as_found
-
-
-def test_one_precision_within_another_holds_for_its_part_only() -> None:
-    a, b = torch.tensor([[ABOVE]]), torch.tensor([[1.0]])
-
-    def now() -> float:
-        return products.matmul(a, b).item()
-
-    exact = a.item()
-    with using("bf16"):
-        seen = [now()]
-        with using("float32"):
-            seen.append(now())
-        seen.append(now())
-    assert [*seen, now()] == [1, exact, 1, exact]
 
 
 def backprop_by_hand(precision: str, x: Tensor, y: Tensor) -> list[Tensor]:
@@ -201,8 +186,8 @@ def test_backprop_is_rounded_by_autocast_as_people_write_it(name: str) -> None:
     expected = backprop_by_hand(name, x, y)
     torch.manual_seed(0)
     method = methods.create("adam", mlp(nn.ReLU), lr=0.01)
-    with using(name):
-        losses = [method.step(x, y).loss for _ in range(3)]
+    with using(name) as context:
+        losses = [method.step(x, y, context=context).loss for _ in range(3)]
     found = [losses[-1], *method.model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert {p.dtype for p in method.model.parameters()} == {torch.float32}
@@ -217,9 +202,9 @@ def test_the_two_precisions_of_backprop_differ() -> None:
 def test_the_precision_in_use_has_a_name_on_every_device() -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     for name in ("float32", "tf32", "bf16"):
-        with using(name):
-            assert current(cuda) == name
-            assert current(cpu) == ("bf16" if name == "bf16" else "float32")
+        with using(name) as context:
+            assert current(cuda, context) == name
+            assert current(cpu, context) == ("bf16" if name == "bf16" else "float32")
     with using("float32"):
         torch.backends.cudnn.allow_tf32 = True
         assert current(cuda) == "tf32 of convolutions alone"

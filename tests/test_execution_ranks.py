@@ -29,7 +29,7 @@ def test_every_row_belongs_to_one_rank_and_no_rank_has_two_more_than_another(sam
 def test_without_other_processes_there_is_one_rank_and_nothing_is_told() -> None:
     alone = Ranks()
     error = ValueError("as it is")
-    assert (alone.rank, alone.size, alone.post(error)) == (0, 1, error)
+    assert (alone.rank, alone.size, alone.publish(error)) == (0, 1, error)
 
 
 @pytest.mark.parametrize("place", [0, 4095])

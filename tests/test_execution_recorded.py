@@ -175,7 +175,7 @@ def test_a_step_that_is_not_finite_is_found_when_somebody_asks(method, ask):
     assert recorded.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 
 
-def test_nobody_waits_longer_than_64_steps_to_hear_of_it():
+def test_nobody_waits_longer_than_256_steps_to_hear_of_it():
     recorded = Recorded(build("mlp", "am-adam"), fuse=False)
     data = list(batches("mlp", LOOK))
     recorded.step(data[0][0] / 0, data[0][1])
@@ -198,7 +198,7 @@ def test_a_memory_that_overflows_leaves_no_trace():
         ordinary.step(x, y)
         recorded.step(x, y)
     same(ordinary.model, recorded.model, 1e-8)
-    ours, theirs = (each.state_dict()["weights"]["memories"] for each in (recorded, ordinary))
+    ours, theirs = (each.state_dict()["weights"]["states"] for each in (recorded, ordinary))
     for l, memory in theirs.items():
         for name, value in memory.items():
             torch.testing.assert_close(ours[l][name], value, rtol=1e-8, atol=1e-10)

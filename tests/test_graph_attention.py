@@ -86,7 +86,7 @@ def closed(how) -> list[bool]:
 @pytest.mark.parametrize("how", [chunks, sized, entries])
 def test_attention_between_views_is_a_closed_form(how):
     assert sum(closed(how)) == 1
-    assert not map_of(Layer(how)).opaque
+    assert not map_of(Layer(how)).uses_autograd
 
 
 @pytest.mark.parametrize("how", [buffer, learnt, dropped, scaled, sometimes_causal, scale_of_sizes, one_of_itself])

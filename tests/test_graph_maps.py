@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import altmin
 from altmin.calculus import AnyModule
 from altmin.calculus.graph import Graph
-from altmin.calculus.joints import Concatenation, One, Product, Sum
+from altmin.calculus.multi_input import Concatenation, One, Product, Sum
 from altmin.calculus.other import AnyFunction
 from altmin.graph.maps import map_of
 
@@ -23,7 +23,7 @@ def test_a_residual_block_is_closed_forms_alone():
     assert kinds(PreNorm()) == ["LayerNorm", "Linear", "Gelu", "Linear", "Sum"]
     assert kinds(SwiGLU()) == ["Scaling", "Linear", "Silu", "Linear", "Product", "Linear", "Scaling", "Sum"]
     assert kinds(Dense())[:2] == ["Concatenation", "Linear"]
-    assert not any(map_of(make()).opaque for make in (PreNorm, SwiGLU, Dense, Basic, Excite))
+    assert not any(map_of(make()).uses_autograd for make in (PreNorm, SwiGLU, Dense, Basic, Excite))
 
 
 def test_what_has_no_closed_form_is_one_function_between_those_that_have():

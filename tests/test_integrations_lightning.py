@@ -1,8 +1,6 @@
 """The Lightning module trains as the method alone does; Lightning's counts, checkpoints and callbacks are right."""
 
 import copy
-import runpy
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,9 +230,3 @@ def test_a_scheduler_that_cannot_see_its_metric_is_an_error(
 
     with pytest.raises(ValueError, match=expected):
         train(AltMinModule(create("am-adam"), plateau), tmp_path, epochs=1)
-
-
-def test_without_lightning_the_import_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
-    with pytest.raises(ImportError, match="pip install lightning"):
-        runpy.run_path(str(Path(altmin.__file__).parent / "integrations" / "lightning.py"))

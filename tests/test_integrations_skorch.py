@@ -1,8 +1,6 @@
 """skorch nets train as the method alone does, and work with clones, grid search, pickles and skorch's callbacks."""
 
 import pickle
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +143,3 @@ def test_a_regressor_fits_a_line() -> None:
 def test_clipping_of_gradients_that_are_not_there_is_an_error() -> None:
     with pytest.raises(ValueError, match="use a weight rule with clip_norm"):
         net(callbacks=[GradientNormClipping(1.0)]).fit(X, Y)
-
-
-def test_without_skorch_the_import_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "skorch", None)
-    with pytest.raises(ImportError, match="pip install skorch"):
-        runpy.run_path(str(Path(altmin.__file__).parent / "integrations" / "skorch.py"))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 import altmin
 
@@ -19,14 +18,11 @@ RUN = """
 const AltMin = require(process.argv[1]);
 const { net, x, y, share, order, start, lr, steps } = JSON.parse(require("fs").readFileSync(0));
 const step = AltMin.adam(net), seen = [];
-const exact = AltMin.backprop(net, x, y).grads;
 let mu = start;
 for (let i = 0; i < steps; i++) {
   const { loss, blocks } = AltMin.moveCodes(net, x, y, { share, order, mu });
   const grads = blocks.map(({ grad }) => grad);
   seen.push({ loss, moves: blocks.slice(0, -1).map(({ code }) => AltMin.rms(code.move)) });
-  if (i === 0) Object.assign(seen[0], { cosines: grads.map((grad, l) => AltMin.cosine(grad, exact[l])),
-    ratios: grads.map((grad, l) => AltMin.ratio(grad, exact[l])), exact });
   step(grads, lr);
   mu = AltMin.grown(mu);
 }
@@ -92,22 +88,3 @@ def test_a_step_that_would_raise_the_objective_is_not_taken_by_either() -> None:
     assert not all(refused)
     for mine, layer in zip(found["net"], layers, strict=True):
         torch.testing.assert_close(torch.tensor(mine["W"], dtype=torch.float64), layer.weight.data, rtol=0, atol=1e-8)
-
-
-def test_its_backprop_is_autograd_and_its_comparison_that_of_the_two_gradients() -> None:
-    model, layers = network((2, 8, 8, 2), seed=2)
-    x, y = torch.randn(12, 2, dtype=torch.float64), torch.arange(12) % 2
-    exact = torch.autograd.grad(cross_entropy(model(x), y), list(model.parameters()))
-    first = in_javascript(layers, x, y, share=0.5, order="codes-first", lr=0.05, steps=1)["seen"][0]
-    for l, grads in enumerate(first["exact"]):
-        torch.testing.assert_close(torch.tensor(grads["W"], dtype=torch.float64), exact[2 * l])
-        torch.testing.assert_close(torch.tensor(grads["b"], dtype=torch.float64), exact[2 * l + 1])
-    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.5), weights=altmin.LocalSGD(lr=0.0))
-    am.step(x, y)
-    for l, layer in enumerate(layers):
-        assert layer.weight.grad is not None
-        assert layer.bias.grad is not None
-        p = torch.cat([layer.weight.grad.flatten(), layer.bias.grad])
-        q = torch.cat([exact[2 * l].flatten(), exact[2 * l + 1]])
-        assert first["cosines"][l] == pytest.approx(float(p @ q / p.norm() / q.norm()), rel=1e-9)
-        assert first["ratios"][l] == pytest.approx(float(p.norm() / q.norm()), rel=1e-9)

@@ -1,7 +1,5 @@
 """Every loss comes with the value, gradient and Hessian of the mean over the batch, held against autograd."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,17 +8,20 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
 
-from altmin.calculus.numbers import tensors
+from altmin.calculus.context import LOCAL, Context
 from altmin.core.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
 
 F64 = torch.float64
 close = torch.testing.assert_close
 
 
-def evaluate(loss, o: Tensor, y: Tensor) -> Evaluation:
+UNREAD, TRACED = Context(eager=False), Context(eager=False, traced=True)
+
+
+def evaluate(loss, o: Tensor, y: Tensor, context: Context = LOCAL) -> Evaluation:
     """The loss at one output, as the code update sees it."""
     adapted = adapt(loss)
-    return adapted.at(o, adapted.prepare(o, y))
+    return adapted.at(o, adapted.prepare(o, y, context))
 
 
 def custom(output: Tensor, y: Tensor) -> Tensor:
@@ -90,22 +91,20 @@ def test_an_adapted_loss_is_called_as_the_users_own(name):
 
 
 @EVERY_LOSS
-def test_inside_vmap_and_with_numbers_kept_as_tensors_a_loss_is_the_same(name):
+def test_inside_vmap_and_with_numbers_that_are_not_read_a_loss_is_the_same(name):
     loss, o, y = problem(name)
     other, targets = problem(name, seed=1)[1:]
     adapted = adapt(loss)
 
-    def all_of(o: Tensor, y: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        value, delta, hessian = adapted.at(o, adapted.prepare(o, y))
+    def all_of(o: Tensor, y: Tensor, q: Tensor, context: Context = TRACED) -> tuple[Tensor, Tensor, Tensor]:
+        value, delta, hessian = adapted.at(o, adapted.prepare(o, y, context))
         return value, delta, hessian(q)
 
     outputs, labels, q = torch.stack([o, other]), torch.stack([y, targets]), torch.randn(2, *o.shape, dtype=F64)
     together = vmap(all_of)(outputs, labels, q)
     for i in range(2):
-        alone = all_of(outputs[i], labels[i], q[i])
-        with tensors():
-            as_tensors = all_of(outputs[i], labels[i], q[i])
-        for found, same, wanted in zip(together, as_tensors, alone, strict=True):
+        alone, unread = (all_of(outputs[i], labels[i], q[i], context) for context in (LOCAL, UNREAD))
+        for found, same, wanted in zip(together, unread, alone, strict=True):
             close(found[i], wanted)
             close(same, wanted)
 
@@ -199,8 +198,7 @@ def test_one_hot_labels_are_labels_and_probabilities_their_mean(smoothing):
 
 def test_a_label_out_of_range_that_nobody_may_read_becomes_nan():
     o, y = torch.zeros(3, 4), torch.tensor([0, 4, -1])
-    with tensors():
-        rows = CrossEntropy().prepare(o, y).rows
+    rows = CrossEntropy().prepare(o, y, UNREAD).rows
     close(rows[0], torch.tensor([1.0, 0.0, 0.0, 0.0]))
     assert rows[1:].isnan().all()
 
@@ -211,9 +209,8 @@ def test_labels_of_minus_100_count_for_nothing_as_in_torch(smoothing, unread):
     torch.manual_seed(0)
     o, y, q = torch.randn(6, 4, dtype=F64), torch.tensor([0, -100, 3, 1, -100, 2]), torch.randn(6, 4, dtype=F64)
     theirs = nn.CrossEntropyLoss(label_smoothing=smoothing)
-    with tensors() if unread else nullcontext():
-        value, delta, hessian = evaluate(theirs, o, y)
-        ours = value, delta, hessian(q)
+    value, delta, hessian = evaluate(theirs, o, y, UNREAD if unread else LOCAL)
+    ours = value, delta, hessian(q)
     close(ours, autograd_of(theirs, o, y, q))
 
 
@@ -333,9 +330,8 @@ def test_a_label_at_every_place_of_a_sequence_is_that_of_a_sample(name, second, 
     gradient = torch.func.grad(function)
     expected = function(o), gradient(o), torch.func.jvp(gradient, (o,), (q,))[1]
     turn = (lambda t: t.transpose(1, 2)) if second else (lambda t: t)
-    with tensors() if unread else nullcontext():
-        value, delta, hessian = evaluate(loss, turn(o), y)
-        ours = value, turn(delta), turn(hessian(turn(q)))
+    value, delta, hessian = evaluate(loss, turn(o), y, UNREAD if unread else LOCAL)
+    ours = value, turn(delta), turn(hessian(turn(q)))
     close(ours, expected)
     close(adapt(loss)(turn(o), y), expected[0])
 
@@ -356,13 +352,12 @@ def test_a_large_vocabulary_needs_no_table(unread):
     torch.manual_seed(0)
     theirs, y = nn.CrossEntropyLoss(label_smoothing=0.1), torch.tensor([0, 2999, -100, 5])
     o, q = torch.randn(4, 3000, dtype=F64), torch.randn(4, 3000, dtype=F64)
-    with tensors() if unread else nullcontext():
-        value, delta, hessian = evaluate(theirs, o, y)
-        ours = value, delta, hessian(q)
+    value, delta, hessian = evaluate(theirs, o, y, UNREAD if unread else LOCAL)
+    ours = value, delta, hessian(q)
     close(ours, autograd_of(theirs, o, y, q))
     loss = CrossEntropy(0.1)
     both = torch.stack([y, y.flip(0)])
-    rows, mass = vmap(lambda y: loss.prepare(o, y)[:2])(both)
+    rows, mass = vmap(lambda y: loss.prepare(o, y, TRACED)[:2])(both)
     for i in range(2):
         alone = loss.prepare(o, both[i])
         close((rows[i], mass[i]), (alone.rows, alone.mass))

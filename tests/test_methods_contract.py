@@ -17,7 +17,7 @@ def net() -> nn.Sequential:
 
 
 def solver(method: altmin.methods.Method) -> altmin.GradientCodes:
-    return getattr(method, "am", method).codes
+    return method.codes
 
 
 def defaults(function: object) -> dict[str, object]:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import altmin
+from altmin.runners.capture import check_capturable
 
 RULES = {
     "am-adam-offline": lambda: altmin.LocalAdam(0.01),
@@ -44,7 +45,7 @@ def test_weights_and_mu_stay_until_the_end_of_the_epoch(name: str) -> None:
     assert seen == [2.0, 2.0, 2.0]
     assert all(torch.equal(a, b) for a, b in zip(offline.model.parameters(), net().parameters(), strict=True))
     offline.end_epoch()
-    assert offline.am.penalty.value == (2.0 + 0.5) * 3.0, "one mini-batch, one epoch"
+    assert offline.method.penalty.value == (2.0 + 0.5) * 3.0, "one mini-batch, one epoch"
     assert not any(torch.equal(a, b) for a, b in zip(offline.model.parameters(), net().parameters(), strict=True))
 
 
@@ -53,7 +54,7 @@ def test_the_model_is_cut_where_it_is_said(name: str) -> None:
     """After its second module, a Tanh, and nowhere else: two blocks, and one code."""
     offline = altmin.methods.create(name, net(), penalty=altmin.Penalty(**PENALTY), at=["1"])
     am = altmin.AltMin(net(), weights=RULES[name](), penalty=altmin.Penalty(**PENALTY), at=["1"])
-    assert len(offline.am.chain) == 2
+    assert len(offline.method.chain) == 2
     for x, y in parts():
         assert torch.equal(offline.step(x, y).loss, am.gather(x, y).loss)
     offline.end_epoch()
@@ -77,3 +78,9 @@ def test_its_loss_measures_what_is_held_back(name: str) -> None:
     row = altmin.fit(reader, (tokens, labels), (tokens, labels), epochs=1, batch_size=6).epochs[0]
     expected = nn.functional.cross_entropy(reader.model(tokens).flatten(0, 1), labels.flatten())
     assert row["test_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_step_that_moves_no_weights_is_not_captured(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be captured: an offline method moves its weights at the end"):
+        check_capturable(altmin.methods.create(name, net()))

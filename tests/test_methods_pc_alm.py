@@ -15,7 +15,7 @@ NETS = pytest.mark.parametrize("name", ["tanh", "equal layers", "residual", "two
 
 
 def multipliers(inference) -> list[Tensor]:
-    return [m for s in inference.runs for m in (s.multipliers if s.several else [s.multipliers])]
+    return [m for s in inference.groups for m in (s.multipliers if s.several else [s.multipliers])]
 
 
 def forward(model: nn.Sequential, x: Tensor) -> list[Tensor]:
@@ -93,8 +93,8 @@ def test_backprops_point_is_stationary_and_predictive_codings_is_not() -> None:
     adjoints = torch.autograd.grad(nn.functional.cross_entropy(values[-1], y, reduction="sum"), values)
     assert copied is not model
     inference = started(model, x, y, rho=1.0, dual=1.0)
-    inference.runs[0].multipliers.copy_(adjoints[0])
-    inference.runs[1].multipliers.copy_(torch.stack(adjoints[1:-1]))
+    inference.groups[0].multipliers.copy_(adjoints[0])
+    inference.groups[1].multipliers.copy_(torch.stack(adjoints[1:-1]))
     with torch.no_grad():
         for _ in range(3):
             inference.step(0.1)

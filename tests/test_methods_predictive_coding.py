@@ -15,7 +15,7 @@ from altmin.core.chain import split
 from altmin.core.losses import adapt
 from altmin.layers import Sign
 from altmin.methods import create
-from altmin.methods.predictive_coding import Inference, runs_of
+from altmin.methods.predictive_coding import Inference, groups_of
 from altmin.models import mlp, residual_mlp
 
 NETS = {
@@ -52,8 +52,8 @@ def settled(model: nn.Module, x: Tensor, y: Tensor, steps: int, rate: float, **o
 
 def codes(inference: Inference) -> list[Tensor]:
     """The codes themselves, one of each hidden block."""
-    offsets = [u for s in inference.runs for u in (s.u if s.several else [s.u])]
-    return [value - u for value, u in zip(inference.trace.values[:-1], offsets, strict=True)]
+    offsets = [u for s in inference.groups for u in (s.u if s.several else [s.u])]
+    return [value - u for value, u in zip(inference.values[1:-1], offsets, strict=True)]
 
 
 def pieces(model: nn.Sequential) -> list[list[nn.Module]]:
@@ -125,10 +125,10 @@ def test_weights_get_the_gradient_of_the_energy_at_these_codes(name: str) -> Non
 @pytest.mark.parametrize("dual", [0.0, 1.0])
 def test_equal_blocks_together_give_what_each_gives_by_itself(name, runs, dual, monkeypatch) -> None:
     model, x, y = case(name)
-    assert runs_of(split(model)) == runs
+    assert groups_of(split(model)) == runs
     together = settled(model, x, y, 12, 0.1, dual=dual)
     monkeypatch.setattr("altmin.methods.predictive_coding.ALIKE", ())
-    assert runs_of(split(model)) == [(l, l) for l in range(runs[-1][-1] + 1)]
+    assert groups_of(split(model)) == [(l, l) for l in range(runs[-1][-1] + 1)]
     alone = settled(model, x, y, 12, 0.1, dual=dual)
     with torch.no_grad():
         pairs = [*zip(codes(together), codes(alone), strict=True)]
@@ -141,9 +141,9 @@ def test_equal_blocks_together_give_what_each_gives_by_itself(name, runs, dual, 
 
 def test_blocks_with_other_options_or_random_numbers_are_not_taken_together() -> None:
     elu = nn.Sequential(nn.Linear(4, 4), nn.ELU(), nn.Linear(4, 4), nn.ELU(0.5), nn.Linear(4, 4), nn.Linear(4, 2))
-    assert runs_of(split(elu)) == [(0, 0), (1, 1), (2, 2)]
+    assert groups_of(split(elu)) == [(0, 0), (1, 1), (2, 2)]
     dropout = nn.Sequential(nn.Linear(4, 4), *[m for _ in range(3) for m in (nn.Dropout(0.5), nn.Linear(4, 4))])
-    assert runs_of(split(dropout)) == [(0, 0), (1, 1), (2, 2)]
+    assert groups_of(split(dropout)) == [(0, 0), (1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("name", sorted(set(NETS) - {"one layer"}))
@@ -237,11 +237,11 @@ def test_batch_norm_keeps_the_statistics_of_the_forward_pass_and_dropout_one_mas
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)).double()
     inference = settled(net, x, y, 3, 0.1)
-    mask = inference.trace.states[-1].prelude[0]
+    mask = inference.states[-1].prelude[0]
     with torch.no_grad():
         grad = inference.grads()[-1][0]
     assert ((grad.abs().sum(0) == 0) == (mask == 0).all(0)).all()
-    assert torch.equal(inference.point(1.0).states[-1].prelude[0], mask)
+    assert torch.equal(inference.evaluate(1.0)[2][-1].prelude[0], mask)
 
 
 def test_other_losses_have_the_size_that_backprop_gives_them() -> None:

@@ -29,10 +29,6 @@ def test_a_figure_becomes_a_file_of_its_format(name: str, start: bytes) -> None:
     assert plot.content(Figure(), name).startswith(start)
 
 
-def test_colours_and_markers_pair_up_and_none_repeats() -> None:
-    assert len(set(plot.COLOURS)) == len(set(plot.MARKERS)) == 7
-
-
 def test_many_curves_have_styles_of_their_own() -> None:
     styles = [plot.style(i) for i in range(20)]
     assert len({(each["color"], each["linestyle"]) for each in styles}) == 20

@@ -8,10 +8,8 @@ import torch
 from conftest import elman_problem as problem
 from conftest import residuals_of
 from torch import nn
-from torch.nn import functional as F
 
 import altmin
-from altmin.calculus import map_of
 
 close = torch.testing.assert_close
 
@@ -59,48 +57,6 @@ def test_the_second_bias_is_zero_and_stays_so_under_backprop_too():
         altmin.methods.create(method, model).step(x, y)
     assert not model[0].bias_hh_l0.any()
     assert model[0].bias_ih_l0.any()
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_recurrent_map_is_linear_step_by_step(padded):
-    model, x, _ = problem(padded=padded)
-    cell, m = model[0], map_of(model[0])
-    p = [cell.weight_ih_l0.detach(), cell.weight_hh_l0.detach(), cell.bias_ih_l0.detach()]
-    with torch.no_grad():
-        h, saved = m.forward(p, x)
-    close(h, cell(x).detach())
-    real = x[..., -1:] if padded else torch.ones_like(x[..., :1])
-
-    def step_by_step(U, W, b, x):
-        before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
-        return (x[..., : U.shape[1]] @ U.T + before @ W.T + b) * real
-
-    v, u = torch.randn_like(h) * real, torch.randn_like(x) * real
-    c, back = torch.func.vjp(step_by_step, *p, x)
-    close(m.replay(p, saved, x)[0], c)
-    for ours, theirs in zip((*m.grads(p, saved, v), m.vjp(p, saved, v)), back(v), strict=True):
-        close(ours, theirs)
-    close(m.jvp(p, saved, u), step_by_step(*p, x + u) - c)
-    q, moved = m.quotient(p, saved, u, 0.3)
-    close(q, m.jvp(p, saved, u))
-    close(m.replay(p, moved, x)[0], step_by_step(*p, x - 0.3 * u))
-    a, r = m.columns(saved, v)
-    close(a @ torch.cat([p[0], p[1], p[2][:, None]], 1).T, c.transpose(0, 1).flatten(0, 1))
-    close(r.T @ a, torch.cat([g if g.ndim > 1 else g[:, None] for g in m.grads(p, saved, v)], 1))
-
-
-def test_the_readout_is_a_linear_map_of_every_step():
-    readout, h = altmin.Readout(4, 2).double(), torch.randn(3, 5, 4, dtype=torch.float64)
-    m, p = map_of(readout), [t.detach() for t in readout.parameters()]
-    y, back = torch.func.vjp(lambda W, b, h: F.linear(h, W, b), *p, h)
-    close(readout(h).detach(), y)
-    z, saved = m.forward(p, h)
-    close(z, y)
-    v = torch.randn_like(y)
-    for ours, theirs in zip((*m.grads(p, saved, v), m.vjp(p, saved, v)), back(v), strict=True):
-        close(ours, theirs)
-    a, r = m.columns(saved, v)
-    close(r.T @ a, torch.cat([back(v)[0], back(v)[1][:, None]], 1))
 
 
 @pytest.mark.parametrize("codes", [{}, {"rounds": 3}, {"steps": 2}, {"sweep": "sequential"}], ids=str)

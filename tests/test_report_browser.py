@@ -14,6 +14,7 @@ from altmin.cli import run
 from altmin.cli.verify import verdicts
 from altmin.paper.reproduce.results import Results
 
+pytestmark = pytest.mark.slow
 PROBE = """
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];

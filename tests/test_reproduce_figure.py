@@ -1,6 +1,5 @@
 """A figure is data: its runs, its curves, its reduced version, and the file that declares it."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,16 +73,6 @@ def test_figures_are_found_in_their_files(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_file_with_an_underscore_is_no_figure_but_can_be_imported_from(tmp_path: Path) -> None:
-    (tmp_path / "_common_of_figures.py").write_text("TITLE = 'a shared title'")
-    (tmp_path / "fig9.py").write_text(
-        "from _common_of_figures import TITLE\n" + DECLARED.format(name="fig9").replace('"a title"', "TITLE")
-    )
-    path = list(sys.path)
-    assert [figure.title for figure in load(tmp_path).values()] == ["a shared title"]
-    assert sys.path == path
-
-
-def test_where_there_are_no_figures_it_is_said_where_they_are(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="they are part of a clone of the repository"):
+def test_where_there_are_no_figures_it_is_said_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there are no figures in .*nowhere; give as --figures DIR a folder of files"):
         load(tmp_path / "nowhere")

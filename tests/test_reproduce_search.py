@@ -20,8 +20,7 @@ from altmin.paper.reproduce.run import Run
 from altmin.paper.reproduce.search import Between, Search, search
 from altmin.paper.reproduce.settings import History
 from altmin.runners.ensemble import Ensemble
-from altmin.training import trial
-from altmin.training.ensemble import fit_ensemble
+from altmin.training.ensemble import carry_out
 from altmin.training.trial import Trial
 
 # ruff: noqa: F811
@@ -187,12 +186,12 @@ def test_configurations_and_seeds_that_train_as_one_ensemble_come_to_what_each_d
     alone = made(each).rows
     members: list[int] = []
 
-    def fitted(ensemble: Ensemble, **given: Any) -> Any:
+    def fitted(plan: Any, ensemble: Ensemble, *given: Any) -> Any:
         members.append(len(ensemble))
-        return fit_ensemble(ensemble, **given)
+        return carry_out(plan, ensemble, *given)
 
     monkeypatch.setattr(Trial, "together", True)
-    monkeypatch.setattr(trial, "fit_ensemble", fitted)
+    monkeypatch.setattr("altmin.training.ensemble.carry_out", fitted)
     together = made(each).rows
     assert members == [8], "four configurations on two seeds"
     for one, other in zip(alone, together, strict=True):
@@ -207,7 +206,7 @@ def test_without_optuna_a_grid_works_and_a_bayesian_search_says_how_to_install_i
     Trained(peak, monkeypatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert len(made(GRID).rows) == 6
-    with pytest.raises(ImportError, match="a Bayesian search needs optuna; install it with `pip install optuna`"):
+    with pytest.raises(ImportError, match=r'a Bayesian search needs optuna, .*: pip install "altmin\[paper\]"'):
         made(BAYES)
 
 

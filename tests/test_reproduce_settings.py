@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from altmin.paper.reproduce import folders
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES
 from altmin.paper.reproduce.run import Run
 from altmin.paper.reproduce.settings import History, settings
 
@@ -62,6 +64,19 @@ def test_a_damaged_line_is_named(history: History) -> None:
     path.write_text(path.read_text() + json.dumps({"config": {}, "options": {}}) + "\n")
     with pytest.raises(ValueError, match=r"line 2 of .*fig\.jsonl is no result; delete it"):
         settings("fig", **ADAM, default={})
+
+
+def test_the_package_alone_has_the_settings_that_the_committed_histories_choose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def options() -> dict[str, list[Any]]:
+        return {name: [getattr(run, "options", None) for run in each.runs] for name, each in load(FIGURES).items()}
+
+    in_a_clone = options()
+    monkeypatch.setattr(folders, "RESULTS", Path("nowhere"))
+    assert options() == in_a_clone, "python experiments/reproduction.py settings brings the package up to date"
+    monkeypatch.setattr(folders, "CHOSEN", Path("nowhere"))
+    assert options() != in_a_clone
 
 
 def test_figures_are_loaded_without_optuna() -> None:

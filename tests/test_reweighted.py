@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.calculus.ranks import sharing
-from altmin.calculus.sample_weight import multiplied
+from altmin.calculus.context import LOCAL, Context
 from altmin.core.losses import Loss, adapt
 from altmin.core.reweighted import Shared, Weighted, of_batch
 
@@ -45,8 +44,12 @@ LOSSES: dict[str, Any] = {
 }
 
 
-def evaluated(loss: Loss, o: Tensor, y: Tensor, q: Tensor) -> list[Tensor]:
-    prepared = loss.prepare(o, y)
+def multiplied(t: Tensor, w: Tensor) -> Tensor:
+    return t * w.unsqueeze(1)
+
+
+def evaluated(loss: Loss, o: Tensor, y: Tensor, q: Tensor, context: Context = LOCAL) -> list[Tensor]:
+    prepared = loss.prepare(o, y, context)
     at = loss.at(o, prepared)
     return [at.value, at.delta, at.hessian(q), loss.delta(o, prepared), loss.at(o, prepared).value]
 
@@ -64,11 +67,11 @@ def test_ranks_have_the_value_of_all_samples_and_their_own_rows_of_its_derivativ
 
     def call(of: ranks.ThreadRanks) -> tuple[list[Tensor], Any, int]:
         first, end = CUTS[of.rank]
-        with sharing(of.share(first, end - first, 7)):
-            loss = of_batch(adapt(function))
-            assert isinstance(loss, Shared)
-            found = evaluated(loss, o[first:end], y[first:end], q[first:end])
-            return found, loss.samples(o[first:end]), of.messages
+        context = Context(of.share(first, end - first, 7))
+        loss = of_batch(adapt(function), context)
+        assert isinstance(loss, Shared)
+        found = evaluated(loss, o[first:end], y[first:end], q[first:end], context)
+        return found, loss.samples(o[first:end]), of.messages
 
     for (first, end), (found, samples, messages) in zip(CUTS, ranks.threads(3, call), strict=True):
         expected = [value, gradient[first:end], hessian[first:end], gradient[first:end], value]
@@ -83,9 +86,9 @@ def test_a_gradient_before_any_value_is_that_of_all_samples_too() -> None:
 
     def call(of: ranks.ThreadRanks) -> Tensor:
         first, end = CUTS[of.rank]
-        with sharing(of.share(first, end - first, 7)):
-            loss = of_batch(adapt(nn.CrossEntropyLoss()))
-            return loss.delta(o[first:end], loss.prepare(o[first:end], y[first:end]))
+        context = Context(of.share(first, end - first, 7))
+        loss = of_batch(adapt(nn.CrossEntropyLoss()), context)
+        return loss.delta(o[first:end], loss.prepare(o[first:end], y[first:end], context))
 
     found = torch.cat(ranks.threads(3, call))
     torch.testing.assert_close(found, expected.delta(o, expected.prepare(o, y)))
@@ -99,11 +102,11 @@ def test_weighted_samples_of_all_ranks_make_one_weighted_mean() -> None:
 
     def call(of: ranks.ThreadRanks) -> tuple[list[Tensor], float]:
         first, end = CUTS[of.rank]
-        with sharing(of.share(first, end - first, 7)):
-            w = W[first:end]
-            loss = of_batch(Weighted(adapt(nn.CrossEntropyLoss()), w))
-            found = evaluated(loss, o[first:end], y[first:end], q[first:end])
-            return [found[0], *(multiplied(t, w) for t in found[1:4])], loss.samples(o[first:end])
+        w = W[first:end]
+        context = Context(of.share(first, end - first, 7), weights=w)
+        loss = of_batch(adapt(nn.CrossEntropyLoss()), context)
+        found = evaluated(loss, o[first:end], y[first:end], q[first:end], context)
+        return [found[0], *(multiplied(t, w) for t in found[1:4])], loss.samples(o[first:end])
 
     for (first, end), (found, samples) in zip(CUTS, ranks.threads(3, call), strict=True):
         torch.testing.assert_close(found[0], expected[0])
@@ -114,17 +117,16 @@ def test_weighted_samples_of_all_ranks_make_one_weighted_mean() -> None:
 
 def test_a_batch_in_which_nothing_counts_on_any_rank_is_refused() -> None:
     def call(of: ranks.ThreadRanks) -> None:
-        with sharing(of.share(of.rank, 1, 2)):
-            loss = of_batch(adapt(nn.CrossEntropyLoss(CLASSES)))
-            with pytest.raises(ValueError, match="no sample of the mini-batch counts"):
-                loss(torch.zeros(1, 3, dtype=F64), torch.tensor([-100]))
+        loss = of_batch(adapt(nn.CrossEntropyLoss(CLASSES)), Context(of.share(of.rank, 1, 2)))
+        with pytest.raises(ValueError, match="no sample of the mini-batch counts"):
+            loss(torch.zeros(1, 3, dtype=F64), torch.tensor([-100]))
 
     ranks.threads(2, call)
 
 
 def test_where_one_process_has_all_samples_a_loss_is_itself() -> None:
     loss = adapt(nn.MSELoss())
-    assert of_batch(loss) is loss
+    assert of_batch(loss, LOCAL) is loss
 
 
 def test_the_gradient_of_a_weighted_loss_is_that_of_one_copy_of_each_sample() -> None:
@@ -161,9 +163,9 @@ def test_value_gradient_and_hessian_over_ranks_are_those_of_the_whole_batch(func
     def loss(o: Tensor) -> Tensor:
         return function(o, y)
 
-    def evaluate(rows: slice) -> list[tuple[Tensor, ...]]:
-        shared = of_batch(adapt(function))
-        given, found = shared.prepare(GIVEN[rows], y[rows]), []
+    def evaluate(rows: slice, context: Context) -> list[tuple[Tensor, ...]]:
+        shared = of_batch(adapt(function), context)
+        given, found = shared.prepare(GIVEN[rows], y[rows], context), []
         for o in (GIVEN[rows], 2 * GIVEN[rows]):
             at = shared.at(o, given)
             found.append((at.value, at.delta, at.hessian(o)))

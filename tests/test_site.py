@@ -12,6 +12,7 @@ import pytest
 from built_site import ROOT, build, built, pages
 
 import altmin
+import altmin.paper.theory
 import altmin.runners
 import altmin.sklearn
 import altmin.stream
@@ -54,7 +55,7 @@ def test_every_public_name_is_in_the_reference() -> None:
             value = getattr(package, name)
             if isinstance(value, ModuleType):
                 shown = f"api/{name}.html" in pages()
-            else:  # `altmin.fit` is `altmin.training.fit`; `altmin.audit` is in a module of its own name
+            else:  # `altmin.fit` is `altmin.training.fit`; `altmin.models.gpt` is in a module of its own name
                 places = {f"{each.__name__}.{name}" for each in PACKAGES if getattr(each, name, None) is value}
                 shown = bool(ids & {f"{place}.{name}" if place in sys.modules else place for place in places})
             if not shown:

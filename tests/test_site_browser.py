@@ -14,6 +14,7 @@ import chromium
 import pytest
 from built_site import ROOT, built, pages
 
+pytestmark = pytest.mark.slow
 WIDTHS = (1280, 390)
 # A frame that is removed stops the virtual time of headless Chromium, so all of them stay.
 OPENED = """

@@ -34,30 +34,6 @@ def docstrings() -> Any:
     return load("docstrings")
 
 
-@pytest.mark.parametrize(
-    "target, place",
-    [
-        ("docs/tour.md", "tour.md"),
-        ("docs/from-scratch.ipynb", "from-scratch.md"),
-        ("altmin/core/step.py", "source/altmin/core/step.py.md"),
-        ("altmin/paper/theory", "source/altmin/paper/theory/index.md"),
-        ("README.md", "source/README.md"),
-        ("LICENSE", "source/LICENSE.md"),
-        ("benchmarks/share.jsonl", "source/benchmarks/share.jsonl"),
-    ],
-)
-def test_a_file_of_the_repository_has_its_place_on_the_site(hooks: Any, target: str, place: str) -> None:
-    assert hooks.site_path(target) == place
-
-
-def test_links_are_found_with_their_places_and_without_those_that_lead_elsewhere(hooks: Any) -> None:
-    text = (
-        "[a](../altmin/core/step.py) ![b](images/b.png) [c](tour.md#what) [d](https://e.org/x) [e](#here) f(x) [g] (h)"
-    )
-    found = [(each[1], each[2]) for each in hooks.LINK.finditer(text)]
-    assert found == [("../altmin/core/step.py", None), ("images/b.png", None), ("tour.md", "#what")]
-
-
 def test_a_notebook_becomes_text_code_prints_in_one_and_pictures(hooks: Any) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "text"]},
@@ -77,13 +53,6 @@ def test_a_notebook_becomes_text_code_prints_in_one_and_pictures(hooks: Any) -> 
     assert "```text\na\nb\n```" in text
     assert "(data:image/png;base64,iVBORw0K)" in text
     assert '<a href="small.ipynb" download>' in text
-
-
-def test_a_picture_is_a_link_to_itself_unless_it_is_part_of_the_page(hooks: Any) -> None:
-    text = '<p><img alt="a" src="images/a.png" /> <img src="data:image/png;base64,iVBO" /></p>'
-    assert hooks.on_page_content(text) == text.replace("<img alt", '<a href="images/a.png"><img alt').replace(
-        'a.png" />', 'a.png" /></a>'
-    )
 
 
 def test_a_docstring_keeps_its_formulas_and_its_doctests(docstrings: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from sklearn.datasets import make_classification
 from torch import nn
 
+from altmin import methods
 from altmin.sklearn import AltMinClassifier, AltMinRegressor
 
 SMALL: dict[str, Any] = {"hidden": (4,), "epochs": 2, "random_state": 0}
@@ -107,3 +108,30 @@ def test_early_stopping_holds_the_same_part_of_every_class_back_where_it_can() -
     assert AltMinClassifier(**given)._strata(np.append(Y, 7)) is None  # one row alone cannot be in both parts
     assert AltMinClassifier(**given)._strata(np.arange(30) // 2) is None  # more classes than rows held back
     assert AltMinClassifier(**given).fit(X, np.arange(30) // 2).n_iter_ == 2
+
+
+@pytest.mark.parametrize("takes_loss", [True, False])
+def test_a_registered_method_is_given_the_options_that_it_has(takes_loss: bool, own_registry: None) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def made(model: nn.Module, **given: Any) -> methods.Method:
+        seen.append(given)
+        return methods.create("am-adam", model, **given)
+
+    if takes_loss:
+        methods.register("mine")(lambda model, lr=0.5, loss=None: made(model, lr=lr, loss=loss))
+    else:
+        methods.register("mine")(lambda model: made(model))
+    found = AltMinClassifier(**SMALL, method="mine").fit(X, Y)
+    assert found.predict(X).shape == Y.shape
+    assert [sorted(each) for each in seen] == [["loss", "lr"] if takes_loss else []]
+    if takes_loss:
+        AltMinRegressor(**SMALL, method="mine").fit(X, Y)
+        assert isinstance(seen[1]["loss"], nn.MSELoss)
+        return
+    with pytest.raises(
+        ValueError, match="method 'mine' trains classifiers alone, as it has no option that takes anoth"
+    ):
+        AltMinRegressor(**SMALL, method="mine").fit(X, Y)
+    with pytest.raises(ValueError, match="unknown option of method 'mine', 'lr'"):
+        AltMinClassifier(**{**SMALL, "lr": 0.3}, method="mine").fit(X, Y)

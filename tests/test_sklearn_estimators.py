@@ -1,8 +1,6 @@
 """The estimators: what they predict, weights of rows, early stopping, streams, pickles, pipelines and searches."""
 
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -229,14 +227,3 @@ def test_a_table_with_names_knows_them() -> None:
     assert equal(found, AltMinClassifier(**SMALL).fit(X, Y))
     with pytest.raises(ValueError, match="feature names"):
         found.predict(table[list("bacdef")])
-
-
-def test_importing_altmin_does_not_import_scikit_learn_and_without_it_one_sentence_says_what_to_do() -> None:
-    code = (
-        "import sys, altmin\n"
-        "assert not [name for name in sys.modules if name.partition('.')[0] in ('sklearn', 'scipy')]\n"
-        "sys.modules['sklearn'] = None\n"
-        "try:\n    import altmin.sklearn\nexcept ImportError as error:\n    print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said == 'altmin.sklearn needs scikit-learn; install it with: pip install "altmin[sklearn]"\n'

@@ -12,6 +12,7 @@ from trainer_cases import RULES, batch, convolutional, equal, mlp
 
 import altmin
 from altmin.common.state import (
+    check_like,
     check_module,
     check_optimizer,
     demand_count,
@@ -54,25 +55,34 @@ def set_option(name: str, value: Any) -> Callable[[State], None]:
     return lambda state: optimizer_of(state)["param_groups"][0].update({name: value})
 
 
+def gathered(state: State, change: Callable[[Any], Any]) -> None:
+    state["weights"]["gathered"][0] = change(state["weights"]["gathered"][0])
+
+
 EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
     "shape": (set_moment("exp_avg", lambda t: t[:1]), r"exp_avg of parameter 1 must be torch.float64 of shape \(8,\)"),
     "dtype": (set_moment("exp_avg_sq", lambda t: t.float()), "exp_avg_sq of parameter 1 must be torch.float64"),
     "device": (set_moment("exp_avg", lambda t: t.to("meta")), "exp_avg of parameter 1 belongs on cpu, given .* meta"),
     "nan": (set_moment("exp_avg", lambda t: t * math.nan), "exp_avg of parameter 1 holds numbers that are not finite"),
-    "square": (set_moment("exp_avg_sq", lambda t: -t - 1), "exp_avg_sq of parameter 1 holds numbers below 0"),
     "no tensor": (set_moment("exp_avg", lambda t: None), "exp_avg of parameter 1 must be a tensor, given None"),
     "sparse": (set_moment("exp_avg", lambda t: t.to_sparse()), "exp_avg of parameter 1 must be torch.float64"),
-    "negative step": (set_moment("step", lambda t: t - 5), "step of parameter 1 must be at least 0, given -4"),
-    "half a step": (set_moment("step", lambda t: t - 0.5), "step of parameter 1 must be a whole number, given 0.5"),
-    "nan step": (set_moment("step", lambda t: t * math.nan), "step of parameter 1 must be a finite number"),
+    "negative step": (
+        set_moment("step", lambda t: t - 5),
+        "step of parameter 1 must be a whole number of at least 0, given -4",
+    ),
+    "half a step": (
+        set_moment("step", lambda t: t - 0.5),
+        "step of parameter 1 must be a whole number of at least 0, given 0.5",
+    ),
+    "nan step": (set_moment("step", lambda t: t * math.nan), "step of parameter 1 holds numbers that are not finite"),
     "many steps": (
         set_moment("step", lambda t: t.expand(8)),
-        "step of parameter 1 must be a floating-point tensor wit",
+        r"step of parameter 1 must be torch.float32 of shape \(\)",
     ),
-    "step a number": (set_moment("step", lambda t: 1), "step of parameter 1 must be a floating-point tensor without"),
+    "step a number": (set_moment("step", lambda t: 1), "step of parameter 1 must be a tensor, given 1"),
     "moment missing": (lambda s: optimizer_of(s)["state"][1].pop("exp_avg"), "parameter 1: it lacks exp_avg"),
     "moment extra": (lambda s: optimizer_of(s)["state"][1].update(more=1), "parameter 1: it has more besides"),
-    "entry": (lambda s: optimizer_of(s)["state"].update({1: 3}), "the state of parameter 1 must be a dict, given 3"),
+    "entry": (lambda s: optimizer_of(s)["state"].update({1: 3}), "the state of parameter 1 is a dict, given int"),
     "parameter missing": (lambda s: optimizer_of(s)["state"].pop(1), "the state lacks parameter 1, and has others"),
     "parameter extra": (
         lambda s: optimizer_of(s)["state"].update({6: {}}),
@@ -88,35 +98,57 @@ EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
     ),
     "group": (lambda s: optimizer_of(s)["param_groups"].__setitem__(0, 7), "group 0 of the optimizer must be a dict"),
     "option missing": (lambda s: optimizer_of(s)["param_groups"][0].pop("eps"), "group 0 of the optimizer lacks eps"),
-    "negative lr": (set_option("lr", -0.1), "lr of group 0 of the optimizer must be at least 0, given -0.1"),
-    "nan lr": (set_option("lr", math.nan), "lr of group 0 of the optimizer must be a finite number, given nan"),
-    "text for lr": (set_option("lr", "0.1"), "lr of group 0 of the optimizer must be a finite number, given '0.1'"),
-    "true for lr": (set_option("lr", True), "lr of group 0 of the optimizer must be a finite number, given True"),
-    "eps": (set_option("eps", -1e-8), "eps of group 0 of the optimizer must be at least 0"),
-    "weight decay": (set_option("weight_decay", math.inf), "weight_decay of group 0 .* finite number, given inf"),
-    "beta": (set_option("betas", (0.9, 1.0)), "betas of group 0 of the optimizer must be below 1, given 1.0"),
-    "betas": (set_option("betas", (0.9,)), "betas of group 0 of the optimizer must be 2 numbers"),
+    "negative lr": (
+        set_option("lr", -0.1),
+        "lr of group 0 of the optimizer must be a finite number of at least 0, given -0.1",
+    ),
+    "nan lr": (
+        set_option("lr", math.nan),
+        "lr of group 0 of the optimizer must be a finite number of at least 0, given nan",
+    ),
+    "text for lr": (
+        set_option("lr", "0.1"),
+        "lr of group 0 of the optimizer must be a finite number of at least 0, given '0.1'",
+    ),
+    "true for lr": (
+        set_option("lr", True),
+        "lr of group 0 of the optimizer must be a finite number of at least 0, given True",
+    ),
+    "eps": (set_option("eps", -1e-8), "eps of group 0 of the optimizer must be a finite number of at least 0"),
+    "weight decay": (
+        set_option("weight_decay", math.inf),
+        "weight_decay of group 0 .* finite number of at least 0, given inf",
+    ),
+    "beta": (set_option("betas", (0.9, "x")), "entry 1 of betas of group 0 of the optimizer must be a finite number"),
+    "betas": (set_option("betas", (0.9,)), "betas of group 0 of the optimizer must be 2 entries"),
     "flag": (set_option("amsgrad", True), "amsgrad of group 0 of the optimizer is True in the state, here it is False"),
     "fused": (set_option("fused", None), "fused of group 0 of the optimizer is None in the state, here it is True"),
-    "unknown option": (set_option("more", "x"), "more of group 0 of the optimizer must be a finite number, given 'x'"),
+    "unknown option": (
+        set_option("more", "x"),
+        "more of group 0 of the optimizer must be a finite number of at least 0, given 'x'",
+    ),
     "optimizer": (lambda s: s["weights"].update(optimizer=[]), "the state of an optimizer is a dict, given list"),
     "states": (lambda s: optimizer_of(s).update(state=[]), "the state of an optimizer's parameters is a dict"),
-    "mu": (lambda s: s["penalty"].update(value=-5.0), "mu must be at least 0, given -5.0"),
-    "nan mu": (lambda s: s["penalty"].update(value=math.nan), "mu must be a finite number, given nan"),
+    "mu": (lambda s: s["penalty"].update(value=-5.0), "mu must be a finite number of at least 0, given -5.0"),
+    "nan mu": (lambda s: s["penalty"].update(value=math.nan), "mu must be a finite number of at least 0, given nan"),
     "no mu": (lambda s: s["penalty"].clear(), "not the state of a Penalty: it lacks value"),
     "rest of it": (lambda s: s.update(more=1), "not the state of an AltMin: it has more besides"),
     "gathered shape": (
-        lambda s: s["weights"]["gathered"][0]["grads"].__setitem__(0, torch.zeros(2, 2)),
-        r"gradient 0 of block 0 must be torch.float64 of shape \(8, 4\), given torch.float32 of shape \(2, 2\)",
+        lambda s: gathered(s, lambda grads: (torch.zeros(2, 2), *grads[1:])),
+        r"entry 0 of what was gathered for block 0 must be torch.float64 of shape \(8, 4\), given torch.float32",
     ),
-    "gathered count": (lambda s: s["weights"]["gathered"][0]["grads"].pop(), "block 0 has 2 gradients, the state 1"),
+    "gathered count": (lambda s: gathered(s, lambda grads: grads[:1]), "gathered for block 0 must be 2 entries, given"),
+    "gathered nan": (
+        lambda s: gathered(s, lambda grads: [g * math.nan for g in grads]),
+        "entry 0 of what was gathered for block 0 holds numbers that are not finite",
+    ),
     "gathered samples": (
-        lambda s: s["weights"]["gathered"][0].update(samples=0),
-        "the number of samples gathered for block 0 must be at least 1",
+        lambda s: s["weights"].update(samples=-1),
+        "the number of samples gathered must be a whole number of at least 0, given -1",
     ),
     "gathered block": (
         lambda s: s["weights"]["gathered"].update({9: s["weights"]["gathered"][0]}),
-        r"the state has gathered gradients of block 9, here the blocks are \[0, 1, 2\]",
+        r"the state has what was gathered for block 9, here the blocks are \[0, 1, 2\]",
     ),
 }
 
@@ -140,19 +172,19 @@ MEMORY_EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
     "A": (lambda m: m.update(A=m["A"][:3]), r"A of block 1 must be torch.float64 of shape \(9, 9\), given"),
     "R": (lambda m: m.update(R=m["R"].mT), r"R of block 1 must be torch.float64 of shape \(6, 9\), given"),
     "nan": (lambda m: m["A"].fill_(math.nan), "A of block 1 holds numbers that are not finite"),
-    "samples": (lambda m: m.update(samples=-1), "the number of samples in the memory of block 1 must be at least 0"),
-    "missing": (lambda m: m.pop("R"), "the memory of block 1: it lacks R"),
+    "samples": (lambda m: m.update(samples=-1), "samples of block 1 must be a tensor, given -1"),
+    "missing": (lambda m: m.pop("R"), "not the state of block 1: it lacks R"),
 }
 
 
-@pytest.mark.parametrize("name", ["memories", "gathered"])
+@pytest.mark.parametrize("name", ["states", "gathered"])
 @pytest.mark.parametrize("edit", MEMORY_EDITS)
 def test_a_memory_that_does_not_fit_is_refused_and_changes_nothing(edit: str, name: str) -> None:
     am = trained("memory", parts=True)
     state, before = copy.deepcopy(am.state_dict()), everything(am)
     change, message = MEMORY_EDITS[edit]
     change(state["weights"][name][1])
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message if name == "states" else "what was gathered for block 1"):
         am.load_state_dict(state)
     assert equal(everything(am), before)
 
@@ -160,11 +192,11 @@ def test_a_memory_that_does_not_fit_is_refused_and_changes_nothing(edit: str, na
 def test_a_memory_of_an_unknown_block_or_a_bad_rest_is_refused_and_changes_nothing() -> None:
     am = trained("memory")
     state, before = copy.deepcopy(am.state_dict()), everything(am)
-    state["weights"]["memories"][2] = state["weights"]["memories"][1]
-    with pytest.raises(ValueError, match=r"the state has memories of block 2, here the blocks are \[0, 1\]"):
+    state["weights"]["states"][5] = state["weights"]["states"][1]
+    with pytest.raises(ValueError, match=r"the state is of block 5, here the blocks are \[0, 1, 2\]"):
         am.load_state_dict(state)
     state = copy.deepcopy(am.state_dict())
-    state["weights"]["memories"][0]["A"] += 1
+    state["weights"]["states"][0]["A"] += 1
     optimizer_of(state)["state"][0]["exp_avg"] = torch.zeros(1)
     for refuse in (am.check_state, am.load_state_dict):
         with pytest.raises(ValueError, match="exp_avg of parameter 0"):
@@ -199,7 +231,7 @@ def test_an_ensemble_refuses_all_if_one_members_state_does_not_fit() -> None:
     after = everything(ensemble)
     edits: list[tuple[Callable[[State], Any], str]] = [
         (set_moment("exp_avg", lambda t: t[:1]), "exp_avg of parameter 1"),
-        (lambda s: s["penalty"].update(value=-1.0), "mu must be at least 0"),
+        (lambda s: s["penalty"].update(value=-1.0), "mu must be a finite number of at least 0"),
     ]
     for edit, message in edits:
         wrong = copy.deepcopy(state)
@@ -210,7 +242,7 @@ def test_an_ensemble_refuses_all_if_one_members_state_does_not_fit() -> None:
         assert equal(everything(ensemble), after)
     for name, value, message in (
         ("taken", [1, 1], "the state is of 2 taken, this Ensemble has 3"),
-        ("taken", [1, 1, -1], "the number of steps that member 2 has taken must be at least 0"),
+        ("taken", [1, 1, -1], "the number of steps that member 2 has taken must be a whole number of at least 0"),
         ("alive", [True, True, 5], "whether member 2 is alive is True or False, given 5"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -275,15 +307,23 @@ def test_what_a_scheduler_adds_to_a_group_is_kept() -> None:
     assert other.optimizer.param_groups[0]["initial_lr"] == 0.02
 
 
-def test_moments_without_a_fused_kernel_must_spread_over_their_parameter() -> None:
+def test_moments_are_those_that_a_step_of_the_optimizer_makes() -> None:
     model = nn.Linear(4, 3)
     optimizer = torch.optim.Adafactor(model.parameters())
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
+    torch.optim.lr_scheduler.StepLR(optimizer, 3)  # which wraps the step of its optimizer
+    weights, before = (
+        copy.deepcopy(model.state_dict()),
+        copy.deepcopy((vars(optimizer)["defaults"], optimizer.state_dict())),
+    )
     check_optimizer(optimizer, optimizer.state_dict())
+    assert equal((model.state_dict(), optimizer.defaults, optimizer.state_dict()), (weights, *before))
     state = copy.deepcopy(optimizer.state_dict())
     state["state"][0]["row_var"] = torch.zeros(5, 1)
-    with pytest.raises(ValueError, match=r"row_var of parameter 0 must fit shape \(3, 4\), given torch.float32"):
+    with pytest.raises(
+        ValueError, match=r"row_var of parameter 0 must be torch.float32 of shape \(3, 1\), given torch"
+    ):
         check_optimizer(optimizer, state)
     state["state"][0]["row_var"] = torch.full((3, 1), math.nan)
     with pytest.raises(ValueError, match="row_var of parameter 0 holds numbers that are not finite"):
@@ -319,13 +359,55 @@ def test_a_models_state_has_its_names_shapes_types_and_finite_parameters() -> No
         (lambda s: s.update({"1.bias": torch.zeros(4)}), r"1.bias of the model must be torch.float64 of shape \(4,\)"),
         (lambda s: s["1.bias"].fill_(math.inf), "1.bias of the model holds numbers that are not finite"),
         (lambda s: s["2.running_var"].fill_(math.nan), "2.running_var of the model holds numbers that are not finite"),
-        (lambda s: s["2.num_batches_tracked"].sub_(9), "2.num_batches_tracked of the model must be at least 0"),
+        (lambda s: s.update({"2.num_batches_tracked": 3}), "2.num_batches_tracked of the model must be a tensor"),
     ]
     for edit, message in edits:
         state = copy.deepcopy(dict(model.state_dict()))
         edit(state)
         with pytest.raises(ValueError, match=message):
             check_module(model, state)
+
+
+TREE: State = {
+    "mask": torch.tensor([0.0, -math.inf]),
+    "rows": [{"n": 3, "loss": -0.5}, None],
+    "alive": True,
+    "to": "cpu",
+}
+
+
+@pytest.mark.parametrize(
+    "edit, message",
+    [
+        (lambda s: s.update(mask=torch.tensor([1.0, -math.inf])), None),
+        (lambda s: s["rows"].__setitem__(0, {"n": 9, "loss": 2}), None),
+        (lambda s: s.update(rows=tuple(s["rows"]), alive=False, to="cuda"), None),
+        (lambda s: s.update(mask=torch.zeros(3)), r"mask of it must be torch.float32 of shape \(2,\), given"),
+        (lambda s: s["rows"].pop(), "rows of it must be 2 entries, given"),
+        (lambda s: s.update(rows={}), "rows of it must be 2 entries, given {}"),
+        (
+            lambda s: s["rows"][0].update(n=2.5),
+            "n of entry 0 of rows of it must be a whole number of at least 0, given 2.5",
+        ),
+        (
+            lambda s: s["rows"][0].update(n=-1),
+            "n of entry 0 of rows of it must be a whole number of at least 0, given -1",
+        ),
+        (lambda s: s["rows"][0].update(loss=math.inf), "loss of entry 0 of rows of it must be a finite number"),
+        (lambda s: s["rows"][0].pop("n"), "not the state of entry 0 of rows of it: it lacks n"),
+        (lambda s: s["rows"].__setitem__(1, 0), "entry 1 of rows of it must be like None, given 0"),
+        (lambda s: s.update(alive=1), "alive of it must be like True, given 1"),
+        (lambda s: s.update(to=None), "to of it must be like 'cpu', given None"),
+    ],
+)
+def test_a_tree_fits_where_names_types_and_shapes_do(edit: Callable[[State], Any], message: str | None) -> None:
+    state = copy.deepcopy(TREE)
+    edit(state)
+    if message is None:
+        check_like(state, TREE, "it")
+        return
+    with pytest.raises(ValueError, match=message):
+        check_like(state, TREE, "it")
 
 
 def test_numbers_are_finite_and_in_range() -> None:

@@ -43,7 +43,9 @@ def cases() -> list[Any]:
         for method in ("am-adam", "am-mem"):
             for check in checks.yield_checks(kind(method=method)):
                 if method == "am-adam" or "learn_many" in check.__name__:
-                    found.append(pytest.param(kind, method, check, id=f"{kind.__name__}-{method}-{check.__name__}"))
+                    name = f"{kind.__name__}-{method}-{check.__name__}"
+                    long = "memory_growth" in name and any(name == each.id for each in found)  # on long streams
+                    found.append(pytest.param(kind, method, check, id=name, marks=pytest.mark.slow if long else ()))
     return found
 
 

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 import torch
 from loop_cases import Pairs, learner, samples, weights
+from test_training_loop import Recorder
 from torch import nn
 from torch.utils.data import DataLoader
 
 from altmin.training import accuracy, fit
+from altmin.training.config import RunConfig
 from altmin.training.plan import Plan
 
 
@@ -29,7 +31,7 @@ def test_parts_to_measure_on_may_come_in_any_form_each_under_its_name() -> None:
 
 
 def test_each_part_has_the_metrics_that_suit_its_targets() -> None:
-    plan = Plan(train=None, test={"a": samples(), "b": (samples()[0], samples()[0])}, epochs=1)
+    plan = Plan(RunConfig(), None, {"a": samples(), "b": (samples()[0], samples()[0])})
     model = learner().model
     measures = plan.measures(plan.tests(model), nn.MSELoss())
     assert {name: [metric.name for metric in metrics] for name, metrics in measures.items()} == {
@@ -39,7 +41,7 @@ def test_each_part_has_the_metrics_that_suit_its_targets() -> None:
 
 
 def test_without_a_known_end_any_later_batch_can_be_evaluated() -> None:
-    plan = Plan(train=None, test=samples(), epochs=2, eval_batches=[9, 3, 9])
+    plan = Plan(RunConfig(epochs=2, eval_batches=[9, 3, 9]), None, samples())
     tests = plan.tests(learner().model)
     assert plan.evaluated(tests, None) == plan.evaluated(tests, 5) == [3, 9]
     with pytest.raises(ValueError, match=r"cannot evaluate after batch 9: .* the run's 1 to 8"):
@@ -64,6 +66,14 @@ def test_without_a_known_end_any_later_batch_can_be_evaluated() -> None:
             r"fit trains by a method, given a Linear; give altmin.AltMin\(model\)",
         ),
         ({"epochs": 2.5}, ValueError, "epochs of fit must be a whole number"),
+        ({"batchsize": 5}, TypeError, r"unknown setting of fit, 'batchsize'; did you mean 'batch_size'\?"),
+        ({"precision": "bf61"}, ValueError, r"unknown precision 'bf61'; did you mean 'bf16'\?"),
+        (
+            {"method": Recorder(), "precision": "bf16"},
+            ValueError,
+            "steps of Recorder do not round their products, as",
+        ),
+        ({"device": "cpu"}, TypeError, "unknown setting of fit, 'device'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_nothing_is_trained(

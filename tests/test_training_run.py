@@ -137,6 +137,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_moments_ends_the_same(tmp_path: Path, uninterrupted: Any) -> None:
     """SIGKILL gives no time to tidy up; it falls anywhere, in the writing of a checkpoint too."""
     path, choice = tmp_path / "run", random.Random(0)
@@ -317,7 +318,7 @@ def test_a_method_that_rejects_the_state_halfway_gets_its_own_back(tmp_path: Pat
     fit(Picky(), numbered(8), **run)
     method = Picky()
     method.count = 1
-    with pytest.raises(ValueError, match="does not fit this method: 9 is too much"):
+    with pytest.raises(ValueError, match="does not fit this run: 9 is too much"):
         fit(method, numbered(8), **run, resume=True)
     assert method.count == 1
 

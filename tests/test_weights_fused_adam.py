@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from altmin.core.weights.fused_adam import FusedAdam
+from altmin.core.weights.local import FusedAdam
 
 F64 = torch.float64
 

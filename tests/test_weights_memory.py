@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.core.weights.memory import recall
 
 # -- A and B ----------------------------------------------------------------------------------------------------------
 
@@ -93,10 +92,11 @@ def test_memory_holds_codes_and_not_residuals():
     encoded, _, problems = update_codes(model, altmin.GradientCodes(), x, y, 1e12)  # so dear that no code moves
     block = altmin.split(model).blocks[1]
     with torch.no_grad():
-        kept = recall(block, problems[1], problems[1].scale)
+        found = altmin.CoActivationMemory(rate=None).measure(block, block.parameters(), problems[1])
     a = F.pad(torch.tanh(encoded[0]), (0, 1), value=1.0)
-    close(kept.A, a.T @ a, 1e-9)
-    close(joined(model[2]) @ kept.A + kept.R, encoded[1].T @ a, 1e-9)
+    A, R = found["A"] * len(x), found["R"] * len(x)  # contributions are means over samples
+    close(A, a.T @ a, 1e-9)
+    close(joined(model[2]) @ A + R, encoded[1].T @ a, 1e-9)
 
 
 @pytest.mark.parametrize("rate", [0.5, 30.0])

@@ -132,7 +132,7 @@ def test_what_codes_still_ask_is_told_by_all_codes_and_the_present_weights():
             am.step(x, y)
         close(am.weights.memories[1].A, A)
         close(am.weights.memories[1].B, B, 1e-9)
-        close(am.weights.kept[1].R, B - joined(model[2]) @ A, 1e-8)
+        close(am.updates.states[1]["R"], B - joined(model[2]) @ A, 1e-8)
 
 
 def test_memory_does_not_care_for_how_many_samples_it_holds():

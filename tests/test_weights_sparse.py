@@ -299,9 +299,9 @@ def test_rows_that_would_leave_the_finite_numbers_stay():
 def test_a_part_of_a_mini_batch_whose_rows_are_not_finite_is_not_gathered():
     am = trainer(net(), altmin.LocalSGD(0.3))
     grads = [[torch.full_like(p, math.inf).to_sparse(1) if p.shape == (ROWS, 4) else p for p in l] for l in am.theta]
-    with pytest.raises(altmin.Diverged, match="the gradient of block 0"):
-        am.weights.gather(grads, 4)
-    assert not am.weights.gathered
+    with pytest.raises(altmin.Diverged, match="the contribution of block 0"):
+        am.updates.gather(grads, 4)
+    assert not am.updates.gathered
 
 
 @pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam"])

@@ -79,10 +79,10 @@ def test_frozen_is_what_a_layer_says_at_the_step():
     x, y = torch.randn(9, 4), torch.randint(3, (9,))
     for trained in (False, True, False):
         model.requires_grad_(trained)
-        before, known = model[0].weight.clone(), dict(am.weights.kept)
+        before, known = model[0].weight.clone(), am.updates.states[0]["A"].clone()
         am.step(x, y)
         assert torch.equal(before, model[0].weight) != trained
-        assert (am.weights.kept == known) != trained
+        assert torch.equal(am.updates.states[0]["A"], known) != trained
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -101,7 +101,7 @@ def test_a_batch_too_large_for_a_memory_is_refused_and_forgotten(whole):
             am.gather(1e20 * x, y)
             am.apply()
 
-    with pytest.raises(altmin.Diverged, match=r"the memory of block 0 .* inputs of a smaller size"):
+    with pytest.raises(altmin.Diverged, match=r"of block 0.* inputs of a smaller size"):
         step()
     torch.testing.assert_close((model.state_dict(), am.state_dict()), state, rtol=0, atol=0)
     assert am.step(x, y).loss.isfinite()

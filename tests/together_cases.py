@@ -1,5 +1,6 @@
 """Runs of `fit` on one process or on several ranks, for tests: data of each kind, callbacks, and what came of a run."""
 
+import io
 import os
 from dataclasses import asdict
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from loop_cases import Pairs, samples
+from rich.console import Console
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -58,7 +60,7 @@ def double(n: int = 50, seed: int = 0) -> Any:
 
 
 def learner(name: str = "am-adam", spread: bool = True, **options: Any) -> Any:
-    """Batch norm couples the samples of a batch, and dropout draws. A bias before batch norm has no effect, and so a
+    """Batch norm mixes samples, and dropout draws. A bias before batch norm has no effect, and so a
     gradient of rounding alone, which Adam would divide by itself."""
     torch.manual_seed(3)
     first = nn.Linear(6, 8, bias=False)
@@ -142,10 +144,11 @@ def per_sample(name: str, path: str, stop: int | None = None, spread: bool = Tru
 
 def stopping(spread: bool = True) -> Any:
     """Stops early and goes back to the best weights; a bar is shown by one rank."""
-    method, bar = learner(spread=spread), ProgressBar()
+    method, out = learner(spread=spread), io.StringIO()
+    bar = ProgressBar(console=Console(file=out, force_terminal=True))
     hooks = [EarlyStopping(2, "train_loss", min_delta=0.5), BestWeights("test_loss"), bar]
     history = fit(method, double(), double(20, 1), metrics=["loss"], callbacks=hooks, **{**RUN, "epochs": 9})
-    return [*outcome(method, history), hasattr(bar, "task")]
+    return [*outcome(method, history), "loss" in out.getvalue()]
 
 
 def kept(path: str, epochs: int = 3, stop: int | None = None, spread: bool = True, resume: bool = False) -> Any:

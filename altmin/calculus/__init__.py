@@ -6,14 +6,12 @@ from torch.nn.utils import prune
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from altmin.calculus.affine import Affine, Convolution, Linear
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.discrete import Discrete, Estimated, StandIn
-from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh, gate
+from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh
 from altmin.calculus.embedding import Embedding, EmbeddingBag, has_closed_form
-from altmin.calculus.linear import AveragePool2d, Dropout, LinearModule, Reshape, Scaling
+from altmin.calculus.linear import Affine, AveragePool2d, Convolution, Dropout, Linear, LinearModule, Reshape, Scaling
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
-from altmin.calculus.numbers import Number, vectorised
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
 from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear

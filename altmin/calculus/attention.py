@@ -8,21 +8,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Params, divisor, shifted
-from altmin.calculus.joints import Direction, Joint
-from altmin.calculus.numbers import Number
-from altmin.common.fusing import functional
+from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.multi_input import Direction, MultiInput
 
 
 class Views:
     """A linear function of tensors whose outputs are their entries in other places, and its transpose.
 
     call: the function. made: its outputs at xs, by which autograd knows the transpose; inside `torch.func` and in what
-    is compiled it is asked for again.
+    is compiled (traced) it is computed again.
     """
 
-    def __init__(self, call: Callable[..., Sequence[Tensor]], xs: Sequence[Tensor]):
-        self.call, self.xs = call, list(xs)
-        if functional():
+    def __init__(self, call: Callable[..., Sequence[Tensor]], xs: Sequence[Tensor], traced: bool):
+        self.call, self.xs, self.traced = call, list(xs), traced
+        if traced:
             self.made = list(call(*xs))
         else:
             with torch.enable_grad():
@@ -32,7 +31,7 @@ class Views:
 
     def transposed(self, vs: Sequence[Tensor]) -> Sequence[Tensor]:
         """For every input the sum of what its entries have got in the outputs."""
-        if functional():
+        if self.traced:
             return torch.func.vjp(lambda *xs: tuple(self.call(*xs)), *self.xs)[1](tuple(vs))
         return torch.autograd.grad(self.made, self.xs, vs, retain_graph=True, materialize_grads=True)
 
@@ -50,7 +49,7 @@ class Attended(NamedTuple):
     after: Views
 
 
-class Attention(Joint):
+class Attention(MultiInput):
     """y = after(P v), P = softmax(scale q k^T + mask), (q, k, v) = before(x_1, ..., x_n), along the last dimension.
 
     before, after: linear functions, which only move entries about; `before` returns three tensors, `after` a list of
@@ -72,12 +71,12 @@ class Attention(Joint):
     ):
         self.before, self.after, self.masked, self.causal, self.given_scale = before, after, masked, causal, scale
 
-    def forward(self, p: Params, xs: Sequence[Any]) -> tuple[Tensor, Attended]:
+    def forward(self, p: Params, xs: Sequence[Any], context: Context = LOCAL) -> tuple[Tensor, Attended]:
         moving, mask = (xs[:-1], xs[-1]) if self.masked else (xs, None)
-        before = Views(self.before, moving)
+        before = Views(self.before, moving, context.traced)
         q, k, v = before.outputs
         y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal, scale=self.given_scale)
-        after = Views(lambda y: self.after(y, *moving), [y])
+        after = Views(lambda y: self.after(y, *moving), [y], context.traced)
         return after.outputs[0], Attended(list(xs), q, k, v, mask, before, after)
 
     def vjp(self, p: Params, saved: Attended, v: Tensor) -> Sequence[Direction]:
@@ -96,7 +95,7 @@ class Attention(Joint):
         dP = _centred((uq @ k.mT + q @ uk.mT) * self.scale(q), P)
         return saved.after.call(dP @ v + P @ uv)[0]
 
-    def quotient(self, p: Params, saved: Attended, us: Sequence[Direction], e: Number) -> tuple[Tensor, Attended]:
+    def quotient(self, p: Params, saved: Attended, us: Sequence[Direction], e: Tensor) -> tuple[Tensor, Attended]:
         uq, uk, uv = self._directions(saved, us)
         _, q, k, v, *_ = saved
         P = self._weights(saved)

@@ -15,10 +15,9 @@ other module goes through autograd on that module alone.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from altmin.calculus.numbers import Number, at_least
+from altmin.calculus.context import LOCAL, Context
 
 Params = Sequence[Tensor]
 Saved = Any
@@ -26,28 +25,29 @@ SMALLEST = 1e-15
 """Steps below this are quotients of this one: so small, every quotient is the derivative to the last digit."""
 
 
-def divisor(e: Number) -> Number:
+def divisor(e: Tensor) -> Tensor:
     """e, kept away from zero, to divide a change by."""
-    return at_least(e, SMALLEST)
+    return e.clamp_min(SMALLEST)
 
 
 class Map:
     """One module.
 
-    couples: a sample's output depends on the other samples. selects: each output is one of the inputs, none chosen
-    twice, or zero; see `Block.straight`. affine: the output is linear in the input and in the parameters. regresses:
-    its parameters are one matrix, found by regression from `columns`. opaque: it goes through autograd. takes_integers:
-    its input may be integers. names: of the parameters, in the order of p.
+    mixes_samples: a sample's output depends on the other samples. selects: each output is one of the inputs, none
+    chosen twice, or zero; see `Block.piecewise_linear`. affine: the output is linear in the input and in the
+    parameters. is_linear: its parameters are one matrix, found by regression from `columns`. uses_autograd: it has no
+    closed form and goes through autograd. takes_integers: its input may be integers. names: of the parameters, in the
+    order of p.
 
     p: the parameters, with which every operation is called anew. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
     """
 
     selects = False
-    couples = False
+    mixes_samples = False
     affine = False
-    regresses = False
-    opaque = False
+    is_linear = False
+    uses_autograd = False
     takes_integers = False
     names: tuple[str, ...] = ()
 
@@ -60,8 +60,8 @@ class Map:
         """The maps of which it is made: this one."""
         return (self,)
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
-        """y, and what the other operations need of x."""
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
+        """y, and what the other operations need of x, and of the context if they need it."""
         raise NotImplementedError
 
     def vjp(self, p: Params, saved: Saved, v: Tensor, /) -> Tensor:
@@ -72,7 +72,7 @@ class Map:
         """J u."""
         raise NotImplementedError
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number, /) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor, /) -> tuple[Tensor, Saved]:
         """(f(x) - f(x - e u)) / e for e >= 0 (J u for e = 0), and `saved` at x - e u. Here that of a linear map which
         does not remember its input."""
         return self.jvp(p, saved, u), saved
@@ -89,6 +89,10 @@ class Map:
         """Of a map with parameters: the input x, from `saved`."""
         return saved
 
+    def operands(self, p: Params) -> Params:
+        """The parameters that a rounded step is given: those that are factors of products in bfloat16 (`products`)."""
+        return p
+
     def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
         """`forward` for other parameters or another input, with the random numbers of the saved pass."""
         return self.forward(p, x)
@@ -98,11 +102,11 @@ class Map:
         return saved
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a map that regresses: inputs a and residuals r, row by row, such that the output is W a with all
+        """Of a map that `is_linear`: inputs a and residuals r, row by row, such that the output is W a with all
         parameters side by side in W."""
         raise NotImplementedError
 
-    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         """Of a map that selects: how far each output may fall before it reaches a kink, where another choice is made
         (None: any way), given the same of each input."""
         raise NotImplementedError
@@ -128,6 +132,11 @@ class Map:
         """Writes it there, once the step is known to be good."""
 
 
-def shifted(x: Tensor, u: Tensor, e: Number) -> Tensor:
+def rounded(p: Params) -> Params:
+    """Weight matrices in bfloat16; biases as they are."""
+    return [q.bfloat16() if q.ndim > 1 else q for q in p]
+
+
+def shifted(x: Tensor, u: Tensor, e: Tensor) -> Tensor:
     """x - e u."""
-    return torch.addcmul(x, e.to(x.dtype), u, value=-1) if isinstance(e, Tensor) else torch.sub(x, u, alpha=e)
+    return x - e * u

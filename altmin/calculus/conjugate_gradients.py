@@ -5,11 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from altmin.calculus.numbers import Number, along
-
 
 def conjugate_gradients(
-    times: Callable[[Tensor], Tensor], b: Tensor, steps: int, ridge: Number = 0.0
+    times: Callable[[Tensor], Tensor], b: Tensor, steps: int, ridge: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """x after so many steps from 0 towards x (M + ridge I) = b, each row of b a system of its own; and b - x M.
 
@@ -28,7 +26,7 @@ def conjugate_gradients(
         x = length * direction if x is None else torch.addcmul(x, length, direction)
         left = image.mul_(-length).add_(left)
         if k < steps - 1:
-            residual = along(left, -ridge, x)
+            residual = left - ridge * x
             before, square = square, _squares(residual)
             direction = torch.addcmul(residual, square / before.clamp_min(tiny), direction)
             size = _squares(direction)

@@ -40,13 +40,15 @@ class Context:
     shard: this rank's rows, where samples are spread over ranks; None in one process. weights: of the samples, (n,); a
     sample of weight w counts as w samples; None: all count once. bf16: whether operands of products with weights are
     rounded to bfloat16. eager: whether numbers may be read on the processor, which then may decide by them; False
-    inside `torch.func` transforms and in a captured step.
+    inside `torch.func` transforms and in a captured step. traced: whether the step is inside `torch.func` or
+    `torch.compile`, where a tensor has no autograd graph of its own and some kernels cannot be used.
     """
 
     shard: BatchShard | None = None
     weights: Tensor | None = None
     bf16: bool = False
     eager: bool = True
+    traced: bool = False
 
     def count(self, n: int) -> int:
         """The number of entries on all ranks, given that of this rank, the same for each of its samples."""
@@ -89,17 +91,36 @@ class Context:
             )
         return t * self.weights.view(-1, *[1] * (t.ndim - 1))
 
-    def inners(self, *pairs: tuple[Tensor, Tensor]) -> Tensor:
+    def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         """<u, v> of each pair over the whole mini-batch, sum_t w_t <u_t, v_t>, as one vector.
 
         >>> x, y = torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 2.0]])
-        >>> LOCAL.inners((x, x), (x, y))
+        >>> LOCAL.inners([(x, x), (x, y)])
         tensor([25., 11.])
         """
-        if self.weights is not None:
-            pairs = tuple((self.weighted(u), v) for u, v in pairs)
-        (found,) = self.sum(torch.stack([(u * v).sum() for u, v in pairs]))
-        return found
+        products = []
+        for u, v in pairs:
+            if self.weights is not None:
+                products.append((self.weighted(u) * v).sum())
+            elif self.traced:  # to be fused with what made u and v
+                products.append((u * v).sum())
+            elif u is v and not u.is_cuda:
+                products.append(torch.linalg.vector_norm(u).square())
+            else:
+                products.append(torch.dot(u.reshape(-1), v.reshape(-1)))
+        found = torch.stack(products)
+        found = found if self.shard is None else self.sum(found)[0]
+        return self.host(found) if found.is_cuda else found
+
+    def host(self, numbers: Tensor) -> Tensor:
+        """Numbers in main memory where they may be read: there a computation with few of them takes less time than it
+        takes to start a kernel on a GPU, and any tensor can be multiplied by one. Elsewhere they stay as they are."""
+        return numbers.cpu() if self.eager else numbers
+
+    def samples(self, t: Tensor) -> Tensor | int:
+        """The number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they have
+        any."""
+        return self.count(len(t)) if self.weights is None else self.sum(self.weights.sum())[0]
 
 
 LOCAL = Context()
@@ -150,3 +171,13 @@ class BucketedSum:
         assert self.shard is not None
         self.sent.append((self.waiting, self.shard.begin(torch.cat([t.view(-1) for t in self.waiting]))))
         self.waiting, self.size = [], 0
+
+
+def sum_tree(tree: Any, context: Context) -> Any:
+    """A tree of tensors summed over ranks; in one process the tree itself."""
+    if context.shard is None:
+        return tree
+    sums = BucketedSum(context)
+    tree = pytree.tree_map_only(Tensor, sums.add, tree)
+    sums.finish()
+    return tree

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
-from altmin.calculus.numbers import Number
+from altmin.calculus.context import LOCAL, Context
 from altmin.layers import no_derivative
 
 
 class Discrete(Map):
     """`Sign` and `Staircase`. Asking for J is a TypeError."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y = self.module.values(x)
         return y, (x, y)
 
@@ -20,7 +20,7 @@ class Discrete(Map):
 
     jvp = vjp
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         y, moved = self.forward(p, shifted(saved[0], u, e))
         return (saved[1] - y) / divisor(e), moved
 
@@ -41,7 +41,7 @@ class Estimated(Discrete):
 
     jvp = vjp
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         return torch.zeros_like(u), saved
 
 

@@ -3,14 +3,8 @@
 import torch
 from torch import Tensor
 
-from altmin.calculus.base import Map, Params, Saved, divisor, shifted
-from altmin.calculus.numbers import Number
-from altmin.common.fusing import fusible
-
-
-def gate(v: Tensor, at: Tensor) -> Tensor:
-    """v where `at` is above zero, else 0."""
-    return torch.ops.aten.threshold_backward(v, at, 0)
+from altmin.calculus.base import SMALLEST, Map, Params, Saved, divisor, shifted
+from altmin.calculus.context import LOCAL, Context
 
 
 class ReLU(Map):
@@ -18,41 +12,35 @@ class ReLU(Map):
 
     selects = True
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y = x.clamp_min(0)
         return y, (x, y)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return gate(v, saved[1])
+        return torch.ops.aten.threshold_backward(v, saved[1], 0)
 
     jvp = vjp
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
-        q, *moved = _rectified(saved[0], saved[1], u, e)
-        return q, tuple(moved)
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
+        x, y = saved
+        moved = x - e * u
+        y_moved, e = moved.clamp_min(0), e.clamp_min(SMALLEST)
+        return torch.where(y > 0, u.minimum(y / e), y_moved / -e), (moved, y_moved)
 
     def without_quotient(self, saved: Saved) -> Saved:
         return None, saved[1]
 
-    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         return saved[1] if below is None else below.minimum(saved[1])
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
         return u
 
 
-@fusible
-def _rectified(x: Tensor, y: Tensor, u: Tensor, e: Number) -> tuple[Tensor, Tensor, Tensor]:
-    """A rectifier's quotient at x along u, and its input and output at x - e u."""
-    moved = shifted(x, u, e)
-    y_moved, e = moved.clamp_min(0), divisor(e)
-    return torch.where(y > 0, u.minimum(y / e), y_moved / -e), moved, y_moved
-
-
 class Elementwise(Map):
     """Any other y_i = f(x_i). The slope comes from forward differentiation with a tangent of ones."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y = self._function(x)
         return y, (x, y)
 
@@ -64,7 +52,7 @@ class Elementwise(Map):
 
     jvp = vjp
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         x, y = saved
         moved = shifted(x, u, e)
         y_moved = self._function(moved)

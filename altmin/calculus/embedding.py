@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus.base import Map, Params, Saved
-from altmin.calculus.numbers import vectorised
+from altmin.calculus.context import LOCAL, Context
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -25,7 +25,7 @@ class Embedding(Map):
 
     takes_integers = True
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         known = _in_range(x, p[0])
         return _marked(F.embedding(known, p[0]), (x == known).unsqueeze(-1) if known is not x else None), known
 
@@ -48,9 +48,10 @@ class Embedding(Map):
         takes = f"{name} takes integers from 0 to {rows - 1}"
         if x.dtype not in INTEGERS:
             return f"{takes} as int64 or int32, given {str(x.dtype).removeprefix('torch.')}"
-        if vectorised():  # there they cannot be read
+        try:
+            low, high = (int(n) for n in torch.aminmax(x)) if x.numel() else (0, 0)
+        except RuntimeError:  # inside `torch.func` they cannot be read
             return takes
-        low, high = (int(n) for n in torch.aminmax(x)) if x.numel() else (0, 0)
         return f"{takes}, given {low if low < 0 else high}" if low < 0 or high >= rows else ""
 
 
@@ -58,14 +59,14 @@ class EmbeddingBag(Embedding):
     """y_s = sum_t W[x_st], or the mean over t, of integers x (samples, time). Those that are `padding_idx` do not
     count."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         if x.ndim != 2:
             raise ValueError(
                 f"EmbeddingBag takes one row of integers for each sample, (samples, integers), given shape "
                 f"{tuple(x.shape)}; bags of different lengths are filled up with padding_idx"
             )
         m, known = self.module, _in_range(x, p[0])
-        if vectorised():  # torch has no batching rule for its kernel
+        if context.traced:  # torch has no batching rule for its kernel
             y = (F.embedding(known, p[0]) * self._counts(known).to(p[0].dtype).unsqueeze(-1)).sum(1)
             y = y if m.mode == "sum" else y / self._sizes(known)
         else:

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.base import Map, Params, Saved, shifted
-from altmin.calculus.joints import Direction, Joint, One
-from altmin.calculus.numbers import Number, eager
+from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.multi_input import Direction, MultiInput, One
 from altmin.calculus.passage import Layout, Passage, flat, parts
 
 
 class Node(NamedTuple):
     """One map of a graph. inputs: the numbers of the values that it takes. names: of its parameters in the module."""
 
-    joint: Joint
+    joint: MultiInput
     inputs: tuple[int, ...]
     names: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class Graph(Map):
         self.names = tuple(name for node in nodes for name in node.names)
         counts = [len(node.names) for node in nodes]
         self.slices = [slice(b - n, b) for n, b in zip(counts, itertools.accumulate(counts), strict=True)]
-        self.opaque = any(node.joint.opaque for node in nodes)
+        self.uses_autograd = any(node.joint.uses_autograd for node in nodes)
         first = [node.joint for node in nodes if 0 in node.inputs]
         self.takes_integers = any(joint.takes_integers for joint in first)
         self._first = [joint.map for joint in first if isinstance(joint, One)]
@@ -69,23 +69,26 @@ class Graph(Map):
             self._trained.append(bool(node.names) or any(self._trained[i] for i in node.inputs))
 
     @property
-    def couples(self) -> bool:  # type: ignore[override]
-        return any(node.joint.couples for node in self.nodes)
+    def mixes_samples(self) -> bool:  # type: ignore[override]
+        return any(node.joint.mixes_samples for node in self.nodes)
 
     @property
     def inner(self) -> Sequence[Any]:
         return [node.joint.map if isinstance(node.joint, One) else node.joint for node in self.nodes]
 
+    def operands(self, p: Params) -> Params:
+        return [q for node, of in zip(self.nodes, self.slices, strict=True) for q in node.joint.operands(p[of])]
+
     def misfit(self, x: Tensor) -> str:
         return next((said for m in self._first if (said := m.misfit(x))), "")
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
         """In an eager step without what quotients need: few blocks are asked for one, and those compute it anew."""
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
-        joints, light = [node.joint for node in self.nodes], self._sheds and eager()
+        joints, light = [node.joint for node in self.nodes], self._sheds and context.eager
 
         def value(i: int, xs: list[Any]) -> tuple[Tensor, Saved]:
-            y, saved = joints[i].forward(p[self.slices[i]], xs)
+            y, saved = joints[i].forward(p[self.slices[i]], xs, context)
             return y, joints[i].without_quotient(saved) if light else saved
 
         y, point = self._run(x, layout, value)
@@ -165,7 +168,7 @@ class Graph(Map):
             us.append(node.joint.jvp(p[self.slices[i]], saved.saved[i], mine) if moves else None)
         return self._direction(saved, us)
 
-    def quotient(self, p: Params, saved: Point, u: Tensor, e: Number) -> tuple[Tensor, Point]:
+    def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor) -> tuple[Tensor, Point]:
         light, saved = not saved.whole, saved if saved.whole else self.replay(p, saved, saved.x)[1]
         us, kept = self._directions(saved, u), list(saved.saved)
         for i, node in enumerate(self.nodes):

@@ -1,16 +1,106 @@
-"""Linear modules without parameters: reshaping, average pooling, padding, and dropout once its mask is drawn."""
+"""Linear maps: layers and convolutions, and modules without parameters (reshaping, average pooling, padding, dropout
+once its mask is drawn)."""
+
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.calculus.base import Map, Params, Saved
-from altmin.calculus.ranks import drawn
+from altmin.calculus import products
+from altmin.calculus.base import Map, Params, Saved, rounded
+from altmin.calculus.context import LOCAL, Context
+
+SMALL = 2**30
+"""Multiplications below which a compiled step on a GPU is faster if a bias is added by a kernel of its own."""
+
+
+class Affine(Map):
+    """What is linear in its input and in its parameters, and remembers that input."""
+
+    affine = True
+
+    def with_bias(self, a: Tensor) -> Tensor:
+        """Rows of inputs with a 1 appended for the bias, if there is one."""
+        return F.pad(a, (0, 1), value=1.0) if len(self.names) > 1 else a
+
+    def operands(self, p: Params) -> Params:
+        return rounded(p)
+
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
+        return self.jvp(p, saved, u), saved - e * u
+
+
+class Linear(Affine):
+    """y = W x + b."""
+
+    is_linear = True
+
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
+        if context.traced and x.is_cuda and len(p) > 1 and x.shape[0] * p[0].numel() < SMALL:
+            return products.matmul(x, p[0].mT) - (-p[1]), x  # a sum would be compiled into one product again
+        return (F.linear(x, *p) if x.dtype == p[0].dtype else products.linear(x, *p)), x
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return v @ p[0] if v.dtype == p[0].dtype else products.matmul(v, p[0])
+
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+        return F.linear(u, p[0]) if u.dtype == p[0].dtype else products.linear(u, p[0])
+
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
+        q = F.linear(u, p[0]) if u.dtype == p[0].dtype else products.linear(u, p[0])
+        return q, saved - e * u
+
+    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
+        x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
+        plain = v.dtype == p[0].dtype and not v.is_cuda
+        dW = v.mT @ x if plain else products.outer(v, x, p[0])
+        return (dW, v.sum(0)) if len(p) > 1 else (dW,)
+
+    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+        return self.with_bias(saved.flatten(0, -2)), r.flatten(0, -2)
+
+
+class Convolution(Affine):
+    """Convolutions of one to three dimensions, transposed ones too."""
+
+    def __init__(self, module: Any):
+        super().__init__(module)
+        self.dims = len(module.kernel_size)
+        padding = [0] * self.dims if module.padding == "valid" else list(module.padding)
+        geometry = list(module.stride), padding, list(module.dilation)
+        self.geometry = (*geometry, module.transposed, list(module.output_padding), module.groups)
+        self.is_linear = self.dims < 3 and not module.transposed and module.groups == 1
+
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
+        return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x
+
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return products.convolution_backward(v, saved, p[0], self.geometry, weight=False)
+
+    def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
+        return products.convolution(u, p[0], None, self.geometry)
+
+    def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
+        dW = products.convolution_backward(v, saved, p[0], self.geometry, weight=True)
+        return (dW, v.sum([0, *range(2, v.ndim)])) if len(p) > 1 else (dW,)
+
+    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+        """The patches that the kernel sees."""
+        stride, padding, dilation = self.geometry[:3]
+        kernel = tuple(self.module.kernel_size)
+        if self.dims == 1:
+            saved, kernel = saved.unsqueeze(2), (1, *kernel)
+            stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+        a = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
+        a = a.mT.flatten(0, 1)  # one copy at a time: they are large
+        return self.with_bias(a), r.flatten(2).mT.flatten(0, 1)
 
 
 class LinearModule(Map):
     """A linear module without parameters (average pooling, flattening, padding): its jvp is itself."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         return self.module(x), x.shape
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
@@ -25,7 +115,7 @@ class Reshape(LinearModule):
 
     selects = True
 
-    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         return None if below is None else self.module(below)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
@@ -53,13 +143,13 @@ class AveragePool2d(LinearModule):
 class Dropout(Map):
     """One mask a step: forward, vjp and jvp all see the same units."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         m = self.module
         if not m.training or m.p == 0:
             return x, None
         whole_channels = 0 if type(m) is nn.Dropout else x.ndim - 2
         shape = x.shape[: x.ndim - whole_channels] + (1,) * whole_channels
-        mask = drawn(shape, lambda shape: x.new_empty(shape).bernoulli_(1 - m.p)).div_(max(1 - m.p, 1e-30))
+        mask = context.draw(shape, lambda shape: x.new_empty(shape).bernoulli_(1 - m.p)).div_(max(1 - m.p, 1e-30))
         return x * mask, mask
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, shifted
-from altmin.calculus.numbers import Number, eager
-from altmin.calculus.ranks import of_all, shared, summed
+from altmin.calculus.context import LOCAL, Context
 
 ONLY_INPUT, ONLY_PARAMETERS, ALL = (True, False, False), (False, True, True), (True, True, True)
 Optional = Tensor | None
@@ -16,13 +15,15 @@ Optional = Tensor | None
 
 class Normalised(NamedTuple):
     """An input, its means, and 1 / sqrt(var + eps), of the shapes in which the kernels have them. kernel: which of
-    torch's kernels of batch norm has made them, as torch counts them. reserve: what that kernel keeps for itself."""
+    torch's kernels of batch norm has made them, as torch counts them. reserve: what that kernel keeps for itself.
+    context: of the pass."""
 
     x: Tensor
     mean: Tensor
     inverse: Tensor
     kernel: int = 0
     reserve: Optional = None
+    context: Context = LOCAL
 
 
 class Normalisation(Map):
@@ -54,7 +55,7 @@ class Normalisation(Map):
         Pu: Tensor = self.kernel(saved, u, None, ONLY_INPUT)[0]
         return Pu * p[0] if p else Pu
 
-    def quotient(self, p: Params, saved: Normalised, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Normalised, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         """With q = (var(x) - var(x - e u)) / e, i = 1 / sqrt(var + eps) and j that at x - e u,
         (j - i) / e = q (i j)^2 / (i + j), and x̂(x) - x̂(x - e u) = e j (u - mean(u)) - x̂ (j - i) / i."""
         x, mean, i, *_ = saved
@@ -67,7 +68,7 @@ class Normalisation(Map):
         of_u, of_x, constant = (self.across(t, x) for t in (j, slope * i, slope * i * mean - j * mean_u))
         Q = torch.addcmul(torch.addcmul(constant, u, of_u), x, of_x, value=-1)
         Q = Q * self.across(p[0], x) if p else Q
-        return Q, Normalised(shifted(x, u, e), mean - e * mean_u, j)
+        return Q, Normalised(shifted(x, u, e), mean - e * mean_u, j, context=saved.context)
 
     def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
         found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
@@ -88,7 +89,7 @@ def _pair(p: Params) -> tuple[Optional, Optional]:
 
 
 class LayerNorm(Normalisation):
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         m = self.module
         y, mean, inverse = torch.ops.aten.native_layer_norm(x, m.normalized_shape, *_pair(p), m.eps)
         return y, Normalised(x, mean, inverse)
@@ -112,38 +113,41 @@ class BatchNorm(Normalisation):
     are spread over ranks, means are those of all ranks, and each of forward, vjp, jvp and quotient takes one sum."""
 
     @property
-    def couples(self) -> bool:  # type: ignore[override]
+    def mixes_samples(self) -> bool:  # type: ignore[override]
         return self.module.training or self.module.running_mean is None
 
     @property
     def fixed(self) -> bool:  # type: ignore[override]
-        return not self.couples
+        return not self.mixes_samples
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         """ValueError in training for a single value per channel."""
         m = self.module
-        if self.couples and of_all(x.numel()) == x.shape[1]:
+        if self.mixes_samples and context.count(x.numel()) == x.shape[1]:
             raise ValueError(
                 "batch norm in training needs more than one value per channel, given a batch of one; "
                 "use larger batches, or model.eval() to train with fixed statistics"
             )
-        if self.couples and shared():
-            mean, var = moments(x)
+        if self.mixes_samples and context.shard:
+            mean, var = moments(x, context)
             inverse = (var + m.eps).rsqrt()
             y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
-            return y, Normalised(x, mean, inverse)
-        if self.couples and x.is_cuda and eager() and p:  # torch chooses between its own kernel and cuDNN's
+            return y, Normalised(x, mean, inverse, context=context)
+        if self.mixes_samples and x.is_cuda and context.eager and p:  # torch chooses between its own kernel and cuDNN's
             y, mean, inverse, reserve, kernel = torch.ops.aten._batch_norm_impl_index(
                 x, *_pair(p), None, None, True, 0.0, m.eps, torch.backends.cudnn.enabled
             )
-            return y, Normalised(x, mean, inverse, kernel, reserve)
-        if self.couples:
+            return y, Normalised(x, mean, inverse, kernel, reserve, context)
+        if self.mixes_samples:
             y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
         else:
             mean, var = (t.to(x.dtype) for t in (m.running_mean, m.running_var))
             y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
             inverse = (var + m.eps).rsqrt()
-        return y, Normalised(x, mean, inverse)
+        return y, Normalised(x, mean, inverse, context=context)
+
+    def replay(self, p: Params, saved: Normalised, x: Tensor) -> tuple[Tensor, Saved]:
+        return self.forward(p, x, saved.context)
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
         x, mean, inverse, *_ = saved
@@ -151,7 +155,7 @@ class BatchNorm(Normalisation):
             vjp = v * self.across(inverse if weight is None else weight * inverse, x)
             xhat, dims = (x - self.across(mean, x)) * self.across(inverse, x), [0, *range(2, x.ndim)]
             return vjp, *(((v * xhat).sum(dims), v.sum(dims)) if mask[1] else ())
-        if shared():
+        if saved.context.shard:
             return self._kernel_of_ranks(saved, v, weight, mask)
         if saved.kernel:
             return torch.ops.aten._batch_norm_impl_index_backward(
@@ -169,8 +173,8 @@ class BatchNorm(Normalisation):
         )
         if not mask[0]:
             return None, product, total
-        count = of_all(v.numel()) // v.shape[1]
-        along, mean_v = (self.across(t / count, x) for t in summed(product, total))
+        count = saved.context.count(v.numel()) // v.shape[1]
+        along, mean_v = (self.across(t / count, x) for t in saved.context.sum(product, total))
         xhat = (x - self.across(mean, x)) * self.across(inverse, x)
         scale = inverse if weight is None else weight * inverse
         return (v - mean_v - xhat * along) * self.across(scale, x), product, total
@@ -182,17 +186,17 @@ class BatchNorm(Normalisation):
         return self.vjp(p, saved, u)  # the weight is one number for a mean, so J is symmetric
 
     def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        count = of_all(u.numel()) // u.shape[1]
+        count = saved.context.count(u.numel()) // u.shape[1]
         _, product, total = self.kernel(saved, u, torch.ones_like(saved.mean), ONLY_PARAMETERS)
         square = torch.linalg.vector_norm(u, dim=[0, *range(2, u.ndim)]) ** 2
-        product, total, square = (t / count for t in summed(product, total, square))
+        product, total, square = (t / count for t in saved.context.sum(product, total, square))
         return total, product, square
 
     def kept(self, saved: Normalised) -> Any:
         """1 / sqrt(var + eps) and the mean of every channel, and how many values these are of."""
         if self.fixed or self.module.running_mean is None:
             return None
-        return saved.inverse, saved.mean, of_all(saved.x.numel()) // saved.x.shape[1]
+        return saved.inverse, saved.mean, saved.context.count(saved.x.numel()) // saved.x.shape[1]
 
     def checked(self, kept: Any) -> list[Tensor]:
         return [kept[0].reciprocal()]
@@ -206,12 +210,12 @@ class BatchNorm(Normalisation):
         m.running_var.mul_(1 - weight).add_(var, alpha=weight * count / (count - 1))
 
 
-def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
     """Mean and variance of every channel, the second dimension, over the rows of all ranks. Sums are taken in float64,
     where what two large ones leave of each other is still exact."""
     dims = [0, *range(2, x.ndim)]
     wide = x.double()
-    total, square = summed(wide.sum(dims), wide.square().sum(dims))
-    count = of_all(x.numel()) // x.shape[1]
+    total, square = context.sum(wide.sum(dims), wide.square().sum(dims))
+    count = context.count(x.numel()) // x.shape[1]
     mean = total / count
     return mean.to(x.dtype), (square / count - mean * mean).clamp_min(0).to(x.dtype)

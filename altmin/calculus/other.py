@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
-from altmin.calculus.joints import Direction, Joint
-from altmin.calculus.numbers import Number, eager, inners, select
-from altmin.calculus.whole_batch import coupled
-from altmin.common.fusing import functional
+from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.multi_input import Direction, MultiInput
+from altmin.calculus.numbers import select
+from altmin.calculus.whole_batch import whole_batch
 
 _passes = threading.RLock()
 
 
-def _alone() -> AbstractContextManager[Any]:
+def _alone(context: Context) -> AbstractContextManager[Any]:
     """One thread at a time, since a pass changes settings of torch that all threads see: which kernels of attention it
     may choose, and the state of the random numbers."""
-    return nullcontext() if torch.compiler.is_compiling() else _passes
+    return nullcontext() if context.traced else _passes
 
 
 Graph = tuple[list[Any], list[Tensor], Tensor]
@@ -30,11 +30,13 @@ Graph = tuple[list[Any], list[Tensor], Tensor]
 
 @dataclass
 class Pass:
-    """What a pass of a module leaves behind. buffers: as it left them. graph: its inputs, its parameters and its output
-    with autograd's graph of this one module, which serves `vjp` and `grads` without another pass. pull: in its place,
-    inside `torch.func` and in what is compiled, v -> J^T v. rng: in an eager step the state of the random numbers that
-    it began with, None if it drew none. twice: a graph that can be differentiated twice where `graph` cannot."""
+    """What a pass of a module in a context leaves behind. buffers: as it left them. graph: its inputs, its parameters
+    and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another pass. pull:
+    in its place, inside `torch.func` and in what is compiled, v -> J^T v. rng: in an eager step the state of the random
+    numbers that it began with, None if it drew none. twice: a graph that can be differentiated twice where `graph`
+    cannot."""
 
+    context: Context
     buffers: dict[str, Tensor]
     graph: Graph | None = None
     pull: Callable[[Tensor], Sequence[Tensor]] | None = None
@@ -43,7 +45,7 @@ class Pass:
 
     def either(self) -> "Pass":
         """What is known of a point that is one of two: graphs of two points cannot be mixed."""
-        return Pass(self.buffers)
+        return Pass(self.context, self.buffers)
 
 
 class Point(NamedTuple):
@@ -59,7 +61,7 @@ class Point(NamedTuple):
         return self.xs[0]
 
 
-class AnyFunction(Joint):
+class AnyFunction(MultiInput):
     """A module of several inputs, through autograd on this one module. Its quotient is that of two outputs where they
     differ by clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those
     it moves to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a
@@ -69,7 +71,7 @@ class AnyFunction(Joint):
     second derivative, inside `torch.func`, and in what is compiled; so do `vjp` and `grads`, together, where it was
     decided on the device which of the two points is the last."""
 
-    opaque = True
+    uses_autograd = True
     takes_integers = True
     only_once = False
     """Whether a kernel of the module has turned out to have no second derivative."""
@@ -82,11 +84,11 @@ class AnyFunction(Joint):
         self.attends = any(isinstance(m, nn.MultiheadAttention) for m in module.modules())
 
     @property
-    def couples(self) -> bool:  # type: ignore[override]
+    def mixes_samples(self) -> bool:  # type: ignore[override]
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
 
-    def forward(self, p: Params, xs: Sequence[Any]) -> tuple[Tensor, Point]:
-        return self._pass(p, xs, None)
+    def forward(self, p: Params, xs: Sequence[Any], context: Context = LOCAL) -> tuple[Tensor, Point]:
+        return self._pass(p, xs, None, context)
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Sequence[Direction]:
         moving = [x for x in saved.xs if _moves(x)]
@@ -94,7 +96,7 @@ class AnyFunction(Joint):
             return [None] * len(saved.xs)
         graph = self._graph(p, saved)
         if graph is None:
-            pull = saved.by.pull or self._pulled(p, saved.xs)[1]
+            pull = saved.by.pull or self._pulled(p, saved.xs, saved.by.context)[1]
             return _spread(saved.xs, pull(v))
         xs, _, y = graph
         return _spread(saved.xs, _gradients(y, [x for x in xs if _moves(x)], v))
@@ -108,9 +110,12 @@ class AnyFunction(Joint):
             p = [q.detach() for q in p]
             moving = [x for x, u in zip(saved.xs, us, strict=True) if u is not None]
             given = tuple(u for u in us if u is not None)
-            with _alone(), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
+            context = saved.by.context
+            with _alone(context), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
                 at = [x if u is None else None for x, u in zip(saved.xs, us, strict=True)]
-                return torch.func.jvp(lambda *xs: self._call(p, _filled(at, xs))[0], tuple(moving), given)[1].detach()
+                return torch.func.jvp(lambda *xs: self._call(p, _filled(at, xs), context)[0], tuple(moving), given)[
+                    1
+                ].detach()
         if not self.only_once:
             try:
                 return _jvp(*graph, us)
@@ -119,15 +124,15 @@ class AnyFunction(Joint):
         twice = saved.by.twice
         if twice is None:
             # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
-            with _alone(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+            with _alone(saved.by.context), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
                 twice = self.replay(p, saved, saved.xs)[1].by.graph
         assert twice is not None
-        if not eager():  # there `quotient` asks for another jvp
+        if not saved.by.context.eager:  # there `quotient` asks for another jvp
             saved.by.twice = twice
         return _jvp(*twice, us)
 
     def quotient(
-        self, p: Params, saved: Point, us: Sequence[Direction], e: Number, Ju: Tensor | None = None
+        self, p: Params, saved: Point, us: Sequence[Direction], e: Tensor, Ju: Tensor | None = None
     ) -> tuple[Direction, Point]:
         """Ju: the jvp, if it is known."""
         y_moved, moved = self.replay(
@@ -136,10 +141,11 @@ class AnyFunction(Joint):
         if not _moves(saved.y):
             return None, moved
         change = saved.y - y_moved
-        changed, whole = inners((change, change), (saved.y, saved.y))
+        changed, whole = saved.by.context.inners([(change, change), (saved.y, saved.y)])
         clear = changed > whole * torch.finfo(change.dtype).eps
-        if clear is True:
+        if saved.by.context.eager and bool(clear):
             return change / e, moved
+        clear = clear.to(change.device)
         return select(clear, change / divisor(e), self.jvp(p, saved, us) if Ju is None else Ju), moved
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
@@ -147,12 +153,12 @@ class AnyFunction(Joint):
             return ()
         graph = self._graph(p, saved)
         if graph is None:
-            return torch.func.vjp(lambda *p: self._call(p, saved.xs)[0], *p)[1](v)
+            return torch.func.vjp(lambda *p: self._call(p, saved.xs, saved.by.context)[0], *p)[1](v)
         _, leaves, y = graph
         return _gradients(y, leaves, v)
 
     def replay(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
-        return self._pass(p, xs, saved.by.rng)
+        return self._pass(p, xs, saved.by.rng, saved.by.context)
 
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
         training = any(m.training for m in self.module.modules())
@@ -170,46 +176,48 @@ class AnyFunction(Joint):
     def _graph(self, p: Params, saved: Point) -> Graph | None:
         """That of the pass at a point, or of a new one where it was decided on the device which point that is; None
         inside `torch.func` and in what is compiled."""
-        if saved.by.graph is None and not functional():
+        if saved.by.graph is None and not saved.by.context.traced:
             saved.by.graph = self.replay(p, saved, saved.xs)[1].by.graph
         return saved.by.graph
 
-    def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> tuple[Tensor, Point]:
+    def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context) -> tuple[Tensor, Point]:
         like = _like(xs, p)
         generator = _generator(like)
-        with _alone():
+        with _alone(context):
             before = None if _recording(like) else generator.get_state()
-            if functional():
-                y, pull, buffers = self._pulled(p, xs)
-                point = Point(list(xs), y, Pass(buffers, pull=pull))
+            if context.traced:
+                y, pull, buffers = self._pulled(p, xs, context)
+                point = Point(list(xs), y, Pass(context, buffers, pull=pull))
             else:
-                point = self._with_graph(p, xs, rng)
+                point = self._with_graph(p, xs, rng, context)
             drew = rng is None and before is not None and not torch.equal(before, generator.get_state())
-        if drew and not eager():
+        if drew and not context.eager:
             raise ValueError(
                 f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
                 "draw others in every pass; train it with a trainer of its own, or without dropout inside"
             )
-        return self._pass(p, xs, before) if drew else (point.y, point)  # with these numbers, as all later ones
+        return self._pass(p, xs, before, context) if drew else (point.y, point)  # with these numbers, as all later ones
 
-    def _with_graph(self, p: Params, xs: Sequence[Any], rng: Tensor | None) -> Point:
+    def _with_graph(self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context) -> Point:
         with torch.enable_grad():
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
-            y, buffers = self._call(leaves, at, rng)
+            y, buffers = self._call(leaves, at, context, rng)
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
-        return Point(point, y.detach(), Pass(buffers, (at, leaves, y), rng=rng))
+        return Point(point, y.detach(), Pass(context, buffers, (at, leaves, y), rng=rng))
 
-    def _pulled(self, p: Params, xs: Sequence[Any]) -> tuple[Tensor, Any, dict[str, Tensor]]:
+    def _pulled(self, p: Params, xs: Sequence[Any], context: Context) -> tuple[Tensor, Any, dict[str, Tensor]]:
         """The output, v -> J^T v for the inputs that move, if there are any, and the buffers."""
         p, moving = [q.detach() for q in p], [x for x in xs if _moves(x)]
         if not moving:
-            y, buffers = self._call(p, xs)
+            y, buffers = self._call(p, xs, context)
             return y, None, buffers
-        found: Any = torch.func.vjp(lambda *given: self._call(p, _placed(xs, given)), *moving, has_aux=True)
+        found: Any = torch.func.vjp(lambda *given: self._call(p, _placed(xs, given), context), *moving, has_aux=True)
         return found
 
-    def _call(self, p: Params, xs: Sequence[Any], rng: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def _call(
+        self, p: Params, xs: Sequence[Any], context: Context, rng: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
         clones = {id(b): b.clone() for b in self.module.buffers()}
         given = {key: clones[id(b)] for key, b in _places(self.module, "_buffers")}
@@ -217,7 +225,7 @@ class AnyFunction(Joint):
         mine = dict(zip(self.names, p, strict=True))
         given.update({key: mine[name] for key, name in self._keys})
         whole = _layer_by_layer() if self.attends else nullcontext()
-        with _alone(), whole, _drawing(_like(xs, p), rng), coupled():
+        with _alone(context), whole, _drawing(_like(xs, p), rng), whole_batch(context):
             y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
             raise TypeError(
@@ -230,7 +238,7 @@ class AnyFunction(Joint):
 class AnyModule(Map):
     """Everything else of one input: an `AnyFunction` of it."""
 
-    opaque = True
+    uses_autograd = True
     takes_integers = True
 
     def __init__(self, module: nn.Module):
@@ -238,11 +246,11 @@ class AnyModule(Map):
         self.function = AnyFunction(module)
 
     @property
-    def couples(self) -> bool:  # type: ignore[override]
-        return self.function.couples
+    def mixes_samples(self) -> bool:  # type: ignore[override]
+        return self.function.mixes_samples
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Point]:
-        return self.function.forward(p, [x])
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
+        return self.function.forward(p, [x], context)
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
         g = self.function.vjp(p, saved, v)[0]
@@ -252,7 +260,7 @@ class AnyModule(Map):
         Ju: Any = self.function.jvp(p, saved, [u])
         return torch.zeros_like(saved.y) if Ju is None else Ju
 
-    def quotient(self, p: Params, saved: Point, u: Tensor, e: Number, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
+    def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
         """Ju: the jvp, if it is known."""
         q, moved = self.function.quotient(p, saved, [u], e, Ju)
         return torch.zeros_like(saved.y) if q is None else q, moved

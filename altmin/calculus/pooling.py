@@ -9,14 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
-from altmin.calculus.numbers import Number, vectorised
-from altmin.common.fusing import fusible
+from altmin.calculus.context import LOCAL, Context
 
 
 class MaxPool(Map):
     """Max-pooling hands each output the input that won; `saved` holds the input and the winners' places."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y, winners = self._pool(x)
         return y, (x, winners)
 
@@ -28,7 +27,7 @@ class MaxPool(Map):
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._at(u, saved[1])
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         x, winners = saved[:2]
         new = self.forward(p, shifted(x, u, e))[1]
         return (self._at(x, winners) - self._at(x, new[1])) / divisor(e) + self._at(u, new[1]), new
@@ -56,7 +55,7 @@ class SeparatePool(MaxPool):
 
     selects = True
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         m, dims = self.module, x.ndim - 2
         kernel, stride = ((n,) * dims if isinstance(n, int) else tuple(n) for n in (m.kernel_size, m.stride))
         counts = [(n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
@@ -67,12 +66,11 @@ class SeparatePool(MaxPool):
         best, number, lead = _tournament([x[place] for place in places])
         return best, (x, _winners(number, kernel, stride, tuple(x.shape[2:])), lead)
 
-    def room(self, saved: Saved, below: Tensor | None) -> Tensor | None:
+    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         _, winners, lead = saved
         return lead if below is None else lead.minimum(self._at(below, winners))
 
 
-@fusible
 def _winners(number: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
     """Where the winners lie in their flattened channel, from the numbers of their places in their windows."""
     windows = _positions(number.shape[-len(sizes) :], stride, sizes, number)
@@ -87,7 +85,6 @@ def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int]
     return position
 
 
-@fusible
 def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Of each window the largest value, the number of its place, and its lead over the second."""
     best, *rivals = (place.contiguous() for place in places)  # each is read several times
@@ -103,7 +100,7 @@ def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 def _byte(mask: Tensor) -> Tensor:
     """True as 1; a view where there can be one."""
-    return mask.to(torch.uint8) if mask.is_cuda or vectorised() else mask.view(torch.uint8)
+    return mask.to(torch.uint8) if mask.is_cuda else mask.view(torch.uint8)
 
 
 def windows_are_separate(m: Any) -> bool:

@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus import products
-from altmin.calculus.affine import Linear
-from altmin.calculus.base import Map, Params, shifted
-from altmin.calculus.numbers import Number
-from altmin.common.fusing import vectorised
+from altmin.calculus.base import Map, Params, rounded, shifted
+from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.linear import Linear
 from altmin.layers import Recurrent
 from altmin.layers.recurrences import fused, together
 
@@ -37,17 +36,20 @@ class Recurrence(Map):
     """
 
     affine = True
-    regresses = True
+    is_linear = True
 
     def __init__(self, module: Recurrent):
         super().__init__(module)
         self.names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0")
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Steps]:
+    def operands(self, p: Params) -> Params:
+        return rounded(p)
+
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
-        weights = *p, self.module.bias_hh_l0
-        h = together(steps, *weights) if vectorised() else fused(steps, *weights)
+        weights = *(q.to(x.dtype) for q in p), self.module.bias_hh_l0
+        h = together(steps, *weights) if context.traced else fused(steps, *weights)
         h = h if real is None else h * real
         return h.transpose(0, 1), Steps(steps, h, real)
 
@@ -58,7 +60,7 @@ class Recurrence(Map):
     def jvp(self, p: Params, saved: Steps, u: Tensor) -> Tensor:
         return products.linear(u[..., :-1] if self.module.padded else u, p[0])
 
-    def quotient(self, p: Params, saved: Steps, u: Tensor, e: Number) -> tuple[Tensor, Steps]:
+    def quotient(self, p: Params, saved: Steps, u: Tensor, e: Tensor) -> tuple[Tensor, Steps]:
         steps = (u[..., :-1] if self.module.padded else u).transpose(0, 1)
         return self.jvp(p, saved, u), saved._replace(x=shifted(saved.x, steps, e))
 
@@ -66,7 +68,7 @@ class Recurrence(Map):
         v = v.transpose(0, 1)
         # on a CPU a product is many times faster than a sum
         total = v.sum((0, 1)) if v.is_cuda else (v.flatten(0, 1).mT @ v.new_ones(v[..., 0].numel(), 1)).squeeze(1)
-        return _product(v, saved.x), _product(v[1:], saved.h[:-1]), total
+        return _product(v, saved.x, p[0]), _product(v[1:], saved.h[:-1], p[1]), total
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, h_{t-1} being what is remembered."""
@@ -84,7 +86,7 @@ class Recurrence(Map):
 class StepwiseLinear(Linear):
     """The map of a `Readout`."""
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Tensor]:
         return products.linear(x.transpose(0, 1), *p).transpose(0, 1).contiguous(), x
 
     def grads(self, p: Params, saved: Tensor, v: Tensor) -> Params:
@@ -94,6 +96,6 @@ class StepwiseLinear(Linear):
         return super().columns(saved.transpose(0, 1), r.transpose(0, 1))
 
 
-def _product(v: Tensor, x: Tensor) -> Tensor:
+def _product(v: Tensor, x: Tensor, W: Tensor) -> Tensor:
     """sum over steps and samples of v x^T."""
-    return products.matmul(v.flatten(0, 1).mT, x.flatten(0, 1))
+    return products.outer(v.flatten(0, 1), x.flatten(0, 1), W)

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved, rounded
+from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.elementwise import ReLU
-from altmin.calculus.numbers import Number
 
 
 class ResidualLayer(Map):
@@ -18,7 +17,10 @@ class ResidualLayer(Map):
         super().__init__(module)
         self.relu = ReLU(nn.ReLU())
 
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, Saved]:
+    def operands(self, p: Params) -> Params:
+        return rounded(p)
+
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         a, saved = self.relu.forward((), x)
         return self._add(x, p, a), saved
 
@@ -28,13 +30,13 @@ class ResidualLayer(Map):
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._add(u, p, self.relu.jvp((), saved, u))
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Number) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         q, moved = self.relu.quotient((), saved, u, e)
         return self._add(u, p, q), moved
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         v, a = v.flatten(0, -2), saved[1].flatten(0, -2)
-        return (products.matmul(v.mT, a).mul_(self.module.scale),)
+        return (products.outer(v, a, p[0]).mul_(self.module.scale),)
 
     def input(self, saved: Saved) -> Tensor:
         x: Tensor = saved[0]
@@ -45,5 +47,5 @@ class ResidualLayer(Map):
         return self._sum(x, products.linear(a, p[0]))
 
     def _sum(self, x: Tensor, y: Tensor) -> Tensor:
-        """x + s y. Torch's compiler makes one product of x.add(W a, alpha=s), and forgets s."""
-        return x + self.module.scale * y if torch.compiler.is_compiling() else x.add(y, alpha=self.module.scale)
+        """x + s y, written over y. Torch's compiler makes one product of x.add(W a, alpha=s), and forgets s."""
+        return y.mul_(self.module.scale).add_(x)

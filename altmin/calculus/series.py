@@ -6,43 +6,19 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved
-from altmin.calculus.numbers import Number
 
 
 class Series:
-    """Maps one after the other: again a map. Parameters are handed over flat, in the order of the maps."""
+    """Maps one after the other. Parameters are handed over flat, in the order of the maps."""
 
     def __init__(self, maps: Sequence[Map]):
         self.maps = tuple(maps)
         ends = [sum(len(m.names) for m in self.maps[:i]) for i in range(len(self.maps) + 1)]
         self.slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
+        self.pairs = list(zip(self.maps, self.slices, strict=True))
         self.first_with_parameters = next((i for i, m in enumerate(self.maps) if m.names), len(self.maps))
         self.affine = len(self.maps) == 1 and self.maps[0].affine
         """Whether the output is linear in the input and in the parameters."""
-
-    def forward(self, p: Params, x: Tensor) -> tuple[Tensor, list[Saved]]:
-        saved = []
-        for m, s in zip(self.maps, self.slices, strict=True):
-            x, kept = m.forward(p[s], x)
-            saved.append(kept)
-        return x, saved
-
-    def vjp(self, p: Params, saved: Sequence[Saved], v: Tensor) -> Tensor:
-        for i in reversed(range(len(self.maps))):
-            v = self.maps[i].vjp(p[self.slices[i]], saved[i], v)
-        return v
-
-    def jvp(self, p: Params, saved: Sequence[Saved], u: Tensor) -> Tensor:
-        for i, m in enumerate(self.maps):
-            u = m.jvp(p[self.slices[i]], saved[i], u)
-        return u
-
-    def quotient(self, p: Params, saved: Sequence[Saved], u: Tensor, e: Number) -> tuple[Tensor, list[Saved]]:
-        new = []
-        for i, m in enumerate(self.maps):
-            u, kept = m.quotient(p[self.slices[i]], saved[i], u, e)
-            new.append(kept)
-        return u, new
 
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
         """As of one map; v goes down no further than to the first map with parameters."""
@@ -53,13 +29,6 @@ class Series:
         for i in range(self.first_with_parameters, len(self.maps))[:1]:
             out[:0] = self.maps[i].grads(p[self.slices[i]], saved[i], v)
         return out
-
-    def vjp_and_grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> tuple[Tensor, list[Tensor]]:
-        out: list[Tensor] = []
-        for i in reversed(range(len(self.maps))):
-            v, found = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)
-            out[:0] = found
-        return v, out
 
     def replay(self, p: Params, saved: Sequence[Saved], x: Tensor | None = None) -> tuple[Tensor, list[Saved]]:
         """`forward` with other parameters or another input (None: the saved one of the first map), with the random

@@ -1,12 +1,13 @@
-"""Modules that go through autograd, on a rank's rows of a mini-batch: what couples samples sees those of all ranks.
+"""Modules that go through autograd, on a rank's rows of a mini-batch: what mixes samples sees those of all ranks.
 
-Within `coupled()` torch's batch norm takes its means over the rows of all ranks, and dropout and other random functions
-draw for all rows and take this rank's, as one process with the whole batch would. A module that couples samples in ways
-of its own, such as x - x.mean(0), does so within its rank's rows.
+Within `whole_batch(context)` torch's batch norm takes its means over the rows of all ranks, and dropout and other
+random functions draw for all rows and take this rank's, as one process with the whole batch would. A module that mixes
+samples in ways of its own, such as x - x.mean(0), does so within its rank's rows.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,75 +15,82 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from altmin.calculus.ranks import drawn, of_all, shared, sharing, summed
+from altmin.calculus.context import Context
+
+Function = Callable[..., Any]
 
 
 class Total(torch.autograd.Function):
     """The sum of a tensor over ranks. What depends on it lies on all ranks, so its gradient is such a sum again."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
-        ctx.share = shared()  # a backward pass on a GPU runs in another thread
-        return summed(t)[0].clone()
+    def forward(ctx: Any, t: Tensor, context: Context) -> Tensor:
+        ctx.context = context
+        return context.sum(t)[0].clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        with sharing(ctx.share):
-            return Total.apply(grad.contiguous())
+        return Total.apply(grad.contiguous(), ctx.context), None
 
 
-def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+def _batch_norm(function: Function, context: Context) -> Function:
     """`torch.nn.functional.batch_norm` over the rows of all ranks."""
-    if not training:
-        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    count, dims = of_all(input.numel()) // input.shape[1], [0, *range(2, input.ndim)]
-    wide = input.double()
-    total, square = Total.apply(torch.stack([wide.sum(dims), wide.square().sum(dims)]))
-    mean = total / count
-    var = (square / count - mean * mean).clamp_min(0)
-    if running_mean is not None and running_var is not None:
-        with torch.no_grad():
-            running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
-            unbiased = (var * (count / (count - 1))).to(running_var.dtype)
-            running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum)
-    shape = [1, -1, *[1] * (input.ndim - 2)]
-    out = ((wide - mean.view(shape)) * (var + eps).rsqrt().view(shape)).to(input.dtype)
-    out = out if weight is None else out * weight.view(shape)
-    return out if bias is None else out + bias.view(shape)
+
+    def call(
+        input: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        if not training:
+            return function(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        count, dims = context.count(input.numel()) // input.shape[1], [0, *range(2, input.ndim)]
+        wide = input.double()
+        total, square = Total.apply(torch.stack([wide.sum(dims), wide.square().sum(dims)]), context)
+        mean = total / count
+        var = (square / count - mean * mean).clamp_min(0)
+        if running_mean is not None and running_var is not None:
+            with torch.no_grad():
+                running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
+                unbiased = (var * (count / (count - 1))).to(running_var.dtype)
+                running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum)
+        shape = [1, -1, *[1] * (input.ndim - 2)]
+        out = ((wide - mean.view(shape)) * (var + eps).rsqrt().view(shape)).to(input.dtype)
+        out = out if weight is None else out * weight.view(shape)
+        return out if bias is None else out + bias.view(shape)
+
+    return call
 
 
-def _dropout(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of torch's that drops entries: its mask is what it makes of ones."""
+def _dropout(function: Function, context: Context) -> Function:
+    """One of torch's functions that drop entries. Its mask is its output for ones."""
 
     def call(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return input
         with torch.no_grad():
-            mask = drawn(input.shape, lambda shape: function(input.new_ones(shape), p, True))
+            mask = context.draw(input.shape, lambda shape: function(input.new_ones(shape), p, True))
         return input.mul_(mask) if inplace else input * mask
 
     return call
 
 
-def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _like(function: Function, context: Context) -> Function:
     """A function that draws numbers in the shape of a tensor."""
 
     def call(input: Tensor, **options: Any) -> Tensor:
-        return drawn(input.shape, lambda shape: function(input.new_empty(1).expand(shape), **options)).contiguous()
+        return context.draw(
+            input.shape, lambda shape: function(input.new_empty(1).expand(shape), **options)
+        ).contiguous()
 
     return call
 
 
-def _undropped(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+def _undropped(place: int, function: Function, context: Context) -> Function:
     """A function of attention, whose argument in this place is the probability to drop an entry inside it: ValueError
     unless it is 0, or the model is not in training."""
 
@@ -98,21 +106,26 @@ def _undropped(function: Callable[..., Any], place: int) -> Callable[..., Any]:
     return call
 
 
-REPLACED: dict[Any, Callable[..., Any]] = {
-    F.batch_norm: batch_norm,
-    F.scaled_dot_product_attention: _undropped(F.scaled_dot_product_attention, 4),
-    F.multi_head_attention_forward: _undropped(F.multi_head_attention_forward, 10),
-    **{f: _dropout(f) for f in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)},
-    **{f: _like(f) for f in (torch.rand_like, torch.randn_like)},
+REPLACED: dict[Any, Callable[[Function, Context], Function]] = {
+    F.batch_norm: _batch_norm,
+    F.scaled_dot_product_attention: partial(_undropped, 4),
+    F.multi_head_attention_forward: partial(_undropped, 10),
+    **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d), _dropout),
+    **dict.fromkeys((torch.rand_like, torch.randn_like), _like),
 }
 
 
-class _Coupled(TorchFunctionMode):
+class _WholeBatch(TorchFunctionMode):
+    def __init__(self, context: Context):
+        super().__init__()
+        self.context = context
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return REPLACED.get(func, func)(*args, **(kwargs or {}))
+        call = REPLACED[func](func, self.context) if func in REPLACED else func
+        return call(*args, **(kwargs or {}))
 
 
-def coupled() -> AbstractContextManager[Any]:
-    """Within, torch's functions that couple samples see the whole batch; nothing changes where this thread has all of
+def whole_batch(context: Context) -> AbstractContextManager[Any]:
+    """Within, torch's functions that mix samples see the whole batch; nothing changes where this process has all of
     it."""
-    return nullcontext() if shared() is None else _Coupled()
+    return nullcontext() if context.shard is None else _WholeBatch(context)

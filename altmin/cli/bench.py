@@ -1,10 +1,11 @@
 """`altmin bench`: what a training step costs, in time and memory, over that of backprop with Adam."""
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import typer
 
 from altmin.cli import options, output, parse, training
+from altmin.cli.options import option
 from altmin.common.describe import plain
 from altmin.paper.bench import modes as ways
 from altmin.paper.bench.cases import YARDSTICK, Net, grown
@@ -16,94 +17,80 @@ MODELS = "mlp-2x100,mlp-2x500,lenet5"
 FACTORS = "1,2,5,10,20,50"
 
 
-def bench(
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,NAME,...",
-            help="The models. NAME@DATA has the shape of other data than --data, NAME:BATCH another batch size, as in "
-            "mlp-50x1024:128 or elman-15@mnist-sequential:1024.",
-        ),
-    ] = MODELS,
-    methods: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,NAME,...",
-            help="The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as "
-            "in am-adam,adam,adam:fused=true.",
-        ),
-    ] = "am-adam,adam",
-    set_: options.Set = None,
-    modes: Annotated[
-        str, typer.Option(metavar="NAME,NAME,...", help="eager, graph (CUDA graphs) or compile (backprop only).")
-    ] = "eager",
-    ensemble: Annotated[str, typer.Option(metavar="N,N,...", help="How many members run as one, as in 1,8,64.")] = "1",
-    precision: options.Precision = "float32",
-    grow: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="Measure one model as its depth, width, batch or members grow.")
-    ] = None,
-    sizes: Annotated[str, typer.Option(metavar="N,N,...", help="How many times as large --grow makes it.")] = FACTORS,
-    batch_size: options.BatchSize = 200,
-    data: options.Data = "mnist",
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Measure passes over so many samples instead of single steps, as suits methods that learn from all of "
-            "the data at once.",
-        ),
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="About how long to measure, in all.")] = 60.0,
-    seed: options.Seed = 0,
-    device: options.Device = "cpu",
-    threads: options.Threads = None,
-    plot: options.Plot = None,
-    json_file: options.Json = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Bench(options.OfMethods):
+    model: str = option(
+        MODELS,
+        "The models. NAME@DATA has the shape of other data than --data, NAME:BATCH another batch size, as in "
+        "mlp-50x1024:128 or elman-15@mnist-sequential:1024.",
+        metavar="NAME,NAME,...",
+    )
+    methods: str = option(
+        "am-adam,adam",
+        "The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as in "
+        "am-adam,adam,adam:fused=true.",
+        metavar="NAME,NAME,...",
+    )
+    modes: str = option("eager", "eager, graph (CUDA graphs) or compile (backprop only).", metavar="NAME,NAME,...")
+    ensemble: str = option("1", "How many members run as one, as in 1,8,64.", metavar="N,N,...")
+    grow: str | None = option(None, "Measure one model as its depth, width, batch or members grow.", metavar="WHAT")
+    sizes: str = option(FACTORS, "How many times as large --grow makes it.", metavar="N,N,...")
+    samples: int | None = option(
+        None,
+        "Measure passes over N samples instead of single steps, as suits methods that learn from all of the data at "
+        "once.",
+        min=1,
+    )
+    seconds: float = option(60.0, "About how long to measure, in all.", min=0.1)
+    plot: options.Plot = None
+
+
+@options.command(Bench)
+def bench(ctx: typer.Context, given: Bench) -> None:
     """Measure the time and the memory of a step, on random samples of the data's shape, against backprop with Adam."""
-    output.check_writable(json_file, picture=plot)
-    chosen = training.prepare(device, threads, precision)
-    members = parse.counts("--ensemble", ensemble)
-    nets = parse.nets("mlp-2x100" if grow is not None and model == MODELS else model, data, batch_size)
-    if grow is not None:
-        nets, members = _grown(nets, grow, parse.counts("--sizes", sizes), members)
-    elif sizes != FACTORS:
+    output.check_writable(given.json_file, picture=given.plot)
+    device = training.prepare(given.device, given.threads, given.precision)
+    members = parse.counts("--ensemble", given.ensemble)
+    base = "mlp-2x100" if given.grow is not None and given.model == MODELS else given.model
+    nets = parse.nets(base, given.data, given.batch_size)
+    if given.grow is not None:
+        nets, members = _grown(nets, given.grow, parse.counts("--sizes", given.sizes), members)
+    elif given.sizes != FACTORS:
         raise ValueError("--sizes says how far to grow; say what grows too: --grow depth, width, batch or members")
-    names = parse.names("--modes", modes)
+    names = parse.names("--modes", given.modes)
     for name in names:
-        ways.check(name, chosen)
-    variants = parse.variants(methods, set_ or [], fused=chosen.type == "cuda")
-    plan = Plan(variants, names, list(dict.fromkeys([1, *members])), seed, chosen, samples)
-    with products.using(precision), output.progress("bench") as tick:
-        rows, skipped = measure(plan, nets, seconds, lambda part, text: tick(round(100 * part), 100, text))
-    if grow == "members":
+        ways.check(name, device)
+    variants = parse.variants(given.methods, given.set_ or [], fused=device.type == "cuda")
+    plan = Plan(variants, names, list(dict.fromkeys([1, *members])), given.seed, device, given.samples)
+    with products.using(given.precision) as context, output.progress("bench") as tick:
+        plan = plan._replace(context=context)
+        rows, skipped = measure(plan, nets, given.seconds, lambda part, text: tick(round(100 * part), 100, text))
+    if given.grow == "members":
         rows = [{**row, "size": row["members"]} for row in rows]
     result = {
-        "data": data,
+        "data": given.data,
         "models": list(dict.fromkeys(net.text for net in nets)),
         "methods": [variant.label for variant in variants],
-        "seed": seed,
+        "seed": given.seed,
         "config": {
-            "batch_size": batch_size,
-            "seconds": seconds,
-            "samples": samples,
+            **{name: getattr(given, name) for name in ("batch_size", "seconds", "samples")},
             "yardstick": YARDSTICK,
             "options": {variant.label: plain(variant.options) for variant in variants},
             "modes": names,
             "ensemble": plan.members,
-            "precision": precision,
-            "grow": grow,
+            "precision": given.precision,
+            "grow": given.grow,
         },
-        "environment": output.environment(chosen),
+        "environment": output.environment(device),
         "skipped": skipped,
         "results": rows,
     }
     output.console().print(table(result))
-    output.write_json(json_file, result)
-    if plot is not None:
+    output.write_json(given.json_file, result)
+    if given.plot is not None:
         from altmin.paper.bench import picture  # matplotlib takes a second to import
 
-        output.write(plot, picture.draw(result, plot.suffix[1:]))
+        output.write(given.plot, picture.draw(result, given.plot.suffix[1:]))
 
 
 def _grown(nets: list[Net], what: str, factors: list[int], members: list[int]) -> tuple[list[Net], list[int]]:

@@ -1,26 +1,27 @@
-"""A value of a command line or of a file against the type that is declared for it, by pydantic."""
+"""A value of a command line or of a file against the type that is declared for it."""
 
-import ast
-import json
-from contextlib import suppress
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from altmin.common.errors import unknown
 
-WORDS = {
-    "float_type": ("a number", "numbers"),
-    "int_type": ("a whole number", "whole numbers"),
-    "bool_type": ("true or false", "truth values"),
-    "string_type": ("a word", "words"),
-    "list_type": ("a list", "lists"),
+WORDS: dict[Any, tuple[str, str]] = {
+    float: ("a number", "numbers"),
+    int: ("a whole number", "whole numbers"),
+    bool: ("true or false", "truth values"),
+    str: ("a word", "words"),
+    Path: ("a word", "words"),
+    NoneType: ("none", "none"),
 }
-"""What pydantic expected, by the kind of its error: of a value, and of the entries of a list."""
+"""The types that have values outside Python: what one is called, and the entries of a list."""
+NOTHING = object()
 
 
 def checked(name: str, of: str, hint: Any, value: Any, none: bool = True) -> Any:
     """The value of option `name` of `of` as the type `hint` has it: an integer is a number, a truth value is not, and
-    nothing is read into a text. ValueError in one sentence if it does not fit; ImportError where pydantic is missing.
+    nothing is read into a text. ValueError in one sentence if it does not fit.
 
     none: whether that sentence may offer none, for which TOML has no word.
 
@@ -30,50 +31,63 @@ def checked(name: str, of: str, hint: Any, value: Any, none: bool = True) -> Any
     Traceback (most recent call last):
     ValueError: option lr of method 'adam' takes a number or none, not True
     """
-    pydantic = _pydantic()
-    adapter = pydantic.TypeAdapter(hint, config={"strict": True, "arbitrary_types_allowed": True})
-    try:
-        return adapter.validate_json(_json(value))
-    except pydantic.ValidationError as error:
-        problems = error.errors()
-    choices = [choice for each in problems for choice in _choices(each)]
-    if choices and isinstance(value, str):
-        raise unknown(f"{name} of {of},", value, choices)
-    kinds = [words for each in problems if (words := _words(each))]
-    with suppress(pydantic.ValidationError):
-        adapter.validate_json("null")
-        kinds += ["none"] * none
-    expected = " or ".join(dict.fromkeys(kinds))
+    kinds = list(_kinds(hint))
+    for kind in kinds:
+        if (found := _as(kind, value)) is not NOTHING:
+            return found
+    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    if isinstance(value, str) and any(isinstance(choice, str) for choice in choices):
+        raise unknown(f"{name} of {of},", value, [choice for choice in choices if isinstance(choice, str)])
+    words = [_words(kind, value) for kind in kinds if none or kind is not NoneType]
+    expected = " or ".join(dict.fromkeys(filter(None, words)))
     raise ValueError(f"option {name} of {of} takes {expected or 'no value from outside Python'}, not {value!r}")
 
 
-def _pydantic() -> ModuleType:
-    try:
-        import pydantic  # a quarter of a second, and not on every machine
-    except ImportError:
-        raise ImportError(
-            "options of --set, of --methods and of a file are checked by pydantic, which is not installed; "
-            "install it with pip install pydantic"
-        ) from None
-    return pydantic
+def _kinds(hint: Any) -> Iterator[Any]:
+    """The types of a union, none last; of any other type itself."""
+    kinds = [each for kind in get_args(hint) for each in _kinds(kind)] if get_origin(hint) in (Union, UnionType) else []
+    yield from sorted(kinds or [hint], key=lambda kind: kind is NoneType)
 
 
-def _json(value: Any) -> str:
-    """As JSON, in which pydantic takes no text for a number; what JSON lacks, such as a date, is no type's value."""
-    return json.dumps(value, default=lambda other: {"": str(other)})
+def _as(kind: Any, value: Any) -> Any:
+    """The value as this type has it; NOTHING if it is none of the type."""
+    if kind is Any:
+        return value
+    if get_origin(kind) is Literal:
+        same = [choice for choice in get_args(kind) if type(choice) is type(value) and choice == value]
+        return same[0] if same else NOTHING
+    if _is_list(kind):
+        entries = (
+            [
+                next((found for k in _kinds(_entry(kind)) if (found := _as(k, each)) is not NOTHING), NOTHING)
+                for each in value
+            ]
+            if isinstance(value, list | tuple)
+            else [NOTHING]
+        )
+        return NOTHING if NOTHING in entries else (tuple if get_origin(kind) is tuple else list)(entries)
+    if kind is float:
+        return float(value) if type(value) in (int, float) else NOTHING
+    if kind is Path:
+        return Path(value) if isinstance(value, str) else NOTHING
+    return value if type(value) is kind else NOTHING
 
 
-def _choices(problem: Any) -> list[str]:
-    """Those of a Literal, from the text in which pydantic lists them: "'a', 'b' or 'c'"."""
-    if problem["type"] != "literal_error":
-        return []
-    listed = ast.literal_eval(f"[{problem['ctx']['expected'].replace(' or ', ', ')}]")
-    return [choice for choice in listed if isinstance(choice, str)]
+def _is_list(kind: Any) -> bool:
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Sequence)
 
 
-def _words(problem: Any) -> str:
-    """What was expected; empty for an object that only Python can give."""
-    if problem["type"] == "literal_error":
-        return str(problem["ctx"]["expected"])
-    one, several = WORDS.get(problem["type"], ("", ""))
-    return f"a list of {several}" if one and any(isinstance(place, int) for place in problem["loc"]) else one
+def _entry(kind: Any) -> Any:
+    return get_args(kind)[0]
+
+
+def _words(kind: Any, value: Any) -> str:
+    """What a type expects; empty for an object that only Python can give."""
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    if not _is_list(kind):
+        return WORDS.get(kind, ("", ""))[0]
+    if not isinstance(value, list | tuple):
+        return "a list"
+    return f"a list of {' or '.join(WORDS[each][1] for each in _kinds(_entry(kind)) if each in WORDS)}"

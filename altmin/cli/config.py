@@ -4,8 +4,10 @@ The command's own settings come first, by the names of its options. A table for 
 options of that method, which the word "none" leaves without a value.
 """
 
+import importlib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +28,22 @@ OUTCOME = {"json_file", "plot", "checkpoint", "checkpoint_every", "resume", "sam
 TABLES = "altmin.tables"
 
 
+def import_modules(names: list[str] | None) -> list[str] | None:
+    """Imports modules by name, also from the folder in which the command runs. ValueError for one that there is not."""
+    if names and "" not in sys.path:
+        sys.path.insert(0, "")
+    for name in names or ():
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise ValueError(
+                f"there is no module {name} to import; give its name, as in mymethods for mymethods.py"
+            ) from None
+    return names
+
+
 def read(ctx: typer.Context, path: Path | None) -> Path | None:
     """Makes the settings in a file the defaults of a command; its options override them. `tables` has those of methods.
 
@@ -35,8 +53,9 @@ def read(ctx: typer.Context, path: Path | None) -> Path | None:
         return path
     known = {_key(param): param for param in ctx.command.params if param.name not in OF_METHODS | OF_FILES | {"help"}}
     hints = get_type_hints(ctx.command.callback)
-    defaults, tables = {}, {}
-    for key, value in _load(path).items():
+    defaults, tables, given = {}, {}, _load(path)
+    import_modules(checked("import", str(path), list[str], given.get("import", []), none=False))
+    for key, value in given.items():
         name = key.replace("-", "_")
         if name in known:
             param = known[name]
@@ -46,13 +65,13 @@ def read(ctx: typer.Context, path: Path | None) -> Path | None:
         elif isinstance(value, dict):
             if key not in methods.names():
                 raise unknown(f"method in {path},", key, methods.names())
-            given = {option: None if each == "none" else each for option, each in value.items()}
-            tables[key] = parse.check_options(key, given, f" in {path}")
+            plain = {option: None if each == "none" else each for option, each in value.items()}
+            tables[key] = parse.check_options(key, plain, f" in {path}")
         elif any(name in methods.options(method) for method in methods.names()):
             raise ValueError(f"{path} gives {name}, an option of a method, outside a table of its own, as [am-adam]")
         else:
             raise unknown(f"setting in {path},", key, known)
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+    ctx.default_map = {**(ctx.default_map or {}), **{str(name): value for name, value in defaults.items()}}
     ctx.meta[TABLES] = tables
     return path
 
@@ -71,7 +90,7 @@ def save(path: Path | None, ctx: typer.Context, options: Mapping[str, Mapping[st
     values = {**ctx.params, **found}
     for param in ctx.command.params:
         value = values.get(str(param.name))
-        if value is not None and param.name not in OF_METHODS | OF_FILES | OUTCOME | {"help"}:
+        if value not in (None, []) and param.name not in OF_METHODS | OF_FILES | OUTCOME | {"help"}:
             lines.append(f"{_key(param)} = {toml(str(value) if isinstance(value, Path) else value)}")
     for method, given in options.items():
         lines += ["", f"[{method if re.fullmatch('[A-Za-z0-9_-]+', method) else toml(method)}]"]

@@ -1,6 +1,7 @@
 """`altmin doctor`: what a model's blocks are, what one step does to them, where its time goes, and advice."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -13,54 +14,44 @@ from altmin.runners import precision as products
 from altmin.training.samples import epoch_order
 
 
-def doctor(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="mlp-DEPTHxWIDTH, lenet5, gpt-6x128 and others.")],
-    data: options.Data = "mnist",
-    method: Annotated[str, typer.Option(metavar="NAME", help="am-adam, am-sgd or am-mem.")] = "am-adam",
-    batch_size: options.BatchSize = 200,
-    lr: options.Lr = None,
-    set_: options.Set = None,
-    codes: options.Codes = None,
-    order: options.Order = None,
-    share: options.Share = None,
-    at: options.At = None,
-    after: Annotated[int, typer.Option(min=0, help="Train on so many batches before.")] = 0,
-    seed: options.Seed = 0,
-    data_dir: options.DataDir = None,
-    device: options.Device = "cpu",
-    precision: options.Precision = "float32",
-    threads: options.Threads = None,
-    json_file: options.Json = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Doctor(options.OfSamples):
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="mlp-DEPTHxWIDTH, lenet5, gpt-6x128 and others.")]
+    method: str = options.option("am-adam", "am-adam, am-sgd or am-mem.", metavar="NAME")
+    lr: float | None = options.rate()
+    after: int = options.option(0, "Train on N batches before.", min=0)
+
+
+@options.command(Doctor)
+def doctor(ctx: typer.Context, given: Doctor) -> None:
     """Show a model's blocks, what one step does to each of them, and what to do about it."""
-    output.check_writable(json_file)
-    chosen = training.prepare(device, threads, precision)
-    given = parse.all_options(set_ or [], [method], parse.flags(codes, order, share, at, lr))[method]
-    known = datasets.dataset(data)
-    torch.manual_seed(seed)
-    net = models.create(model, known.sample_shape, known.classes, known.tokens).to(chosen)
-    x, y = (each.to(chosen) for each in datasets.load(data, "train", data_dir))
-    rows = epoch_order(len(x), seed, 0).split(batch_size)
-    if after >= len(rows):
-        raise ValueError(f"--after {after} leaves no batch: there are {len(rows)} of {batch_size} samples")
-    with products.using(precision):
-        if after:
-            trainer = methods.create(method, net, **given)
-            for batch in rows[:after]:
-                trainer.step(x[batch], y[batch])
-        found = explain(net, x[rows[after]], y[rows[after]], method, **given)
+    output.check_writable(given.json_file)
+    device = training.prepare(given.device, given.threads, given.precision)
+    of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given))[given.method]
+    known = datasets.dataset(given.data)
+    torch.manual_seed(given.seed)
+    net = models.create(given.model, known.sample_shape, known.classes, known.tokens).to(device)
+    x, y = (each.to(device) for each in datasets.load(given.data, "train", given.data_dir))
+    rows = epoch_order(len(x), given.seed, 0).split(given.batch_size)
+    if given.after >= len(rows):
+        raise ValueError(f"--after {given.after} leaves no batch: there are {len(rows)} of {given.batch_size} samples")
+    with products.using(given.precision) as context:
+        if given.after:
+            trainer: Any = methods.create(given.method, net, **of_method)
+            for batch in rows[: given.after]:
+                trainer.step(x[batch], y[batch], context=context)
+        batch = rows[given.after]
+        found = explain(net, x[batch], y[batch], given.method, context, **of_method)
     screen = output.console()
     for table in found.tables():
         screen.print(table)
     for sentence in found.advice:
         print(f"- {sentence}")
+    config = {name: getattr(given, name) for name in ("batch_size", "after", "precision")}
     result = {
-        "data": data,
-        "model": model,
-        "method": method,
-        "seed": seed,
-        "config": {"batch_size": batch_size, "after": after, "precision": precision, "options": plain(given)},
-        "environment": output.environment(chosen),
+        **{name: getattr(given, name) for name in ("data", "model", "method", "seed")},
+        "config": {**config, "options": plain(of_method)},
+        "environment": output.environment(device),
         **found.to_dict(),
     }
-    output.write_json(json_file, result)
+    output.write_json(given.json_file, result)

@@ -1,89 +1,136 @@
-"""The options that several commands share."""
+"""The options of commands: those that several share, and how the fields of a dataclass become those of a command."""
 
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from inspect import Parameter, Signature, get_annotations
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from altmin.cli import config
 
-Data = Annotated[
-    str, typer.Option(metavar="NAME", help="mnist, mnist-sequential, fashion-mnist, cifar10, higgs or shakespeare.")
-]
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; else $ALTMIN_DATA, or the cache.")]
-Model = Annotated[str, typer.Option(metavar="NAME", help="mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others.")]
-Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")]
-Lr = Annotated[float | None, typer.Option(help="The learning rate; the method's own choice if not given.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="An option of a method, as lr=0.001, or of one among several, as adam.lr=0.001; may be given again.",
-    ),
-]
-Schedule = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Of the learning rate: constant, linear, cosine, step or one-cycle, by batch; cosine/epoch and so on by "
-        "epoch.",
-    ),
-]
-Warmup = Annotated[
-    int, typer.Option(min=0, help="Let the learning rate rise for so many batches first; epochs, if it moves by epoch.")
-]
-Codes = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="How codes move: gradient, discrete or straight-through; in a recurrent model parallel or sequential in "
-        "time. If not given: gradient, discrete where an activation has no derivative, parallel in time.",
-    ),
-]
-FreezeFirst = Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is initialised.")]
-Order = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What moves first: codes-first, or weights-first, as suits a gpt.")
-]
-Share = Annotated[
-    float | None,
-    typer.Option(metavar="NUMBER", help="How much of what is asked of a block the code below may take, from 0 to 1."),
-]
-At = Annotated[
-    str | None,
-    typer.Option(metavar="NAME,NAME,...", help="Cut the model after these of its modules, and nowhere else."),
-]
-Augment = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Change training samples at random: crop-flip for images, as usual for cifar10; random-windows for a "
-        "text, where it is the default; or none.",
-    ),
-]
-EvalBatches = Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches of the run too.")]
-Validation = Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples, not on test samples.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Train on the first so many samples only.")]
-Seed = Annotated[
-    int, typer.Option(min=0, max=2**32 - 1, help="For the initial weights, the order of the data and dropout.")
-]
-Seeds = Annotated[int, typer.Option(min=1, help="Train with so many seeds: --seed, and those after it.")]
 Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, or one GPU as cuda:0.")]
-Precision = Annotated[str, typer.Option(metavar="NAME", help="Of products: float32, tf32 (on a GPU only) or bf16.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw what was found: .png, .svg or .pdf.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]
-Config = Annotated[
-    Path | None,
-    typer.Option(
+Options = TypeVar("Options")
+
+
+def option(default: Any, help: str, *names: str, **how: Any) -> Any:
+    """A field of a dataclass whose fields are a command's options. names: of the option, if it has another than the
+    field's. how: what else `typer.Option` takes."""
+    return field(default=default, metadata={"option": typer.Option(*names, help=help, **how)})
+
+
+def rate() -> Any:
+    return option(None, "The learning rate; the method's own choice if not given.")
+
+
+def command(options: type[Options]) -> Callable[[Callable[[typer.Context, Options], None]], Callable[..., None]]:
+    """Makes a function (context, options) a command whose options are the fields of a dataclass, its own ones first."""
+    own, hints = get_annotations(options), get_type_hints(options, include_extras=True)
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context]
+    for each in sorted(fields(options), key=lambda each: each.name not in own):  # type: ignore[arg-type]
+        hint, default = hints[each.name], Parameter.empty if each.default is MISSING else each.default
+        hint = Annotated[hint, each.metadata["option"]] if each.metadata else hint
+        parameters.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+
+    def decorate(function: Callable[[typer.Context, Options], None]) -> Callable[..., None]:
+        @wraps(function)
+        def called(ctx: typer.Context, **given: Any) -> None:
+            function(ctx, options(**given))
+
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfMethods:
+    """What commands that build methods have in common."""
+
+    data: str = option(
+        "mnist", "mnist, mnist-sequential, fashion-mnist, cifar10, higgs or shakespeare.", metavar="NAME"
+    )
+    batch_size: int = option(200, "Samples in a mini-batch.", min=1)
+    set_: list[str] | None = option(
+        None,
+        "An option of a method, as lr=0.001, or of one among several, as adam.lr=0.001; may be given again.",
+        "--set",
+        metavar="NAME=VALUE",
+    )
+    import_: list[str] | None = option(
+        None,
+        "Import a module first, such as one that registers a method of your own; may be given again.",
+        "--import",
+        metavar="MODULE",
+        is_eager=True,
+        callback=config.import_modules,
+    )
+    seed: int = option(0, "For the initial weights, the order of the data and dropout.", min=0, max=2**32 - 1)
+    device: Device = "cpu"
+    precision: str = option("float32", "Of products: float32, tf32 (on a GPU only) or bf16.", metavar="NAME")
+    threads: Threads = None
+    json_file: Json = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfSamples(OfMethods):
+    """What those of them that train on samples of the data have in common."""
+
+    codes: str | None = option(
+        None,
+        "How codes move: gradient, discrete or straight-through; in a recurrent model parallel or sequential in time. "
+        "If not given: gradient, discrete where an activation has no derivative, parallel in time.",
+        metavar="NAME",
+    )
+    order: str | None = option(None, "What moves first: codes-first, or weights-first, as suits a gpt.", metavar="NAME")
+    share: float | None = option(
+        None, "How much of the gradient at a block's output the code below may take, from 0 to 1.", metavar="NUMBER"
+    )
+    at: str | None = option(
+        None, "Cut the model after these of its modules, and nowhere else.", metavar="NAME,NAME,..."
+    )
+    data_dir: DataDir = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRuns(OfSamples):
+    """What `train` and `compare` have in common. Those that `RunConfig` has too become its settings."""
+
+    model: str = option("mlp-2x100", "mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others.", metavar="NAME")
+    epochs: int = option(1, "Passes over the training samples.", min=1)
+    schedule: str = option(
+        "constant",
+        "Of the learning rate: constant, linear, cosine, step or one-cycle, by batch; cosine/epoch and so on by epoch.",
+        metavar="NAME",
+    )
+    warmup: int = option(0, "Let the learning rate rise for N batches first; epochs, if it moves by epoch.", min=0)
+    augment: str | None = option(
+        None,
+        "Change training samples at random: crop-flip for images, as usual for cifar10; random-windows for a text, "
+        "where it is the default; or none.",
+        metavar="NAME",
+    )
+    freeze_first: bool = option(False, "Leave the first layer as it is initialised.", "--freeze-first")
+    seeds: int = option(1, "Train with N seeds: --seed, and those after it.", min=1)
+    eval_batches: str = option("", "Evaluate after these batches of the run too.", metavar="N,N,...")
+    validation: bool = option(False, "Evaluate on validation samples, not on test samples.", "--validation")
+    limit: int | None = option(None, "Train on the first N samples only.", min=1)
+    config_file: Path | None = option(
+        None,
+        "Read settings from a TOML file; options given beside it override them.",
         "--config",
         metavar="FILE",
         is_eager=True,
         callback=config.read,
-        help="Read settings from a TOML file; options given beside it override them.",
-    ),
-]
-SaveConfig = Annotated[
-    Path | None, typer.Option("--save-config", metavar="FILE", help="Write all settings of this run, for --config.")
-]
+    )
+    save_config: Path | None = option(
+        None, "Write all settings of this run, for --config.", "--save-config", metavar="FILE"
+    )

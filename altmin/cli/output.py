@@ -5,7 +5,6 @@ import os
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from altmin import __version__
+from altmin.common.optional import need
 from altmin.data.atomic import naming, replacing
+from altmin.training.reporters import Bar
 from altmin.training.trial import Tick
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -27,6 +27,8 @@ def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
     """Finds out before hours of training, not after, that a result could not be written, or a picture not be drawn."""
     if picture is not None and picture.suffix not in PICTURES:
         raise ValueError(f"{picture} should end in {' or '.join(PICTURES)} to be a picture")
+    if picture is not None:
+        need("matplotlib", "plot", "a picture")
     for path in filter(None, (*paths, picture)):
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder; name a file in it")
@@ -72,33 +74,14 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-"""Called with how much is done, of how much, and a text to show beside."""
-
-
 @contextmanager
 def progress(what: str, shown: bool = True) -> Iterator[Tick]:
-    """A bar on the terminal, gone when done; nothing in a pipe, or if it is not to be shown. No thread draws it, so
-    none disturbs a timing."""
-    screen = Console(stderr=True)
-    hidden = not (shown and screen.is_terminal)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=screen, transient=True, disable=hidden, auto_refresh=False) as bar:
-        task = bar.add_task(what, total=None, text="")
-        drawn = 0.0
-
-        def tick(done: int, total: int, text: str) -> None:
-            nonlocal drawn
-            bar.update(task, completed=done, total=total, text=text)
-            if time.monotonic() - drawn > 0.2:
-                bar.refresh()
-                drawn = time.monotonic()
-
-        yield tick
+    """A bar on the terminal, gone when done; nothing in a pipe, or if it is not to be shown."""
+    bar = Bar(what, hidden=not shown)
+    try:
+        yield bar.update
+    finally:
+        bar.stop()
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -80,13 +80,11 @@ def given_options(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Opt
     return {method: {**shared, **own[method]} for method in methods}
 
 
-def flags(
-    codes: str | None, order: str | None, share: float | None, at: str | None, lr: float | None = None
-) -> Options:
+def flags(given: Any) -> Options:
     """What `--codes`, `--order`, `--share`, `--at` and `--lr` give, by the names that options of methods have."""
-    cuts = None if at is None else names("--at", at)
-    given = {"codes": codes, "order": order, "share": share, "at": cuts, "lr": lr}
-    return {name: value for name, value in given.items() if value is not None}
+    found = {name: getattr(given, name, None) for name in ("codes", "order", "share", "at", "lr")}
+    found["at"] = None if found["at"] is None else names("--at", found["at"])
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def all_options(
@@ -114,10 +112,14 @@ def all_options(
 def method_options(method: str, given: Mapping[str, Any], typed: Mapping[str, Any] | None = None) -> Options:
     """Every option of a method: those given, checked, then those that have their types already, then defaults.
 
-    Raises ValueError for a wrong name or type."""
-    make = registry.factory(method)
-    defaults = {p.name: p.default for p in inspect.signature(make).parameters.values() if p.name != "model"}
-    return {**defaults, **(typed or {}), **check_options(method, given)}
+    Raises ValueError for a wrong name or type, and for an option without a default that is not given."""
+    parameters = inspect.signature(registry.factory(method)).parameters
+    defaults = {name: parameters[name].default for name in registry.options(method)}
+    found = {**defaults, **(typed or {}), **check_options(method, given)}
+    for name, value in found.items():
+        if value is inspect.Parameter.empty:
+            raise ValueError(f"method {method!r} needs its option {name}; give it by --set {name}=VALUE")
+    return found
 
 
 def check_options(method: str, given: Mapping[str, Any], where: str = "") -> Options:

@@ -1,7 +1,6 @@
 """The `altmin` command under torchrun: how many processes run it, which of them speaks, and how they train together."""
 
 import os
-import zlib
 from contextlib import suppress
 from datetime import timedelta
 from inspect import signature
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from altmin import methods
+from altmin.common.describe import digest
 from altmin.core.trainer import AltMin
 from altmin.runners import ranks
 from altmin.runners.distributed import Distributed
@@ -149,4 +149,4 @@ def speaks(text: str, because: BaseException | None = None) -> bool:
             return False
     bare = text.partition(f" of {count()}: ")[2] if text.startswith("rank ") else text
     store.set(said, "")
-    return bool(store.add(f"text {zlib.crc32(bare.encode())}", 1) == 1)
+    return bool(store.add(f"text {digest(bare)}", 1) == 1)

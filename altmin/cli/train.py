@@ -1,10 +1,11 @@
 """`altmin train`: one model, one method, one run, or the same with several seeds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import typer
@@ -12,137 +13,108 @@ from torch import nn
 
 from altmin import methods
 from altmin.cli import config, options, output, parse, ranks, training
-from altmin.runners import precision as products
-from altmin.training.trial import Checkpoint, Job, Trial, described, with_loss
+from altmin.training.trial import Trial, described, with_loss
 
 
-def train(
-    ctx: typer.Context,
-    data: options.Data = "mnist",
-    model: options.Model = "mlp-2x100",
-    method: Annotated[str, typer.Option(metavar="NAME", help=f"One of: {', '.join(methods.names())}.")] = "am-adam",
-    epochs: options.Epochs = 1,
-    batch_size: options.BatchSize = 200,
-    lr: options.Lr = None,
-    set_: options.Set = None,
-    codes: options.Codes = None,
-    order: options.Order = None,
-    share: options.Share = None,
-    at: options.At = None,
-    schedule: options.Schedule = "constant",
-    warmup: options.Warmup = 0,
-    augment: options.Augment = None,
-    freeze_first: options.FreezeFirst = False,
-    seed: options.Seed = 0,
-    seeds: options.Seeds = 1,
-    eval_batches: options.EvalBatches = "",
-    validation: options.Validation = False,
-    limit: options.Limit = None,
-    checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the run here, to resume it.")] = None,
-    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Keep it every so many batches too.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, as if never stopped.")] = False,
-    data_dir: options.DataDir = None,
-    device: options.Device = "cpu",
-    precision: options.Precision = "float32",
-    record: Annotated[bool, typer.Option("--record", help="On a GPU: record the step, replay it.")] = False,
-    sample: Annotated[int | None, typer.Option(min=1, help="Print so many characters of the trained gpt.")] = None,
-    layer_ranks: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Under torchrun: spread the layers over so many processes, of am-adam, am-mem or am-sgd."
-        ),
-    ] = 1,
-    micro_batches: Annotated[
-        int | None, typer.Option(min=1, help="Parts in which a mini-batch passes through the layers [4].")
-    ] = None,
-    threads: options.Threads = None,
-    config_file: options.Config = None,
-    save_config: options.SaveConfig = None,
-    json_file: options.Json = None,
-) -> None:
-    """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
-    if ranks.first():
-        output.check_writable(json_file, checkpoint, save_config)
-    if ranks.count() > 1 and (seeds > 1 or record):
-        what = "--record records steps of one process" if record else f"--seeds {seeds} trains several models"
-        raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
-    ranks.check_layers(layer_ranks, micro_batches, method, record)
-    if checkpoint is None and (resume or checkpoint_every is not None):
-        raise ValueError(
-            f"--{'resume' if resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
-        )
-    if resume and checkpoint is not None and not checkpoint.exists():
-        raise ValueError(
-            f"there is no checkpoint {checkpoint} to go on from; leave out --resume to begin a run that is kept there"
-        )
-    if seeds > 1 and checkpoint is not None:
-        raise ValueError(f"--checkpoint keeps one run, given --seeds {seeds}; leave one of them out")
-    if sample is not None:
-        training.check_sample(model, data, seeds)
-    ranks.check_gpus(device)
-    chosen = training.prepare(ranks.device(device), threads, precision)
-    if record and chosen.type != "cuda":
-        raise ValueError(f"--record records CUDA graphs, which --device {device} does not have; give --device cuda")
-    parts = ranks.PARTS if micro_batches is None and layer_ranks > 1 else micro_batches
-    early = parse.numbers("--eval-batches", eval_batches, int)
-    flags = parse.flags(codes, order, share, at, lr)
-    given = parse.all_options(set_ or [], [method], flags, config.tables(ctx))[method]
-    augment = training.augmentation(augment, data)
-    part = "validation" if validation else "test"
-    samples = training.load(data, part, data_dir, limit, chosen)
-    ranks.join(chosen)
-    trial = Trial(
-        data,
-        *samples,
-        part,
-        model,
-        epochs,
-        batch_size,
-        schedule,
-        freeze_first,
-        precision,
-        chosen,
-        record,
-        early,
-        augment,
-        warmup,
-        partial(ranks.wrapped, layers=layer_ranks, parts=parts),
+@dataclass(frozen=True, kw_only=True)
+class Train(options.OfRuns):
+    method: str = options.option("am-adam", f"One of: {', '.join(methods.names())}.", metavar="NAME")
+    lr: float | None = options.rate()
+    checkpoint: Path | None = options.option(None, "Keep the run here, to resume it.", metavar="FILE")
+    checkpoint_every: int | None = options.option(None, "Keep it every N batches too.", min=1)
+    resume: bool = options.option(False, "Go on from the checkpoint, as if never stopped.", "--resume")
+    record: bool = options.option(False, "On a GPU: record the step, replay it.", "--record")
+    sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
+    layer_ranks: int = options.option(
+        1, "Under torchrun: spread the layers over N processes, of am-adam, am-mem or am-sgd.", min=1
     )
-    jobs = [Job(method, given, each) for each in range(seed, seed + seeds)]
+    micro_batches: int | None = options.option(
+        None, "Parts in which a mini-batch passes through the layers [4].", min=1
+    )
+
+
+@options.command(Train)
+def train(ctx: typer.Context, given: Train) -> None:
+    """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
+    _check(given)
+    ranks.check_gpus(given.device)
+    device = training.prepare(ranks.device(given.device), given.threads, given.precision)
+    if given.record and device.type != "cuda":
+        raise ValueError(
+            f"--record records CUDA graphs, which --device {given.device} does not have; give --device cuda"
+        )
+    parts = ranks.PARTS if given.micro_batches is None and given.layer_ranks > 1 else given.micro_batches
+    tables = config.tables(ctx)
+    of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]
+    run = training.configured(given, device, options=of_method)
+    samples = training.load(run, given.data_dir)
+    ranks.join(device)
+    trial = Trial(run, *samples, partial(ranks.wrapped, layers=given.layer_ranks, parts=parts))
     text: list[str] = []
-
-    def finished(trained: nn.Module) -> None:
-        if sample is not None and ranks.first():
-            text.append(training.sampled(trained, data, sample, seed))
-
-    with products.using(precision), output.progress(f"{method} on {data}", ranks.first()) as tick:
-        if seeds > 1:
-            trial.check(jobs[:1])
-            runs = trial.run_seeds(jobs, tick)
-        else:
-            kept = Checkpoint(checkpoint, checkpoint_every, ranks.goes_on(checkpoint, resume))
-            runs = [trial.run(jobs[0], with_loss(tick), kept, finished)]
+    rows = _trained(given, trial, text)
     if not ranks.first():
         return
-    for line in lines(f"{method}, {model}, {data}", runs, f"{part}_accuracy", epochs):
+    name = f"{given.method}, {given.model}, {given.data}"
+    for line in [*lines(name, rows, f"{run.part}_accuracy", given.epochs), *text]:
         print(line)
-    for each in text:
-        print(each)
-    spread = {} if parts is None else {"layer_ranks": layer_ranks, "micro_batches": parts}
+    spread = {} if parts is None else {"layer_ranks": given.layer_ranks, "micro_batches": parts}
     result = {
-        "data": data,
-        "model": model,
-        "method": method,
-        "seed": seed,
-        "config": {**trial.config(), "record": record, **spread, **described(given)},
-        "environment": output.environment(chosen) | ({"ranks": ranks.count()} if ranks.started() else {}),
-        **{key: runs[0][key] for key in ("batches", "epochs")},
+        **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
+        "config": {**trial.config(), "record": given.record, **spread, **described(of_method)},
+        "environment": output.environment(device) | ({"ranks": ranks.count()} if ranks.started() else {}),
+        **{key: rows[0][key] for key in ("batches", "epochs")},
+        **({"sample": text[0]} if text else {}),
+        **({"seeds": [row["seed"] for row in rows], "runs": rows} if given.seeds > 1 else {}),
     }
-    several = {"seeds": [run["seed"] for run in runs], "runs": runs} if seeds > 1 else {}
-    output.write_json(json_file, {**result, **({"sample": text[0]} if text else {}), **several})
-    chose = {"threads": torch.get_num_threads(), "augment": augment or "none", "micro_batches": parts}
-    config.save(save_config, ctx, {method: given}, **chose)
-    output.report_failures({f"seed {run['seed']}": run.get("diverged") for run in runs})
+    output.write_json(given.json_file, result)
+    chose = {"threads": torch.get_num_threads(), "augment": run.augment or "none", "micro_batches": parts}
+    config.save(given.save_config, ctx, {given.method: of_method}, **chose)
+    output.report_failures({f"seed {row['seed']}": row.get("diverged") for row in rows})
+
+
+def _check(given: Train) -> None:
+    """ValueError for options that exclude each other, before anything is loaded."""
+    if ranks.first():
+        output.check_writable(given.json_file, given.checkpoint, given.save_config)
+    if ranks.count() > 1 and (given.seeds > 1 or given.record):
+        what = (
+            "--record records steps of one process" if given.record else f"--seeds {given.seeds} trains several models"
+        )
+        raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
+    ranks.check_layers(given.layer_ranks, given.micro_batches, given.method, given.record)
+    if given.checkpoint is None and (given.resume or given.checkpoint_every is not None):
+        raise ValueError(
+            f"--{'resume' if given.resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
+        )
+    if given.checkpoint is not None:
+        _check_file(given.checkpoint, given)
+    if given.sample is not None:
+        training.check_sample(given.model, given.data, given.seeds)
+
+
+def _check_file(path: Path, given: Train) -> None:
+    if given.resume and not path.exists():
+        raise ValueError(
+            f"there is no checkpoint {path} to go on from; leave out --resume to begin a run that is kept there"
+        )
+    if given.seeds > 1:
+        raise ValueError(f"--checkpoint keeps one run, given --seeds {given.seeds}; leave one of them out")
+
+
+def _trained(given: Train, trial: Trial, text: list[str]) -> list[dict[str, Any]]:
+    """A row for each seed. text: gets what the trained model writes, if it is to write something."""
+
+    def finished(model: nn.Module) -> None:
+        if given.sample is not None and ranks.first():
+            text.append(training.sampled(model, given.data, given.sample, given.seed))
+
+    with output.progress(f"{given.method} on {given.data}", ranks.first()) as tick:
+        if given.seeds == 1:
+            run = replace(trial.run, resume=ranks.goes_on(given.checkpoint, given.resume))
+            return [trial.one(run, with_loss(tick), finished)]
+        runs = [replace(trial.run, seed=each) for each in range(given.seed, given.seed + given.seeds)]
+        trial.check(runs[:1])
+        return trial.run_seeds(runs, tick)
 
 
 def lines(name: str, runs: Sequence[Mapping[str, Any]], measure: str, epochs: int) -> list[str]:

@@ -1,14 +1,19 @@
 """What `train` and `compare` share: the machine and the samples; and the text that a trained model writes."""
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from altmin import data, models
+from altmin.cli import parse
+from altmin.cli.options import OfRuns
 from altmin.common.errors import unknown
 from altmin.data.shakespeare import Text
 from altmin.runners import precision
+from altmin.training.config import RunConfig
 from altmin.training.samples import Samples
 
 
@@ -29,12 +34,22 @@ def prepare(device: str, threads: int | None, products: str) -> torch.device:
     return torch.device(device)
 
 
-def load(
-    name: str, part: str, data_dir: Path | None, limit: int | None, device: torch.device
-) -> tuple[Samples, Samples]:
-    """The first `limit` training samples, and those of another part, "test" or "validation", on the device."""
-    x, y = (each[:limit].to(device) for each in data.load(name, "train", data_dir))
-    seen, labels = (each.to(device) for each in data.load(name, part, data_dir))
+def configured(given: OfRuns, device: torch.device, **more: Any) -> RunConfig:
+    """The run that a command's options describe."""
+    settings = {each.name: getattr(given, each.name) for each in fields(RunConfig) if hasattr(given, each.name)}
+    chosen: dict[str, Any] = {
+        "device": device,
+        "part": "validation" if given.validation else "test",
+        "eval_batches": parse.numbers("--eval-batches", given.eval_batches, int),
+        "augment": augmentation(given.augment, given.data),
+    }
+    return RunConfig(**{**settings, **chosen, **more})
+
+
+def load(run: RunConfig, data_dir: Path | None) -> tuple[Samples, Samples]:
+    """A run's training samples and those that it is measured on, on its device."""
+    x, y = (each[: run.limit].to(run.device) for each in data.load(run.data, "train", data_dir))
+    seen, labels = (each.to(run.device) for each in data.load(run.data, run.part, data_dir))
     return (x, y), (seen, labels)
 
 

@@ -51,16 +51,16 @@ def kind(x: Tensor) -> str:
     return " ".join([str(x.dtype).removeprefix("torch."), "x".join(map(str, x.shape))]).strip()
 
 
-def digest(*tensors: Tensor) -> str:
-    """16 hexadecimal digits of the bytes of tensors."""
-    found = hashlib.blake2b(digest_size=8)
-    for x in tensors:
-        found.update(data(x))
+def digest(*parts: Tensor | str, size: int = 8) -> str:
+    """A fingerprint of texts and of the bytes of tensors, one after the other: 2 `size` hexadecimal digits."""
+    found = hashlib.blake2b(digest_size=size)
+    for part in parts:
+        found.update(part.encode(errors="surrogatepass") if isinstance(part, str) else _bytes(part))
     return found.hexdigest()
 
 
-def data(x: Tensor) -> Any:
-    """The bytes of a tensor's entries, one after the other."""
+def _bytes(x: Tensor) -> Any:
+    """Those of a tensor's entries, one after the other."""
     return x.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
 
 

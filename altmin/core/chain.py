@@ -6,17 +6,17 @@ parameters: an affine map, the normalisation that follows it, and, in the last b
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from altmin.calculus import Number, own_call
-from altmin.calculus.affine import Affine, Convolution
+from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.discrete import Estimated
-from altmin.calculus.elementwise import ReLU, gate
-from altmin.calculus.linear import Reshape
+from altmin.calculus.elementwise import ReLU
+from altmin.calculus.linear import Affine, Convolution, Reshape
 from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
@@ -45,17 +45,23 @@ class Block:
         self.maps = (*prelude, *core)
         self.estimated = any(isinstance(m, Estimated) for m in prelude)
         """Whether J is an estimate, by which a step may be chosen but not judged."""
-        self.straight = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
-        """Whether the block is linear as far as there is `room`: its prelude only selects, its core is affine.
+        self.piecewise_linear = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
+        """Whether the block is linear up to the nearest kinks (`kink_distance`): prelude selects, core is affine.
 
         A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
         zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
         and |P^T u| = |u|. So moves can be computed there, where there may be fewer entries, and handed on last.
         """
-        self.opaque = any(m.opaque for m in self.maps)
+        self.uses_autograd = any(m.uses_autograd for m in self.maps)
         """Whether a module of the block goes through autograd."""
         self.takes_integers = next((m.takes_integers for m in self.maps if not isinstance(m, Reshape)), False)
         """Whether its input may be integers, as that of an embedding is: reshaping hands them on."""
+        self.keeps = any(type(m).kept is not Map.kept for m in self.maps)
+        """Whether a module may leave something in its buffers."""
+        self.replays = any(type(m).replay is not Map.replay for m in self.maps)
+        """Whether a pass at another code must be given what the first one drew or computed of the batch."""
+        self.spreads = any(not isinstance(m, ReLU) for m in prelude)
+        """Whether the core's inputs are other entries than those of the code, as after pooling and reshaping."""
         self.rectified = any(isinstance(m, ReLU) for m in prelude)
         """Whether some of the core's inputs do not depend on the code: those that are zero."""
 
@@ -91,66 +97,80 @@ class Block:
         return [m.module.get_parameter(name) for m in self.core.maps for name in m.names]
 
     @property
-    def couples(self) -> bool:
+    def mixes_samples(self) -> bool:
         """Whether samples of a mini-batch influence each other (batch norm in training)."""
-        return any(m.couples for m in self.maps)
+        return any(m.mixes_samples for m in self.maps)
 
-    def forward(self, p: Params, c: Tensor) -> tuple[Tensor, State]:
-        x, prelude = self.prelude.forward((), c)
-        out, core = self.core.forward(p, x)
-        return out, State(prelude, core)
+    def operands(self, p: Params) -> Params:
+        """The parameters with which a step whose products are rounded computes (see `calculus.products`)."""
+        pairs = zip(self.core.maps, self.core.slices, strict=True)
+        return [q for m, of in pairs for q in m.operands(p[of])]
+
+    def forward(self, p: Params, c: Tensor, context: Context = LOCAL) -> tuple[Tensor, State]:
+        prelude, core = [], []
+        for m in self.prelude.maps:
+            c, saved = m.forward((), c, context)
+            prelude.append(saved)
+        for m, of in self.core.pairs:
+            c, saved = m.forward(p[of], c, context)
+            core.append(saved)
+        return c, State(prelude, core)
 
     def vjp(self, p: Params, state: State, v: Tensor) -> Tensor:
-        return self.prelude.vjp((), state.prelude, self.core.vjp(p, state.core, v))
+        for i in range(len(self.core.maps) - 1, -1, -1):
+            v = self.core.maps[i].vjp(p[self.core.slices[i]], state.core[i], v)
+        for i in range(len(self.prelude.maps) - 1, -1, -1):
+            v = self.prelude.maps[i].vjp((), state.prelude[i], v)
+        return v
 
     def jvp(self, p: Params, state: State, u: Tensor) -> Tensor:
-        return self.core.jvp(p, state.core, self.prelude.jvp((), state.prelude, u))
+        for i, m in enumerate(self.prelude.maps):
+            u = m.jvp((), state.prelude[i], u)
+        for i, m in enumerate(self.core.maps):
+            u = m.jvp(p[self.core.slices[i]], state.core[i], u)
+        return u
 
-    def vjp_and_grads(self, p: Params, state: State, v: Tensor) -> tuple[Tensor, Params]:
-        """J^T v, and the gradients of <v, F> for the parameters."""
-        g, grads = self.core.vjp_and_grads(p, state.core, v)
-        return self.prelude.vjp((), state.prelude, g), grads
-
-    def vjp_and_jvp(self, p: Params, state: State, v: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
-        """At an encoded code: g = J^T v, and a function that gives J g. In a straight block g = P^T u, and P g is u
-        again: the prelude need not be passed twice."""
-        if not self.straight:
-            g = self.vjp(p, state, v)
-            return g, lambda: self.jvp(p, state, g)
-        u = self.core.vjp(p, state.core, v)
-        u = gate(u, state.core[0]) if self.rectified else u
-        return self.spread(state, u), lambda: self.core.jvp(p, state.core, u)
-
-    def quotient(self, p: Params, state: State, u: Tensor, e: Number, Ju: Tensor | None) -> tuple[Tensor, State]:
+    def quotient(self, p: Params, state: State, u: Tensor, e: Tensor, Ju: Tensor | None) -> tuple[Tensor, State]:
         """(F(c) - F(c - e u)) / e without cancellation, and the state at c - e u. Ju: the jvp, which spares a module
         without closed form another pass."""
         if len(self.maps) == 1 and isinstance(self.maps[0], AnyModule):
-            q, moved = self.maps[0].quotient(p, state.core[0], u, e, Ju)
-            return q, State([], [moved])
-        q, prelude = self.prelude.quotient((), state.prelude, u, e)
-        q, core = self.core.quotient(p, state.core, q, e)
-        return q, State(prelude, core)
+            u, moved = self.maps[0].quotient(p, state.core[0], u, e, Ju)
+            return u, State([], [moved])
+        prelude, core = [], []
+        for i, m in enumerate(self.prelude.maps):
+            u, saved = m.quotient((), state.prelude[i], u, e)
+            prelude.append(saved)
+        for i, m in enumerate(self.core.maps):
+            u, saved = m.quotient(p[self.core.slices[i]], state.core[i], u, e)
+            core.append(saved)
+        return u, State(prelude, core)
 
     def replay(self, p: Params, state: State, c: Tensor) -> tuple[Tensor, State]:
-        """`forward` at another code, with the random numbers of the pass that left the state."""
-        x, prelude = self.prelude.replay((), state.prelude, c)
-        y, core = self.core.replay(p, state.core, x)
-        return y, State(prelude, core)
+        """`forward` at another code, with the random numbers and the context of the pass that left the state."""
+        prelude, core = [], []
+        for i, m in enumerate(self.prelude.maps):
+            c, saved = m.replay((), state.prelude[i], c)
+            prelude.append(saved)
+        for i, m in enumerate(self.core.maps):
+            c, saved = m.replay(p[self.core.slices[i]], state.core[i], c)
+            core.append(saved)
+        return c, State(prelude, core)
 
-    def room(self, state: State) -> Tensor | None:
-        """Of a straight block: how far each input of its core may fall until it reaches a kink, where a unit is at zero
-        or another one wins its pool. None: any way.
+    def kink_distance(self, state: State) -> Tensor | None:
+        """Of a piecewise linear block: how far each input of its core may fall until it reaches a kink, where a unit is
+        at zero or another one wins its pool. None: any way.
 
         Beyond, the code would pay for its move and the core would see nothing of it."""
-        room = None
+        distance = None
         for m, saved in zip(self.prelude.maps, state.prelude, strict=True):
-            room = m.room(saved, room)
-        return room
+            distance = m.kink_distance(saved, distance)
+        return distance
 
     def spread(self, state: State, u: Tensor) -> Tensor:
-        """Of a straight block: P^T u, the code's part of a move u of the core's input that no rectifier holds back."""
-        for m, saved in zip(reversed(self.prelude.maps), reversed(state.prelude), strict=True):
-            u = m.spread(saved, u)
+        """Of a piecewise linear block: P^T u, the code's part of a move u of the core's input that no rectifier holds
+        back."""
+        for i in range(len(self.prelude.maps) - 1, -1, -1):
+            u = self.prelude.maps[i].spread(state.prelude[i], u)
         return u
 
     def statistics(self, state: State) -> list[tuple[Map, Any]]:
@@ -165,13 +185,16 @@ class Chain:
     def __init__(self, model: nn.Module, blocks: Sequence[Block]):
         self.model, self.blocks = model, tuple(blocks)
         self.recurrent = any(isinstance(block.core.maps[0], Recurrence) for block in blocks)
+        self.keeps = any(block.keeps for block in blocks)
+        """Whether a module may leave something in its buffers."""
         first = self.blocks[0]
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
         """Whether an input that is not finite makes the first code so too."""
         inner = [each for block in blocks for m in block.maps for each in m.inner]
-        self._closed = [each for each in inner if each.module is not None and not each.opaque]
+        closed = [each.module for each in inner if each.module is not None and not each.uses_autograd]
         whole = {id(c) for each in inner if each.module is not None for c in each.module.modules()}
-        self._opened = [c for c in model.modules() if id(c) not in whole and not own_call(c)]
+        self._plain = [*closed, *(c for c in model.modules() if id(c) not in whole and not own_call(c))]
+        """Modules that have no calls of their own (`own_call`), and must not get any."""
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
@@ -212,17 +235,15 @@ class Chain:
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
         or modules have got hooks."""
-        changed = (
-            any(
-                len(c._modules) != len(inside)
-                or any(a is not b for a, b in zip(c._modules.values(), inside, strict=True))
-                for c, inside in self._children
-            )
-            or any(owner._parameters.get(name) is not p for owner, name, p in self._parameters)
-            or any(owner._buffers.get(name) is not b for owner, name, b in self._buffers)
-            or any(own_call(m.module) for m in self._closed)
-            or any(own_call(c) for c in self._opened)
-        )
+        changed = False
+        for c, inside in self._children:
+            changed = changed or list(c._modules.values()) != inside
+        for owner, name, p in self._parameters:
+            changed = changed or owner._parameters.get(name) is not p
+        for owner, name, b in self._buffers:
+            changed = changed or owner._buffers.get(name) is not b
+        for c in self._plain:
+            changed = changed or bool(c._forward_hooks or c._forward_pre_hooks or "forward" in vars(c))
         if changed:
             raise ValueError(
                 "the model has changed since it was cut into blocks: a module or parameter was replaced, added or "

@@ -13,10 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.calculus.numbers import eager, vectorised
-from altmin.calculus.ranks import shared
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe as describe_settings
-from altmin.common.fusing import fusible
 from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows, without
 from altmin.core.labels import LossFunction as LossFunction
 
@@ -58,11 +56,14 @@ class Loss:
         """Of how many terms the value is the mean, for targets as `prepare` gives them."""
         return self.samples(output)
 
-    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
         """The targets as `at` takes them. ValueError if they do not fit the output."""
         return y
 
-    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+    def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
+        """ValueError for targets that are out of range, found by reading all of them."""
+
+    def at(self, output: Tensor, y: Any) -> Evaluation:
         """The loss at an output, for targets as `prepare` gives them."""
         raise NotImplementedError
 
@@ -105,7 +106,7 @@ class CrossEntropy(Loss):
         ignored = f", ignore_index={self.ignored}" if self.ignored != IGNORED else ""
         return f"CrossEntropy(label_smoothing={self.smoothing}{ignored})"
 
-    def prepare(self, output: Tensor, y: Tensor) -> Targets:  # type: ignore[override]
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Targets:
         """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
         waiting for a device becomes NaN, and with it the loss."""
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
@@ -118,38 +119,38 @@ class CrossEntropy(Loss):
                 "torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten(0, -2)) where it is the last"
             )
         axis = class_axis(output, y) if output.ndim != 2 else 1
-        wanted = without(output, axis)
+        wanted = without(output, axis) if output.ndim != 2 else output.shape[:1]
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
                 f"cross-entropy takes one int64 label per {'sample' if len(wanted) == 1 else 'place'}, "
                 f"shape {tuple(wanted)}, given {describe(y)}{_remedy(output, y, wanted)}"
             )
         labels, classes = y.reshape(-1), output.shape[axis]
-        readable = eager() and not y.is_cuda
+        readable, alone = context.eager and not y.is_cuda, context.shard is None
         if classes > MANY:
             if readable:
-                self.check(output, y)
-            return Targets(*_scattered(output, labels, classes, self.smoothing, self.ignored), axis)
+                self.check(output, y, context)
+            return Targets(*_scattered(output, labels, classes, self.smoothing, self.ignored, alone), axis)
         kind = (classes, output.dtype, output.device)
         if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
             self.rows += self.smoothing / classes  # the same as columns
         if not readable:
-            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored, alone), axis)
         try:
             if 0 <= self.ignored < classes:  # a label like others to index_select
                 raise IndexError
             return Targets(self.rows.index_select(1, labels).mT, None, axis)
         except (IndexError, RuntimeError):
-            self.check(output, y)
-            return Targets(*_row_or_nan(self.rows, labels, self.ignored), axis)
+            self.check(output, y, context)
+            return Targets(*_row_or_nan(self.rows, labels, self.ignored, alone), axis)
 
-    def check(self, output: Tensor, y: Tensor) -> None:
+    def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError if a label is out of range, or if all samples are to be ignored."""
         if y.dtype != torch.int64:
             return
         counted = y[y != self.ignored]
-        if not counted.numel() and shared() is not None:  # other ranks may have some
+        if not counted.numel() and context.shard is not None:  # other ranks may have some
             return
         if not counted.numel():
             raise ValueError(
@@ -166,13 +167,15 @@ class CrossEntropy(Loss):
         """All places but those whose label is to be ignored."""
         return int((y.mass > 0).sum()) if y.mass is not None and y.labelled else len(y.rows)
 
-    def at(self, output: Tensor, y: Targets) -> Evaluation:  # type: ignore[override]
-        value, delta, p = _cross_entropy(as_rows(output, y.axis), y.rows, y.mass)
+    def at(self, output: Tensor, y: Targets) -> Evaluation:
+        flat = output.ndim == 2
+        value, delta, p = _cross_entropy(output if flat else as_rows(output, y.axis), y.rows, y.mass)
 
         def hessian(q: Tensor) -> Tensor:
-            return from_rows(_softmax_hessian(p, y.mass, as_rows(q, y.axis)), q.shape, y.axis)
+            Hq = _softmax_hessian(p, y.mass, q if flat else as_rows(q, y.axis))
+            return Hq if flat else from_rows(Hq, q.shape, y.axis)
 
-        return Evaluation(value, from_rows(delta, output.shape, y.axis), hessian)
+        return Evaluation(value, delta if flat else from_rows(delta, output.shape, y.axis), hessian)
 
     def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
         if output.ndim != 2:
@@ -189,7 +192,6 @@ def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
     return "; convert them with y.long()" if y.shape == wanted else ""
 
 
-@fusible
 def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss, its gradient, and the probabilities."""
     n = output.shape[0]
@@ -202,34 +204,33 @@ def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tens
     return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
 
 
-@fusible
 def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
     pq = p * q
     Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1) / p.shape[0]
     return Hq if mass is None else mass * Hq
 
 
-@fusible
-def _row_or_nan(table: Tensor, y: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+def _row_or_nan(table: Tensor, y: Tensor, ignored: int, alone: bool) -> tuple[Tensor, Tensor]:
     """`_marked` rows of a table with one for each class."""
     label = y.clamp(0, len(table) - 1)
-    return _marked(table[label], y, label, ignored)
+    return _marked(table[label], y, label, ignored, alone)
 
 
-@fusible
-def _scattered(output: Tensor, y: Tensor, classes: int, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
+def _scattered(
+    output: Tensor, y: Tensor, classes: int, smoothing: float, ignored: int, alone: bool
+) -> tuple[Tensor, Tensor]:
     """`_marked` rows of the output's type without such a table."""
     label = y.clamp(0, classes - 1)
     rest = output.new_full((len(y), classes), smoothing / classes)
-    return _marked(rest.scatter(1, label.unsqueeze(1), 1 - smoothing + smoothing / classes), y, label, ignored)
+    return _marked(rest.scatter(1, label.unsqueeze(1), 1 - smoothing + smoothing / classes), y, label, ignored, alone)
 
 
-def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int, alone: bool) -> tuple[Tensor, Tensor]:
     """Rows and masses for labels y, given the rows of the nearest ones in range: NaN for one that is out of range, zero
     for one that is to be ignored. The others have more mass for it, so that the mean over all places is that over those
-    that count."""
+    that count. alone: whether no other rank has samples of the batch."""
     counts = (y != ignored).to(rows.dtype)
-    total = counts.sum() if shared() is None else counts.sum().clamp_min(1)
+    total = counts.sum() if alone else counts.sum().clamp_min(1)
     mass = (counts * (len(y) / total)).unsqueeze(1)
     known = (y == label) | (y == ignored)
     return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
@@ -238,7 +239,7 @@ def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int) -> tuple[Tenso
 class SquaredError(Loss):
     """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
 
-    def prepare(self, output: Tensor, y: Tensor) -> Tensor:
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Tensor:
         """ValueError unless targets have the output's shape and type."""
         if y.shape != output.shape or y.dtype != output.dtype:
             raise ValueError(
@@ -253,6 +254,13 @@ class SquaredError(Loss):
 
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
         return (w * (output - y).square().flatten(1).mean(1)).sum() / w.sum()
+
+
+class Given(NamedTuple):
+    """Targets as they are given, and whether the step is traced, so that tensors have no autograd graph."""
+
+    y: Tensor
+    traced: bool
 
 
 class AnyLoss(Loss):
@@ -273,16 +281,21 @@ class AnyLoss(Loss):
     def samples(self, output: Tensor) -> int:
         return 1 if self.adds else output.shape[0]
 
-    def terms(self, output: Tensor, y: Tensor) -> Any:
+    def terms(self, output: Tensor, y: Any) -> Any:
         """Samples; of torch's losses by label the weights of labels that are not to be ignored."""
+        y, _ = y
         if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
             return self.samples(output)
         counted, weight = y[y != self.function.ignore_index], self.function.weight
         return counted.numel() if weight is None else weight[counted].sum().item()
 
-    def at(self, output: Tensor, y: Tensor) -> Evaluation:
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
+        return Given(y, context.traced)
+
+    def at(self, output: Tensor, y: Any) -> Evaluation:
+        y, traced = y
         try:
-            return self._at(output, y)
+            return self._traced_at(output, y) if traced else self._at(output, y)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError) as error:
@@ -291,11 +304,12 @@ class AnyLoss(Loss):
                 f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
             ) from None
 
+    def _traced_at(self, output: Tensor, y: Tensor) -> Evaluation:
+        gradient = torch.func.grad_and_value(self.function)
+        delta, value = gradient(output, y)
+        return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
+
     def _at(self, output: Tensor, y: Tensor) -> Evaluation:
-        if vectorised():
-            gradient = torch.func.grad_and_value(self.function)
-            delta, value = gradient(output, y)
-            return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             value = self.function(o, y)

@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus.ranks import of_all, shared, summed, summed_numbers
+from altmin.calculus.context import LOCAL, Context
 from altmin.core.losses import Evaluation, Loss
 
 
 class Weighted(Loss):
     """A loss of weighted samples. Its value is the weighted mean; gradient and Hessian are those of one copy of each
-    sample in a batch where it stands w_t times (see `calculus/sample_weight.py`)."""
+    sample in a batch where it occurs w_t times."""
 
     def __init__(self, loss: Loss, w: Tensor):
         self.loss, self.w, self.rounding = loss, w, loss.rounding
@@ -22,8 +22,8 @@ class Weighted(Loss):
     def terms(self, output: Tensor, y: Any) -> Any:
         return self.w.sum().item()
 
-    def prepare(self, output: Tensor, y: Tensor) -> Any:
-        return self.loss.prepare(output, y)
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
+        return self.loss.prepare(output, y, context)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         each, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
@@ -38,8 +38,8 @@ class Shared(Loss):
     It is that of one mini-batch: the numbers of terms and of samples are summed with its first value, in one message,
     and known from then on; every further value is a message of one number, and a gradient alone needs none."""
 
-    def __init__(self, loss: Loss):
-        self.loss, self.rounding = loss, loss.rounding
+    def __init__(self, loss: Loss, context: Context):
+        self.loss, self.context, self.rounding = loss, context, loss.rounding
         self.own = 0.0
         """d_r."""
         self.counts: list[float] | None = None
@@ -50,16 +50,16 @@ class Shared(Loss):
         if self.loss.adds:
             return count
         if isinstance(count, int):
-            return of_all(count)
-        return summed_numbers(count)[0] if self.counts is None else self.counts[1]
+            return self.context.count(count)
+        return self.context.sum_numbers(count)[0] if self.counts is None else self.counts[1]
 
-    def prepare(self, output: Tensor, y: Tensor) -> Any:
-        return self.loss.prepare(output, y)
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
+        return self.loss.prepare(output, y, context)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         each = self.loss.at(output, y)
         if self.loss.adds:
-            return each._replace(value=summed(each.value.double())[0].to(each.value.dtype))
+            return each._replace(value=self.context.sum(each.value.double())[0].to(each.value.dtype))
         if self.counts is None:
             self.own = self.loss.terms(output, y)
         if not self.own:  # the mean of nothing is no number
@@ -67,12 +67,12 @@ class Shared(Loss):
         total = each.value.double() * self.own
         if self.counts is None:
             numbers = total.new_tensor([self.own, self.loss.samples(output)])
-            total, *counts = summed(torch.cat([total.view(1), numbers]))[0]
+            total, *counts = self.context.sum(torch.cat([total.view(1), numbers]))[0]
             self.counts = torch.stack(counts).tolist()
             if self.counts[0] == 0:
                 raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
         else:
-            (total,) = summed(total)
+            (total,) = self.context.sum(total)
         factor, mean = self.own / self.counts[0], total / self.counts[0]
         return Evaluation(mean.to(each.value.dtype), each.delta * factor, lambda q: each.hessian(q) * factor)
 
@@ -89,6 +89,7 @@ def _nothing(each: Evaluation) -> Evaluation:
     return Evaluation(torch.zeros_like(each.value), torch.zeros_like(each.delta), torch.zeros_like)
 
 
-def of_batch(loss: Loss) -> Loss:
-    """The loss as the mini-batch of this thread has it: over all ranks where its samples are spread over some."""
-    return loss if shared() is None else Shared(loss)
+def of_batch(loss: Loss, context: Context) -> Loss:
+    """The loss as a mini-batch has it: of samples that count by their weights, over all ranks that have some."""
+    loss = loss if context.weights is None else Weighted(loss, context.weights)
+    return loss if context.shard is None else Shared(loss, context)

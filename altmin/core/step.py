@@ -1,82 +1,98 @@
-"""One mini-batch as functions without state: encode, move the codes, judge the outcome.
+"""One mini-batch as functions without state: encode, move the codes, check the outcome.
 
-Every runner (the trainer, an ensemble, a captured step) calls these; what differs is where the state lives.
+Every runner (the trainer, an ensemble, a captured step, ranks) calls these; what differs is the `Context` that it hands
+down, and where the state is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from altmin.calculus import Map, Number, Saved
-from altmin.calculus.numbers import finite, number
-from altmin.core.chain import Chain, Theta
-from altmin.core.codes.above import Residual, Top
-from altmin.core.codes.gradient import Trace, encode
+from altmin.calculus import Map, Saved
+from altmin.calculus.context import Context
+from altmin.core.chain import Block, Chain, State, Theta
+from altmin.core.codes.links import Above, LocalProblem, Moves, OutputLoss, Segment
 from altmin.core.losses import Loss
+from altmin.core.reweighted import of_batch
 
 
 @runtime_checkable
 class CodeSolver(Protocol):
-    """Moves the codes of a mini-batch; yields every block's number and residual, from the last to the first."""
+    """Moves the codes below the blocks of a segment, from the last to the first, given what lies above it."""
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]: ...
+    def __call__(self, segment: Segment, above: Above) -> Moves: ...
 
 
 class Moved(NamedTuple):
     """A mini-batch whose codes have moved.
 
-    loss: the mean loss of the encoded batch, without dimensions. costs, moved: of every block as in `Residual`, first
-    to last. found: of every block what `measure` made of its residual. price: mu over the number of samples. checked:
-    not finite where the loss of the encoded batch, what batch norm keeps or the input is not, the latter seen in its
-    sum or, if that is smaller and shows it, in that of the first code. statistics: what batch norm is to keep.
+    loss: the mean loss of the encoded batch, without dimensions. problems: what the weights of every block are left
+    with. costs, moved: of every block as in `Moves`. price: mu over the number of samples. checked: not finite where
+    the loss of the encoded batch, what batch norm keeps or the input is not. statistics: what batch norm is to keep.
     """
 
     loss: Tensor
-    costs: list[Number]
-    moved: list[Number | None]
-    found: list[Any]
-    price: Number
-    checked: Number
+    problems: list[LocalProblem]
+    costs: Tensor
+    moved: Tensor
+    price: Tensor
+    checked: Tensor
     statistics: list[tuple[Map, Saved]]
 
     @property
-    def objective(self) -> Number:
+    def objective(self) -> Tensor:
         """f over the number of samples, once the codes have moved."""
-        return self.costs[-1] + self.price * sum(self.costs[:-1])
+        return self.costs[-1] + self.price * self.costs[:-1].sum()
+
+    @property
+    def is_finite(self) -> Tensor:
+        """Whether input, loss and objective are finite."""
+        return (self.objective + 0 * self.checked).isfinite()
+
+
+def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -> tuple[list[Tensor], list[State]]:
+    """The forward pass: every code gets its linear value. Returns x and what every block gives, and the blocks' states.
+    ValueError if a block cannot take its input."""
+    values, states = [x], []
+    for l, block in enumerate(blocks):
+        try:
+            value, state = block.forward(theta[l], values[-1], context)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError, NotImplementedError) as error:
+            words, what = str(error).partition("\n")[0], f"block {l} ({block}) cannot take its input"
+            raise ValueError(f"{what}: {block.misfit(values[-1])} ({words})") from None
+        values.append(value)
+        states.append(state)
+    return values, states
+
+
+def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[Map, Saved]]:
+    """What batch norm and modules with buffers of their own are to keep of a forward pass."""
+    return [
+        kept for block, state in zip(blocks, states, strict=True) if block.keeps for kept in block.statistics(state)
+    ]
 
 
 def move_codes(
-    chain: Chain,
-    theta: Theta,
-    codes: CodeSolver,
-    loss: Loss,
-    x: Tensor,
-    y: Tensor,
-    mu: Number,
-    measure: Callable[[int, Residual], Any],
+    chain: Chain, theta: Theta, codes: CodeSolver, loss: Loss, x: Tensor, y: Tensor, mu: Tensor, context: Context
 ) -> Moved:
-    """Encodes a mini-batch and moves its codes. Every block's residual is measured as soon as it is known and then
-    released; nothing of the model changes."""
-    trace = encode(chain, theta, x)
-    first = (trace.values[0] if chain.shows_input and x.numel() >= trace.values[0].numel() else x).sum()
-    statistics = [t for block, state in zip(chain, trace.states, strict=True) for t in block.statistics(state)]
-    top = Top(loss, trace.values[-1], y, mu)
-    costs, moved, found = [], [], []
-    for l, residual in codes(chain, theta, trace, top):
-        costs.append(residual.cost)
-        moved.append(residual.moved)
-        found.append(measure(l, residual))
-        del residual  # before the next one is made
-    kept = [t.flatten() for m, what in statistics for t in m.checked(what)]
-    checked = number(first + 0 * torch.cat(kept).sum() if kept else first) + 0 * top.start.value
-    return Moved(top.loss_value, costs[::-1], moved[::-1], found[::-1], mu / top.unit, checked, statistics)
-
-
-def verdict(step: Moved) -> Any:
-    """Whether input, loss and objective are finite: a bool, or a tensor of one where numbers are tensors."""
-    return finite(step.objective + 0 * step.checked)
+    """Encodes a mini-batch and moves its codes; nothing of the model changes."""
+    if context.bf16:
+        theta = [block.operands(p) for block, p in zip(chain.blocks, theta, strict=True)]
+    values, states = encode(chain.blocks, theta, x, context)
+    plain = context.weights is None and context.shard is None
+    top = OutputLoss(loss if plain else of_batch(loss, context), values[-1], y, mu, context)
+    moves = codes(Segment(chain.blocks, theta, values[:-1], states, context), top)
+    kept = statistics(chain.blocks, states) if chain.keeps else []
+    first = values[1] if chain.shows_input and x.numel() >= values[1].numel() else x
+    checked = first.sum() + 0 * top.start.value
+    for m, what in kept:
+        for t in m.checked(what):
+            checked = checked + 0 * t.sum()
+    return Moved(top.value, moves.problems, moves.costs, moves.moved, mu / top.samples, checked, kept)
 
 
 def soft_threshold(p: Tensor, threshold: Any) -> Tensor:

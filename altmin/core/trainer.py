@@ -1,47 +1,25 @@
 """`AltMin`: owns the state of a run, checks its input, and calls the step (Algorithm 1)."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus import Number, Params
-from altmin.calculus.ranks import Sums, of_all, sharing
-from altmin.calculus.sample_weight import check_weights, multiplied, samples, weighing
+from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_unclaimed
 from altmin.common.state import demand_entries, demand_separate
-from altmin.core.chain import Chain, split
-from altmin.core.codes.above import Residual
+from altmin.core.chain import split
 from altmin.core.codes.choose import choose
-from altmin.core.codes.gradient import GradientCodes, encode
-from altmin.core.losses import CrossEntropy, LossFunction, adapt
+from altmin.core.codes.gradient import GradientCodes
+from altmin.core.codes.links import LocalProblem
+from altmin.core.losses import LossFunction, adapt
 from altmin.core.penalty import Penalty
-from altmin.core.reweighted import Weighted, of_batch
-from altmin.core.step import CodeSolver, Moved, move_codes, verdict
+from altmin.core.step import CodeSolver, Moved, encode, move_codes
 from altmin.core.weights.local import LocalAdam
-
-
-class WeightRule(Protocol):
-    """Fits each block's weights to its local problem.
-
-    `bind` takes charge of blocks of a chain. `measure` is what a rule needs of one block's residual, and changes
-    nothing; `update` moves the weights by what was measured of every block. A mini-batch in parts is given to `gather`,
-    and the weights move in `apply`, which a call of `prepare` may precede, to see whether they can.
-    """
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer: ...
-    def bind(self, chain: Chain, blocks: Sequence[int]) -> None: ...
-    def measure(self, l: int, p: Params, residual: Residual) -> Any: ...
-    def update(self, found: Sequence[Any]) -> None: ...
-    def gather(self, found: Sequence[Any], samples: int) -> None: ...
-    def prepare(self) -> None: ...
-    def apply(self) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
+from altmin.core.weights.rule import WeightRule
+from altmin.core.weights.updates import Updates
 
 Codes = CodeSolver | Literal["gradient", "discrete", "straight-through", "parallel", "sequential"] | float | None
 
@@ -56,11 +34,15 @@ class Metrics:
     """
 
     loss: Tensor
-    penalty: float
-    _objective: Number
-    _costs: Sequence[Any]
-    _moved: Sequence[Any]
+    _penalty: float | Tensor
+    _objective: Tensor
+    _costs: Tensor
+    _moved: Tensor
     _sizes: Sequence[float]
+
+    @property
+    def penalty(self) -> float:
+        return float(self._penalty)
 
     @property
     def objective(self) -> float:
@@ -68,11 +50,11 @@ class Metrics:
 
     @property
     def residuals(self) -> list[float]:
-        return [(float(cost) / size) ** 0.5 for cost, size in zip(self._costs, self._sizes, strict=False)]
+        return [(cost / size) ** 0.5 for cost, size in zip(self._costs.tolist(), self._sizes, strict=False)]
 
     @property
     def movements(self) -> list[float]:
-        return [(float(moved) / size) ** 0.5 for moved, size in zip(self._moved, self._sizes, strict=False)]
+        return [(moved / size) ** 0.5 for moved, size in zip(self._moved.tolist(), self._sizes, strict=False)]
 
 
 class AltMin:
@@ -110,7 +92,7 @@ class AltMin:
         self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
         self.codes: CodeSolver = choose(codes, self.chain)
         self.weights: WeightRule = LocalAdam() if weights is None else weights
-        if not hasattr(self.weights, "bind") or isinstance(weights, type):
+        if not isinstance(self.weights, WeightRule):
             raise TypeError(f"weights is a weight rule, such as altmin.LocalAdam(lr=0.001), given {weights!r}")
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
@@ -120,7 +102,7 @@ class AltMin:
         demand_unclaimed(self.penalty, "penalty")
         self.theta = self.chain.parameters()
         demand_separate(model.named_parameters())
-        self.weights.bind(self.chain, range(len(self.chain)))
+        self.updates = Updates(self.weights, self.chain, self.theta)
         self.penalty.claimed = True
 
     def __repr__(self) -> str:
@@ -129,42 +111,47 @@ class AltMin:
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """What a torch learning-rate scheduler attaches to."""
-        return self.weights.optimizer
+        optimizer: torch.optim.Optimizer = self.updates.optimizer
+        return optimizer
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Metrics:
+    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Metrics:
         """One mini-batch: encode, update codes, update weights, update mu. Returns what it saw.
 
-        sample_weight: one for each sample; a sample of weight w counts as one that stands w times in the mini-batch.
-        ValueError if the batch does not fit the model, `Diverged` if loss or objective are not finite; then nothing of
-        the model has changed.
+        sample_weight: one for each sample; a sample of weight w counts as w samples. context: how sums over the batch
+        are taken and products are rounded. ValueError if the batch does not fit the model, `Diverged` if loss or
+        objective are not finite; then nothing of the model has changed.
         """
-        moved, metrics = self._move_codes(x, y, sample_weight)
-        self.weights.update(moved.found)
-        self._commit(moved)
+        if sample_weight is not None:
+            context = replace(context, weights=self._checked_weights(sample_weight, x, context))
+        moved, contributions, metrics = self._measured(x, y, context)
+        self.updates.update(contributions, context.samples(x))
+        for m, saved in moved.statistics:
+            m.commit(saved)
         self.penalty.step()
         return metrics
 
     @torch.no_grad()
-    def gather(self, x: Tensor, y: Tensor) -> Metrics:
+    def gather(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> Metrics:
         """A part of a mini-batch too large to hold: as `step`, but weights and mu wait for `apply`."""
-        moved, metrics = self._move_codes(x, y)
-        self.weights.gather(moved.found, of_all(len(x)))
-        self._commit(moved)
+        moved, contributions, metrics = self._measured(x, y, context)
+        self.updates.gather(contributions, context.count(len(x)))
+        for m, saved in moved.statistics:
+            m.commit(saved)
         return metrics
 
     @torch.no_grad()
     def apply(self) -> None:
         """The weight step of everything gathered since the last one."""
-        self.weights.apply()
+        self.updates.apply()
         self.penalty.step()
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph, which leaves no decision to the processor; empty if it can."""
-        for part in (self.codes, self.weights):
-            reason: str = part.why_not_captured() if hasattr(part, "why_not_captured") else _decides(part)
-            if reason:
-                return reason
+        decides = f"{type(self.codes).__name__} decides on the processor how to go on"
+        codes: str = self.codes.why_not_captured() if hasattr(self.codes, "why_not_captured") else decides
+        if reason := codes or self.updates.why_not_captured():
+            return reason
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.momentum is None:
                 return "its batch norm averages over all batches (momentum=None), which are counted on the processor"
@@ -176,52 +163,45 @@ class AltMin:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the model's own parameters, which are in `model.state_dict()`."""
-        return {"weights": self.weights.state_dict(), "penalty": self.penalty.state_dict()}
+        return {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
 
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
         demand_entries(state, ("weights", "penalty"), "an AltMin")
         self.penalty.check_state(state["penalty"])
-        if hasattr(self.weights, "check_state"):  # a rule of one's own may have none
-            self.weights.check_state(state["weights"])
+        self.updates.check_state(state["weights"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         self.check_state(state)
-        self.weights.load_state_dict(state["weights"])
+        self.updates.load_state_dict(state["weights"])
         self.penalty.load_state_dict(state["penalty"])
 
-    def _move_codes(self, x: Tensor, y: Tensor, w: Tensor | None = None) -> tuple[Moved, Metrics]:
-        """Encodes a batch and moves its codes; nothing of the model changes. w: weights of its samples. `Diverged` or
-        ValueError unless all is finite."""
-        self.chain.demand_unchanged()
+    def _measured(self, x: Tensor, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
+        """Encodes a batch, moves its codes and measures every block's problem; nothing of the model changes. `Diverged`
+        or ValueError unless all is finite."""
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
-        loss = self.loss
-        if w is not None:
-            w = self._check_weights(w, x)
-            loss = Weighted(self.loss, w)
-        sizes: list[float] = []
-        sums = Sums()
-
-        def measure(l: int, residual: Residual) -> Any:
-            if w is not None:
-                residual = _of_all_copies(residual, w)
-            sizes.append(
-                of_all(residual.delta.numel()) * (1 if w is None else samples(residual.delta) / of_all(len(w)))
-            )
-            found = self.weights.measure(l, self.theta[l], residual)
-            return found if isinstance(found, Residual) else sums.add(found)
-
+        self.chain.demand_unchanged()
         mu = self.penalty.value
-        with weighing(w):
-            moved = move_codes(self.chain, self.theta, self.codes, of_batch(loss), x, y, mu, measure)
-            moved = moved._replace(checked=sums.finish(moved.checked)[0])
-        if not bool(verdict(moved)):
-            raise self._not_finite(x, y)
-        return moved, Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.moved[:-1], sizes[:0:-1])
+        moved = move_codes(
+            self.chain, self.theta, self.codes, self.loss, x, y, torch.tensor(mu, dtype=self.theta[0][0].dtype), context
+        )
+        contributions: list[Any] = [None] * len(moved.problems)
+        total = None if context.shard is None else BucketedSum(context)
+        for l in range(len(contributions) - 1, -1, -1):  # those of upper blocks leave while lower ones are computed
+            found = self.updates.measure(l, self.theta[l], moved.problems[l])
+            contributions[l] = found if total is None or isinstance(found, LocalProblem) else total.add(found)
+        if total is not None:
+            moved = moved._replace(checked=moved.checked.new_tensor(total.finish(moved.checked)[0]))
+        objective = moved.objective
+        if not bool((objective + 0 * moved.checked).isfinite()):
+            raise self._not_finite(x, y, context)
+        samples = len(x) if total is None and context.weights is None else float(context.samples(x))
+        sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # alike on all ranks
+        return moved, contributions, Metrics(moved.loss, mu, objective, moved.costs[:-1], moved.moved[:-1], sizes)
 
-    def _check_weights(self, w: Any, x: Tensor) -> Tensor:
-        """The weights as they are used. ValueError where samples do not stand by themselves, so that none can be
+    def _checked_weights(self, w: Any, x: Tensor, context: Context) -> Tensor:
+        """The weights as they are used. ValueError where samples are not trained by themselves, so that none can be
         weighed."""
         mixing = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
         if mixing or type(self.codes) is not GradientCodes:
@@ -230,15 +210,9 @@ class AltMin:
                 f"sample weights need samples that are trained by themselves, and {what}; repeat samples instead of "
                 "weighing them"
             )
-        return check_weights(w, x)
+        return check_weights(w, x, context)
 
-    @staticmethod
-    def _commit(moved: Moved) -> None:
-        """What batch norm keeps of a mini-batch, once its step is known to be good."""
-        for m, saved in moved.statistics:
-            m.commit(saved)
-
-    def _not_finite(self, x: Tensor, y: Tensor) -> Exception:
+    def _not_finite(self, x: Tensor, y: Tensor, context: Context) -> Exception:
         """The error for a step that left the finite numbers, with the place where it did."""
         for name, given in (("input holds", x), ("targets hold", y)):
             if not bool(given.isfinite().all()):
@@ -248,21 +222,13 @@ class AltMin:
         first = self.chain.blocks[0]
         if wrong := first.core.maps[0].misfit(x):
             return ValueError(f"block 0 ({first}) cannot take its input: {wrong} (nothing was changed)")
-        with sharing(None):  # other ranks may have found their own error
-            values = encode(self.chain, self.theta, x).values
-        if isinstance(self.loss, CrossEntropy):
-            self.loss.check(values[-1], y)
+        alone = replace(context, shard=None)  # other ranks may have found their own error
+        values = encode(self.chain.blocks, self.theta, x, alone)[0][1:]
+        self.loss.check(values[-1], y)
         for l, value in enumerate(values):
             if not bool(value.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
-
-
-def _of_all_copies(residual: Residual, w: Tensor) -> Residual:
-    """The residual of w_t copies of each sample, from that of one."""
-    return residual._replace(
-        delta=multiplied(residual.delta, w), after=lambda change: multiplied(residual.after(change), w), grads=None
-    )
 
 
 def check_model(model: nn.Module) -> None:
@@ -275,10 +241,6 @@ def check_model(model: nn.Module) -> None:
                 f"{name} is {p.dtype}; altmin trains float32 and float64 and rounds products by itself: use "
                 'model.float(), and altmin.runners.precision.using("bf16") for shorter numbers'
             )
-
-
-def _decides(part: Any) -> str:
-    return f"{type(part).__name__} decides on the processor how to go on"
 
 
 def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
@@ -305,3 +267,16 @@ def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
         raise ValueError(f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
+
+
+def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
+    """The weights of samples as numbers of the input's type, on its device. ValueError unless there is one for each
+    sample, none negative, not all zero on all ranks; TypeError for what is not a tensor."""
+    if not isinstance(w, Tensor):
+        raise TypeError(f"sample_weight is a tensor, given {type(w).__name__}; use torch.as_tensor")
+    if w.shape != x.shape[:1]:
+        raise ValueError(f"sample_weight has one weight for each of {len(x)} samples, given shape {tuple(w.shape)}")
+    sound = bool(w.isfinite().all()) and not bool((w < 0).any())
+    if not sound or not context.sum_numbers(float((w > 0).any()))[0]:
+        raise ValueError("sample_weight holds finite weights of at least 0, of which not all are zero")
+    return w.to(x.device, x.dtype if x.is_floating_point() else torch.get_default_dtype())

@@ -15,11 +15,11 @@ STALE_AFTER = 3600.0
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a binary file to write to; it is renamed to `path` at the end of the block, once it is on the disc.
+    """Yield a binary file to write to; at the end of the block it is flushed to disk and renamed to `path`.
 
-    The folder is made if need be. If the block raises, an older `path` stays as it was and the exception goes on; an
-    error of the disc names `path`. A process that is killed can leave its unfinished `*.tmp` in the folder; nothing
-    reads it, and a later call for the same `path` deletes it after an hour.
+    The folder is created if necessary. If the block raises, an existing `path` is unchanged and the exception
+    propagates; an operating system error names `path`. A killed process can leave an unfinished `*.tmp` in the folder;
+    nothing reads it, and a later call for the same `path` deletes it after an hour.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make an error of the operating system in the block, such as a full disc, one about `path`."""
+    """Let operating system errors raised in the block, such as a full disk, name `path`."""
     try:
         yield
     except OSError as error:
@@ -52,7 +52,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 class _Target(io.FileIO):
-    """The unfinished file; an error of writing names the file that it is to become."""
+    """The temporary file; a write error names the final file."""
 
     def __init__(self, handle: int, path: Path):
         super().__init__(handle, "wb")
@@ -79,7 +79,7 @@ def _umask() -> int:
 
 
 def discard(path: Path) -> None:
-    """Delete all unfinished files for `path`, however young: for its owner, when no other process writes to it."""
+    """Delete all temporary files for `path`, of any age. Only for its owner, if no other process writes to it."""
     for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
         with suppress(OSError):
             left.unlink()

@@ -1,4 +1,4 @@
-"""Random changes of images that leave their classes as they are, made for each mini-batch where it lies."""
+"""Random augmentations that do not change the class, applied to each mini-batch on its device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 @runtime_checkable
 class Drawn(Protocol):
-    """An augmentation in two parts. The numbers can be drawn before, so that a recorded step makes the change."""
+    """An augmentation in two parts: numbers are drawn first, so that a recorded step can apply them."""
 
     def draw(self, samples: int, generator: torch.Generator) -> Tensor:
         """A number for each sample, int64 (samples,), on the generator's device."""
@@ -28,11 +28,10 @@ class Drawn(Protocol):
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Of each image a random crop of the same size, every other one mirrored.
+    """A random crop of the same size of each image, mirrored with probability 1/2.
 
-    An image gets a border of `pad` zeros, the mean of standardised data; the corner of its crop is one of
-    (2 pad + 1)^2, all equally likely, and with probability 1/2 left and right are swapped. What is drawn is twice the
-    number of the corner, and one more for a mirrored image.
+    An image is padded by `pad` zeros, the mean of standardised data; the corner of its crop is uniform among
+    (2 pad + 1)^2. The number drawn is twice the index of the corner, plus one for a mirrored image.
     """
 
     pad: int = 4
@@ -61,9 +60,9 @@ class CropFlip:
 
 
 def crop_flip(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
-    """`CropFlip(pad)` of images x (n, channels, height, width), with numbers of the generator.
+    """`CropFlip(pad)` of images x (n, channels, height, width), with numbers from the generator.
 
-    With one of the CPU every device sees the same crops; the images stay on theirs. Raises ValueError unless x is a
+    A CPU generator gives the same crops on every device; the images stay on theirs. Raises ValueError unless x is a
     batch of images.
     """
     change = CropFlip(pad)

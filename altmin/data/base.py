@@ -1,4 +1,4 @@
-"""What every data set has in common: its facts, its files, and the errors for files that are missing or damaged."""
+"""The base class of data sets: properties, files, and the errors for missing or damaged files."""
 
 import os
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ Folder = str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class Description:
-    """Facts of a data set, known without reading its samples."""
+    """Properties of a data set, available without reading its samples."""
 
     name: str
     sample_shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """A data set: its facts are attributes, its samples come from `load`. No file is opened before that."""
+    """A data set: its properties are attributes, `load` reads its samples. No file is opened before that."""
 
     name: str
     sample_shape: tuple[int, ...]
@@ -58,6 +58,8 @@ class Dataset(ABC):
     url: str
     download_size: int
     """In bytes; no download of it may have more."""
+    embedded: Path | None = None
+    """A folder within the package, used for files which the data folder does not have."""
     tokens: bool = False
     """Whether samples are tokens, int64 from 0 to classes - 1, and labels the tokens that follow them."""
 
@@ -69,11 +71,11 @@ class Dataset(ABC):
     def load(self, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
         """Samples (n, *sample_shape), float32 and standardised by the training split, and labels (n,), int64.
 
-        Of a data set of tokens both are int64 and (n, *sample_shape).
+        For a data set of tokens both are int64 of shape (n, *sample_shape).
 
         split: one of `SPLITS`. data_dir: see `folders.data_folder`. Nothing is downloaded.
 
-        Raises ValueError for another split, FileNotFoundError if a file is missing, Damaged if one is unsound.
+        Raises ValueError for an unknown split, FileNotFoundError if a file is missing, Damaged if one is invalid.
         """
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
@@ -86,7 +88,7 @@ class Dataset(ABC):
             raise Damaged(error.path, error.what, self.mend(error.path)) from None
 
     def verify(self, data_dir: Folder = None) -> list[Check]:
-        """Check every file against its checksum. Returns an empty list if none of them is there."""
+        """Compare every file with its checksum. Returns an empty list if none exists."""
         root = data_folder(data_dir)
         files, missing = self.files(root), self.missing(root)
         return [self._verified(path, root) for path in files] if len(missing) < len(files) else []
@@ -100,22 +102,23 @@ class Dataset(ABC):
             return Check(path, "damaged", f"{error.what}; {self.mend(path)}")
 
     def sound(self, path: Path) -> bool:
-        """Whether `path` is there and passes its check."""
+        """Whether `path` exists and is valid."""
         try:
             return path.is_file() and bool(self.check(path))
         except Damaged:
             return False
 
     def missing(self, root: Path) -> list[Path]:
-        """The files that `load` needs and that are not there."""
+        """The files that `load` needs and that do not exist."""
         return [path for path in self.files(root) if not path.is_file()]
 
     def describe(self, data_dir: Folder = None) -> Description:
-        """The facts, and whether the files are there."""
+        """The properties, and whether the files exist."""
         root = data_folder(data_dir)
         files, missing = self.files(root), self.missing(root)
         state = "found" if not missing else "missing" if len(missing) == len(files) else "incomplete"
-        return self._described(state, files[0].parent, self.splits)
+        where = files[0].parent
+        return self._described("embedded" if where == self.embedded else state, where, self.splits)
 
     def help_missing(self, path: Path, root: Path) -> str:
         """The message for a missing file: which one is expected where, and how to get it."""
@@ -130,6 +133,8 @@ class Dataset(ABC):
 
     def mend(self, path: Path) -> str:
         """What to do about a damaged file, for its error message."""
+        if self.embedded is not None:
+            return "reinstall altmin" if path.parent == self.embedded else "delete it: altmin embeds a sound copy"
         return f"`altmin data fetch {self.name}` replaces it (with the same --data-dir, if one was given)"
 
     def _described(self, state: str, where: Path, splits: Mapping[str, int]) -> Description:
@@ -142,11 +147,11 @@ class Dataset(ABC):
 
     @abstractmethod
     def check(self, path: Path) -> str:
-        """Read all of one file and return what it was checked by, such as its sha256; Damaged if it is unsound."""
+        """Read one file completely and return how it was checked, such as its sha256; raises Damaged if invalid."""
 
     @abstractmethod
     def fetch(self, data_dir: Folder = None) -> list[Path]:
-        """Download the files that are missing or damaged, and return their paths. Sound files are not touched."""
+        """Download the files that are missing or damaged, and return their paths. Valid files are not touched."""
 
     @abstractmethod
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:

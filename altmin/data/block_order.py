@@ -1,4 +1,4 @@
-"""The order in which an epoch sees the rows of a large table: shuffled, and yet read from the disc in long pieces.
+"""The order in which an epoch sees the rows of a large table: shuffled, but read from disk in long pieces.
 
 A permutation of all rows would take 8 bytes a row, and a table that is not in memory would be read row by row from
 anywhere. Instead the table is cut into blocks of consecutive rows; the blocks are shuffled; and so are the rows inside
@@ -19,7 +19,7 @@ class BlockOrder:
     """The order of epoch `epoch` (from 0), a permutation of 0, ..., rows - 1: a function of rows, seed and epoch alone.
 
     With pi a random permutation of the blocks, window w holds the blocks pi(w k), ..., pi(w k + k - 1), k = `window`,
-    and its rows stand in an order drawn for (seed, epoch, w). Any place in the order can be had without those before.
+    and its rows are in an order drawn for (seed, epoch, w). Any position can be computed without the earlier ones.
     """
 
     def __init__(self, rows: int, seed: int, epoch: int, block: int = BLOCK, window: int = WINDOW):
@@ -33,7 +33,7 @@ class BlockOrder:
         return self.rows
 
     def __getitem__(self, places: slice) -> np.ndarray:
-        """The rows at consecutive places of the order, int64."""
+        """The rows at consecutive positions of the order, int64."""
         start, stop, step = places.indices(self.rows)
         assert step == 1, "places are consecutive"
         parts = [np.empty(0, np.int64)]
@@ -46,7 +46,7 @@ class BlockOrder:
         return np.concatenate(parts)
 
     def _window(self, number: int) -> np.ndarray:
-        """All rows of a window in their order; the last one asked for is kept."""
+        """All rows of a window in their order; the last one is cached."""
         if self._held is None or self._held[0] != number:
             blocks = self.blocks[number * self.window : (number + 1) * self.window]
             rows = (blocks[:, None] * self.block + np.arange(self.block)).ravel()

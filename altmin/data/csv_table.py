@@ -1,8 +1,9 @@
-"""Reading a table of numbers from a text, in bounded memory."""
+"""Reading a table of numbers from a text file, in bounded memory."""
 
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,27 +21,32 @@ def csv_batches(source: str | Path, *, labels: bool = True) -> Iterator[tuple[np
     """
     source = Path(source)
     pyarrow = arrow()
-    from pyarrow import csv
-
     opened = gzip.open if source.suffix == ".gz" else open
     with opened(source, "rt") as file:
         fields = file.readline().split(",")
-    names = [str(column) for column in range(len(fields))]
     skipped = 0 if all(_number(field) for field in fields) else 1
-    read = csv.ReadOptions(column_names=names, skip_rows=skipped, block_size=BLOCK, use_threads=False)
-    types = csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.float32()), null_values=[])
+    how = {"skip_rows": skipped, "block_size": BLOCK, "use_threads": False}
     with pyarrow.input_stream(str(source), compression="gzip" if source.suffix == ".gz" else None) as stream:
         try:
-            for batch in csv.open_csv(stream, read_options=read, convert_options=types):
-                columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
-                y = columns[0]
+            for y, *columns in float_columns(stream, len(fields), **how):
                 if labels and not (y == np.round(y)).all():
                     raise ValueError(f"{source} has the label {y[y != np.round(y)][0]}, expected whole numbers")
-                yield np.stack(columns[1:], axis=1), y.astype(np.int64) if labels else y
+                yield np.stack(columns, axis=1), y.astype(np.int64) if labels else y
         except pyarrow.ArrowInvalid as error:
             raise ValueError(
                 f"{source} is no table of numbers: {error}; give one with a number in every column"
             ) from None
+
+
+def float_columns(stream: Any, columns: int, **how: Any) -> Iterator[list[np.ndarray]]:
+    """The columns of each block of a text of numbers, float32. how: pyarrow's `ReadOptions`. ArrowInvalid for a text
+    that is none."""
+    from pyarrow import csv, float32
+
+    names = [str(column) for column in range(columns)]
+    types = csv.ConvertOptions(column_types=dict.fromkeys(names, float32()), null_values=[])
+    for batch in csv.open_csv(stream, csv.ReadOptions(column_names=names, **how), convert_options=types):
+        yield [column.to_numpy(zero_copy_only=False) for column in batch.columns]
 
 
 def _number(field: str) -> bool:

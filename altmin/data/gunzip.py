@@ -1,4 +1,4 @@
-"""Opening gzip files, of which a small one can hold gigabytes: what reads them says how much it wants."""
+"""Opening gzip files with a limit, since a small file can unpack to gigabytes."""
 
 import gzip
 import zlib
@@ -12,9 +12,9 @@ from altmin.data.damage import Damaged
 
 @contextmanager
 def unpacking(path: Path) -> Iterator[gzip.GzipFile]:
-    """The unpacked content of a gzip file; what `read(size)` gives is all that is in memory of it.
+    """The unpacked content of a gzip file; only what `read(size)` returns is in memory.
 
-    In the block, an unsound gzip stream raises Damaged. Its checksum is checked where the end is reached.
+    In the block, an invalid gzip stream raises Damaged. Its checksum is verified at its end.
     """
     try:
         with gzip.open(path) as file:
@@ -26,7 +26,7 @@ def unpacking(path: Path) -> Iterator[gzip.GzipFile]:
 
 
 class Limited:
-    """The first `limit` bytes of `file`, the unpacked content of `path`; reading on raises Damaged."""
+    """The first `limit` bytes of `file`, the unpacked content of `path`; reading more raises Damaged."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile, path: Path, limit: int):
         self.file, self.path, self.limit, self.done = file, path, limit, 0

@@ -1,7 +1,7 @@
 """HIGGS: simulated collisions with 28 features each; the label tells whether a Higgs boson was produced.
 
 The complete file has 11,000,000 rows. A part of it, in a file named by its number of rows, is accepted too; every load
-of it gives a `PartialData` warning, so that its figures are not taken for those of the whole.
+of it gives a `PartialData` warning, so that its results are not mistaken for those of the whole.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Higgs(Dataset):
         return [partial[max(partial)]]
 
     def splits_of(self, rows: int) -> Mapping[str, int]:
-        """Samples per split of so many rows; of a partial one the last two tenths are validation and test."""
+        """Samples per split of a file with `rows` rows; the last two tenths of a part are validation and test."""
         if rows == self.rows:
             return self.splits
         tenth = rows // 10
@@ -163,7 +163,7 @@ def _check_zip(path: Path) -> None:
 
 
 def _count_rows(path: Path, most: int) -> int:
-    """The lines of a gzip file that are not blank; after more than `most` of them it is not read on.
+    """The lines of a gzip file that are not blank; reading stops after more than `most` of them.
 
     Raises Damaged if it is unsound, or if it has lines that cannot be rows.
     """

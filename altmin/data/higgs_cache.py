@@ -14,14 +14,16 @@ import zlib
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 
+from altmin.common.optional import need
 from altmin.data.atomic import replacing
-from altmin.data.damage import Damaged, expect
+from altmin.data.csv_table import float_columns
+from altmin.data.damage import Damaged, Hashed, expect
 from altmin.data.folders import cache_folder
-from altmin.data.progress import Report, progress
+from altmin.data.progress import progress
 
 COLUMNS = 29  # the label, then 28 features
 TYPE = np.dtype("<f4")
@@ -89,25 +91,22 @@ def _digest(target: Path) -> "hashlib._Hash":
 
 def _convert(source: Path, target: Path, rows: int, sha256: str | None) -> None:
     """Stream the text into `target`, and check the sha256 of the bytes read, if one is given."""
-    pyarrow = _pyarrow()
+    pyarrow = need("pyarrow", "higgs", "reading HIGGS for the first time")
     done = 0
     with progress(f"reading {source.name}") as report, source.open("rb") as raw, replacing(target) as out:
-        hashed = _Hashed(raw, source.stat().st_size, report)
-        digest = _digest(target)
-
-        def write(content: bytes) -> None:
-            digest.update(content)
-            out.write(content)
-
-        write(_header(rows))
+        hashed, size = Hashed(raw), source.stat().st_size
+        made = Hashed(out)
+        made.sha256 = _digest(target)
+        made.write(_header(rows))
         try:
             for block in _blocks(pyarrow, hashed):
                 if not (np.isfinite(block).all() and np.isin(block[:, 0], (0, 1)).all()):
                     raise Damaged(source, _bad_row(source, done) or "it has rows that are not numbers")
                 done += len(block)
+                report(hashed.size, size)
                 if done > rows:
                     raise Damaged(source, f"it has {done:,} or more rows, expected {rows:,}")
-                write(block.tobytes())
+                made.write(block.tobytes())
         except pyarrow.ArrowInvalid as error:
             raise Damaged(source, _bad_row(source, done) or str(error)) from None
         except OSError as error:
@@ -115,22 +114,18 @@ def _convert(source: Path, target: Path, rows: int, sha256: str | None) -> None:
                 raise
             raise Damaged(source, f"it is not a sound gzip file ({error})") from None
         if sha256 is not None:
-            expect(source, "sha256", hashed.finish(), sha256)
+            while hashed.read(BLOCK):  # what the gzip reader has left
+                pass
+            expect(source, "sha256", hashed.sha256.hexdigest(), sha256)
         if done != rows:
             raise Damaged(source, f"it has {done:,} rows, expected {rows:,}")
-        out.write(digest.digest())
+        out.write(made.sha256.digest())
 
 
-def _blocks(pyarrow: Any, raw: "_Hashed") -> Any:
+def _blocks(pyarrow: Any, raw: Hashed) -> Any:
     """Arrays (some rows, 29) of float32, one block of the text after the other."""
-    from pyarrow import csv
-
-    columns = [str(index) for index in range(COLUMNS)]
     stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "gzip")
-    types = csv.ConvertOptions(column_types=dict.fromkeys(columns, pyarrow.float32()), null_values=[])
-    options = csv.ReadOptions(column_names=columns, block_size=BLOCK)
-    for batch in csv.open_csv(stream, read_options=options, convert_options=types):
-        yield np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)
+    return (np.stack(columns, axis=1) for columns in float_columns(stream, COLUMNS, block_size=BLOCK))
 
 
 def _bad_row(source: Path, sound: int) -> str | None:
@@ -160,36 +155,3 @@ def _bad_row(source: Path, sound: int) -> str | None:
 
 def _kind(column: int) -> str:
     return "a label, 0 or 1" if column == 1 else "a number"
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise ImportError("reading HIGGS for the first time needs pyarrow: pip install 'altmin[higgs]'") from None
-    return pyarrow
-
-
-class _Hashed:
-    """A binary file that computes the sha256 of what is read from it, and reports how much that is."""
-
-    closed = False
-
-    def __init__(self, raw: BinaryIO, size: int, report: Report):
-        self.raw, self.size, self.report = raw, size, report
-        self.sha256 = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        block = self.raw.read(size)
-        self.sha256.update(block)
-        self.report(self.raw.tell(), self.size)
-        return block
-
-    def finish(self) -> str:
-        """The checksum of the whole file; reads what the gzip reader has left."""
-        while self.read(1 << 20):
-            pass
-        return self.sha256.hexdigest()
-
-    def close(self) -> None:
-        self.closed = True

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from altmin.data.base import Dataset, Description, Folder
+from altmin.data.base import Dataset, Folder
 from altmin.data.download import download
 from altmin.data.folders import data_folder
 from altmin.data.idx import read_idx
@@ -22,8 +22,6 @@ class IdxImages(Dataset):
 
     sha256: Mapping[str, str]
     """Of the unpacked content of each file, by its name without `.gz`."""
-    embedded: Path | None = None
-    """A folder within the package, used for files which the data folder does not have."""
 
     def files(self, root: Path) -> list[Path]:
         return [self._find(root, name) for name in self.sha256]
@@ -31,17 +29,6 @@ class IdxImages(Dataset):
     def check(self, path: Path) -> str:
         self._read(path)
         return f"sha256 {self.sha256[path.stem]}"
-
-    def describe(self, data_dir: Folder = None) -> Description:
-        described = super().describe(data_dir)
-        if described.where == str(self.embedded):
-            return self._described("embedded", Path(described.where), self.splits)
-        return described
-
-    def mend(self, path: Path) -> str:
-        if self.embedded is None:
-            return super().mend(path)
-        return "reinstall altmin" if path.parent == self.embedded else "delete it: altmin embeds a sound copy"
 
     def fetch(self, data_dir: Folder = None) -> list[Path]:
         if self.embedded is not None:

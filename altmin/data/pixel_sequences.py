@@ -1,4 +1,4 @@
-"""Images as sequences: each pixel, in the order of reading, is a step with one feature."""
+"""Images as sequences: each pixel, row by row, is a step with one feature."""
 
 from dataclasses import dataclass
 from pathlib import Path

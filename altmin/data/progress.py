@@ -13,7 +13,7 @@ def silent(done: int, total: int | None) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Report]:
-    """Give a function that shows progress on standard error, if that is a terminal; else, one that does nothing."""
+    """Yield a function that shows progress on standard error if that is a terminal, else one that does nothing."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,18 +1,17 @@
-"""Windows of a text at random places, in place of those that follow each other."""
+"""Windows of a text at random positions instead of consecutive ones."""
 
 import torch
 from torch import Tensor
 
 
 class RandomWindows:
-    """In place of each training window one that begins anywhere in their text, every beginning equally likely.
+    """Replaces each training window by one at a uniformly random position of the text.
 
     x, y: all training windows (n, context) and for each token the one after it, as `altmin.data.windows` cuts them.
-    Their text is T = n context + 1 tokens long; a window begins at 0, ..., T - context - 1. Which sample was to be
-    learnt from no longer matters: an epoch is as many windows as before, and sees some tokens twice and some not at
-    all. The text stays on the device of x.
+    Their text is T = n context + 1 tokens long; a window begins at 0, ..., T - context - 1. An epoch
+    has as many windows as before, and sees some tokens twice and some not at all. The text stays on the device of x.
 
-    Raises ValueError unless each window begins where the last one ends.
+    Raises ValueError unless the windows are consecutive.
     """
 
     def __init__(self, x: Tensor, y: Tensor):

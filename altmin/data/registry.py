@@ -37,18 +37,18 @@ def dataset(name: str) -> Dataset:
 def load(name: str, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
     """Samples (float32) and labels (int64) of a split: `train`, `validation` or `test`.
 
-    The samples are standardised by the mean and the standard deviation of the training split. Of `shakespeare` both are
-    tokens, int64: windows of the text, and the character after each of theirs. The files are read from
+    The samples are standardised by the mean and the standard deviation of the training split. For `shakespeare` both
+    are int64 tokens: windows of the text, and for each of their characters the next one. The files are read from
     `data_dir`, else from `$ALTMIN_DATA`, else from the user's cache folder, and checked. Nothing is downloaded.
 
     Raises ValueError for an unknown name or split, FileNotFoundError, which says how to get the files, if they are
-    missing, and Damaged if one of them is unsound.
+    missing, and Damaged if one of them is invalid.
     """
     return dataset(name).load(split, data_dir)
 
 
 def describe(name: str, data_dir: Folder = None) -> Description:
-    """Shape, classes, split sizes, licence and source of a data set, and whether its files are there."""
+    """Shape, classes, split sizes, licence and source of a data set, and whether its files exist."""
     return dataset(name).describe(data_dir)
 
 
@@ -58,5 +58,5 @@ def fetch(name: str, data_dir: Folder = None) -> list[Path]:
 
 
 def verify(name: str, data_dir: Folder = None) -> list[Check]:
-    """Check every file of a data set; an empty list if none is there."""
+    """Check every file of a data set; an empty list if none exists."""
     return dataset(name).verify(data_dir)

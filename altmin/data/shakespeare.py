@@ -1,4 +1,4 @@
-"""Tiny Shakespeare: plays as characters, of which the next is to be predicted. The text is part of the package."""
+"""Tiny Shakespeare: plays as characters; the task is to predict the next one. The text is part of the package."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from altmin.common.errors import demand
-from altmin.data.base import SPLITS, Dataset, Description, Folder
+from altmin.data.base import SPLITS, Dataset, Folder
 from altmin.data.damage import Damaged, expect, sha256
 from altmin.data.gunzip import unpacking
 
@@ -17,9 +17,9 @@ NAME = "input.txt"
 
 
 def windows(tokens: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """A sequence cut into windows (n, context) that follow each other, and for each token of these the one after it.
+    """A sequence as consecutive windows (n, context), and for each of their tokens the next one.
 
-    What is left at the end is too short for a window. Raises ValueError if that is all.
+    A rest that is too short for a window is dropped. Raises ValueError if there is no window.
 
     >>> windows(torch.arange(6), 2)
     (tensor([[0, 1],
@@ -35,7 +35,7 @@ def windows(tokens: Tensor, context: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Text(Dataset):
-    """A text of known characters: parts of it, one after the other, are training, validation and test.
+    """A text of known characters; consecutive parts of it are training, validation and test.
 
     A sample is a window of `sample_shape[0]` characters as tokens, its labels are the characters that follow each.
     """
@@ -45,7 +45,6 @@ class Text(Dataset):
     parts: tuple[int, int, int]
     """How many characters each split has."""
     sha256: str
-    embedded: Path
 
     def encode(self, text: str) -> Tensor:
         """The tokens of a text, int64. Raises ValueError for a character that the alphabet does not have."""
@@ -59,20 +58,11 @@ class Text(Dataset):
 
     def files(self, root: Path) -> list[Path]:
         path = root / self.name / NAME
-        return [path if path.is_file() else self.embedded]
+        return [path if self.embedded is None or path.is_file() else self.embedded / f"{NAME}.gz"]
 
     def check(self, path: Path) -> str:
         self._read(path)
         return f"sha256 {self.sha256}"
-
-    def describe(self, data_dir: Folder = None) -> Description:
-        described = super().describe(data_dir)
-        if described.where == str(self.embedded.parent):
-            return self._described("embedded", self.embedded.parent, self.splits)
-        return described
-
-    def mend(self, path: Path) -> str:
-        return "reinstall altmin" if path == self.embedded else "delete it: altmin embeds a sound copy"
 
     def fetch(self, data_dir: Folder = None) -> list[Path]:
         return []
@@ -87,12 +77,8 @@ class Text(Dataset):
     def _read(self, path: Path) -> bytes:
         """The verified text of `path`; no more of a file is read than it should hold, and one byte."""
         size = sum(self.parts)
-        if path.suffix == ".gz":
-            with unpacking(path) as file:
-                content = file.read(size + 1)
-        else:
-            with path.open("rb") as file:
-                content = file.read(size + 1)
+        with unpacking(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(size + 1)
         if len(content) != size:
             found = f"{len(content):,}{' or more' if len(content) > size else ''}"
             raise Damaged(path, f"it has {found} bytes, expected {size:,}")
@@ -115,5 +101,5 @@ SHAKESPEARE = Text(
     alphabet="\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
     parts=PARTS,
     sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-    embedded=Path(__file__).parent / "files" / "shakespeare" / f"{NAME}.gz",
+    embedded=Path(__file__).parent / "files" / "shakespeare",
 )

@@ -1,15 +1,15 @@
 """Writing a folder of shards, in bounded memory, from arrays or batches."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from altmin.data.atomic import replacing
+from altmin.data.damage import Hashed
 from altmin.data.shards import FORMAT, INDEX, Shards, arrow, list_type
 
 ROWS = 1 << 18
@@ -23,7 +23,7 @@ def write_shards(folder: str | Path, samples: Any, rows_per_shard: int = ROWS) -
 
     samples: a pair (x, y) of tensors or arrays, or an iterable of such pairs, all with rows of one shape and type; what
     is held of it is one shard and one batch. Every file gets its name when it is complete, and the index is the last:
-    what a killed writer leaves is no folder of shards, and can be written over. ValueError, before the index is
+    an interrupted write leaves no valid folder of shards, and can be repeated. ValueError, before the index is
     written, for a folder that is one already, for batches that differ, and for numbers that are not finite.
     """
     folder = Path(folder)
@@ -76,7 +76,7 @@ def _kind(array: np.ndarray) -> str:
 
 
 def _regrouped(batches: Iterable[Pair], rows: int) -> Iterator[Pair]:
-    """The same rows in parts of so many, the last one perhaps smaller."""
+    """The same rows in parts of `rows` rows; the last one may be smaller."""
     held: list[Pair] = []
     count = 0
     for x, y in batches:
@@ -108,27 +108,7 @@ def _write(path: Path, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         for name, a in (("x", x), ("y", y))
     ]
     with replacing(path) as file:
-        hashed = _Hashed(file)
+        hashed = Hashed(file)
         with pyarrow.ipc.new_file(pyarrow.PythonFile(hashed, mode="w"), pyarrow.schema(types)) as writer:
             writer.write_batch(pyarrow.record_batch(columns, schema=pyarrow.schema(types)))
         return {"bytes": hashed.size, "sha256": hashed.sha256.hexdigest()}
-
-
-class _Hashed:
-    """A file to write to that takes the length and the sha256 of what is written."""
-
-    closed = False
-
-    def __init__(self, file: BinaryIO):
-        self.file, self.size, self.sha256 = file, 0, hashlib.sha256()
-
-    def write(self, content: bytes) -> int:
-        self.sha256.update(content)
-        self.size += len(content)
-        return self.file.write(content)
-
-    def flush(self) -> None:
-        self.file.flush()
-
-    def close(self) -> None:
-        self.closed = True

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from altmin.common.optional import need
 from altmin.data.block_order import BLOCK, WINDOW, BlockOrder, share
 from altmin.data.damage import Damaged, digest, expect, sha256
 from altmin.data.standardise import Scale
@@ -211,9 +212,5 @@ def list_type(dtype: np.dtype, shape: tuple[int, ...]) -> Any:
 
 
 def arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.ipc
-    except ImportError:
-        raise ImportError("shards need pyarrow: pip install 'altmin[higgs]'") from None
-    return pyarrow
+    need("pyarrow.ipc", "higgs", "a file of shards")
+    return need("pyarrow")

@@ -20,26 +20,13 @@ class Scale:
 
     @classmethod
     def of(cls, samples: np.ndarray) -> "Scale":
-        """The statistics of `samples` (n, channels, ...), over all axes but the second, in one pass and bounded memory.
-
-        Sums are of differences to the first value of each channel. That keeps them accurate, and makes them exactly
-        zero for a channel that never varies, whose standard deviation is then set to 1.
-        """
-        channels = samples.shape[1]
-        shift = samples[0].reshape(channels, -1)[:, :1].astype(np.float64)
-        total, squares = np.zeros(channels), np.zeros(channels)
-        for part in _chunks(samples):
-            off = samples[part].reshape(-1, channels, samples[0].size // channels).astype(np.float64) - shift
-            total += off.sum(axis=(0, 2))
-            squares += np.einsum("ncv,ncv->c", off, off)
-        count = samples.size // channels
-        off_mean = total / count
-        std = np.sqrt(np.maximum(squares / count - off_mean**2, 0))
-        return cls(off_mean + shift[:, 0], np.where(std > 0, std, 1.0))
+        """The statistics of `samples` (n, channels, ...), over all axes but the second, in bounded memory."""
+        return cls.streamed([samples])
 
     @classmethod
     def streamed(cls, parts: "Iterable[np.ndarray]") -> "Scale":
-        """As `of`, for samples that come in parts, of which one chunk at a time is in memory.
+        """As `of`, for samples that come in parts, of which one chunk at a time is in memory. The standard deviation of
+        a channel that never varies is set to 1.
 
         Chunks are merged by (Chan, Golub, LeVeque 1983), for counts n and m, means a and b, sums of squares about them:
         mean = a + (b - a) m / (n + m), squares = squares_a + squares_b + (b - a)^2 n m / (n + m).

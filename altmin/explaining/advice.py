@@ -15,7 +15,8 @@ FAST, SLOW = 0.1, 1e-7
 DEAR = 0.5
 """Of a step's time, in one block out of three or more."""
 
-REMEDIES = {"am-mem": "raise the damping of its memory, or lower the rate of the output block"}
+MEMORY = "raise the damping of its memory, or lower the rate of the output block"
+REMEDIES = {"am-mem": MEMORY, "AltMin with CoActivationMemory": MEMORY}
 """Of weights that move too far, for methods whose hidden weights have no learning rate."""
 
 Rule = Callable[[Sequence[Row], Facts], Iterator[str]]
@@ -153,7 +154,7 @@ def imperceptible(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
     if found and facts.share != 0:
         yield (
             f"The codes of {len(found)} of {len(rows) - 1} hidden blocks move by no more than their own rounding, as "
-            "each length multiplies those above; what is asked of these blocks is passed on in full all the same, so "
+            "each length multiplies those above; the gradient at these blocks is passed on in full all the same, so "
             "their weights learn."
         )
 

@@ -1,17 +1,17 @@
 """What one step does inside each block: whether an autograd graph leaves it, whether a derivative is an estimate."""
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from altmin.calculus import AveragePool2d, Discrete, Estimated, LinearModule, Reshape, Scaling
 from altmin.calculus.other import Pass
 from altmin.core.losses import AnyLoss
 from altmin.core.trainer import AltMin
+from altmin.explaining.watch import after, trainer_of
 
 
 @dataclass
@@ -30,6 +30,13 @@ class Finding:
     discrete: list[str] = field(default_factory=list)
     estimates: int = 0
     derivatives: int = 0
+
+    def see(self, result: Any) -> None:
+        """Notes what an operation returned."""
+        self.escaped += sum(t.grad_fn is not None for t in _reachable(result))
+
+    def count(self, what: str, result: Any) -> None:
+        setattr(self, what, getattr(self, what) + 1)
 
     def __str__(self) -> str:
         how = f"a graph inside {', '.join(self.local)} alone" if self.local else "closed forms"
@@ -62,8 +69,9 @@ class Audit:
         return "\n".join([*map(str, self.findings), verdict])
 
 
-def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
-    """Runs one step of a copy of `am`, which stays as it is, and watches what each module's map, and the loss, returns.
+def audit(subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str = "am-adam", **options: Any) -> Audit:
+    """Runs one step of a copy of `subject`, which stays as it is, and watches what each module's map, and the loss,
+    returns. subject, method, options: a trainer, or a model with a method and its options, as in `explain`.
 
     A graph can cross a block only on a tensor that carries it. A module without closed form keeps a graph of its own,
     from its detached input to its output, and a loss of the user's builds one inside its call; the audit names those,
@@ -86,39 +94,29 @@ def audit(am: AltMin, x: Tensor, y: Tensor) -> Audit:
     >>> print(audit(AltMin(model, codes="discrete"), torch.ones(4, 2), torch.tensor([0, 1, 0, 1])).findings[1])
     block 1 (Sign, Linear): closed forms, no derivative of Sign exists and none was used, 0 tensors left it with a graph
     """
-    trial = copy.deepcopy(am)
+    am = trainer_of(subject, "audit", method, options)
     findings = []
-    for l, block in enumerate(trial.chain):
+    for l, block in enumerate(am.chain):
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
-            finding.local += [each.module._get_name() for each in m.inner if each.opaque or _by_function(each)]
+            finding.local += [each.module._get_name() for each in m.inner if each.uses_autograd or _by_function(each)]
             for name in ("forward", "vjp", "jvp", "quotient", "grads", "replay"):
-                setattr(m, name, _watched(getattr(m, name), finding))
+                after(m, name, finding.see)
             if isinstance(m, Discrete):
                 finding.discrete.append(type(m.module).__name__)
-                m.estimate = _counted(m.estimate, finding, "estimates")  # type: ignore[method-assign]
-                if not isinstance(m, Estimated):
-                    for name in ("vjp", "jvp"):
-                        setattr(m, name, _counted(getattr(m, name), finding, "derivatives"))
+                after(m, "estimate", partial(finding.count, "estimates"))
+                for name in () if isinstance(m, Estimated) else ("vjp", "jvp"):
+                    after(m, name, partial(finding.count, "derivatives"))
         findings.append(finding)
-    findings.append(Finding("loss", local=["the given function"] if isinstance(trial.loss, AnyLoss) else []))
-    trial.loss.at = _watched(trial.loss.at, findings[-1])  # type: ignore[method-assign]
-    trial.step(x, y)
+    findings.append(Finding("loss", local=["the given function"] if isinstance(am.loss, AnyLoss) else []))
+    after(am.loss, "at", findings[-1].see)
+    am.step(x, y)
     return Audit(findings)
 
 
 def _by_function(m: Any) -> bool:
     """Whether the vjp of a linear map is torch's, by a graph of its own."""
     return isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d | Scaling)
-
-
-def _watched(method: Callable[..., Any], finding: Finding) -> Callable[..., Any]:
-    def watch(*args: Any) -> Any:
-        result = method(*args)
-        finding.escaped += sum(t.grad_fn is not None for t in _reachable(result))
-        return result
-
-    return watch
 
 
 def _reachable(result: Any) -> list[Tensor]:
@@ -131,12 +129,3 @@ def _reachable(result: Any) -> list[Tensor]:
         elif isinstance(leaf, Tensor):
             tensors.append(leaf)
     return tensors
-
-
-def _counted(method: Callable[..., Any], finding: Finding, what: str) -> Callable[..., Any]:
-    def count(*args: Any) -> Any:
-        result = method(*args)
-        setattr(finding, what, getattr(finding, what) + 1)
-        return result
-
-    return count

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from altmin.calculus.context import LOCAL, Context
+from altmin.core.trainer import AltMin
 from altmin.explaining.advice import advise
 from altmin.explaining.measure import measure
 from altmin.explaining.rows import Facts, Row
@@ -14,7 +16,7 @@ from altmin.explaining.rows import Facts, Row
 WIDTH = 120
 LEGEND = (
     "code moved: |dc| / |c| of the block's code c; length: of its line search; residual: |c - F(c below)| / |c|; "
-    "taken: the part of what was asked of the block that the code below took; weights moved: |dW| / |W|"
+    "taken: the part of the gradient at its output that the code below took; weights moved: |dW| / |W|"
 )
 
 
@@ -79,12 +81,16 @@ class Explanation:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def explain(model: nn.Module, x: Tensor, y: Tensor, method: str = "am-adam", **options: Any) -> Explanation:
-    """What one step of `method` on the mini-batch (x, y) would do to each block of a model, and advice.
+def explain(
+    subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str = "am-adam", context: Context = LOCAL, **options: Any
+) -> Explanation:
+    """What one step on the mini-batch (x, y) would do to each block of a model, and advice.
 
-    options: those of the method, such as loss, lr, share, order, penalty and at. The step is made on a copy, from the
-    optimizer's first state: the model, its mode and the state of random numbers stay as they are. ValueError for a
-    method without codes, an unknown option, or a mini-batch that does not fit the model.
+    subject: a model, which `method` would train from the optimizer's first state, with options such as loss, lr, share,
+    order, penalty and at; or a trainer, `altmin.AltMin`, as it is now. context: of the step, such as one in which
+    products are rounded (`altmin.runners.precision.using`). The step is made on a copy: the subject, its
+    mode and the state of random numbers stay as they are. ValueError for a method without codes, an unknown option, or
+    a mini-batch that does not fit the model.
 
     >>> import torch
     >>> torch.manual_seed(0) and None
@@ -93,7 +99,7 @@ def explain(model: nn.Module, x: Tensor, y: Tensor, method: str = "am-adam", **o
     >>> [round(row.cosine, 6) for row in found.rows]  # codes that stay where they are leave backprop's gradients
     [1.0, 1.0]
     """
-    rows, facts = measure(model, x, y, method, options)
+    rows, facts = measure(subject, x, y, method, options, context)
     return Explanation(rows, facts, advise(rows, facts))
 
 

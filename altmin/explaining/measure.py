@@ -11,54 +11,45 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin import layers, methods
+from altmin import layers
 from altmin.calculus import CLOSED_FORMS, Discrete, Dropout, own_call
-from altmin.calculus.affine import Convolution
+from altmin.calculus.context import Context
 from altmin.calculus.elementwise import ReLU
+from altmin.calculus.linear import Convolution
 from altmin.common.errors import Diverged
 from altmin.core.chain import Chain
-from altmin.core.labels import by_label
-from altmin.core.losses import CrossEntropy, LossFunction
+from altmin.core.losses import CrossEntropy, Loss
 from altmin.core.trainer import AltMin
 from altmin.explaining.rows import Facts, Row
-from altmin.explaining.watch import Watch
+from altmin.explaining.watch import Watch, trainer_of
 from altmin.graph.piece import shortened
 
 TIMED = 5
 """Steps whose times are measured, after a first one."""
 
 
-def measure(model: nn.Module, x: Tensor, y: Tensor, method: str, options: Mapping[str, Any]) -> tuple[list[Row], Facts]:
-    """A row for each block, and what holds for the whole step. Neither the model nor the state of random numbers
+def measure(
+    subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str, options: Mapping[str, Any], context: Context
+) -> tuple[list[Row], Facts]:
+    """A row for each block, and what holds for the whole step. Neither the subject nor the state of random numbers
     changes. ValueError if the method has no codes, or the mini-batch does not fit the model."""
     with torch.no_grad():
-        trained, reference = _copies(model)
-        am = methods.create(method, trained, **_own_parts(options))
-        if not isinstance(am, AltMin):
-            raise ValueError(
-                f"explain is about codes, which {method!r} does not have or does not move at each step; "
-                "give am-adam, am-sgd or am-mem"
-            )
+        am = trainer_of(subject, "explain", method, options)
+        reference = copy.deepcopy(am.model)
+        name = f"AltMin with {type(am.weights).__name__}" if isinstance(subject, AltMin) else method
         before = [[p.clone() for p in block] for block in am.theta]
-        watch = Watch(am)
+        watch = Watch(am, context)
         with _forked(x):
-            loss = float(am.step(x, y).loss)
+            loss = float(watch.step(x, y).loss)
         _share_masks(am.chain, reference)
         with _forked(x):  # the random numbers of the step
-            backprop = _backprop(reference, x, y, by_label(options.get("loss") or nn.CrossEntropyLoss()))
+            backprop = _backprop(reference, x, y, am.loss)
         rows = [_row(watch, l, before[l], backprop) for l in range(len(am.chain))]
-        facts = _facts(watch, method, x, y, loss)
+        facts = _facts(watch, name, x, y, loss)
         with _forked(x):
-            times = _times(watch, x, y)
-        rows = [replace(row, time=times.milliseconds(row.block)) for row in rows]
-        return rows, replace(facts, update=times.median("update"))
-
-
-def _copies(model: nn.Module) -> tuple[nn.Module, nn.Module]:
-    try:
-        return copy.deepcopy(model), copy.deepcopy(model)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"explain works on a copy, and this model cannot be copied: {error}") from None
+            _measure_times(watch, x, y)
+        rows = [replace(row, time=watch.milliseconds(row.block)) for row in rows]
+        return rows, replace(facts, update=watch.median("update"))
 
 
 def _forked(x: Tensor) -> AbstractContextManager[None]:
@@ -79,26 +70,23 @@ def _dropped(m: Dropout, x: Tensor) -> Tensor:
     return m.forward((), x)[0]
 
 
-def _own_parts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with copies of objects that keep state or would be watched."""
-    return {name: copy.deepcopy(value) if name in ("codes", "penalty") else value for name, value in options.items()}
-
-
-def _backprop(model: nn.Module, x: Tensor, y: Tensor, loss: LossFunction) -> dict[str, Tensor]:
-    """Backprop's gradient of every parameter that has one, by autograd; through activations without a derivative by
-    the straight-through estimate."""
+def _backprop(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> dict[str, Tensor]:
+    """Backprop's gradient of every parameter that has one, by autograd from the loss's gradient at the output; through
+    activations without a derivative by the straight-through estimate."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    with torch.enable_grad(), layers.straight_through():
-        value = loss(model(x), y)
-        if not named or not value.requires_grad:
-            return {}
-        grads = torch.autograd.grad(value, list(named.values()), allow_unused=True)
+    with torch.enable_grad():
+        output = layers.straight_through(model)(x)
+    if not named or not output.requires_grad:
+        return {}
+    value = output.detach()
+    delta = loss.at(value, loss.prepare(value, y)).delta
+    grads = torch.autograd.grad(output, list(named.values()), delta, allow_unused=True)
     return {name: grad.to_dense() for name, grad in zip(named, grads, strict=True) if grad is not None}
 
 
 def _row(watch: Watch, l: int, before: Sequence[Tensor], backprop: Mapping[str, Tensor]) -> Row:
     chain, block, value = watch.am.chain, watch.am.chain.blocks[l], watch.values[l]
-    hidden, opaque = l < len(chain) - 1, [m.module for held in block.maps for m in held.inner if m.opaque]
+    hidden, uses_autograd = l < len(chain) - 1, [m.module for held in block.maps for m in held.inner if m.uses_autograd]
     theta = watch.am.theta[l]
     named = {id(p): name for name, p in chain.model.named_parameters()}
     names = [named[id(p)] for p in theta]
@@ -108,22 +96,22 @@ def _row(watch: Watch, l: int, before: Sequence[Tensor], backprop: Mapping[str, 
         backprop.get(name, torch.zeros_like(p)) for name, p, yes in zip(names, theta, trained, strict=True) if yes
     ]
     size, g, b = norm([value]), norm(mine), norm(theirs)
-    asked = watch.asked.get(l)
+    upstream = watch.upstream[l]
     return Row(
         block=l,
         modules=shortened([m.module._get_name() for m in block.maps]),
         names=tuple(names),
         parameters=sum(p.numel() for p in theta),
         output=tuple(value.shape[1:]),
-        through_autograd=tuple(m._get_name() for m in opaque),
-        avoidable=tuple(filter(None, map(avoidable, opaque))),
+        through_autograd=tuple(m._get_name() for m in uses_autograd),
+        avoidable=tuple(filter(None, map(avoidable, uses_autograd))),
         frozen=not any(trained),
         time=watch.milliseconds(l),
         movement=_over(math.sqrt(watch.moves[l]), size) if hidden else None,
         length=watch.lengths.get(l) if hidden else None,
         residual=_over(math.sqrt(watch.residuals[l]), size) if hidden else None,
         dead=dead(chain, l, value) if hidden else None,
-        taken=None if asked is None else _over(norm([asked - watch.left[l]]), norm([asked])),
+        taken=_over(norm([upstream - watch.left[l]]), norm([upstream])),
         gradient=g,
         backprop=b,
         cosine=sum(float((p * q).sum()) for p, q in zip(mine, theirs, strict=True)) / g / b if g and b else None,
@@ -160,13 +148,12 @@ def _over(a: float, b: float) -> float | None:
     return a / b if b else None
 
 
-def _times(watch: Watch, x: Tensor, y: Tensor) -> Watch:
-    """The times of further steps; a first one, which makes buffers, does not count."""
+def _measure_times(watch: Watch, x: Tensor, y: Tensor) -> None:
+    """Those of further steps; the first one, which makes buffers, does not count."""
     watch.clear()
     with suppress(Diverged):  # of a run that does not hold, the times so far are good enough
         for _ in range(TIMED):
-            watch.am.step(x, y)
-    return watch
+            watch.step(x, y)
 
 
 def _facts(watch: Watch, method: str, x: Tensor, y: Tensor, loss: float) -> Facts:
@@ -208,5 +195,7 @@ def _idle(model: nn.Module) -> tuple[str, ...]:
 
 
 def _smallest_group(chain: Chain, values: Sequence[Tensor]) -> int | None:
-    found = [v.numel() // v.shape[1] for block, v in zip(chain, values, strict=True) if block.couples and v.ndim > 1]
+    found = [
+        v.numel() // v.shape[1] for block, v in zip(chain, values, strict=True) if block.mixes_samples and v.ndim > 1
+    ]
     return min(found, default=None)

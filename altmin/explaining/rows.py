@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 
 class Milliseconds(NamedTuple):
-    """Of one block in one step: its forward pass, moving the code below it, and its own weights' gradient."""
+    """Of one block in one step: its forward pass, its part of moving the codes, by the time of its own products, and
+    its weights' gradient."""
 
     forward: float
     codes: float
@@ -25,7 +26,7 @@ class Row:
     multiplied the gradient, beside the lengths of the codes above. residual: |c - F(c_below)| / |c| once all codes had
     moved. dead: the part of its units that the rectifier above holds at zero for every sample, None if there is none.
 
-    Of its weights: taken, the part |delta - r| / |delta| of what was asked of the block that the code below took; the
+    Of its weights: taken, the part |delta - r| / |delta| of the gradient at its output that the code below took; the
     line search keeps it near `share` at most. gradient, backprop: the norms of the block's gradient and of backprop's.
     cosine: between the two, None where one is zero. change: |dW| / |W|.
     """

@@ -10,7 +10,7 @@ from torch import fx, nn
 from altmin import calculus
 from altmin.calculus import RANDOM, Map, own_call
 from altmin.calculus.graph import Ends, Graph, Node
-from altmin.calculus.joints import Aside, Concatenation, Joint, One, Product, Sum
+from altmin.calculus.multi_input import Aside, Concatenation, MultiInput, One, Product, Sum
 from altmin.calculus.other import AnyFunction
 from altmin.graph.attention import attention
 from altmin.graph.functional import module_of
@@ -43,7 +43,7 @@ def map_of(module: nn.Module) -> Map:
     ['One', 'One', 'AnyFunction', 'Sum']
     """
     found = calculus.map_of(module)
-    if not found.opaque or own_call(module) or is_known(module):
+    if not found.uses_autograd or own_call(module) or is_known(module):
         return found
     try:
         graph = _graph(module)
@@ -98,7 +98,7 @@ def _graph(module: nn.Module) -> Graph | None:
 def _assembled(
     module: nn.Module,
     found: Sequence[Region],
-    joints: dict[fx.Node, Joint],
+    joints: dict[fx.Node, MultiInput],
     still: Collection[fx.Node],
     without: Collection[fx.Node],
     place: dict[fx.Node, int],
@@ -130,7 +130,7 @@ def _operands(node: fx.Node) -> list[Any]:
     return list(node.args[0]) if node.target in CONCATENATIONS else list(node.args[:2])  # type: ignore[arg-type]
 
 
-def _joint(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> Joint | None:
+def _joint(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> MultiInput | None:
     """The closed form of one node whose inputs are among the values; None if it has none. still: values without
     derivative, which only an embedding takes: they may be no tensors."""
     if node.op == "call_module":
@@ -141,7 +141,7 @@ def _joint(module: nn.Module, node: fx.Node, values: Collection[Any], still: Col
         if not single or isinstance(inner, RANDOM):
             return None
         found = calculus.map_of(inner)
-        return None if found.opaque else One(found)
+        return None if found.uses_autograd else One(found)
     if any(each in still for each in node.all_input_nodes):
         return None
     if node.target in CONCATENATIONS:
@@ -156,7 +156,7 @@ def _joint(module: nn.Module, node: fx.Node, values: Collection[Any], still: Col
     if own is None:
         return None
     found = calculus.map_of(own)
-    return None if found.opaque else One(found)
+    return None if found.uses_autograd else One(found)
 
 
 def _sizes(nodes: Sequence[fx.Node], given: Collection[fx.Node], counts: Collection[fx.Node]) -> set[fx.Node]:

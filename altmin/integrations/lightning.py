@@ -7,16 +7,14 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from altmin.common.optional import need
 from altmin.integrations.optimizer import MethodOptimizer
 from altmin.methods.protocol import Method
 
-try:
-    import lightning.pytorch as pl
-    from lightning.pytorch.utilities import move_data_to_device
-except ImportError as error:
-    raise ImportError(
-        "altmin.integrations.lightning needs Lightning: pip install lightning", name="lightning"
-    ) from error
+need("lightning", what="altmin.integrations.lightning")
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities import move_data_to_device
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """(output, y) -> a mean over the batch."""

@@ -4,16 +4,16 @@ from typing import Any
 
 from torch import nn
 
+from altmin.common.optional import need
 from altmin.integrations.optimizer import MethodOptimizer
 from altmin.methods.protocol import create
 
-try:
-    from skorch import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
-    from skorch.callbacks import GradientNormClipping
-    from skorch.dataset import unpack_data
-    from skorch.utils import to_tensor
-except ImportError as error:
-    raise ImportError("altmin.integrations.skorch needs skorch: pip install skorch", name="skorch") from error
+need("skorch", what="altmin.integrations.skorch")
+
+from skorch import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
+from skorch.callbacks import GradientNormClipping
+from skorch.dataset import unpack_data
+from skorch.utils import to_tensor
 
 
 class AltMinTraining(NeuralNet):

@@ -1,37 +1,39 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
 them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual`, `View` and `Scale`."""
 
-from contextlib import AbstractContextManager
+import copy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.common.flags import Flag
-from altmin.common.fusing import vectorised
 from altmin.layers.recurrences import together
 
-_estimates = Flag()
 
-
-def straight_through() -> AbstractContextManager[None]:
-    """Meanwhile, in this thread, every `Sign` and `Staircase` behaves as if it were wrapped in `StraightThrough`.
+def straight_through(model: nn.Module) -> nn.Module:
+    """A copy of a model, with the same parameters and buffers, in which every `Sign` and `Staircase` is wrapped in
+    `StraightThrough`.
 
     >>> x = torch.tensor([-3.0, -0.5, 0.5], requires_grad=True)
-    >>> with straight_through():
-    ...     Sign()(x).sum().backward()
+    >>> straight_through(nn.Sequential(Sign()))(x).sum().backward()
     >>> x.grad
     tensor([0., 1., 1.])
     """
-    return _estimates.set(True)
+    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
+    if isinstance(twin, Stepwise):
+        return StraightThrough(twin)
+    for owner in [m for m in twin.modules() if not isinstance(m, StraightThrough)]:
+        for name, child in owner.named_children():
+            if isinstance(child, Stepwise):
+                setattr(owner, name, StraightThrough(child))
+    return twin
 
 
 class Stepwise(nn.Module):
     """y_i is one of `levels` values, equally spaced in [-1, 1]; thresholds lie half-way between neighbours.
 
-    Under autograd the forward pass is that of any module; a backward pass that reaches it raises a TypeError, unless
-    the forward pass was made within `straight_through()`.
+    Under autograd the forward pass is that of any module; a backward pass that reaches it raises a TypeError.
     """
 
     levels: int
@@ -46,7 +48,8 @@ class Stepwise(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        return _passed(x, self.values(x)) if _estimates.on else _Refuse.apply(x, self)
+        y: Tensor = _Refuse.apply(x, self)
+        return y
 
 
 class Sign(Stepwise):
@@ -173,7 +176,7 @@ class Recurrent(nn.RNN):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         steps, real = self.parts(x)
-        if vectorised():
+        if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the fused kernel
             weights = [getattr(self, name) for name in self._all_weights[0]]
             h = together(steps.transpose(0, 1), *weights).transpose(0, 1)
         else:

@@ -1,5 +1,6 @@
 """Every way to train, behind one protocol."""
 
+from altmin.calculus.context import LOCAL, Context
 from altmin.methods import (  # noqa: F401  (they register their methods)
     admm,
     alternating,
@@ -14,4 +15,4 @@ from altmin.methods import (  # noqa: F401  (they register their methods)
 )
 from altmin.methods.protocol import Method, create, factory, names, options, register
 
-__all__ = ["Method", "create", "factory", "names", "options", "register"]
+__all__ = ["LOCAL", "Context", "Method", "create", "factory", "names", "options", "register"]

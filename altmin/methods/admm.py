@@ -1,11 +1,9 @@
 """ADMM without gradients: a split network with a multiplier for its outputs only."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor, nn
 
 from altmin.common.errors import demand
+from altmin.methods.base import without_model
 from altmin.methods.layered import layers_of
 from altmin.methods.protocol import register
 from altmin.methods.proximal import CLAMPS
@@ -20,13 +18,9 @@ class ADMM(Splitting):
     def _begin(self, z: Tensor) -> Tensor:
         return z.new_zeros(z.shape)
 
-    def _output_term(self, values: Mapping[str, Tensor], m: Tensor, targets: Tensor) -> Tensor:
-        z = values[f"z{self.depth}"]
-        return self.loss.value(z, targets) + (values[self.extra] * (z - m)).sum()
-
     def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         rho = self.penalties.rho[-1]
-        z = self.loss.prox(m - extra / rho, rho, targets, z)
+        z = self.prox(m - extra / rho, rho, targets, z)
         if self.passes >= self.options["warmup"]:
             extra = extra + rho / 2 * (z - m)
         return z, extra
@@ -58,19 +52,10 @@ def admm(
     least squares, for each sample. start: by what the model's initial weights are multiplied. loss: of z_L,
     "cross-entropy", "hinge" (the paper's) or "squared".
     """
-    for name, value in {
-        "gamma_prod": gamma_prod,
-        "gamma_nonlin": gamma_nonlin,
-        "shrink": shrink,
-        "start": start,
-    }.items():
-        demand("admm", name, value, above=True)
+    options = without_model(locals())
+    for name in ("gamma_prod", "gamma_nonlin", "shrink", "start", "ridge"):
+        demand("admm", name, options[name], above=name != "ridge")
     demand("admm", "warmup", warmup, whole=True)
-    demand("admm", "ridge", ridge)
-    options: dict[str, Any] = {
-        **{"gamma_prod": gamma_prod, "gamma_nonlin": gamma_nonlin, "shrink": shrink, "warmup": warmup},
-        **{"ridge": ridge, "start": start, "loss": loss},
-    }
     depth = len(layers_of(model, "admm", CLAMPS))
     factors = [2 * shrink ** (depth - l) for l in range(1, depth + 1)]
     penalties = Penalties([gamma_prod * f for f in factors], [gamma_nonlin * f for f in factors], [0.0] * depth)

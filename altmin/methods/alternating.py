@@ -1,6 +1,9 @@
 """The paper's online methods: one code solver, three ways for the weights to follow."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any
 
 from torch import nn
 
@@ -8,85 +11,94 @@ from altmin.core.chain import split
 from altmin.core.codes.choose import choose
 from altmin.core.losses import LossFunction
 from altmin.core.penalty import Penalty
-from altmin.core.trainer import AltMin, Codes
+from altmin.core.trainer import AltMin, Codes, WeightRule
 from altmin.core.weights.local import LocalAdam, LocalSGD
 from altmin.core.weights.memory import CoActivationMemory
-from altmin.methods.protocol import register
-
-Cuts = Sequence[str] | None
+from altmin.methods.protocol import Factory, register
 
 
-def solver(model: nn.Module, codes: Codes, share: float | None, order: str | None, at: Cuts = None) -> Codes:
-    """codes as given, or with a share or an order that solver, chosen by name or by default, with these options.
-
-    ValueError if codes is a solver, which has options of its own.
-    """
-    return codes if share is None and order is None else choose(codes, split(model, at), share, order)
-
-
-@register("am-adam")
-def am_adam(
+def trainer(
     model: nn.Module,
-    lr: float | Sequence[float] = 1e-3,
-    weight_decay: float = 0.0,
-    l1: float = 0.0,
-    steps: int = 1,
+    rule: WeightRule,
     loss: LossFunction | None = None,
     codes: Codes = None,
     share: float | None = None,
     order: str | None = None,
     penalty: Penalty | float | None = None,
-    at: Cuts = None,
+    at: Sequence[str] | None = None,
+) -> AltMin:
+    """An `AltMin` with this weight rule. share, order: options of the code solver, as in `GradientCodes`; None for its
+    own, and a ValueError if codes is a solver already. at: as in `split`."""
+    if share is not None or order is not None:
+        codes = choose(codes, split(model, at), share, order)
+    return AltMin(model, loss, codes, rule, penalty, at)
+
+
+def register_rule(name: str, wrap: Any = None) -> Callable[[Callable[..., WeightRule]], Factory]:
+    """A decorator that makes a method of a function which returns a weight rule, and registers it under `name`.
+
+    The method's factory takes the model, the function's options and those of `trainer`. wrap: a class of methods made
+    from an `AltMin`; None for the `AltMin` itself.
+    """
+
+    def decorate(make_rule: Callable[..., WeightRule]) -> Factory:
+        options = signature(make_rule).parameters
+        model, _, *parts = signature(trainer).parameters.values()
+        accepted = Signature([model, *options.values(), *parts], return_annotation=wrap or AltMin)
+
+        @wraps(make_rule)
+        def factory(*args: Any, **kwargs: Any) -> Any:
+            given = accepted.bind(*args, **kwargs).arguments
+            rule = make_rule(**{option: given.pop(option) for option in options if option in given})
+            am = trainer(rule=rule, **given)
+            return am if wrap is None else wrap(am)
+
+        factory.__signature__ = accepted  # type: ignore[attr-defined]
+        factory.__annotations__ = {p.name: p.annotation for p in accepted.parameters.values()}
+        return register(name)(factory)
+
+    return decorate
+
+
+@register_rule("am-adam")
+def am_adam(
+    lr: float | Sequence[float] = 1e-3,
+    weight_decay: float = 0.0,
+    l1: float = 0.0,
+    steps: int = 1,
     clip_norm: float | None = None,
     decay_biases: bool = True,
-) -> AltMin:
+) -> WeightRule:
     """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual.
 
-    share, order: options of the code solver, as in `GradientCodes`; None for its own. at: as in `split`. clip_norm,
-    decay_biases: as in `LocalOptimizer`.
+    clip_norm, decay_biases: as in `LocalOptimizer`. share, order: options of the code solver, as in `GradientCodes`;
+    None for its own. at: as in `split`.
     """
-    rule = LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps, clip_norm=clip_norm, decay_biases=decay_biases)
-    return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
+    return LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps, clip_norm=clip_norm, decay_biases=decay_biases)
 
 
-@register("am-sgd")
+@register_rule("am-sgd")
 def am_sgd(
-    model: nn.Module,
     lr: float | Sequence[float] = 0.1,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     l1: float = 0.0,
     steps: int = 1,
-    loss: LossFunction | None = None,
-    codes: Codes = None,
-    share: float | None = None,
-    order: str | None = None,
-    penalty: Penalty | float | None = None,
-    at: Cuts = None,
     clip_norm: float | None = None,
     decay_biases: bool = True,
-) -> AltMin:
+) -> WeightRule:
     """AM-SGD: as AM-Adam, the weights by stochastic gradient descent with momentum."""
-    rule = LocalSGD(lr, momentum, weight_decay, l1, steps, clip_norm, decay_biases)
-    return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
+    return LocalSGD(lr, momentum, weight_decay, l1, steps, clip_norm, decay_biases)
 
 
-@register("am-mem")
+@register_rule("am-mem")
 def am_mem(
-    model: nn.Module,
     lr: float = 2e-3,
     forget: float = 0.9,
     damping: float = 30.0,
     sweeps: int | None = None,
     rate: float | None = 300.0,
-    loss: LossFunction | None = None,
-    codes: Codes = None,
-    share: float | None = None,
-    order: str | None = None,
-    penalty: Penalty | float | None = None,
     steps: int | None = 1,
-    at: Cuts = None,
-) -> AltMin:
+) -> WeightRule:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
-    rule = CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
-    return AltMin(model, loss, solver(model, codes, share, order, at), rule, penalty, at)
+    return CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)

@@ -1,33 +1,27 @@
 """Backpropagation with Adam or SGD on the same module, to compare with."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.ranks import Sums, shared, summed_numbers
-from altmin.calculus.sample_weight import check_weights
-from altmin.calculus.whole_batch import coupled
+from altmin.calculus.context import LOCAL, Context, sum_tree
+from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
 from altmin.common.errors import demand, demand_switch
-from altmin.common.state import check_optimizer, demand_entries, demand_separate, load_optimizer
+from altmin.common.state import check_optimizer, demand_entries, demand_separate
 from altmin.core.labels import by_label
 from altmin.core.losses import LossFunction, adapt
+from altmin.core.trainer import check_weights
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, clip, tables
+from altmin.methods.base import LossOnly as LossOnly
+from altmin.methods.base import OptimizerMethod
 from altmin.methods.protocol import register
 
 
-@dataclass(frozen=True)
-class LossOnly:
-    """The metrics of a step: the loss before the update, a tensor of shape ()."""
-
-    loss: Tensor
-
-
-class Backprop:
+class Backprop(OptimizerMethod):
     """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
     (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
     `torch.nn.utils.clip_grad_norm_` has it; None for no limit."""
@@ -41,7 +35,9 @@ class Backprop:
     ):
         if clip_norm is not None:
             demand("Backprop", "clip_norm", clip_norm, above=True)
-        self.model, self.optimizer, self.clip_norm = model, optimizer, clip_norm
+        # what distinguishes a run, besides optimizer and loss
+        super().__init__(model, {} if clip_norm is None else {"clip_norm": clip_norm}, optimizer)
+        self.clip_norm = clip_norm
         self.loss = by_label(loss or nn.CrossEntropyLoss())
         if optimizer.defaults.get("fused"):
             demand_separate(model.named_parameters())
@@ -50,14 +46,9 @@ class Backprop:
         clip = "" if self.clip_norm is None else f", clip_norm={self.clip_norm}"
         return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)}{clip})"
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What tells a run from others, besides optimizer and loss."""
-        return {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
-
-    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
         """sample_weight: one for each sample; the loss is then the weighted mean."""
-        loss = self.differentiate(x, y, sample_weight)
+        loss = self.differentiate(x, y, sample_weight, context)
         self.update()
         return LossOnly(loss)
 
@@ -67,41 +58,40 @@ class Backprop:
             clip([p.grad for p in self.model.parameters() if p.grad is not None], self.clip_norm)
         self.optimizer.step()
 
-    def differentiate(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+    def differentiate(
+        self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL
+    ) -> Tensor:
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
-        with products.autocast(x), coupled():
+        with products.autocast(x, context.bf16), whole_batch(context):
             output = self.model(x)
             if sample_weight is None:
                 loss: Tensor = self.loss(output, y)
             else:
                 known = adapt(self.loss)
-                sample_weight = check_weights(sample_weight, x)
+                sample_weight = check_weights(sample_weight, x, context)
                 loss = known.weighted(output, known.prepare(output, y), sample_weight)
-            loss, value = self._of_all(loss, output, y, sample_weight)
+            value = loss.detach()
+            if context.shard is not None:
+                loss, value = self._summed(loss, output, y, sample_weight, context)
         loss.backward()
-        sums = Sums()
-        for p in self.model.parameters():
-            if p.grad is not None:
-                p.grad = sums.add(p.grad)
-        sums.finish()
+        moved = [p for p in self.model.parameters() if p.grad is not None]
+        for p, grad in zip(moved, sum_tree([p.grad for p in moved], context), strict=True):
+            p.grad = grad
         return value
 
-    def _of_all(self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _summed(
+        self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """This rank's part of the mean loss over all ranks, and that mean."""
-        if shared() is None:
-            return loss, loss.detach()
         known, detached = getattr(self.loss, "adapted", None) or adapt(self.loss), output.detach()
         own = known.terms(detached, known.prepare(detached, y)) if w is None else w.sum().item()
         own = 1.0 if known.adds else own
-        if not own:  # the mean of nothing is no number
+        if not own:  # the mean of no terms is NaN
             loss = 0 * output.sum()
-        total, count = summed_numbers(loss.item() * own, own)
+        total, count = context.sum_numbers(loss.item() * own, own)
         part = loss if known.adds or not own else loss * (own / count)
         return part, loss.new_tensor(total if known.adds else total / count if count else torch.nan)
-
-    def end_epoch(self) -> None:
-        pass
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can."""
@@ -111,18 +101,10 @@ class Backprop:
             return ""
         return f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict()}
-
     def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        """ValueError unless `load_state_dict` can load all of the state."""
         demand_entries(state, ("optimizer",), "a Backprop")
         check_optimizer(self.optimizer, state["optimizer"], tables={id(p) for p in tables(self.model)})
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        load_optimizer(self.optimizer, state["optimizer"])
 
 
 @register("adam")
@@ -138,10 +120,8 @@ def adam(
     """Backprop with torch.optim.Adam. fused: one kernel updates all weights; on a GPU it can be recorded in a graph.
 
     clip_norm: the largest norm of all gradients together. decay_biases=False: weight decay on weight matrices only."""
-    demand("adam", "lr", lr)
-    demand("adam", "weight_decay", weight_decay)
     recordable = fused and all(p.is_cuda for p in model.parameters())
-    params = _groups("adam", model, decay_biases)
+    params = _groups("adam", model, decay_biases, lr=lr, weight_decay=weight_decay)
     chosen = torch.optim.Adam(params, lr, weight_decay=weight_decay, fused=fused or None, capturable=recordable)
     return Backprop(model, chosen, loss, clip_norm)
 
@@ -158,15 +138,14 @@ def sgd(
     decay_biases: bool = True,
 ) -> Backprop:
     """Backprop with torch.optim.SGD. fused: one kernel updates all weights. clip_norm, decay_biases: as in `adam`."""
-    demand("sgd", "lr", lr)
-    demand("sgd", "momentum", momentum)
-    demand("sgd", "weight_decay", weight_decay)
-    params = _groups("sgd", model, decay_biases)
+    params = _groups("sgd", model, decay_biases, lr=lr, momentum=momentum, weight_decay=weight_decay)
     chosen = torch.optim.SGD(params, lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
     return Backprop(model, chosen, loss, clip_norm)
 
 
-def _groups(of: str, model: nn.Module, decay_biases: bool) -> list[Any]:
-    """What an optimizer is given of a model's parameters."""
+def _groups(of: str, model: nn.Module, decay_biases: bool, **numbers: float) -> list[Any]:
+    """A model's parameters as an optimizer takes them. ValueError for numbers that are negative."""
+    for name, value in numbers.items():
+        demand(of, name, value)
     demand_switch(of, "decay_biases", decay_biases)
     return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))

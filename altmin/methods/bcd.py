@@ -1,12 +1,10 @@
 """Block coordinate descent on a network split in three: weights, pre-activations, activations."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from altmin.common.errors import demand
+from altmin.methods.base import without_model
 from altmin.methods.layered import layers_of
 from altmin.methods.protocol import register
 from altmin.methods.proximal import CLAMPS
@@ -21,14 +19,10 @@ class BCD(Splitting):
     def _begin(self, z: Tensor) -> Tensor:
         return z.clone()
 
-    def _output_term(self, values: Mapping[str, Tensor], m: Tensor, targets: Tensor) -> Tensor:
-        output, gamma = values[self.extra], self.penalties.gamma[-1]
-        return self.loss.value(output, targets) + gamma / 2 * (output - values[f"z{self.depth}"]).square().sum()
-
     def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """V_L from the prox of the loss, close to its old value; then z_L between it and m."""
         rho, gamma, alpha = (each[-1] for each in self.penalties)
-        extra = self.loss.prox(torch.lerp(z, extra, alpha / (gamma + alpha)), gamma + alpha, targets, extra)
+        extra = self.prox(torch.lerp(z, extra, alpha / (gamma + alpha)), gamma + alpha, targets, extra)
         return torch.lerp(m, extra, gamma / (gamma + rho)), extra
 
 
@@ -56,14 +50,9 @@ def bcd(
     "squared" (half the squared distance to the one-hot label, as in the paper), "cross-entropy" or "hinge". The loss
     that is reported is the model's cross-entropy in any case.
     """
-    for name, value in {"rho": rho, "gamma": gamma, "start": start}.items():
-        demand("bcd", name, value, above=True)
-    demand("bcd", "alpha", alpha)
-    demand("bcd", "ridge", ridge)
-    options: dict[str, Any] = {
-        **{"rho": rho, "gamma": gamma, "alpha": alpha, "ridge": ridge, "start": start},
-        "loss": loss,
-    }
+    options = without_model(locals())
+    for name in ("rho", "gamma", "start", "alpha", "ridge"):
+        demand("bcd", name, options[name], above=name not in ("alpha", "ridge"))
     depth = len(layers_of(model, "bcd", CLAMPS))
     penalties = Penalties([rho] * depth, [gamma] * depth, [alpha] * depth)
     return BCD("bcd", model, options, penalties, ridge=ridge, proximal=alpha)

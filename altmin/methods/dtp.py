@@ -9,20 +9,21 @@ and the message one of the levels, so that layers exchange discrete values and n
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus import gate, products
-from altmin.calculus.ranks import Sums, drawn, of_all
+from altmin.calculus import products
+from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged, demand
-from altmin.common.state import check_optimizer, demand_entries, demand_tensor, load_optimizer
+from altmin.common.state import check_like, demand_entries, load_optimizer
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
 from altmin.layers import Sign, Staircase
-from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
+from altmin.methods.base import LossOnly, OptimizerMethod, without_model
+from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
 from altmin.methods.protocol import register
 
 
@@ -66,7 +67,7 @@ class ReLUUnits(Units):
         return z.clamp_min(0)
 
     def vjp(self, s: Tensor, v: Tensor) -> Tensor:
-        return gate(v, s)
+        return torch.ops.aten.threshold_backward(v, s, 0)
 
 
 class StaircaseUnits(Units):
@@ -105,29 +106,29 @@ class Encoded(NamedTuple):
     output: Tensor
 
 
-def affine(linear: nn.Linear, x: Tensor) -> Tensor:
-    return products.linear(x, linear.weight, linear.bias)
+def affine(linear: nn.Linear, x: Tensor, context: Context) -> Tensor:
+    return products.linear(x, products.operand(linear.weight, context.bf16), linear.bias)
 
 
-def affine_gradient(linear: nn.Linear, x: Tensor, v: Tensor) -> list[Tensor]:
+def affine_gradient(linear: nn.Linear, x: Tensor, v: Tensor, context: Context) -> list[Tensor]:
     """The gradient of <v, W x + b> for each parameter of the layer."""
-    return [products.matmul(v.mT, x), v.sum(0)][: 1 if linear.bias is None else 2]
+    return [products.matmul(v.mT, products.operand(x, context.bf16)), v.sum(0)][: 1 if linear.bias is None else 2]
 
 
-def encode(layers: Sequence[Layer], units: Sequence[Units], x: Tensor) -> Encoded:
+def encode(layers: Sequence[Layer], units: Sequence[Units], x: Tensor, context: Context = LOCAL) -> Encoded:
     """The forward pass of the model, with states beside messages."""
     inputs, states = [x], []
     for layer, kind in zip(layers, units, strict=False):
-        s, m = kind.both(affine(layer.linear, inputs[-1]))
+        s, m = kind.both(affine(layer.linear, inputs[-1], context))
         states.append(s)
         inputs.append(m)
-    return Encoded(inputs, states, affine(layers[-1].linear, inputs[-1]))
+    return Encoded(inputs, states, affine(layers[-1].linear, inputs[-1], context))
 
 
 def targets(states: Sequence[Tensor], inverses: Sequence[Callable[[Tensor], Tensor]], top: Tensor) -> list[Tensor]:
     """Targets of these states, from that of the last one downwards: t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l).
 
-    inverses: g_l for every state but the first. Where g_l is no exact inverse, the difference still leaves a state
+    inverses: g_l for every state but the first. Where g_l is not an exact inverse, the difference still leaves a state
     alone that has nothing to gain: t_l = s_l gives t_{l-1} = s_{l-1}.
     """
     found = [top]
@@ -136,9 +137,11 @@ def targets(states: Sequence[Tensor], inverses: Sequence[Callable[[Tensor], Tens
     return found[::-1]
 
 
-def layer_gradient(layer: Layer, units: Units, m_below: Tensor, s: Tensor, t: Tensor) -> list[Tensor]:
-    """The gradient of the mean over samples of |s - t|^2, s = state(W m_below + b), for the layer's own parameters."""
-    return affine_gradient(layer.linear, m_below, units.vjp(s, (s - t).mul_(2 / of_all(len(s)))))
+def state_gradient(
+    linear: nn.Linear, units: Units, x: Tensor, s: Tensor, t: Tensor, context: Context = LOCAL
+) -> list[Tensor]:
+    """The gradient of the mean over samples of |s - t|^2, s = state(W x + b), for each parameter of the layer."""
+    return affine_gradient(linear, x, units.vjp(s, (s - t).mul_(2 / context.count(len(s)))), context)
 
 
 class Inverse(nn.Linear):
@@ -151,26 +154,22 @@ class Inverse(nn.Linear):
         nn.init.zeros_(self.bias)
         self.below = below
 
-    def forward(self, s: Tensor) -> Tensor:
-        return self.below.state(affine(self, s))
+    def forward(self, s: Tensor, context: Context = LOCAL) -> Tensor:
+        return self.below.state(affine(self, s, context))
 
-    def gradient(self, layer: Layer, units: Units, s_below: Tensor) -> list[Tensor]:
+    def gradient(self, layer: Layer, units: Units, s_below: Tensor, context: Context = LOCAL) -> list[Tensor]:
         """The gradient of the mean over samples of |g(f(s_below)) - s_below|^2 for V and c, where f is the layer that g
         inverts; s_below is a state with noise added."""
-        s = units.state(affine(layer.linear, self.below.message(s_below)))
-        again = self(s)
-        return affine_gradient(self, s, self.below.vjp(again, (again - s_below).mul_(2 / of_all(len(s)))))
+        s = units.state(affine(layer.linear, self.below.message(s_below), context))
+        return state_gradient(self, self.below, s, self(s, context), s_below, context)
 
 
-class DifferenceTargetPropagation:
-    """What `dtp` makes. inverses: g_l of the layers above the lowest one that is trained, from below."""
+class DifferenceTargetPropagation(OptimizerMethod):
+    """See `dtp`. inverses: g_l of the layers above the lowest one that is trained, from below."""
 
-    def __init__(
-        self, model: nn.Module, lr: float, lr_inverse: float, eta: float, noise: float, loss: LossFunction | None
-    ):
-        self.options = {"lr": lr, "lr_inverse": lr_inverse, "eta": eta, "noise": noise, "loss": loss}
-        self.model, self.eta, self.noise = model, eta, noise
-        self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
+    def __init__(self, model: nn.Module, options: dict[str, Any]):
+        self.eta, self.noise = options["eta"], options["noise"]
+        self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
         self.layers = layers_of(model, "dtp", UNITS)
         self.units = [UNITS[type(layer.activation)](layer.activation) for layer in self.layers[:-1] if layer.activation]
         if self.units and isinstance(self.units[-1], StaircaseUnits):
@@ -182,30 +181,25 @@ class DifferenceTargetPropagation:
         above = zip(self.layers[self.lowest + 1 : -1], self.units[self.lowest :], strict=False)
         self.inverses = nn.ModuleList(Inverse(layer, below) for layer, below in above)
         forward = [p for layer in self.layers if layer.trained for p in layer.linear.parameters()]
-        groups = [{"params": forward, "lr": lr}, {"params": list(self.inverses.parameters()), "lr": lr_inverse}]
-        self.optimizer = torch.optim.RMSprop(groups)
-
-    def __repr__(self) -> str:
-        return options_text(self)
+        inverse = {"params": list(self.inverses.parameters()), "lr": options["lr_inverse"]}
+        super().__init__(model, options, torch.optim.RMSprop([{"params": forward, "lr": options["lr"]}, inverse]))
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One step of all weights and of all inverses; `Diverged`, and nothing has changed, if a gradient is not
         finite."""
         demand_unchanged(self.model, self.layers, self.optimizer)
         check_batch(self.model, self.loss, x, y)
-        at = encode(self.layers, self.units, x.flatten(1))
-        loss = of_batch(self.loss)
+        at = encode(self.layers, self.units, x.flatten(1), context)
+        loss = of_batch(self.loss, context)
         value, delta, _ = loss.at(at.output, loss.prepare(at.output, y))
-        gradients = self.weight_gradients(at, delta)
+        gradients = self.weight_gradients(at, delta, loss.samples(at.output), context)
         for l, inverse in enumerate(self.inverses, self.lowest + 1):
             below = at.states[l - 1]
-            noise = drawn(below.shape, lambda shape: at.output.new_empty(shape).normal_())
+            noise = context.draw(below.shape, lambda shape: at.output.new_empty(shape).normal_())
             noisy = noise.mul_(self.noise).add_(below)
-            gradients += inverse.gradient(self.layers[l], self.units[l], noisy)  # type: ignore[operator]
-        sums = Sums()
-        gradients = sums.add(gradients)
-        sums.finish()
+            gradients += inverse.gradient(self.layers[l], self.units[l], noisy, context)  # type: ignore[operator]
+        gradients = sum_tree(gradients, context)
         sizes = [torch.linalg.vector_norm(g) for g in gradients]
         if not bool(torch.stack([value, *sizes]).isfinite().all()):
             raise Diverged("the loss" if not bool(value.isfinite()) else "a gradient", "lower the learning rate")
@@ -216,20 +210,20 @@ class DifferenceTargetPropagation:
         self.optimizer.zero_grad()
         return LossOnly(value)
 
-    def weight_gradients(self, at: Encoded, delta: Tensor) -> list[Tensor]:
-        """The gradients of all layers that are trained, in their order, each of its own layer's loss."""
+    def weight_gradients(self, at: Encoded, delta: Tensor, samples: float, context: Context = LOCAL) -> list[Tensor]:
+        """The gradients of all layers that are trained, in their order, each of its own layer's loss. delta: the
+        gradient of the mean loss at the output; a target moves by its own sample's loss, `samples` times as much."""
         output, hidden = self.layers[-1], range(self.lowest, len(self.units))
         gradients = []
         if hidden:
-            samples = of_batch(self.loss).samples(
-                at.output
-            )  # delta is that of the mean, a target moves by its own sample's loss
-            top = at.states[-1] - products.matmul(delta, output.linear.weight).mul_(self.eta * samples)
-            wanted = targets(at.states[self.lowest :], self.inverses, top)  # type: ignore[arg-type]
+            pulled = products.matmul(delta, products.operand(output.linear.weight, context.bf16))
+            top = at.states[-1] - pulled.mul_(self.eta * samples)
+            inverses = [partial(g, context=context) for g in self.inverses]
+            wanted = targets(at.states[self.lowest :], inverses, top)
             for l, t in zip(hidden, wanted, strict=True):
-                if self.layers[l].trained:
-                    gradients += layer_gradient(self.layers[l], self.units[l], at.inputs[l], at.states[l], t)
-        return gradients + (affine_gradient(output.linear, at.inputs[-1], delta) if output.trained else [])
+                if (layer := self.layers[l]).trained:
+                    gradients += state_gradient(layer.linear, self.units[l], at.inputs[l], at.states[l], t, context)
+        return gradients + (affine_gradient(output.linear, at.inputs[-1], delta, context) if output.trained else [])
 
     @torch.no_grad()
     def reconstruction(self, x: Tensor) -> list[float]:
@@ -238,23 +232,15 @@ class DifferenceTargetPropagation:
         each = zip(self.inverses, states[:-1], states[1:], strict=True) if self.inverses else ()
         return [float((g(s) - below).norm() / below.norm()) for g, below, s in each]
 
-    def end_epoch(self) -> None:
-        pass
-
     def state_dict(self) -> dict[str, Any]:
-        return {"inverses": self.inverses.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"inverses": self.inverses.state_dict(), **super().state_dict()}
 
     def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
         demand_entries(state, ("inverses", "optimizer"), "a DifferenceTargetPropagation")
-        own = self.inverses.state_dict()
-        demand_entries(state["inverses"], own, "these inverses")
-        for name, value in own.items():
-            demand_tensor(state["inverses"][name], value, f"{name} of the inverses")
-        check_optimizer(self.optimizer, state["optimizer"], complete=True)
+        check_like(state["inverses"], self.inverses.state_dict(), "the inverses")
+        super().check_state({"optimizer": state["optimizer"]})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         self.check_state(state)
         self.inverses.load_state_dict(state["inverses"])
         load_optimizer(self.optimizer, state["optimizer"])
@@ -279,8 +265,7 @@ def dtp(
     sample's own loss. noise: the standard deviation of e. Hidden activations are Tanh, Sigmoid or ReLU, and below
     the last one also `Sign` and `Staircase`, without a straight-through estimator.
     """
-    demand("dtp", "lr", lr)
-    demand("dtp", "lr_inverse", lr_inverse)
-    demand("dtp", "eta", eta, above=True)
-    demand("dtp", "noise", noise)
-    return DifferenceTargetPropagation(model, lr, lr_inverse, eta, noise, loss)
+    options = without_model(locals())
+    for name in ("lr", "lr_inverse", "eta", "noise"):
+        demand("dtp", name, options[name], above=name == "eta")
+    return DifferenceTargetPropagation(model, options)

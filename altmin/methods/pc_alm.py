@@ -6,7 +6,7 @@ Lagrangian for a mini-batch of n samples, with r_l = f_l(z_{l-1}) - z_l, is
     A(z, lambda, W) = n loss(f_L(z_{L-1}), y) + sum_{l<L} <lambda_l, r_l> + rho/2 |r_l|^2.
 
 In the terms of `predictive_coding` delta_l = lambda_l + rho r_l, and all else is as there. What follows from the
-equations: where codes and multipliers stand still all r_l are 0, so that codes are those of the forward pass, and
+equations: where codes and multipliers have converged all r_l are 0, so that codes are those of the forward pass, and
 
     lambda_l = J_{l+1}^T lambda_{l+1},        lambda_L = n (gradient of the loss at the output):
 
@@ -24,6 +24,7 @@ from torch import nn
 
 from altmin.common.errors import demand
 from altmin.core.losses import LossFunction
+from altmin.methods.base import without_model
 from altmin.methods.predictive_coding import PredictiveCoding
 from altmin.methods.protocol import register
 
@@ -49,5 +50,4 @@ def pc_alm(
     Seely and Gould (2026), "Augmented Lagrangian Predictive Coding".
     """
     demand("pc-alm", "rho", rho, above=True)
-    options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate, "rho": rho}
-    return PredictiveCoding("pc-alm", model, {**options, "weight_decay": weight_decay, "loss": loss}, rho=rho, dual=rho)
+    return PredictiveCoding("pc-alm", model, without_model(locals()), rho=rho, dual=rho)

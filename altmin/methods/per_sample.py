@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.ranks import Share, Sums
+from altmin.calculus.context import BatchShard, BucketedSum, Context, sum_tree
 from altmin.common.errors import Diverged
-from altmin.common.state import demand_entries, demand_tensor
+from altmin.common.state import check_like
 
 
 class Table:
@@ -78,10 +78,6 @@ class Table:
             self._fill(old)
         self.length = max(self.length, length)
 
-    def seen_samples(self) -> int:
-        """How many samples the pass has had. ValueError if some, and if it has left out one that is known."""
-        return demand_whole_pass(*self.counts())
-
     def counts(self) -> tuple[int, int]:
         """How many samples the pass has had, and how many are known."""
         return int(self.seen.sum()), int(self.known.sum())
@@ -97,13 +93,11 @@ class Table:
 
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state."""
-        demand_entries(state, ("values", "known", "seen"), "a table of samples")
-        demand_entries(state["values"], self.widths, "the variables of samples")
-        n = len(state["known"]) if isinstance(state["known"], Tensor) and state["known"].ndim else 0
-        for name in ("known", "seen"):
-            demand_tensor(state[name], self.known, name, (n,))
-        for name, value in state["values"].items():
-            demand_tensor(value, self.like, f"variable {name}", (n, self.widths[name]))
+        known = state.get("known") if isinstance(state, Mapping) else None
+        n = len(known) if isinstance(known, Tensor) and known.ndim else 0
+        values = {name: self.like.new_zeros(1).expand(n, width) for name, width in self.widths.items()}
+        marks = self.known.new_zeros(1).expand(n)
+        check_like(state, {"values": values, "known": marks, "seen": marks}, "the table of samples")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes a copy of a state that `check_state` has passed."""
@@ -128,8 +122,7 @@ def demand_whole_pass(seen: float, known: float) -> int:
 class Gram:
     """The sums of a least-squares problem z = W [a, 1], over samples, in float64.
 
-    inputs: sum of [a, 1] [a, 1]^T. products: sum of z [a, 1]^T. Without bias there is no 1. Sums over parts of the data
-    are added up by `+` or `merge`, and are those over all of it.
+    inputs: sum of [a, 1] [a, 1]^T. products: sum of z [a, 1]^T. Without bias there is no 1. Samples may come in parts.
     """
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, device: torch.device | str = "cpu"):
@@ -155,23 +148,6 @@ class Gram:
         if self.bias:
             self.products[:, n] += z.sum(0, dtype=torch.float64)
 
-    def add(self, a: Tensor, z: Tensor) -> None:
-        """Add samples to both sums."""
-        self.add_inputs(a)
-        self.add_products(a, z)
-
-    def merge(self, other: "Gram") -> None:
-        """Add the sums over another part of the data to these."""
-        self.inputs += other.inputs
-        self.products += other.products
-
-    def __add__(self, other: "Gram") -> "Gram":
-        size, outputs = len(self.inputs), len(self.products)
-        total = Gram(size - self.bias, outputs, self.bias, self.inputs.device)
-        total.merge(self)
-        total.merge(other)
-        return total
-
     def solve(self, ridge: float = 0.0, proximal: float = 0.0, old: Tensor | None = None) -> Tensor:
         """[W, b] of the least sum |z - W a - b|^2 + ridge |[W, b]|^2 + proximal |[W, b] - old|^2, by Cholesky.
 
@@ -189,54 +165,45 @@ class Gram:
     def state_dict(self) -> dict[str, Tensor]:
         return {"inputs": self.inputs, "products": self.products}
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
-        demand_entries(state, ("inputs", "products"), "sums of least squares")
-        for name, own in self.state_dict().items():
-            demand_tensor(state[name], own, name)
-
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Takes a copy of a state that `check_state` has passed."""
         for name, own in self.state_dict().items():
             own.copy_(state[name])
 
 
-def summed_grams(grams: Sequence[Gram], *numbers: float) -> tuple[Sequence[Gram], Sequence[float]]:
+def summed_grams(grams: Sequence[Gram], *numbers: float, context: Context) -> tuple[Sequence[Gram], Sequence[float]]:
     """The sums over the samples of all ranks, and numbers summed over ranks, in one message. Of one process they are
     those given."""
-    sums = Sums()
-    if sums.share is None:
+    if context.shard is None:
         return grams, numbers
+    sums = BucketedSum(context)
     whole = copy.deepcopy(list(grams))
     for gram in whole:
         gram.inputs, gram.products = sums.add((gram.inputs, gram.products))
     return whole, sums.finish(*numbers)
 
 
-def own_rows(count: int, share: Share, device: Any = None) -> Tensor:
+def own_rows(count: int, shard: BatchShard, device: Any = None) -> Tensor:
     """Which of rows 0, ..., count - 1 a rank has: every size-th, so that all ranks have as many."""
-    return torch.arange(count, device=device) % share.size == share.rank
+    return torch.arange(count, device=device) % shard.size == shard.rank
 
 
-def whole_state(state: Mapping[str, Any]) -> dict[str, Any]:
+def whole_state(state: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The state of a `Splitting` over all ranks, the same on each, from what each has: samples in one message, sums of
     least squares in another."""
     samples, like = state["samples"], next(iter(state["samples"]["values"].values()))
-    of_samples, of_grams = Sums(), Sums()
     marks = {name: samples[name].to(like.dtype) for name in ("known", "seen")}
-    values, marks = of_samples.add(pytree.tree_map(torch.clone, (samples["values"], marks)))
-    of_samples.finish()
-    grams = of_grams.add(pytree.tree_map(torch.clone, state["grams"]))
-    of_grams.finish()
+    values, marks = sum_tree(pytree.tree_map(torch.clone, (samples["values"], marks)), context)
+    grams = sum_tree(pytree.tree_map(torch.clone, state["grams"]), context)
     return {**state, "samples": {"values": values, **{name: m > 0 for name, m in marks.items()}}, "grams": grams}
 
 
-def part_of_state(state: Mapping[str, Any], share: Share) -> dict[str, Any]:
-    """What a rank goes on with of the state over all ranks: the variables of its own samples; of sums all on the first
-    rank, and nothing on others."""
+def part_of_state(state: Mapping[str, Any], shard: BatchShard) -> dict[str, Any]:
+    """A rank's part of the state over all ranks: the variables of its own samples; of sums all on the first rank, and
+    zeros on others."""
     samples = state["samples"]
-    own = own_rows(len(samples["known"]), share, samples["known"].device)
+    own = own_rows(len(samples["known"]), shard, samples["known"].device)
     values = {name: torch.where(own.unsqueeze(1), value, 0) for name, value in samples["values"].items()}
-    grams = state["grams"] if share.rank == 0 else pytree.tree_map(torch.zeros_like, state["grams"])
+    grams = state["grams"] if shard.rank == 0 else pytree.tree_map(torch.zeros_like, state["grams"])
     marks = {name: samples[name] & own for name in ("known", "seen")}
     return {**state, "samples": {"values": values, **marks}, "grams": grams}

@@ -8,7 +8,7 @@ Inference is a number of gradient steps of all codes at once, from the forward p
 
     dF/dz_l = J_{l+1}^T delta_{l+1} - delta_l,    delta_l = r_l,    delta_L = n (gradient of the loss at the output).
 
-The weights then follow dF/dW_l = (df_l/dW_l)^T delta_l, divided by n. Where inference stands still, deltas obey
+The weights then follow dF/dW_l = (df_l/dW_l)^T delta_l, divided by n. Where inference has converged, deltas obey
 backprop's recursion, at other codes than backprop's. `pc_alm` adds multipliers to delta_l; all else is the same.
 
 Codes are kept as offsets u_l, how far z_l is below its value in the forward pass, and r_l = u_l - q_l with the block's
@@ -19,43 +19,43 @@ vectorised: one batched product does for all of them.
 
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
 from altmin.calculus import Discrete, Elementwise, Linear, Params, ReLU, ResidualLayer
-from altmin.calculus.ranks import Sums
+from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged, demand
 from altmin.common.state import demand_separate
 from altmin.core.chain import Block, Chain, State, Theta, split
-from altmin.core.codes.gradient import Trace, encode
-from altmin.core.losses import CrossEntropy, Loss, LossFunction, adapt
+from altmin.core.losses import Loss, LossFunction, adapt
 from altmin.core.reweighted import of_batch
+from altmin.core.step import encode, statistics
 from altmin.core.trainer import check, check_model
 from altmin.core.weights.local import LocalAdam
 from altmin.layers import StraightThrough, no_derivative
-from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import demand_finite, options_text
+from altmin.methods.base import LossOnly, OptimizerMethod, without_model
+from altmin.methods.layered import demand_finite
 from altmin.methods.protocol import register
 
 ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
 """Maps of blocks that can be vectorised: they draw no random numbers, and each sample is mapped by itself."""
 
 
-class Run:
+class BlockGroup:
     """Hidden blocks first..last, all alike, with the offsets u of their codes and their multipliers.
 
     Tensors of one block have its shapes; those of several have a first dimension besides, one entry for each block.
     """
 
-    def __init__(self, chain: Chain, theta: Theta, x: Tensor, trace: Trace, first: int, last: int):
+    def __init__(self, chain: Chain, theta: Theta, values: list[Tensor], states: list[State], first: int, last: int):
         self.block, self.blocks, self.several = chain.blocks[first], range(first, last + 1), last > first
-        self.p, self.state, self.u = theta[first], trace.states[first], torch.zeros_like(trace.values[first])
+        self.p, self.state, self.u = theta[first], states[first], torch.zeros_like(values[first + 1])
         if self.several:
             self.p = [torch.stack(each) for each in zip(*theta[first : last + 1], strict=True)]
-            inputs = torch.stack([x, *trace.values][first : last + 1])
+            inputs = torch.stack(values[first : last + 1])
             self.state, self.u = vmap(self.block.forward)(self.p, inputs)[1], torch.zeros_like(inputs)
         self.multipliers = torch.zeros_like(self.u)
 
@@ -85,76 +85,81 @@ class Run:
         return [[each[i] for each in found] for i in range(len(self.blocks))] if self.several else [found]
 
     def _quotient(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, State]:
-        return self.block.quotient(p, state, u, 1.0, None)
+        return self.block.quotient(p, state, u, u.new_ones(()), None)
 
     def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return vmap(function) if self.several else function
 
 
-class Point(NamedTuple):
-    """All blocks at some codes, the output block last: of every run r, delta and what its modules remember."""
-
-    errors: list[Tensor]
-    deltas: list[Tensor]
-    states: list[State]
-
-
 class Inference:
-    """The codes of one mini-batch while they settle; a new one stands at the forward pass.
+    """The codes of one mini-batch while they settle, from the forward pass on: values, states of all blocks there.
 
     rho: the weight of |r|^2 / 2. dual: every step adds this multiple of the errors to the multipliers, and then moves
     the codes; 0 for no multipliers. loss: that of the forward pass; unit: by what it is multiplied in the energy.
     """
 
-    def __init__(self, chain: Chain, theta: Theta, loss: Loss, x: Tensor, y: Tensor, rho: float = 1.0, dual: float = 0):
-        self.trace = encode(chain, theta, x)
-        self.block, self.p, self.output = chain.blocks[-1], theta[-1], self.trace.values[-1]
-        self.delta_at, self.targets = loss.delta, loss.prepare(self.output, y)
+    def __init__(
+        self,
+        chain: Chain,
+        theta: Theta,
+        loss: Loss,
+        x: Tensor,
+        y: Tensor,
+        rho: float = 1.0,
+        dual: float = 0,
+        context: Context = LOCAL,
+    ):
+        if context.bf16:
+            theta = [block.operands(p) for block, p in zip(chain.blocks, theta, strict=True)]
+        self.values, self.states = encode(chain.blocks, theta, x, context)
+        self.block, self.p, self.output = chain.blocks[-1], theta[-1], self.values[-1]
+        self.delta_at, self.targets = loss.delta, loss.prepare(self.output, y, context)
         self.loss, self.unit = loss.at(self.output, self.targets).value, loss.samples(self.output)
         self.rho, self.dual = rho, dual
-        self.runs = [Run(chain, theta, x, self.trace, *ends) for ends in runs_of(chain)]
+        self.groups = [BlockGroup(chain, theta, self.values, self.states, *ends) for ends in groups_of(chain)]
 
     def step(self, rate: float) -> None:
         """Multipliers by the errors as they are, then all codes at once by one gradient step."""
-        errors, deltas, states = self.point(self.rho + self.dual)
+        errors, deltas, states = self.evaluate(self.rho + self.dual)
         above = self.block.vjp(self.p, states[-1], deltas[-1])
-        for i in reversed(range(len(self.runs))):
+        for i in reversed(range(len(self.groups))):
             if self.dual:
-                self.runs[i].multipliers.add_(errors[i], alpha=self.dual)
-            above = self.runs[i].move(states[i], deltas[i], above, rate)
+                self.groups[i].multipliers.add_(errors[i], alpha=self.dual)
+            above = self.groups[i].move(states[i], deltas[i], above, rate)
 
-    def point(self, weight: float) -> Point:
-        """All blocks at the present codes; deltas are multipliers plus `weight` times errors."""
-        errors, deltas, states = Point([], [], [])
+    def evaluate(self, weight: float) -> tuple[list[Tensor], list[Tensor], list[State]]:
+        """Errors, deltas and states at the present codes: of every group its r, multipliers plus `weight` times r, and
+        what its modules remember; deltas and states of the output block last."""
+        errors, deltas, states = [], [], []
         below: Tensor | None = None
-        for run in self.runs:
-            error, state = run.errors(below)
+        for group in self.groups:
+            error, state = group.errors(below)
             errors.append(error)
-            deltas.append(torch.add(run.multipliers, error, alpha=weight))
+            deltas.append(torch.add(group.multipliers, error, alpha=weight))
             states.append(state)
-            below = run.u[-1] if run.several else run.u
-        output, state = self.output, self.trace.states[-1]
+            below = group.u[-1] if group.several else group.u
+        output, state = self.output, self.states[-1]
         if below is not None:
-            q, state = self.block.quotient(self.p, state, below, 1.0, None)
+            q, state = self.block.quotient(self.p, state, below, below.new_ones(()), None)
             output = output - q
         deltas.append(self.delta_at(output, self.targets) * self.unit)
-        return Point(errors, deltas, [*states, state])
+        return errors, deltas, [*states, state]
 
     def grads(self) -> list[Params]:
         """Of every block the gradient of the energy over `unit`, at the present codes, for each parameter."""
-        _, deltas, states = self.point(self.rho)
+        _, deltas, states = self.evaluate(self.rho)
         found: list[Params] = [self.block.core.grads(self.p, states.pop().core, deltas.pop())]
-        for run in reversed(self.runs):
-            found[:0] = run.grads(states.pop(), deltas.pop())
+        for group in reversed(self.groups):
+            found[:0] = group.grads(states.pop(), deltas.pop())
         return [[grad / self.unit for grad in each] for each in found]
 
 
-def runs_of(chain: Chain) -> list[tuple[int, int]]:
-    """First and last block of every run: hidden blocks in a row that are alike, or one that is like no neighbour. The
-    first block of the chain, whose input does not move, is a run of its own.
+def groups_of(chain: Chain) -> list[tuple[int, int]]:
+    """First and last block of every group: hidden blocks in a row that are alike, or one that is like no neighbour. The
+    first block of the chain, whose input does not move, is a group of its own.
 
     >>> import altmin
-    >>> runs_of(split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
+    >>> groups_of(split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
     [(0, 0), (1, 2), (3, 3)]
     """
     found = []
@@ -170,7 +175,7 @@ def _kind(block: Block) -> Any:
     return repr([m.module for m in block.maps]) if all(isinstance(m, ALIKE) for m in block.maps) else block
 
 
-class PredictiveCoding:
+class PredictiveCoding(OptimizerMethod):
     """Inference on a mini-batch, then one step of Adam along the gradients of every block's own term of the energy.
 
     name: the method's. options: what the factory was given. rho, dual: as in `Inference`.
@@ -182,7 +187,7 @@ class PredictiveCoding:
             options = {**options, "inference_steps": max(16, 2 * len(self.chain))}
         demand(name, "inference_steps", options["inference_steps"], low=1, whole=True)
         demand(name, "inference_rate", options["inference_rate"], above=True)
-        self.model, self.options, self.rho, self.dual = model, options, rho, dual
+        self.rho, self.dual = rho, dual
         check_model(model)
         demand_separate(model.named_parameters())
         for module in [m.module for block in self.chain for m in block.maps if isinstance(m, Discrete)]:
@@ -195,34 +200,24 @@ class PredictiveCoding:
         self.loss = adapt(nn.CrossEntropyLoss() if options["loss"] is None else options["loss"])
         self.theta = self.chain.parameters()
         self.weights = LocalAdam(options["lr"], weight_decay=options["weight_decay"])
-        self.weights.bind(self.chain, range(len(self.chain)))
-
-    def __repr__(self) -> str:
-        return options_text(self)
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.weights.optimizer
+        self.weights.attach(self.chain, range(len(self.chain)))
+        super().__init__(model, options, self.weights.optimizer)
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
         not be finite; then nothing has changed."""
         self._check(x, y)
-        inference = Inference(self.chain, self.theta, of_batch(self.loss), x, y, self.rho, self.dual)
-        if isinstance(self.loss, CrossEntropy):
-            self.loss.check(inference.output, y)
+        inference = Inference(self.chain, self.theta, of_batch(self.loss, context), x, y, self.rho, self.dual, context)
+        self.loss.check(inference.output, y)
         for _ in range(self.options["inference_steps"]):
             inference.step(self.options["inference_rate"] / self.rho)
-        sums = Sums()
-        grads = sums.add(inference.grads())
-        sums.finish()
+        grads = sum_tree(inference.grads(), context)
         if not bool(torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()):
             raise Diverged("the energy or its gradient", "lower inference_rate or lr")
         self.weights.step(dict(enumerate(grads)))
-        for block, state in zip(self.chain, inference.trace.states, strict=True):
-            for m, kept in block.statistics(state):
-                m.commit(kept)
+        for m, kept in statistics(self.chain.blocks, inference.states):
+            m.commit(kept)
         return LossOnly(inference.loss)
 
     def _check(self, x: Tensor, y: Tensor) -> None:
@@ -230,19 +225,9 @@ class PredictiveCoding:
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         demand_finite(x, y)
 
-    def end_epoch(self) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.weights.state_dict()
-
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        self.weights.check_state(state)
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.weights.load_state_dict(state)
+        self.check_state(state)
+        self.weights.load_state_dict(state["optimizer"])
 
 
 @register("predictive-coding")
@@ -266,5 +251,4 @@ def predictive_coding(
     Network with Local Hebbian Synaptic Plasticity"; Innocenti, Achour and Buckley (2025), "muPC: Scaling Predictive
     Coding to 100+ Layer Networks".
     """
-    options = {"lr": lr, "inference_steps": inference_steps, "inference_rate": inference_rate}
-    return PredictiveCoding("predictive-coding", model, {**options, "weight_decay": weight_decay, "loss": loss})
+    return PredictiveCoding("predictive-coding", model, without_model(locals()))

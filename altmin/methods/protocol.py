@@ -22,14 +22,22 @@ class Method(Protocol):
     `step` takes one mini-batch, `end_epoch` is called after each pass over the data. An online method updates the
     weights in `step`; an offline one gathers there and updates them in `end_epoch`. `optimizer` is the one that a torch
     scheduler attaches to, or None for a method without a learning rate. `state_dict` has what `load_state_dict` needs
-    to go on, apart from the model's own; `check_state` raises a ValueError for a state that does not fit.
+    to continue, apart from the model's own; `check_state` raises a ValueError for a state that does not fit.
+
+    `step` also takes a keyword argument `context`, by default `altmin.methods.LOCAL`: one process with all samples. A
+    method sums over samples by `context.sum`, counts them by `context.count`, draws random numbers for them by
+    `context.draw`, and rounds the operands of its products to bfloat16 if `context.bf16`. On ranks that each have a
+    part of the samples (`altmin.Distributed`) it then computes what one process does. A context belongs to one call
+    and is not kept.
 
     A method that keeps variables for each sample has an attribute `takes_rows` that is True. Its step takes `rows`
-    besides, the numbers of the batch's samples in the data (int64, on any device), by which it knows them again in the
-    next pass. Without `rows` the batch is all the data, and the only one until `end_epoch`.
+    besides, the numbers of the batch's samples in the data (int64, on any device), by which it finds their variables in
+    the next pass. Without `rows` the batch is all the data, and the only one until `end_epoch`. On ranks such a step is
+    given all samples and chooses its own by `context.shard`; its `end_epoch`, `state_dict` and `load_state_dict` take a
+    context too.
 
-    A method that has no parts (codes, weights, penalty) has `options`, what its factory was given, by name: numbers,
-    texts, a loss. They tell one run from another and do not change in training.
+    A method that has no parts (codes, weights, penalty) has `options`, the arguments of its factory by name: numbers,
+    texts, a loss. They distinguish one run from another and do not change in training.
     """
 
     @property
@@ -71,7 +79,7 @@ def factory(name: str) -> Factory:
 def create(name: str, model: nn.Module, **given: Any) -> Method:
     """A method by name, for example `create("am-adam", model, lr=1e-3)`.
 
-    Raises ValueError for an unknown name or option, TypeError for what is no model.
+    Raises ValueError for an unknown name or option, TypeError for what is not a model.
     """
     make = factory(name)
     if not isinstance(model, nn.Module):

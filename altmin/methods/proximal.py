@@ -73,19 +73,9 @@ def _above_kink(h: Clamp, a: Tensor, m: Tensor, gamma: float, beta: float) -> Te
     return z + kink if kink else z
 
 
-class OutputLoss(NamedTuple):
-    """A loss of outputs z (samples, classes) against one-hot targets of the same shape.
-
-    value(z, targets): the sum over samples. prox(v, weight, targets, start): for every sample the z of the least
-    loss(z) + weight / 2 |z - v|^2; start is where an iteration may begin.
-    """
-
-    value: Callable[[Tensor, Tensor], Tensor]
-    prox: Callable[[Tensor, float, Tensor, Tensor], Tensor]
-
-
-def _cross_entropy(z: Tensor, targets: Tensor) -> Tensor:
-    return -(targets * z.log_softmax(1)).sum()
+Prox = Callable[[Tensor, float, Tensor, Tensor], Tensor]
+"""prox(v, weight, targets, start): for every sample the z of the least loss(z) + weight / 2 |z - v|^2, for one-hot
+targets of its shape (samples, classes); start is where an iteration may begin."""
 
 
 def _prox_cross_entropy(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
@@ -115,35 +105,23 @@ def _prox_cross_entropy(v: Tensor, weight: float, targets: Tensor, start: Tensor
     return z.mT.contiguous()
 
 
-def _hinge(z: Tensor, targets: Tensor) -> Tensor:
-    """max(1 - z, 0) for the entry of the class, max(z, 0) for the others."""
-    return torch.where(targets > 0, 1 - z, z).clamp_min(0).sum()
-
-
 def _prox_hinge(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
+    """Of max(1 - z, 0) for the entry of the class, max(z, 0) for the others."""
     up = torch.maximum(v, (v + 1 / weight).clamp_max(1))
     down = torch.minimum(v, (v - 1 / weight).clamp_min(0))
     return torch.where(targets > 0, up, down)
-
-
-def _squared(z: Tensor, targets: Tensor) -> Tensor:
-    return (z - targets).square().sum() / 2
 
 
 def _prox_squared(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
     return (targets + weight * v) / (1 + weight)
 
 
-LOSSES = {
-    "cross-entropy": OutputLoss(_cross_entropy, _prox_cross_entropy),
-    "hinge": OutputLoss(_hinge, _prox_hinge),
-    "squared": OutputLoss(_squared, _prox_squared),
-}
-"""Losses by name: -log softmax(z)_y, the hinge of every entry, and 1/2 |z - y|^2."""
+LOSSES: dict[str, Prox] = {"cross-entropy": _prox_cross_entropy, "hinge": _prox_hinge, "squared": _prox_squared}
+"""The prox of a loss by its name: -log softmax(z)_y, the hinge of every entry, and 1/2 |z - y|^2."""
 
 
-def output_loss(name: str) -> OutputLoss:
-    """The loss of that name; ValueError if there is none."""
+def output_prox(name: str) -> Prox:
+    """The prox of the loss of that name; ValueError if there is none."""
     if name not in LOSSES:
         raise unknown("loss", name, LOSSES)
     return LOSSES[name]

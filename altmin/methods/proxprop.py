@@ -25,13 +25,12 @@ from torch import Tensor, nn
 
 from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
 from altmin.calculus.conjugate_gradients import conjugate_gradients
-from altmin.calculus.ranks import Sums, shared
+from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import demand, unknown
-from altmin.common.state import check_optimizer, demand_entries, load_optimizer
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
-from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import check_batch, demand_step, demand_unchanged, layers_of, options_text
+from altmin.methods.base import LossOnly, OptimizerMethod, without_model
+from altmin.methods.layered import check_batch, demand_step, demand_unchanged, layers_of
 from altmin.methods.protocol import register
 
 ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (ReLU, Elementwise))]
@@ -39,31 +38,31 @@ SOLVERS = ("cholesky", "cg")
 OPTIMIZERS = ("adam", "sgd")
 
 
-def by_cholesky(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+def by_cholesky(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
     """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
 
     a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
     outputs. Since (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1, the smaller of the two matrices is factorised.
     """
-    return (among_samples if len(a) <= a.shape[1] + bias else among_inputs)(a, delta, bias, tau_theta)
+    return (among_samples if len(a) <= a.shape[1] + bias else among_inputs)(a, delta, bias, tau_theta, bf16)
 
 
-def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
     """`by_cholesky` with the matrix A A^T."""
     gram = a @ a.mT  # never rounded to shorter numbers: it could lose its positive eigenvalues
     v = torch.cholesky_solve(delta, _factor(gram.add_(1) if bias else gram, tau_theta))
-    return products.matmul(v.mT, a), v.sum(0)
+    return products.matmul(v.mT, products.operand(a, bf16)), v.sum(0)
 
 
-def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
     """`by_cholesky` with the matrix A^T A."""
-    return solved(*normal(a, delta, bias), bias, tau_theta)
+    return solved(*normal(a, delta, bias, bf16), bias, tau_theta)
 
 
-def normal(a: Tensor, delta: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+def normal(a: Tensor, delta: Tensor, bias: bool, bf16: bool = False) -> tuple[Tensor, Tensor]:
     """A^T A and A^T delta: of samples in parts, the sums over the parts."""
     A = F.pad(a, (0, int(bias)), value=1.0)
-    return A.mT @ A, products.matmul(A.mT, delta)
+    return A.mT @ A, products.matmul(A.mT, products.operand(delta, bf16))
 
 
 def solved(gram: Tensor, right: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
@@ -78,14 +77,16 @@ def _factor(gram: Tensor, tau_theta: float) -> Tensor:
     return torch.linalg.cholesky_ex(gram).L
 
 
-def by_cg(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
+def by_cg(
+    a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int, bf16: bool = False
+) -> tuple[Tensor, Tensor]:
     """As `by_cholesky`, after some iterations of conjugate gradients for each output, which start at zero."""
-    A = F.pad(a, (0, int(bias)), value=1.0)
+    B = products.operand(F.pad(a, (0, int(bias)), value=1.0), bf16)
 
     def times(x: Tensor) -> Tensor:
-        return torch.add(products.matmul(products.matmul(x, A.mT), A), x, alpha=1 / tau_theta)
+        return torch.add(products.matmul(products.matmul(x, B.mT), B), x, alpha=1 / tau_theta)
 
-    return _parts(conjugate_gradients(times, products.matmul(delta.mT, A), steps)[0], bias)
+    return _parts(conjugate_gradients(times, products.matmul(delta.mT, B), steps)[0], bias)
 
 
 def solved_by_cg(gram: Tensor, right: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
@@ -111,32 +112,27 @@ def _optimizer(model: nn.Module, options: dict[str, Any]) -> torch.optim.Optimiz
     return torch.optim.SGD(model.parameters(), momentum=momentum, nesterov=momentum > 0, **shared)
 
 
-class ProxProp:
+class ProxProp(OptimizerMethod):
     """A forward pass, backprop's gradients at the outputs of all layers, and an implicit step for each hidden one.
 
     options: what the factory was given; see `proxprop`.
     """
 
     def __init__(self, model: nn.Module, options: dict[str, Any]):
-        self.model, self.options = model, options
         self.layers = layers_of(model, "proxprop", ACTIVATIONS)
-        self.optimizer = _optimizer(model, options)
+        super().__init__(model, options, _optimizer(model, options))
         self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
-        self.linears = [map_of(layer.linear) for layer in self.layers]
         self.activations = [map_of(layer.activation) for layer in self.layers if layer.activation is not None]
 
-    def __repr__(self) -> str:
-        return options_text(self)
-
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
         demand_unchanged(self.model, self.layers, self.optimizer)
         check_batch(self.model, self.loss, x, y)
         self.optimizer.zero_grad()
-        loss, inputs, deltas = self.backward(x, y)
-        for l, direction in self.directions(inputs, deltas).items():
+        loss, inputs, deltas = self.backward(x, y, context)
+        for l, direction in self.directions(inputs, deltas, context).items():
             for p, grad in zip(self._theta(l), direction, strict=False):
                 # a fused optimizer takes a gradient to lie in memory as its weight does
                 p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
@@ -144,80 +140,70 @@ class ProxProp:
         self.optimizer.step()
         return LossOnly(loss)
 
-    def backward(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+    def backward(
+        self, x: Tensor, y: Tensor, context: Context = LOCAL
+    ) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
         """The loss, the input a_{l-1} of every layer, and dloss/dz_l from the lowest trained layer upwards."""
-        inputs, saved, a = [x.flatten(1)], [], x
-        for l, linear in enumerate(self.linears):
-            a, _ = linear.forward(self._theta(l), inputs[-1])
+        inputs, saved, z = [x.flatten(1)], [], x
+        for l, layer in enumerate(self.layers):
+            z = products.linear(inputs[-1], products.operand(layer.linear.weight, context.bf16), layer.linear.bias)
             if l < len(self.activations):
-                a, kept = self.activations[l].forward((), a)
+                a, kept = self.activations[l].forward((), z)
                 inputs.append(a)
                 saved.append(kept)
-        known = of_batch(self.loss)
-        loss, delta, _ = known.at(a, known.prepare(a, y))
+        known = of_batch(self.loss, context)
+        loss, delta, _ = known.at(z, known.prepare(z, y))
         deltas = {len(self.layers) - 1: delta}
         lowest = next((l for l, layer in enumerate(self.layers) if layer.trained), len(self.layers))
         for l in reversed(range(lowest, len(self.activations))):
-            above = self.linears[l + 1].vjp(self._theta(l + 1), inputs[l + 1], deltas[l + 1])
+            above = products.matmul(deltas[l + 1], products.operand(self.layers[l + 1].linear.weight, context.bf16))
             deltas[l] = self.activations[l].vjp((), saved[l], above)
         return loss, inputs, deltas
 
-    def directions(self, inputs: list[Tensor], deltas: dict[int, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
+    def directions(
+        self, inputs: list[Tensor], deltas: dict[int, Tensor], context: Context = LOCAL
+    ) -> dict[int, tuple[Tensor, Tensor]]:
         """`direction` of every trained layer. Of samples that are spread over ranks A^T A and A^T delta are summed over
         them, in one message, and solved on each; it has the size of the inputs of a layer, not of the samples."""
-        trained = {l: delta for l, delta in deltas.items() if self.layers[l].trained}
-        if shared() is None:
-            return {l: self.direction(l, inputs[l], delta) for l, delta in trained.items()}
-        sums, last = Sums(), len(self.layers) - 1
+        bf16, last = context.bf16, len(self.layers) - 1
         found = {
-            l: sums.add(self.direction(l, inputs[l], delta) if l == last else normal(inputs[l], delta, self._biased(l)))
-            for l, delta in trained.items()
+            l: self.direction(l, inputs[l], delta, bf16)
+            if l == last or context.shard is None
+            else normal(inputs[l], delta, self._biased(l), bf16)
+            for l, delta in deltas.items()
+            if self.layers[l].trained
         }
-        sums.finish()
-        tau_theta, steps = self.options["tau_theta"], self.options["cg_steps"]
-        for l in found.keys() - {last}:
-            gram, right = found[l]
-            if self.options["solver"] == "cg":
-                found[l] = solved_by_cg(gram, right, self._biased(l), tau_theta, steps)
-            else:
-                found[l] = solved(gram, right, self._biased(l), tau_theta)
-        return found
+        if context.shard is None:
+            return found
+        found = sum_tree(found, context)
+        return {l: each if l == last else self._solved(l, *each) for l, each in found.items()}
 
     def _biased(self, l: int) -> bool:
         return self.layers[l].linear.bias is not None
 
-    def direction(self, l: int, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    def _solved(self, l: int, gram: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        """`direction` of a hidden layer, given A^T A and A^T delta."""
+        tau_theta = self.options["tau_theta"]
+        if self.options["solver"] == "cg":
+            return solved_by_cg(gram, right, self._biased(l), tau_theta, self.options["cg_steps"])
+        return solved(gram, right, self._biased(l), tau_theta)
+
+    def direction(self, l: int, a: Tensor, delta: Tensor, bf16: bool = False) -> tuple[Tensor, Tensor]:
         """What the weight and the bias of layer l are to move against, given its input and the gradient at its output:
         of a hidden layer the implicit step divided by tau, of the output layer the gradient."""
         if l == len(self.layers) - 1:
-            return products.matmul(delta.mT, a), delta.sum(0)
+            return products.matmul(delta.mT, products.operand(a, bf16)), delta.sum(0)
         bias, tau_theta = self._biased(l), self.options["tau_theta"]
         if self.options["solver"] == "cg":
-            return by_cg(a, delta, bias, tau_theta, self.options["cg_steps"])
-        return by_cholesky(a, delta, bias, tau_theta)
+            return by_cg(a, delta, bias, tau_theta, self.options["cg_steps"], bf16)
+        return by_cholesky(a, delta, bias, tau_theta, bf16)
 
     def _theta(self, l: int) -> Sequence[Tensor]:
         return tuple(self.layers[l].linear.parameters())
 
-    def end_epoch(self) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict()}
-
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("optimizer",), "a ProxProp")
-        check_optimizer(self.optimizer, state["optimizer"], complete=True)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        load_optimizer(self.optimizer, state["optimizer"])
-
 
 @register("proxprop")
-def proxprop(
+def proxprop(  # noqa: PLR0913  (its options are those of the command line)
     model: nn.Module,
     lr: float = 1e-3,
     tau_theta: float = 0.005,
@@ -233,13 +219,12 @@ def proxprop(
 
     lr: the optimizer's; with "sgd" and momentum 0 it is tau, the length of explicit steps, and the step is the paper's
     algorithm. tau_theta: the length of the implicit steps, on sums over the mini-batch; towards 0 they become those of
-    gradient descent. solver: of the implicit steps, "cholesky" (exact) or "cg", so many iterations of conjugate
-    gradients. optimizer: what the directions are handed to, "adam" or "sgd" with Nesterov's momentum.
+    gradient descent. solver: of the implicit steps, "cholesky" (exact) or "cg", `cg_steps` iterations of
+    conjugate gradients. optimizer: what the directions are handed to, "adam" or "sgd" with Nesterov's momentum.
 
     Frerix, Moellenhoff, Moeller, Cremers 2018, "Proximal Backpropagation".
     """
-    options = dict(locals())
-    del options["model"]
+    options = without_model(locals())
     for name in ("lr", "weight_decay", "momentum"):
         demand("proxprop", name, options[name])
     demand("proxprop", "tau_theta", tau_theta, above=True)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.ranks import shared, summed_numbers
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.common.state import demand_count, demand_entries
+from altmin.common.state import check_like, demand_count, demand_entries
 from altmin.core.losses import IGNORED, CrossEntropy
-from altmin.methods.backprop import LossOnly
-from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of, options_text
+from altmin.methods.base import LossOnly, options_text
+from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
 from altmin.methods.per_sample import (
     Gram,
     Table,
@@ -21,7 +21,7 @@ from altmin.methods.per_sample import (
     summed_grams,
     whole_state,
 )
-from altmin.methods.proximal import CLAMPS, clamp_of, output_loss, preactivations
+from altmin.methods.proximal import CLAMPS, clamp_of, output_prox, preactivations
 
 
 class Penalties(NamedTuple):
@@ -36,7 +36,7 @@ class Fixed(NamedTuple):
     """What stays the same during a pass: weights and biases, and for every hidden layer the matrix K of `_move`."""
 
     weights: list[Tensor]
-    biases: list[Tensor | None]
+    biases: Sequence[Tensor | None]
     gains: list[Tensor]
 
     def linear(self, l: int, a: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Splitting:
     ):
         self.model, self.options, self.penalties = model, dict(options), penalties
         self.ridge, self.proximal, self.start = ridge, proximal, float(options["start"])
-        self.loss, self.reported = output_loss(options["loss"]), CrossEntropy()
+        self.prox, self.reported = output_prox(options["loss"]), CrossEntropy()
         self.layers = layers_of(model, name, CLAMPS)
         self.activations = [clamp_of(layer.activation) for layer in self.layers if layer.activation is not None]
         widths = [layer.linear.out_features for layer in self.layers]
@@ -98,7 +98,7 @@ class Splitting:
         return len(self.layers)
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
         """Moves the variables of a batch, those of new samples from where the model puts them.
 
         rows: the samples' numbers in the data; without them the batch is all of it. The loss is the mean cross-entropy
@@ -110,8 +110,8 @@ class Splitting:
             raise ValueError(f"{type(self).__name__} takes a label from 0 on for every sample, given others")
         rows = self.table.find(rows, len(x))
         length = int(rows.max()) + 1
-        if (share := shared()) is not None:
-            own = own_rows(length, share, rows.device)[rows]
+        if context.shard is not None:
+            own = own_rows(length, context.shard, rows.device)[rows]
             x, y, rows = x[own], y[own], rows[own]
         x = x.flatten(1)
         fixed = self._fixed = self._fixed or self._fix()
@@ -122,8 +122,8 @@ class Splitting:
         variables = self._variables(fixed, m, rows, new)
         self._move(fixed, x, m, self._one_hot(y, m), variables)
         checked = torch.stack([loss, *(value.sum() for value in variables.values())])
-        if share is not None:
-            total, samples, finite = summed_numbers(loss.item() * len(x), len(x), checked.sum().item())
+        if context.shard is not None:
+            total, samples, finite = context.sum_numbers(loss.item() * len(x), len(x), checked.sum().item())
             loss, checked = loss.new_tensor(total / samples), loss.new_tensor(finite)
         if not bool(checked.isfinite().all()):
             raise Diverged("the loss or a variable of a sample", "standardise the input, or change the penalties")
@@ -132,10 +132,10 @@ class Splitting:
         return LossOnly(loss)
 
     @torch.no_grad()
-    def end_epoch(self) -> None:
+    def end_epoch(self, context: Context = LOCAL) -> None:
         """Fits the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
         left out; `Diverged`, the weights as they were, if a fit is not finite. Without samples nothing happens."""
-        grams, counts = summed_grams(self.grams, *self.table.counts())
+        grams, counts = summed_grams(self.grams, *self.table.counts(), context=context)
         if not (seen := demand_whole_pass(*counts)):
             return
         fixed = self._fixed or self._fix()
@@ -154,25 +154,6 @@ class Splitting:
         self.passes += 1
         self._fixed = None
 
-    @torch.no_grad()
-    def objective(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-        """What is minimised, summed over samples that have been seen, for their variables and the model's weights."""
-        rows = torch.arange(len(x), device=x.device) if rows is None else rows.to(x.device)
-        values = self.table.read(rows)
-        below, total = x.flatten(1), x.new_zeros(())
-        for l, layer in enumerate(self.layers):
-            m, z = layer.linear(below), values[f"z{l + 1}"]
-            size = sum(p.square().sum() for p in layer.linear.parameters())
-            total = total + self.penalties.rho[l] / 2 * ((z - m).square().sum() + self.ridge * len(x) * size)
-            if l < self.depth - 1:
-                below = values[f"a{l + 1}"]
-                total = total + self.penalties.gamma[l] / 2 * (below - self.activations[l](z)).square().sum()
-        return total + self._output_term(values, m, self._one_hot(y, m))
-
-    def _output_term(self, values: Mapping[str, Tensor], m: Tensor, targets: Tensor) -> Tensor:
-        """The output term summed over samples, without rho_L's; m = W_L a_(L-1) + b_L."""
-        raise NotImplementedError
-
     def _begin(self, z: Tensor) -> Tensor:
         """The first value of the extra variable, for outputs z of the model."""
         raise NotImplementedError
@@ -190,12 +171,9 @@ class Splitting:
 
     def _fix(self) -> Fixed:
         """K_l = rho W^T (rho W W^T + gamma I)^-1, with rho and W of layer l + 1, in float64."""
-        scaled = [
-            [p.detach() if self._scale(layer) == 1 else p.detach() * self._scale(layer) for p in parts]
-            for layer in self.layers
-            for parts in [list(layer.linear.parameters())]
-        ]
-        weights, biases = [parts[0] for parts in scaled], [parts[1] if len(parts) > 1 else None for parts in scaled]
+        scales = [(layer.linear, self._scale(layer)) for layer in self.layers]
+        weights = [linear.weight.detach() * scale for linear, scale in scales]
+        biases = [None if linear.bias is None else linear.bias.detach() * scale for linear, scale in scales]
         gains = []
         for l, weight in enumerate(weights[1:]):
             w = weight.double()
@@ -264,29 +242,26 @@ class Splitting:
         inputs = fixed.weights[l].shape[1]
         return tuple(part.to(fixed.weights[l].dtype) for part in (solved[:, :inputs], solved[:, inputs:].squeeze(1)))
 
-    def state_dict(self) -> dict[str, Any]:
-        """That of all samples, also where they are spread over ranks, which then all have to ask for it."""
+    def state_dict(self, context: Context = LOCAL) -> dict[str, Any]:
+        """That of all samples. Where they are spread over ranks, all ranks have to call it."""
         grams = [gram.state_dict() for gram in self.grams]
         state = {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
-        return state if shared() is None else whole_state(state)
+        return state if context.shard is None else whole_state(state, context)
 
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
         demand_entries(state, ("passes", "samples", "grams"), f"a {type(self).__name__}")
         demand_count(state["passes"], "passes")
         self.table.check_state(state["samples"])
-        if not isinstance(state["grams"], list) or len(state["grams"]) != self.depth:
-            raise ValueError(f"the state has sums of least squares for each of the {self.depth} layers")
-        for gram, each in zip(self.grams, state["grams"], strict=True):
-            gram.check_state(each)
+        check_like(state["grams"], [gram.state_dict() for gram in self.grams], "the sums of least squares")
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Of samples
-        that are spread over ranks, each goes on with its own."""
+    def load_state_dict(self, state: dict[str, Any], context: Context = LOCAL) -> None:
+        """Continues from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Where
+        samples are spread over ranks, each rank continues with its own."""
         self.check_state(state)
-        if (share := shared()) is not None:
-            state = part_of_state(state, share)
+        if context.shard is not None:
+            state = part_of_state(state, context.shard)
         self.passes = int(state["passes"])
         self.table.load_state_dict(state["samples"])
         for gram, each in zip(self.grams, state["grams"], strict=True):

@@ -1,16 +1,19 @@
 """Backprop through activations without derivatives, with the straight-through estimate in place of a derivative."""
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged, demand
-from altmin.core.losses import CrossEntropy, LossFunction, adapt
+from altmin.core.losses import LossFunction, adapt
 from altmin.core.trainer import check, check_model
-from altmin.layers import straight_through as estimating
-from altmin.methods.backprop import Backprop, LossOnly
-from altmin.methods.layered import demand_finite, demand_step, demand_unchanged, options_text
+from altmin.layers import straight_through as estimated
+from altmin.methods.backprop import Backprop
+from altmin.methods.base import LossOnly, OptimizerMethod, without_model
+from altmin.methods.layered import demand_finite, demand_step, demand_unchanged
 from altmin.methods.protocol import register
 
 
@@ -23,34 +26,25 @@ class CheckedLoss(nn.Module):
 
     def forward(self, output: Tensor, y: Tensor) -> Tensor:
         self.adapted.prepare(output.detach(), y)
-        if isinstance(self.adapted, CrossEntropy):
-            self.adapted.check(output, y)
+        self.adapted.check(output, y)
         return self.loss(output, y)
 
 
-class StraightThroughBackprop:
+class StraightThroughBackprop(OptimizerMethod):
     """A step of backprop in which every `Sign` and `Staircase` of the model passes the gradient on where |x| <= 1.
 
     Only the steps see an estimate: `model(x)` stays the discrete net, and a backward pass of one's own is refused as
     before. options: what the factory was given.
     """
 
+    complete = False
+
     def __init__(self, backprop: Backprop, options: dict[str, Any]):
-        self.backprop, self.options = backprop, options
+        super().__init__(backprop.model, options, backprop.optimizer)
+        self.backprop = backprop
         self._integers = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in self.model.modules())
 
-    def __repr__(self) -> str:
-        return options_text(self)
-
-    @property
-    def model(self) -> nn.Module:
-        return self.backprop.model
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.backprop.optimizer
-
-    def step(self, x: Tensor, y: Tensor) -> LossOnly:
+    def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
         demand_unchanged(self.model, optimizer=self.optimizer)
@@ -59,7 +53,7 @@ class StraightThroughBackprop:
         buffers = list(self.model.buffers())
         kept = [b.clone() for b in buffers]
         try:
-            loss = self._differentiate(x, y)
+            loss = self._differentiate(x, y, context)
             demand_step(loss, self.optimizer)
             self._demand_finite_buffers(kept)
         except Exception:
@@ -69,10 +63,11 @@ class StraightThroughBackprop:
         self.backprop.update()
         return LossOnly(loss)
 
-    def _differentiate(self, x: Tensor, y: Tensor) -> Tensor:
+    def _differentiate(self, x: Tensor, y: Tensor, context: Context) -> Tensor:
         try:
-            with estimating():
-                return self.backprop.differentiate(x, y)
+            backprop = copy.copy(self.backprop)
+            backprop.model = estimated(self.model)
+            return backprop.differentiate(x, y, context=context)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError) as error:  # torch's own, for shapes that do not fit
@@ -85,20 +80,6 @@ class StraightThroughBackprop:
         lost = [(before.isfinite() & ~now.isfinite()).any() for now, before in pairs]
         if lost and bool(torch.stack(lost).any()):
             raise Diverged("a buffer of the model", "give inputs of a smaller size")
-
-    def end_epoch(self) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.backprop.state_dict()
-
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        self.backprop.check_state(state)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.backprop.load_state_dict(state)
 
 
 @register("straight-through")
@@ -118,12 +99,12 @@ def straight_through(
     Computation"; the gradient stops where |x| > 1 as in Hubara, Courbariaux, Soudry, El-Yaniv, Bengio 2016, "Binarized
     Neural Networks".
     """
-    demand("straight-through", "lr", lr)
-    demand("straight-through", "weight_decay", weight_decay)
+    options = without_model(locals())
+    for name in ("lr", "weight_decay"):
+        demand("straight-through", name, options[name])
     check_model(model)
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("all parameters are frozen, or there are none: there is nothing to train")
-    options = {"lr": lr, "weight_decay": weight_decay, "loss": loss, "clip_norm": clip_norm}
     optimizer = torch.optim.Adam(model.parameters(), lr, weight_decay=weight_decay, fused=True)
     backprop = Backprop(model, optimizer, CheckedLoss(loss or nn.CrossEntropyLoss()), clip_norm)
     return StraightThroughBackprop(backprop, options)

@@ -4,7 +4,7 @@ from torch import nn
 
 
 def lenet5(outputs: int = 10, channels: int = 1) -> nn.Sequential:
-    """LeNet-5 for images (channels, 28, 28), with rectified units and max-pooling."""
+    """LeNet-5 for images (channels, 28, 28), with ReLU and max-pooling."""
     return nn.Sequential(
         *(nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),

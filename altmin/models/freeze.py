@@ -1,4 +1,4 @@
-"""Training without the first layer, or without all but the last: controls for what training them is worth."""
+"""Freezing the first layer, or all but the last: controls for the benefit of training them."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Fully connected nets: with a differentiable activation, and with activations that have no derivative."""
+"""Fully connected nets: with differentiable and with non-differentiable activations."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -44,14 +44,14 @@ def binary_mlp(
         )
     layers: list[nn.Module] = []
     for (m, n), activation in zip(itertools.pairwise([inputs, *hidden]), each, strict=True):
-        # Inputs of unit size then have outputs of unit size, so that many units are near a threshold.
+        # Unit variance is preserved, so that many units are near a threshold.
         layers += [_initialised(nn.Linear(m, n), "linear"), activation()]
         layers += [nn.Dropout(dropout)] if dropout else []
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear([inputs, *hidden][-1], outputs))
 
 
 def _initialised(layer: nn.Linear, nonlinearity: str) -> nn.Linear:
-    """Normal weights whose variance keeps the size of what passes through a layer with this nonlinearity."""
+    """Normal weights whose variance preserves the variance of activations with this nonlinearity."""
     nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)  # type: ignore[arg-type]
     nn.init.zeros_(layer.bias)
     return layer

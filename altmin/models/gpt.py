@@ -7,7 +7,7 @@ from altmin.common.errors import demand
 
 
 class TokenEmbedding(nn.Module):
-    """Of tokens (samples, time), int64, the sum of a row for the token and a row for its position."""
+    """The sum of a token embedding and a position embedding, for int64 tokens (samples, time)."""
 
     def __init__(self, vocabulary: int, context: int, width: int):
         super().__init__()
@@ -15,7 +15,7 @@ class TokenEmbedding(nn.Module):
 
     @property
     def context(self) -> int:
-        """The most tokens that a sequence may have."""
+        """The maximum length of a sequence."""
         return self.position.num_embeddings
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class TokenEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """x + W concat(heads(norm(x))) + b, where each place of a sequence attends to itself and to those before it."""
+    """x + W concat(heads(norm(x))) + b, where each position attends to itself and to those before it."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -58,7 +58,7 @@ class Perceptron(nn.Module):
 
 
 class Head(nn.Module):
-    """W norm(x): for every place of a sequence a number for each token that may come next."""
+    """W norm(x): for every position the logits of the next token."""
 
     def __init__(self, width: int, vocabulary: int):
         super().__init__()
@@ -69,13 +69,13 @@ class Head(nn.Module):
 
 
 def gpt(layers: int, width: int, heads: int, context: int, vocabulary: int) -> nn.Sequential:
-    """A GPT: of tokens (samples, time), int64 below `vocabulary`, outputs (samples, time, vocabulary).
+    """A GPT: maps int64 tokens (samples, time) below `vocabulary` to logits (samples, time, vocabulary).
 
-    time: `context` at most. The output at a place depends on the tokens up to it and predicts the one after.
+    time: `context` at most. The output at a position depends on the tokens up to it and predicts the next one.
 
     `TokenEmbedding`, then `layers` times `Attention` and `Perceptron`, then `Head`: every sub-layer is one module of
     the chain. Weights start as GPT-2's: N(0, 0.02^2), those that end a sub-layer with 0.02 / sqrt(2 layers), biases
-    zero. The head has weights of its own, since each block of a chain needs them.
+    zero. The head does not share the embedding's weights, since each block needs its own.
 
     Raises ValueError unless all are whole numbers above 0 and width is a multiple of heads.
     """

@@ -1,4 +1,4 @@
-"""The paper's Elman network, and sequences of several lengths for it."""
+"""The paper's Elman network, and padding for sequences of different lengths."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, pa
     """The paper's Elman network for sequences (samples, length, inputs).
 
     h_t = tanh(U x_t + W h_{t-1} + b) with `hidden` units, z_t = V h_t a scalar, and a linear classifier over the
-    rectified z_1..z_T. padded: sequences of several lengths, brought to a common one by `pad`.
+    rectified z_1..z_T. padded: for sequences of different lengths, padded by `pad`.
     """
     return nn.Sequential(
         Recurrent(inputs, hidden, padded),

@@ -10,9 +10,9 @@ def residual_mlp(width: int, depth: int, inputs: int = 784, outputs: int = 10) -
     """Flatten, a linear layer to `width` units, `depth` blocks x + W relu(x) / sqrt(depth), and a linear layer.
 
     The parametrisation of Innocenti et al. (2025), "muPC: Scaling Predictive Coding to 100+ Layer Networks", with its
-    factors in the first weights: N(0, 1 / inputs of the layer), and N(0, 1 / width^2) in the last layer. So neither
-    what passes through nor its gradients depend on depth at the start, and the first outputs are small. As there, no
-    layer has a bias. Raises ValueError unless all are whole numbers above 0.
+    factors in the initial weights: N(0, 1 / inputs of the layer), and N(0, 1 / width^2) in the last layer. At
+    initialisation neither activations nor gradients depend on depth, and the outputs are small. As there, no layer has
+    a bias. Raises ValueError unless all are whole numbers above 0.
     """
     for name, value in (("width", width), ("depth", depth), ("inputs", inputs), ("outputs", outputs)):
         demand("residual_mlp", name, value, low=1, whole=True)

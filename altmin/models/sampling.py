@@ -8,13 +8,13 @@ from altmin.models.gpt import TokenEmbedding
 
 
 def sample(model: nn.Sequential, prompt: Tensor, length: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
-    """`length` tokens, int64 on the CPU, that `model`, a `gpt` in evaluation mode, continues `prompt` with.
+    """Continue `prompt` by `length` tokens of `model`, a `gpt` in evaluation mode; int64 on the CPU.
 
-    Each is drawn from softmax(output / temperature) at the last place of what has come so far, of which the model reads
-    its last `context` tokens; with temperature 0 it is the most likely one. prompt: at least one token, int64. Every
-    layer stays in the mode it was in, and the global random state as it was.
+    Each token is drawn from softmax(output / temperature) at the last position, given the last `context` tokens; with
+    temperature 0 it is the most likely one. prompt: at least one token, int64. The
+    modes of all layers and the global random state are unchanged.
 
-    Raises ValueError for another model, for a prompt that is none, and for tokens that the model does not have.
+    Raises ValueError for another model, for an invalid prompt, and for tokens outside the vocabulary.
     """
     first = model[0] if isinstance(model, nn.Sequential) and len(model) else None
     if not isinstance(first, TokenEmbedding):

@@ -2,12 +2,12 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; markers help in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -28,21 +28,23 @@ def style(i: int) -> dict[str, Any]:
     }
 
 
-def tidy(axes: Axes, grid: Literal["both", "y"] = "both") -> None:
+def tidy(axes: "Axes", grid: Literal["both", "y"] = "both") -> None:
     """Pale lines behind what is drawn, and no box around it."""
     axes.grid(axis=grid, color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def mark(axis: Axis, numbers: Sequence[float]) -> None:
+def mark(axis: "Axis", numbers: Sequence[float]) -> None:
     """Ticks at these numbers only, written out in full whatever the scale is."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     axis.set_major_locator(FixedLocator(numbers))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"))
 
 
-def content(figure: Figure, file_format: str) -> bytes:
+def content(figure: "Figure", file_format: str) -> bytes:
     """The figure as a file of a format: png, svg or pdf."""
     file = io.BytesIO()
     figure.savefig(file, format=file_format, dpi=150)

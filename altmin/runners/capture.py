@@ -5,30 +5,29 @@ every one after it, leaves weights, moments, mu and statistics as they are until
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import singledispatch
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map
-from altmin.calculus.numbers import tensors
+from altmin.calculus.context import Context
 from altmin.common.errors import Diverged
-from altmin.common.fusing import can_fuse, fusible_alone, fusing, fusing_now
-from altmin.core.codes.above import Residual
-from altmin.core.codes.gradient import GradientCodes
 from altmin.core.penalty import grown
-from altmin.core.step import Moved, move_codes, verdict
+from altmin.core.step import Moved, move_codes
 from altmin.core.trainer import AltMin, Metrics
+from altmin.core.weights.updates import Proposal
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
-from altmin.runners.stacked import StackedCodes, stack_weights
 
 WHOLE = 64
-"""Blocks up to which a step is compiled as a whole; a longer one would take minutes, and is compiled in its pieces."""
+"""Blocks up to which a step is compiled; a longer one would take minutes."""
 WITH_ADAM = 32
 """Blocks up to which Adam's step is part of that."""
 
@@ -77,117 +76,103 @@ def can_capture(method: Any) -> bool:
 
 
 @singledispatch
-def captured(method: Any) -> CapturedStep:
-    """The method's step as it is captured."""
+def captured(method: Any, fuse: bool, context: Context) -> CapturedStep:
+    """The method's step as it is captured. fuse: whether small operations are compiled into few kernels, where that is
+    known to work. context: how products are rounded."""
     raise ValueError(
         f"this step cannot be captured: nobody has said how one of {type(method).__name__} runs on tensors"
     )
 
 
-class CapturableRule(Protocol):
-    """What a weight rule needs besides for its update to be captured.
-
-    takes_gradients: whether `propose` needs of every block its gradients and nothing else. adam_alone: whether an
-    update is one step of Adam. `allocate` makes everything that an update changes besides what the optimizer has;
-    `tensors` are these. `propose` computes an update and changes nothing: what `take` needs, and whether it is finite.
-    `take` makes it where ok; the optimizer has been told by itself.
-    """
-
-    @property
-    def takes_gradients(self) -> bool: ...
-    @property
-    def adam_alone(self) -> bool: ...
-    def allocate(self) -> None: ...
-    def tensors(self) -> list[Tensor]: ...
-    def propose(self, found: Sequence[Any]) -> tuple[Any, Any]: ...
-    def take(self, proposed: Any, ok: Tensor | None = None) -> None: ...
-
-
 @captured.register(AltMin)
 class AltMinStep(CapturedStep):
-    """`AltMin.step`, with equal layers together."""
+    """`AltMin.step`. fuse: whether it is compiled as a whole, from the second time on, when losses and optimizers have
+    what they keep; where torch cannot compile it, and with more than `WHOLE` blocks, it is not."""
 
-    def __init__(self, am: AltMin):
-        self.am, self.optimizer = am, OptimizerOnDevice(am.optimizer)
-        self.weights = cast(CapturableRule, am.weights)
-        self.weights.allocate()
+    def __init__(self, am: AltMin, fuse: bool, context: Context):
+        self.am, self.local = am, am.updates.local
+        self.optimizer = None if self.local is None else OptimizerOnDevice(self.local.optimizer)
         first = am.theta[0][0]
-        self.dtype, self.sizes = first.dtype, list[int]()
-        self.codes: Any = am.codes
-        if type(am.codes) is GradientCodes and am.codes.one_exact_step:
-            self.codes = StackedCodes(am.codes, stack_weights(am.chain), gradients=self.weights.takes_gradients)
+        self.context, self.dtype, self.sizes = replace(context, eager=False), first.dtype, list[float]()
         self.places = self._places()
+        self.fuse = fuse and len(am.chain) <= WHOLE
         self.compiled: Any = None
         self.known = am.penalty.value
+        self.rates = {name: torch.zeros((), dtype=self.dtype, device=first.device) for name in am.updates.rates}
+        """Of a weight rule that is not an optimizer, on the device; see `push`."""
+        self.rates_known = dict[str, float]()
+        self._push_rates()
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
-        am = self.am
-        am.optimizer.zero_grad()  # those of the last step would be held until the new ones are known
-        with tensors():
-            values, state, found_inf, self.sizes, proposed, statistics = self._computed(x, y)
-            self.state.copy_(state)
-            if proposed is not None:
-                with self.optimizer.lent(found_inf):
-                    self.weights.take(proposed, found_inf == 0)
+        if self.local is not None:
+            self.local.optimizer.zero_grad()  # those of the last step would be held until the new ones are known
+        values, state, found_inf, self.sizes, contributions, proposals, statistics = self._computed(x, y)
+        self.state.copy_(state)
+        if self.local is not None and self.optimizer is not None and contributions is not None:
+            with self.optimizer.swapped(found_inf):
+                self.local.update(contributions, check=False)
+        self.am.updates.write(proposals, found_inf == 0)
         for m, kept in statistics:
             _commit(m, kept, found_inf == 0)
         return values
 
-    def _compute(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+    def _compute(self, x: Tensor, y: Tensor, context: Context) -> tuple[Any, ...]:
         """The whole step up to the weights; nothing changes."""
-        am, mu = self.am, self.state[2].to(self.dtype)
-        moved = move_codes(am.chain, am.theta, self.codes, am.loss, x, y, mu, self._measure)
-        proposed, finite = self.weights.propose([each for _, each in moved.found])
-        numbers = moved._replace(found=[], statistics=[])
-        settled = _settle(numbers, finite, self.state, am.penalty.increment, am.penalty.maximum)
-        return *settled, [size for size, _ in moved.found[:-1]], proposed, moved.statistics
+        am, updates, mu = self.am, self.am.updates, self.state[2].to(self.dtype)
+        moved = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, mu, context)
+        found = {l: updates.measure(l, am.theta[l], problem) for l, problem in enumerate(moved.problems)}
+        proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates)
+        settled = _settled(moved, proposals, self.state, am.penalty.increment, am.penalty.maximum)
+        sizes = [problem.delta.numel() for problem in moved.problems[:-1]]
+        contributions = None if self.local is None else {l: found[l] for l in self.local.blocks}
+        return *settled, sizes, contributions, proposals, moved.statistics
 
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute` and, if the weights are Adam's and few enough, their update with it; then nothing is left to be
-        done with what was proposed."""
-        values, state, found_inf, sizes, proposed, statistics = self._compute(x, y)
-        if self.weights.adam_alone and len(self.am.chain) <= WITH_ADAM:
-            pairs = (zip(own, each, strict=True) for own, each in zip(self.am.theta, proposed, strict=True))
-            self.optimizer.step_adam(dict(itertools.chain(*pairs)), found_inf)
-            proposed = None
-        return values, state, found_inf, sizes, proposed, statistics
+        """`_compute` and, if the weights are Adam's and few enough, their update with it, which is then left out."""
+        *first, contributions, proposals, statistics = self._compute(x, y, replace(self.context, traced=True))
+        if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
+            pairs = (zip(self.am.theta[l], each, strict=True) for l, each in contributions.items())
+            assert self.optimizer is not None
+            self.optimizer.step_adam(dict(itertools.chain(*pairs)), first[2])
+            contributions = None
+        return *first, contributions, proposals, statistics
 
     def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute`; within `fusing()` compiled as a whole from the second time on, when losses and optimizers have
-        what they keep, or, where torch cannot do that, in its pieces."""
-        if not fusing_now() or len(self.am.chain) > WHOLE:
-            return self._compute(x, y)
-        if self.compiled is None:
-            self.compiled = torch.compile(self._compute_all, fullgraph=True, dynamic=False)
-            with fusing(False):
-                return self._compute(x, y)
+        """`_compute`, compiled if it is to be."""
+        if not self.fuse or self.compiled is None:
+            if self.fuse:
+                self.compiled = torch.compile(self._compute_all, fullgraph=True, dynamic=False)
+            return self._compute(x, y, self.context)
         from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
 
         try:
             found: tuple[Any, ...] = self.compiled(x, y)
         except TorchDynamoException:
-            self.compiled = self._compute
-            found = self._compute(x, y)
+            self.fuse = False
+            found = self._compute(x, y, self.context)
         return found
 
-    def _measure(self, l: int, residual: Residual) -> tuple[int, Any]:
-        """A block's entries of the code, and what the weight rule needs of it."""
-        grads = self.codes.grads.pop(l, None) if isinstance(self.codes, StackedCodes) else None
-        found = self.am.weights.measure(l, self.am.theta[l], residual) if grads is None else grads
-        return residual.delta.numel(), found
-
     def metrics(self, values: Tensor) -> Any:
-        return LaterMetrics(values, self.sizes, self.dtype)
+        loss, mu, objective = values[:3]
+        costs, moved = values[3:].split(len(self.sizes)) if self.sizes else (values[:0], values[:0])
+        return Metrics(loss.to(self.dtype), mu, objective, costs, moved, self.sizes)
 
     def tensors(self) -> list[Tensor]:
-        return [self.state, *self.am.model.buffers(), *self.optimizer.tensors(), *self.weights.tensors()]
+        held = [t for l in self.am.updates.states for t in self._own(l)]
+        optimizer = [] if self.optimizer is None else self.optimizer.tensors()
+        return [self.state, *self.am.model.buffers(), *optimizer, *held]
+
+    def _own(self, l: int) -> list[Tensor]:
+        """Parameters and state of a block whose rule is not an optimizer."""
+        return [*self.am.theta[l], *pytree.tree_leaves(self.am.updates.states[l])]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
-        self.optimizer.push()
+        if self.optimizer is not None:
+            self.optimizer.push()
         if self._places() != self.places:
             raise ValueError(
                 "the tensors of the weight rule are no longer those of the captured step: they were moved, loaded, "
@@ -196,49 +181,38 @@ class AltMinStep(CapturedStep):
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
             self.state[2].fill_(self.known)
+        self._push_rates()
+
+    def _push_rates(self) -> None:
+        now = self.am.updates.rates
+        for name in self.rates if now != self.rates_known else ():
+            self.rates[name].fill_(now[name])
+        self.rates_known = now
 
     def pull(self) -> int | None:
         ok, taken, mu = self.state.tolist()
         self.am.penalty.value = self.known = mu
         self.state[0].fill_(1.0)
         self.state[1].zero_()
-        if not all_finite(self.optimizer.tensors()):
+        if self.optimizer is not None and not all_finite(self.optimizer.tensors()):
             raise Diverged("a weight or one of the optimizer's moments", "lower the learning rate")
         return None if ok else int(taken)
 
     def _places(self) -> list[tuple[int, bool]]:
         """Where the tensors of the weight rule lie, and whether they are trained."""
-        return [(t.data_ptr(), t.requires_grad) for t in self.weights.tensors()]
-
-
-class LaterMetrics:
-    """The `Metrics` of a captured step. `loss` stays on the device; all else is read from it when it is asked for."""
-
-    def __init__(self, values: Tensor, sizes: list[int], dtype: torch.dtype):
-        self._values, self._sizes, self._dtype = values, sizes, dtype
-
-    @property
-    def loss(self) -> Tensor:
-        return self._values[0].to(self._dtype)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        _, penalty, objective, *rest = self._values.tolist()
-        hidden = len(self._sizes)
-        return getattr(Metrics(self.loss, penalty, objective, rest[:hidden], rest[hidden:], self._sizes), name)
+        return [(t.data_ptr(), t.requires_grad) for l in self.am.updates.states for t in self._own(l)]
 
 
 @captured.register(Backprop)
 class BackpropStep(CapturedStep):
     """`Backprop.step`."""
 
-    def __init__(self, method: Backprop):
-        self.method, self.optimizer = method, OptimizerOnDevice(method.optimizer)
+    def __init__(self, method: Backprop, fuse: bool, context: Context):
+        self.method, self.optimizer, self.context = method, OptimizerOnDevice(method.optimizer), context
 
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
-        with self.optimizer.lent(None):
-            return self.method.step(x, y).loss
+        with self.optimizer.swapped(None):
+            return self.method.step(x, y, context=self.context).loss
 
     def tensors(self) -> list[Tensor]:
         return [*self.method.model.buffers(), *self.optimizer.tensors()]
@@ -252,11 +226,11 @@ class EnsembleStep(CapturedStep):
     """`Ensemble.advance`: mu, rates and who takes part lie on the device already, and a member that diverges takes no
     further part by itself."""
 
-    def __init__(self, ensemble: Ensemble):
-        self.ensemble = ensemble
+    def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
+        self.ensemble, self.context = ensemble, context
 
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
-        return self.ensemble.advance(x, y, **how)
+        return self.ensemble.advance(x, y, **{**how, "context": self.context})
 
     def tensors(self) -> list[Tensor]:
         return self.ensemble.tensors()
@@ -265,20 +239,21 @@ class EnsembleStep(CapturedStep):
         self.ensemble.demand_views()
 
 
-@fusible_alone
-def _settle(
-    moved: Moved, finite: Any, state: Tensor, increment: float, maximum: float | None
+def _settled(
+    moved: Moved, proposals: Mapping[int, Proposal], state: Tensor, increment: float, maximum: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The verdict on a step, and what follows from it. finite: whether what the weight rule proposes is.
+    """Whether a step is taken, and what follows.
 
     Returns loss, mu, objective, costs and squared movements of the hidden blocks in one vector; the next state (see
     `AltMinStep.state`), in which mu grows with every step that is taken; and found_inf as torch's optimizers have it, 1
     if nothing may change, else 0.
     """
     before, taken, mu = state.unbind()
-    numbers = (moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1])
-    values = torch.stack([torch.as_tensor(n, dtype=torch.float64, device=mu.device) for n in numbers])
-    ok = (before > 0) & verdict(moved) & finite
+    numbers = torch.stack([moved.loss.double(), mu, moved.objective.double()])
+    values = torch.cat([numbers, moved.costs[:-1].double(), moved.moved[:-1].double()])
+    ok = (before > 0) & moved.is_finite
+    for each in proposals.values():
+        ok = ok & each.finite
     new = torch.stack([ok.double(), taken + ok.double(), torch.where(ok, grown(mu, increment, 1.0, maximum), mu)])
     return values, new, 1.0 - ok.float()
 
@@ -295,10 +270,10 @@ class Program:
     """An action captured as a CUDA graph. Before, it runs a few times, so that kernels are compiled and libraries are
     ready; then `state()`, everything that it changes, is put back as it was."""
 
-    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]], fuse: bool | None = None):
+    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with fusing(can_fuse() if fuse is None else fuse), _restored(state):
+        with _restored(state):
             with torch.cuda.stream(stream):
                 for _ in range(3):
                     action()
@@ -330,6 +305,13 @@ def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
             for t in state():
                 old = kept.get(id(t))
                 t.zero_() if old is None else t.copy_(old)
+
+
+def can_fuse() -> bool:
+    """Whether this machine has a GPU that torch can compile for."""
+    from torch.utils._triton import has_triton
+
+    return torch.cuda.is_available() and has_triton()
 
 
 def demand_cuda(model: nn.Module) -> None:

@@ -6,18 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.core.codes.discrete import StraightThroughCodes
-from altmin.core.codes.gradient import GradientCodes
-from altmin.core.codes.recurrent import RecurrentCodes
 from altmin.core.losses import Loss
 from altmin.core.trainer import AltMin
+from altmin.core.weights.rule import Rates
 from altmin.core.weights.sparse import tables
 from altmin.layers import Stepwise, StraightThrough
 from altmin.methods.backprop import Backprop
 from altmin.methods.protocol import Method
-from altmin.runners.members import TEMPLATES
-
-SOLVERS = (GradientCodes, RecurrentCodes, StraightThroughCodes)
+from altmin.runners.members import TEMPLATES, varying
 
 
 def check(methods: Sequence[Method]) -> None:
@@ -53,33 +49,46 @@ def _unwrapped(module: nn.Module) -> Iterator[nn.Module]:
             yield from _unwrapped(child)
 
 
+ALONE = "train such methods one by one"
+
+
 def refusal(method: Any) -> str | None:
     """Why a method cannot be a member, and what to do; None if it can."""
-    alone = "train such methods one by one"
     if type(method) not in TEMPLATES:
-        return f"{type(method).__name__} is neither AltMin nor Backprop, which learn in each step; {alone}"
+        return f"{type(method).__name__} is neither AltMin nor Backprop, which learn in each step; {ALONE}"
     if isinstance(method, Backprop) and any(isinstance(m, Stepwise) for m in _unwrapped(method.model)):
         return "an activation of its model has no derivative; wrap it in altmin.StraightThrough"
-    if isinstance(method, AltMin):
-        codes, rule = method.codes, method.weights
-        if type(codes) not in SOLVERS:
-            return f"{type(codes).__name__} decides on the processor how to go on; {alone}"
-        if getattr(codes, "tolerance", 0):
-            return "with a tolerance the processor decides when a code's steps end; give tolerance=0"
-        if getattr(rule, "damping", None) == 0 and getattr(rule, "steps", 1) is getattr(rule, "sweeps", 1) is None:
-            return "without damping the processor decides how to solve for the weights; give damping above 0, or steps"
-        if rule.state_dict().get("gathered"):
-            return "it has gathered parts of a mini-batch that wait for apply(); call it first"
+    if isinstance(method, AltMin) and (reason := _refused_parts(method)):
+        return reason
     for module in method.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.training:
             return "its batch norm averages over all batches (momentum=None); give it a momentum"
     if tables(method.model):
-        return f"the gradients of its embedding are sparse; make it with sparse=False, or {alone}"
-    if not isinstance(method.optimizer, torch.optim.Adam | torch.optim.SGD):
-        return f"{type(method.optimizer).__name__} is neither Adam, AdamW nor SGD; {alone}"
+        return f"the gradients of its embedding are sparse; make it with sparse=False, or {ALONE}"
+    return _refused_optimizer(method.optimizer)
+
+
+def _refused_parts(am: AltMin) -> str | None:
+    codes, rule = am.codes, am.weights
+    if not hasattr(codes, "why_not_captured"):
+        return f"{type(codes).__name__} decides on the processor how to go on; {ALONE}"
+    if reason := codes.why_not_captured():
+        return str(reason)
+    if getattr(rule, "damping", None) == 0 and getattr(rule, "steps", 1) is getattr(rule, "sweeps", 1) is None:
+        return "without damping the processor decides how to solve for the weights; give damping above 0, or steps"
+    if am.updates.gathered:
+        return "it has gathered parts of a mini-batch that wait for apply(); call it first"
+    return None
+
+
+def _refused_optimizer(optimizer: Any) -> str | None:
+    if optimizer is None or isinstance(optimizer, Rates):  # of weight rules without one
+        return None
+    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD):
+        return f"{type(optimizer).__name__} is neither Adam, AdamW nor SGD; {ALONE}"
     for name in ("amsgrad", "maximize", "nesterov", "dampening", "differentiable"):
-        if any(group.get(name) for group in method.optimizer.param_groups):
-            return f"its optimizer has {name}; {alone}"
+        if any(group.get(name) for group in optimizer.param_groups):
+            return f"its optimizer has {name}; {ALONE}"
     return None
 
 
@@ -98,17 +107,16 @@ def traits(method: Any) -> Iterator[tuple[str, Any]]:
     else:
         yield "the loss", loss
     yield "the optimizer", type(method.optimizer).__name__
-    yield "decoupled weight decay", [g.get("decoupled_weight_decay") for g in method.optimizer.param_groups][:1]
+    groups = [] if method.optimizer is None else method.optimizer.param_groups
+    yield "decoupled weight decay", [g.get("decoupled_weight_decay") for g in groups][:1]
     if isinstance(method, Backprop):
         yield "clip_norm", method.clip_norm
     if isinstance(method, AltMin):
         yield "the cut of the model into blocks", str(method.chain)
-        varying = [option.name for option in TEMPLATES[AltMin].varying]
-        yield from _settings("the code solver", method.codes, varying)
-        for rule in {
-            id(rule): rule for rule in (method.weights, getattr(method.weights, "rest", method.weights))
-        }.values():
-            yield from _settings(f"the weight rule {type(rule).__name__}", rule, varying, ignored=("lr", "l1"))
+        names = [option.name for option in varying(method)]
+        yield from _settings("the code solver", method.codes, names)
+        for rule in {id(rule): rule for rule in method.updates.rules.values()}.values():
+            yield from _settings(f"the weight rule {type(rule).__name__}", rule, names, ignored=("lr", "l1"))
         given = {id(p) for block in method.theta for p in block}
         for name, p in method.model.named_parameters():
             if id(p) not in given:  # the second bias of a recurrent layer: no part of the algorithm
@@ -119,7 +127,7 @@ def _settings(
     where: str, thing: Any, varying: Collection[str] = (), ignored: Collection[str] = ()
 ) -> Iterator[tuple[str, Any]]:
     """The type of an object and its plain attributes; of those that may vary, whether they are numbers."""
-    yield where, type(thing).__name__
+    yield where, getattr(thing, "__qualname__", type(thing).__name__)
     for name, value in vars(thing).items():
         if name in ignored:
             continue

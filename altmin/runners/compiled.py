@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from altmin.calculus.context import LOCAL, Context
 from altmin.methods.backprop import Backprop, LossOnly
 
 
@@ -23,9 +24,9 @@ class Compiled(Backprop):
 
         self._failure = TorchDynamoException
 
-    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> LossOnly:
-        if sample_weight is not None:
-            return super().step(x, y, sample_weight)
+    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
+        if sample_weight is not None or context is not LOCAL:
+            return super().step(x, y, sample_weight, context=context)
         self.optimizer.zero_grad()
         try:
             loss = self._loss(x, y)

@@ -4,7 +4,6 @@ A network is a list of `Layer`, one for each block of a chain. What data-paralle
 message, as `Distributed(method).ranks` counts it.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,31 +11,30 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from altmin.calculus.context import BUCKET
 from altmin.calculus.normalisation import BatchNorm
-from altmin.calculus.ranks import BUCKET
 from altmin.core.chain import Chain, split
-from altmin.core.codes.phases import TOGETHER
 
 METHODS = ("am", "am-mem", "backprop")
 WIDE = 8
-"""Bytes of a number of a line search, a loss or a mean of batch norm: float64."""
-HEADER = 5
-"""Numbers that go down with a code's delta: its square, the scale, its bound, the offset's square, whether it has
-one."""
+"""Bytes of a number of a loss or a mean of batch norm: float64."""
+HEADER = 4
+"""Numbers that go down with a code's delta: whether it has an offset, the scale, its bound, the offset's square."""
 
 
 @dataclass(frozen=True)
 class Layer:
     """What counts of a block. tensors: numbers in each of its parameters. memory: n and m of its regression (m outputs,
     n inputs with the bias), None for a block that no memory serves. code: numbers of its output for one sample. flops:
-    of its forward pass, for one sample. straight, kinks: as in `Block`, whether a code below it stops at kinks. norms:
+    of its forward pass, for one sample. piecewise_linear, kinks: as in `Block`, and
+    whether a code below it stops at kinks. norms:
     channels of each batch norm that trains. graph: whether these are parts of one module with branches."""
 
     tensors: tuple[int, ...]
     memory: tuple[int, int] | None
     code: int
     flops: float
-    straight: bool
+    piecewise_linear: bool
     kinks: bool
     norms: tuple[int, ...]
     graph: bool
@@ -53,17 +51,17 @@ def layers(model: nn.Module | Chain, x: Tensor) -> list[Layer]:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             value, state = block.forward(block.parameters(), value)
         tensors, inner = block.parameters(), [m for each in block.maps for m in each.inner]
-        regresses = l < len(chain) - 1 and len(block.core.maps) == 1 and block.core.maps[0].regresses
+        is_linear = l < len(chain) - 1 and len(block.core.maps) == 1 and block.core.maps[0].is_linear
         outputs = len(tensors[0])
         found.append(
             Layer(
                 tuple(p.numel() for p in tensors),
-                (sum(p[0].numel() for p in tensors), outputs) if regresses else None,
+                (sum(p[0].numel() for p in tensors), outputs) if is_linear else None,
                 value[0].numel(),
                 counter.get_total_flops() / len(x),
-                block.straight,
-                block.straight and block.room(state) is not None,
-                tuple(m.module.num_features for m in inner if isinstance(m, BatchNorm) and m.couples),
+                block.piecewise_linear,
+                block.piecewise_linear and block.kink_distance(state) is not None,
+                tuple(m.module.num_features for m in inner if isinstance(m, BatchNorm) and m.mixes_samples),
                 len(inner) > len(block.maps),
             )
         )
@@ -92,50 +90,46 @@ class Traffic:
         return 2 * (ranks - 1) / ranks * self.bytes
 
 
-def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4, order: str = "codes-first") -> Traffic:
-    """What a step of a method sends on each rank; order: of its codes. item: bytes of a number of the model.
+def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4) -> Traffic:
+    """What a step of a method sends on each rank. item: bytes of a number of the model.
 
     Counted for cross-entropy and other means over samples, with one exact step on each code, long enough to be seen in
-    the numbers of the model: below a code whose move is lost in rounding, a step sends less; after one that was refused
-    a message more.
+    the numbers of the model: below a code whose move is lost in rounding, a step sends less.
     """
     if method not in METHODS:
         raise ValueError(f"a cost is known of {', '.join(METHODS)}, given {method!r}")
     if method == "backprop":
-        numbers = [2]
+        wide = [2 * WIDE]
         norms = [WIDE * 2 * c for layer in net for c in layer.norms] * 2  # up and down
         bulk = [item * size for layer in net for size in layer.tensors]
     else:
-        numbers = _numbers(net, order)
-        norms = [size for l, layer in enumerate(net) for size in _norms(layer, l, len(net), item)]
+        wide = _numbers(net, item)
+        norms = [size for l, layer in enumerate(net) for size in _norms(layer, l, item)]
         bulk = [_memory(layer, item) if method == "am-mem" else item * layer.parameters for layer in reversed(net)]
-    wide = [WIDE * n for n in numbers]
     (norms if norms else wide)[0] += WIDE  # the signature
     sent = _buckets(bulk)
-    sent[-1] += 0 if method == "backprop" else item  # the verdict
+    sent[-1] += 0 if method == "backprop" else item  # whether all is finite
     return Traffic(tuple(wide), tuple(norms), tuple(sent))
 
 
-def _numbers(net: Sequence[Layer], order: str) -> list[int]:
-    """Numbers in each message of loss and line searches, as codes/phases.py sums them: the loss; |delta|^2 and what the
-    line searches of many blocks begin with; the loss once the last code has moved; then runs of blocks of one kind."""
-    found, hidden = [3], [layer.straight for layer in reversed(net[1:-1])]
-    blocks: list[bool | None] = [None, *hidden] if len(net) > 1 else []  # the last one has the loss above
-    together = TOGETHER if order == "weights-first" and not all(hidden) else max(1, len(blocks))
-    for first in range(0, len(blocks), together):
-        group = blocks[first : first + together]
-        found.append(sum(4 if straight is None else 1 if straight else 3 for straight in group))
-        for straight, run in itertools.groupby(group):
-            found.append(1 if straight is None else len(list(run)) * (3 if straight else 1))
-    return found
+def _numbers(net: Sequence[Layer], item: int) -> list[int]:
+    """Bytes of each message of loss and line searches, as core/codes/gradient.py sums them: the loss; the squares; the
+    inner products of hidden blocks; what trial steps leave of offsets above blocks that are not linear; the loss once
+    the last code has moved."""
+    hidden = [layer.piecewise_linear for layer in net[1:-1]]
+    smooth = hidden.count(False)
+    if len(net) == 1:
+        return [3 * WIDE]
+    vectors = [len(net) + 2 + smooth, 3 * len(hidden), smooth]
+    return [3 * WIDE, *(item * n for n in vectors if n), WIDE]
 
 
-def _norms(layer: Layer, l: int, of: int, item: int) -> list[int]:
+def _norms(layer: Layer, l: int, item: int) -> list[int]:
     """Bytes of each message of a block's batch norms: the moments; vjp, jvp and the finite difference; gradients."""
     found = []
     for c in layer.norms:
-        replay = [WIDE * 2 * c] if l and (l == of - 1 or layer.graph) else []
-        search = [item * 2 * c] * 2 + [item * 3 * c] * (l < of - 1) if l else []
+        replay = [WIDE * 2 * c] if l and layer.graph else []
+        search = [item * 2 * c] * 2 + [item * 3 * c] if l else []
         found += [WIDE * 2 * c, *search, *replay, item * 2 * c]
     return found
 
@@ -145,7 +139,7 @@ def _memory(layer: Layer, item: int) -> int:
     if layer.memory is None:
         return item * layer.parameters
     n, m = layer.memory
-    return item * (n * n + n * m)
+    return item * (n * n + n * m + 1)
 
 
 def _buckets(sizes: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from altmin.runners.cost import Layer, data_parallel, layer_parallel
+from altmin.runners.layer_parallel import partition
 
 DOWN, UP, WEIGHTS = range(3)
 """What a rank does with a micro-batch, the most urgent first."""
@@ -36,7 +37,7 @@ def work(net: Sequence[Layer], samples: float, method: str = "am") -> list[Work]
     found = []
     for l, layer in enumerate(net):
         f, top = layer.flops * samples, l == len(net) - 1
-        passes = 0 if l == 0 else 1 if method == "backprop" else 2 if layer.straight and not top else 3
+        passes = 0 if l == 0 else 1 if method == "backprop" else 2 if layer.piecewise_linear and not top else 3
         if method == "am-mem" and layer.memory is not None:
             n, m = layer.memory
             found.append(Work(f, passes * f, f * (1 + n / m), 2 * n * n * m))
@@ -66,12 +67,12 @@ class Machine:
 
 
 def data_parallel_time(
-    net: Sequence[Layer], samples: int, ranks: int, machine: Machine, method: str = "am", order: str = "codes-first"
+    net: Sequence[Layer], samples: int, ranks: int, machine: Machine, method: str = "am"
 ) -> dict[str, float]:
     """Seconds of a step with so many samples on each rank: compute, numbers, norms, and what gradients or memories take
     beyond the work that goes on meanwhile: the weights of the blocks below, and with backprop what is handed down to
     them, which AM has computed by then."""
-    sent, blocks = data_parallel(net, method, order=order), work(net, samples, method)
+    sent, blocks = data_parallel(net, method), work(net, samples, method)
     meanwhile = sum(b.weights + (b.down if method == "backprop" else 0.0) for b in blocks[:-1]) / machine.flops
     bulk = [machine.all_reduce(size, ranks) for size in sent.bulk]
     return {
@@ -88,16 +89,7 @@ def even(net: Sequence[Layer], ranks: int, method: str = "am") -> list[int]:
     ValueError for more ranks than blocks."""
     if not 1 <= ranks <= len(net):
         raise ValueError(f"a network of {len(net)} blocks is cut for 1 to {len(net)} ranks, given {ranks}")
-    sizes = [b.total for b in work(net, 1, method)]
-    best: dict[tuple[int, int], tuple[float, list[int]]] = {}
-    for end in range(1, len(sizes) + 1):
-        best[1, end] = sum(sizes[:end]), []
-        for r in range(2, min(ranks, end) + 1):
-            best[r, end] = min(
-                (max(best[r - 1, cut][0], sum(sizes[cut:end])), [*best[r - 1, cut][1], cut])
-                for cut in range(r - 1, end)
-            )
-    return best[ranks, len(sizes)][1]
+    return partition([b.total for b in work(net, 1, method)], ranks, range(1, len(net)))[1:-1]
 
 
 def layer_parallel_time(

@@ -1,21 +1,23 @@
 """`Distributed`: the samples of every mini-batch spread over processes (data-parallel)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.ranks import Share, sharing
+from altmin.calculus.context import LOCAL
 from altmin.core.weights.sparse import NOT_SPARSE, tables
+from altmin.methods.wrapper import Wrapper
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.ranks import Ranks, bounds, digest, start
 from altmin.runners.recorded import Recorded
 
 
-class Distributed:
+class Distributed(Wrapper):
     """A method whose mini-batches are spread over processes: `Distributed(method)` under torchrun.
 
     Every process runs the same script and gives `step` the same batches; each computes its own share of the rows, and
@@ -32,7 +34,12 @@ class Distributed:
     def __init__(self, method: Any, group: Any = None):
         if isinstance(method, Recorded | Ensemble) or isinstance(getattr(method, "ranks", None), Ranks):
             raise TypeError(f"Distributed takes one method itself, given {type(method).__name__}(...)")
-        self.method = method
+        if not _takes_context(method.step):
+            raise TypeError(
+                f"Distributed gives {type(method).__name__}.step a context by which sums go over ranks, and it takes "
+                "none; add the argument context=altmin.methods.LOCAL to it, and sum over samples by context.sum"
+            )
+        super().__init__(method)
         start(next((p.device for p in method.model.parameters()), torch.device("cpu")))
         self.ranks = Ranks(group)
         if self.ranks.size == 1:
@@ -46,29 +53,10 @@ class Distributed:
         if self.takes_rows:
             self.load_state_dict(state)
 
-    def __repr__(self) -> str:
-        return f"Distributed({self.method!r})"
-
-    def __getattr__(self, name: str) -> Any:
-        """All else is the method's own."""
-        if name == "method":
-            raise AttributeError(name)
-        return getattr(self.method, name)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """TypeError for a copy or a pickle, unless there is one rank."""
-        if self.ranks.alone:
-            return super().__reduce_ex__(protocol)
-        raise TypeError("a Distributed belongs to its processes and cannot be copied; copy its method")
-
-    @property
-    def model(self) -> nn.Module:
-        model: nn.Module = self.method.model
-        return model
-
-    @property
-    def optimizer(self) -> Any:
-        return self.method.optimizer
+    def _why_not_copied(self) -> str:
+        return (
+            "" if self.ranks.alone else "a Distributed belongs to its processes and cannot be copied; copy its method"
+        )
 
     @property
     def takes_rows(self) -> bool:
@@ -76,19 +64,18 @@ class Distributed:
         return bool(getattr(self.method, "takes_rows", False))
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
-        """One mini-batch, the same on all ranks. how: what the method's own step takes besides; what has one entry for
-        each sample is shared out too."""
-        return self._shared_out("step", x, y, how)
+        """One mini-batch, the same on all ranks. how: further arguments of the method's own step; those with one entry
+        for each sample are divided among the ranks too."""
+        return self._divided("step", x, y, how)
 
     def gather(self, x: Tensor, y: Tensor) -> Any:
         """A part of a mini-batch too large to hold, the same on all ranks; the weights wait for `apply`."""
-        return self._shared_out("gather", x, y, {})
+        return self._divided("gather", x, y, {})
 
-    def _shared_out(self, name: str, x: Tensor, y: Tensor, how: dict[str, Any]) -> Any:
-        """What the method of this name makes of this rank's rows."""
-        method = getattr(self.method, name)
+    def _divided(self, name: str, x: Tensor, y: Tensor, how: dict[str, Any]) -> Any:
+        """Calls the method's function of this name with this rank's rows."""
         if self.ranks.size == 1:
-            return method(x, y, **how)
+            return getattr(self.method, name)(x, y, **how)
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise TypeError(
                 f"{name} takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor"
@@ -101,62 +88,55 @@ class Distributed:
             truth = self.takes_rows or self.ranks.rank == 0
         elif not self.takes_rows:
             first, end = bounds(n, self.ranks.rank, self.ranks.size)
-        signature = [name, tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
+        alike = [name, tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
         own = {key: v[first:end] if isinstance(v, Tensor) and v.ndim and len(v) == n else v for key, v in how.items()}
-        with self._sharing(self.ranks.share(first, end - first, n, signature, truth)):
-            return method(x[first:end], y[first:end], **own)
+        part = (first, end - first, n, alike, truth)
+        return self._call(getattr(self.method, name), x[first:end], y[first:end], part=part, **own)
 
     def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
         """As `step`, for a batch of `of` samples of which this rank is given its own: those from `first` on, as
-        `bounds` shares them out. ValueError for others."""
+        `bounds` divides them. ValueError for others."""
         mine = bounds(of, self.ranks.rank, self.ranks.size)
         if (first, first + len(x)) != mine:
             raise ValueError(f"of {of} samples this rank has {mine[0]} to {mine[1] - 1}, given {len(x)} from {first}")
-        if self.ranks.size == 1:
-            return self.method.step(x, y, **how)
-        with self._sharing(self.ranks.share(first, len(x), of, [tuple(x.shape[1:]), *how])):
-            return self.method.step(x, y, **how)
+        return self._call(self.method.step, x, y, part=(first, len(x), of, [tuple(x.shape[1:]), *how]), **how)
 
-    @contextmanager
-    def _sharing(self, share: Share) -> Iterator[None]:
-        """Sums go over ranks within, and an error is told to the others."""
+    def _call(self, function: Callable[..., Any], *args: Any, part: Any = (0, 1, 1), **how: Any) -> Any:
+        """Calls a function of the method, whose sums go over ranks; an error is published to the others.
+
+        part: this rank's part of the mini-batch, as `Ranks.share` takes it; outside of any mini-batch that of one
+        sample, which all ranks have."""
+        if self.ranks.size == 1:
+            return function(*args, **how)
+        shard = self.ranks.share(*part)
+        context = replace(how.pop("context", LOCAL), shard=shard)
+        if _takes_context(function):
+            how["context"] = context
         try:
-            with sharing(share):
-                yield
+            return function(*args, **how)
         except Exception as error:
-            found = self.ranks.post(error)
-            if found is error:
+            named = self.ranks.publish(error)
+            if named is error:
                 raise
-            raise found from error
+            raise named from error
         except BaseException as error:
             self.ranks.interrupted(error)
             raise
 
-    @contextmanager
-    def _without_samples(self) -> Iterator[None]:
-        """Sums go over ranks within, outside of any mini-batch."""
-        if self.ranks.size == 1:
-            yield
-            return
-        with self._sharing(self.ranks.share(0, 1, 1)):
-            yield
-
     def end_epoch(self) -> None:
-        with self._without_samples():
-            self.method.end_epoch()
+        self._call(self.method.end_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """The method's own, the same on all ranks. Of a method that `takes_rows` it has the variables of all samples,
-        and all ranks have to ask for it; of others one rank may ask alone."""
-        with self._without_samples() if self.takes_rows else nullcontext():
-            state: dict[str, Any] = self.method.state_dict()
-            return state
-
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
-        self.method.check_state(state)
+        and all ranks have to call it; of others one rank may call it alone."""
+        state: dict[str, Any] = self._call(self.method.state_dict) if self.takes_rows else self.method.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from the state of one process, or of any number of ranks; all have to take the same."""
-        with self._without_samples() if self.takes_rows else nullcontext():
-            self.method.load_state_dict(state)
+        """Continues from the state of one process, or of any number of ranks; all have to load the same."""
+        self._call(self.method.load_state_dict, state) if self.takes_rows else self.method.load_state_dict(state)
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a function has an argument `context`, or takes any by name."""
+    return any(p.name == "context" or p.kind is p.VAR_KEYWORD for p in signature(function).parameters.values())

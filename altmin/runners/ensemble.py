@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.common.fusing import fusible_alone
 from altmin.common.state import demand_count, demand_entries
-from altmin.core.losses import CrossEntropy
+from altmin.core.losses import adapt
 from altmin.core.trainer import check
 from altmin.methods.protocol import Method
 from altmin.runners import compatible
@@ -38,9 +39,9 @@ class Ensemble:
     """N ordinary methods of one kind, on models of one architecture, advanced together.
 
     Numbers may differ from member to member: learning rates, also of single blocks, eps, betas, weight decay, momentum,
-    l1 of the weights, all of the penalty, a numeric code step, its momentum and share, forget, damping and rate of a
-    memory. All else must be the same. Every member's parameters become views into stacked ones: `member(i)` is an
-    ordinary module, always up to date, and `methods[i]` an ordinary method that could go on alone.
+    l1 of the weights, all of the penalty, a numeric code step, its momentum and share, and attributes of a weight rule
+    that are floats. All else must be the same. Every member's parameters become views into stacked ones: `member(i)` is
+    an ordinary module, always up to date, and `methods[i]` an ordinary method that could go on alone.
 
     A member whose loss, objective or new weights are not finite keeps the weights from before that step and takes no
     further part; `diverged` tells which, and in which step. The others do not notice.
@@ -70,6 +71,7 @@ class Ensemble:
         """Which members still take part."""
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
         rates = [{"lr": group.options["lr"]} for group in self.groups if group.optimized]
+        rates += [{"lr": rate} for rate in self._state.own.get("rates", {}).values()]
         self.optimizer = SimpleNamespace(param_groups=rates)
         """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
 
@@ -116,7 +118,7 @@ class Ensemble:
         return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor, each: bool | None = None) -> EnsembleMetrics:
+    def step(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> EnsembleMetrics:
         """One mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one dimension
         more in front. each: which of the two; None is for labels, of which y tells by its dimensions.
 
@@ -124,7 +126,7 @@ class Ensemble:
         changed. A member whose own batch is not finite passes it over; its loss is NaN. `Diverged` if no member is
         left."""
         each = self._each(x, y, each)
-        found = self._compute(x, y, each)
+        found = self._compute(x, y, each, context)
         sound = _sound(x, y, each, self.alive)
         alive, finite, clean = torch.stack([self.alive, found.finite, sound]).tolist()
         if not any(clean):
@@ -142,11 +144,11 @@ class Ensemble:
         return metrics
 
     @torch.no_grad()
-    def advance(self, x: Tensor, y: Tensor, each: bool | None = None) -> Tensor:
+    def advance(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> Tensor:
         """`step` without a look at what came of it: the device is not waited for, so that a CUDA graph can capture it.
         Returns the members' losses, NaN for those that have diverged. A batch that is not finite is passed over."""
         each = self._each(x, y, each)
-        found = self._compute(x, y, each)
+        found = self._compute(x, y, each, context)
         sound = _sound(x, y, each, self.alive)
         loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)
         self._write(found, sound)
@@ -240,13 +242,14 @@ class Ensemble:
         check(*((x[0], y[0]) if each else (x, y)), self._parameters[0][0], self._template.integers)
         return bool(each)
 
-    def _compute(self, x: Tensor, y: Tensor, each: bool) -> Outcome:
+    def _compute(self, x: Tensor, y: Tensor, each: bool, context: Context) -> Outcome:
         """What every member's step finds; nothing is written."""
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
         dims = (0, 0, 0) if each else (0, None, None)
         try:
-            return torch.func.vmap(self._template.step, in_dims=dims, randomness="different")(self._state, x, y)
+            step = partial(self._template.step, context=replace(context, eager=False, traced=True))
+            return torch.func.vmap(step, in_dims=dims, randomness="different")(self._state, x, y)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, AssertionError, IndexError) as error:  # torch's ways to refuse targets
@@ -264,12 +267,11 @@ class Ensemble:
 
     def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:
         """A label out of range is a mistake in the data, not divergence."""
-        loss = self._methods[i].loss
-        if isinstance(loss, CrossEntropy):
+        loss = adapt(self._methods[i].loss)
+        if not torch.is_floating_point(y):
             loss.check(copy.deepcopy(self.member(i)).eval()(x[:1]), y)
 
 
-@fusible_alone
 def _update(
     groups: list[FlatGroup],
     rates: list[dict[str, Tensor]],
@@ -298,7 +300,6 @@ def _update(
     alive &= good | ~sound
 
 
-@fusible_alone
 def _sound(x: Tensor, y: Tensor, each: bool, alive: Tensor) -> Tensor:
     """Of every member whether its batch is finite."""
     if each:

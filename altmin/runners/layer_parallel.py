@@ -1,6 +1,7 @@
 """`LayerParallel`: the blocks of a chain spread over processes, and each mini-batch in parts that pass through them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -128,15 +129,15 @@ class LayerParallel:
         try:
             return Pipelined(self, x, y, signature).run()
         except Exception as error:
-            _forget(self.am.weights)
-            found = self.ranks.post(error)
+            self.am.updates.forget()
+            found = self.ranks.publish(error)
             if self.neighbours.awaited:
                 self.ranks.end(" ".join(str(error).split()))
             if found is error:
                 raise
             raise found from error
         except BaseException as error:
-            _forget(self.am.weights)
+            self.am.updates.forget()
             self.ranks.interrupted(error)
             raise
 
@@ -194,34 +195,42 @@ class LayerParallel:
         held = self.am.optimizer.state
         for p in [p for p in held if id(p) not in keep]:
             del held[p]
-        memories = getattr(self.am.weights, "kept", {})
-        for l in [l for l in memories if l not in self.blocks]:
-            del memories[l]
+        for l in [l for l in self.am.updates.states if l not in self.blocks]:
+            del self.am.updates.states[l]
 
 
 def boundaries(chain: Chain, stages: int) -> list[int]:
     """Where to cut a chain for so many ranks: the first block of each, and the number of blocks. The rank with most
     parameters has as few as possible. ValueError if there are not enough places to cut."""
-    allowed = [0, *_places(chain), len(chain)]
-    if len(allowed) - 1 < stages:
+    places = _places(chain)
+    if len(places) + 1 < stages:
         raise ValueError(
-            f"{stages} ranks need a net with at least as many blocks to spread, this one has {len(allowed) - 1} that "
+            f"{stages} ranks need a net with at least as many blocks to spread, this one has {len(places) + 1} that "
             "can be on ranks of their own; start fewer processes"
         )
-    sizes = [sum(p.numel() for p in block.parameters()) for block in chain]
-    weight = [sum(sizes[:l]) for l in range(len(chain) + 1)]
+    return partition([sum(p.numel() for p in block.parameters()) for block in chain], stages, places)
+
+
+def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list[int]:
+    """Where to cut a sequence into so many parts, at some of the places: 0, the first index of every later part, and
+    the length. The largest sum of a part is as small as can be.
+
+    >>> partition([1, 1, 1, 5], 2, [1, 2, 3])
+    [0, 3, 4]
+    """
+    before = [0.0, *accumulate(sizes)]
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [0])}
-    for _ in range(stages):
+    for _ in range(parts):
         best = {
             end: min(
-                (max(most, float(weight[end] - weight[begin])), [*cuts, end])
+                (max(most, before[end] - before[begin]), [*cuts, end])
                 for begin, (most, cuts) in best.items()
                 if begin < end
             )
-            for end in allowed
+            for end in [*places, len(sizes)]
             if any(begin < end for begin in best)
         }
-    return best[len(chain)][1]
+    return best[len(sizes)][1]
 
 
 def _places(chain: Chain) -> list[int]:
@@ -247,10 +256,8 @@ def _check(am: Any) -> None:
     """TypeError or ValueError for a trainer whose blocks cannot be on several ranks."""
     if not isinstance(am, AltMin):
         raise TypeError(f"LayerParallel takes an altmin.AltMin(...), given a {type(am).__name__}")
-    if not hasattr(am.codes, "move"):
-        raise TypeError(f"LayerParallel needs a code solver that moves one code at a time, {am.codes!r} does not")
-    rule: Any = getattr(am.weights, "rest", am.weights)
-    for name, wanted in (("steps", 1), ("clip_norm", None)):
+    rule: Any = am.updates.local
+    for name, wanted in (("steps", 1), ("clip_norm", None)) if rule is not None else ():
         if getattr(rule, name, wanted) != wanted:
             raise ValueError(
                 f"{name}={getattr(rule, name)} of {type(rule).__name__} needs all blocks at once, and ranks have some; "
@@ -262,13 +269,6 @@ def _tensors(chain: Chain, l: int) -> list[Tensor]:
     """Parameters and buffers of a block, each once."""
     held = [t for m in chain.blocks[l].maps for t in (*m.module.parameters(), *m.module.buffers())]
     return list({id(t): t.detach() for t in held}.values())
-
-
-def _forget(rule: Any) -> None:
-    """Nothing is gathered any more."""
-    for part in (rule, getattr(rule, "rest", rule)):
-        part.gathered = {}
-        part.prepared = type(part.prepared)()
 
 
 def _united(states: Sequence[Any]) -> Any:

@@ -1,24 +1,26 @@
 """One member's step as a pure function of its state, its options and a mini-batch, which `torch.func.vmap` turns into
 the step of all members.
 
-The step is that of `AltMin` and `Backprop` themselves: the first member is the template, lent each member's numbers.
-Only the optimizer's last step is left to `ensemble.py`, which takes it for all members at once, in place.
+The step is that of `AltMin` and `Backprop` themselves: the first member is the template, with each member's numbers in
+place of its own. Only the optimizer's last step is left to `ensemble.py`, which takes it for all members at once.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from altmin.calculus import Params, products
+from altmin.calculus.context import Context
 from altmin.core.chain import Theta
-from altmin.core.codes.above import Residual
 from altmin.core.penalty import grown
-from altmin.core.step import move_codes, verdict
+from altmin.core.step import move_codes
 from altmin.core.trainer import AltMin
-from altmin.core.weights.memory import Kept
+from altmin.core.weights.local import LocalOptimizer
 from altmin.methods.backprop import Backprop
 from altmin.runners.optimizers import Row, coefficients
 from altmin.runners.parameters import flat_groups
@@ -36,7 +38,8 @@ class State(NamedTuple):
 
     rows, rates: weights with moments, and options, of every `FlatGroup`. options: the method's own, where members
     differ. buffers: the model's. counts: the optimizer's steps. taken: the ensemble's steps. own: what else the method
-    keeps; of AltMin mu and the memories. A step changes neither rates nor options.
+    keeps; of AltMin mu, the states of weight rules, and the learning rate of a rule that is not an optimizer. A step
+    changes no rates or options.
     """
 
     rows: list[Row]
@@ -68,13 +71,11 @@ class Outcome(NamedTuple):
 class Template:
     """The first member, which computes any member's step: what AltMin and Backprop have in common.
 
-    It is lent each member's numbers, and keeps none. groups: all members' parameters. options: numbers of the methods
+    Each member's numbers are swapped in, and none stay. groups: all members' parameters. options: numbers of methods
     that are not the same for all. steps: how many the optimizer takes in one step of the method. integers: whether the
     model may take them. l1s, fitted: as in `flat_groups`.
     """
 
-    varying: tuple[Option, ...] = ()
-    """The numbers that may differ, besides those of the optimizer."""
     steps = 1
     integers = True
 
@@ -83,7 +84,7 @@ class Template:
         parameters = [list(method.model.parameters()) for method in methods]
         self.dtype, self.device = parameters[0][0].dtype, parameters[0][0].device
         self.groups = flat_groups(parameters, [method.optimizer for method in methods], l1s, fitted)
-        values = {option: self._values(option, methods) for option in self.varying}
+        values = {option: self._values(option, methods) for option in varying(self.method)}
         self.options = {option: tensor for option, tensor in values.items() if tensor is not None}
         self.slots = [[(vars(getattr(self.method, option.owner)), option.name)] for option in self.options]
         self.slots += [[(module._buffers, name) for module, name in places] for places in buffers_of(self.method)]
@@ -97,7 +98,7 @@ class Template:
         return torch.tensor([float("inf") if v is None else v for v in values], dtype=dtype, device=self.device)
 
     @contextmanager
-    def lent(self, options: Mapping[Option, Tensor], buffers: Iterable[Tensor] = ()) -> Iterator[None]:
+    def swapped(self, options: Mapping[Option, Tensor], buffers: Iterable[Tensor] = ()) -> Iterator[None]:
         """The template has these options and buffers within."""
         kept = [places[0][0][places[0][1]] for places in self.slots]
         try:
@@ -113,7 +114,7 @@ class Template:
     def write(self, method: Any, own: dict[str, Any]) -> None:
         """Brings a method up to date with its `State.own`."""
 
-    def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
+    def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
         """One mini-batch, but for the last step of the optimizer. Changes nothing."""
         raise NotImplementedError
 
@@ -125,71 +126,71 @@ class Template:
 class AltMinTemplate(Template):
     """`AltMin.step` for one member."""
 
-    varying = (
-        *(Option("codes", name) for name in ("lr", "momentum", "share")),
-        *(Option("weights", name) for name in ("forget", "damping", "rate")),
-        *(Option("penalty", name) for name in ("increment", "growth", "maximum")),
-    )
-
     def __init__(self, methods: Sequence[Any]):
-        places = {id(p): place for place, p in enumerate(methods[0].model.parameters())}
-        self.places = [[places[id(p)] for p in block] for block in methods[0].theta]
-        rests = [getattr(method.weights, "rest", method.weights) for method in methods]
-        fitted = {} if rests[0] is methods[0].weights else {l: self.places[l] for l in methods[0].weights.trained}
-        super().__init__(methods, [rest.l1 for rest in rests], {place: l for l in fitted for place in fitted[l]})
-        self.rest, self.steps = rests[0], rests[0].steps
+        first, updates = methods[0], methods[0].updates
+        places = {id(p): place for place, p in enumerate(first.model.parameters())}
+        self.places = [[places[id(p)] for p in block] for block in first.theta]
+        self.trained = [[p.requires_grad for p in block] for block in first.theta]
+        fitted = {
+            l: list(itertools.compress(self.places[l], self.trained[l]))
+            for l in updates.states
+            if updates.is_trained(l)
+        }
+        self.local, self.steps = updates.local, updates.inner_steps
+        l1s = [0.0 if self.local is None else method.updates.local.l1 for method in methods]
+        super().__init__(methods, l1s, {place: l for l in fitted for place in fitted[l]})
         self.integers = self.method.chain.blocks[0].takes_integers
         self.fitted = {l: n for l in fitted for n, group in enumerate(self.groups) if group.places == fitted[l]}
 
     def read(self, method: Any) -> dict[str, Any]:
-        memories, number = {}, {"dtype": torch.float64, "device": self.device}
-        for l in self.fitted:
-            p, width = method.theta[l], sum(q[0].numel() for q in method.theta[l])
-            empty = Kept(p[0].new_zeros(width, width), p[0].new_zeros(len(p[0]), width), 0.0)
-            kept = method.weights.kept.get(l, empty)
-            memories[l] = kept._replace(samples=torch.as_tensor(kept.samples, **number))
-        return {"mu": torch.tensor(method.penalty.value, **number), "memories": memories}
+        mu = torch.tensor(method.penalty.value, dtype=torch.float64, device=self.device)
+        rates = {name: mu.new_tensor(rate) for name, rate in method.updates.rates.items()}
+        return {"mu": mu, "states": dict(method.updates.states), "rates": rates}
 
     def write(self, method: Any, own: dict[str, Any]) -> None:
         method.penalty.value = own["mu"].item()
-        for l, kept in own["memories"].items():
-            if kept.samples:
-                method.weights.kept[l] = kept._replace(samples=kept.samples.item())
+        if "lr" in own["rates"]:
+            method.optimizer.param_groups[0]["lr"] = own["rates"]["lr"].item()
+        for l, state in own["states"].items():
+            for old, new in zip(pytree.tree_leaves(method.updates.states[l]), pytree.tree_leaves(state), strict=True):
+                old.copy_(new)
 
-    def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
+    def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
-        buffers, fits, rows = [value.clone() for value in state.buffers], {}, {}
-
-        def measure(l: int, residual: Residual) -> Any:
-            return am.weights.measure(l, theta[l], residual)
-
-        with self.lent(state.options, buffers):
-            moved = move_codes(am.chain, theta, am.codes, am.loss, x, y, mu.to(self.dtype), measure)
+        updates, buffers = am.updates, [value.clone() for value in state.buffers]
+        with self.swapped(state.options, buffers):
+            moved = move_codes(am.chain, theta, am.codes, am.loss, x, y, mu.to(self.dtype), context)
             for m, saved in moved.statistics:
                 m.commit(saved)
-            for l, n in self.fitted.items():
-                fits[l] = am.weights.fit(theta[l], moved.found[l], state.own["memories"][l])
-                rows[n] = {"weights": state.rows[n]["weights"] + self.groups[n].flat(fits[l].changes)}
+            found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
+            rates = {name: rate.to(self.dtype) for name, rate in state.own["rates"].items()}
+            proposals = updates.propose(theta, state.own["states"], found, len(x), rates)
             mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
-        inner, grads = self._inner_steps(state, theta, {l: moved.found[l] for l in self.rest.blocks})
-        own = {"mu": mu, "memories": {l: fit.kept for l, fit in fits.items()}}
-        finite, counts = verdict(moved), state.counts + self.steps
-        for fit in fits.values():
-            finite = finite & fit.finite
-        objective = torch.as_tensor(moved.objective)
-        return Outcome(moved.loss, objective, finite, grads, rows | inner, buffers, counts, own)
+        rows = {}
+        for l, n in self.fitted.items():
+            changes = list(itertools.compress(proposals[l].changes, self.trained[l]))
+            rows[n] = {"weights": state.rows[n]["weights"] + self.groups[n].flat(changes)}
+        inner, grads = self._inner_steps(state, theta, {l: found[l] for l in (self.local.blocks if self.local else ())})
+        states = {**state.own["states"], **{l: each.state for l, each in proposals.items()}}
+        own = {**state.own, "mu": mu, "states": states}
+        finite = moved.is_finite
+        for each in proposals.values():
+            finite = finite & each.finite
+        counts = state.counts + self.steps
+        return Outcome(moved.loss, moved.objective, finite, grads, rows | inner, buffers, counts, own)
 
     def _inner_steps(
         self, state: State, first: Theta, found: dict[int, Any]
     ) -> tuple[dict[int, Row], list[list[Tensor]]]:
         """All steps of the optimizer but the last: the groups' rows then, and the gradients there.
 
-        found: of every block its gradients; its residual if there is more than one step."""
+        found: of every block its gradients; its problem if there is more than one step."""
         if self.steps == 1:
             return {}, self._grads(found)
-        rows, theta, residuals = list(state.rows), first, found
+        rows, theta, problems, blocks = list(state.rows), first, found, self.method.chain.blocks
+        assert self.local is not None
         for k in range(1, self.steps + 1):
-            grads = self._grads({l: self.rest.grads(l, theta[l], residual) for l, residual in residuals.items()})
+            grads = self._grads({l: problem.grads(blocks[l], theta[l]) for l, problem in problems.items()})
             if k == self.steps:
                 break
             for n, group in enumerate(self.groups):
@@ -197,7 +198,7 @@ class AltMinTemplate(Template):
                     c = coefficients(state.rates[n], state.counts + k, self.dtype)
                     rows[n] = group.stepped(rows[n], grads[n], c)
             theta = self._theta(rows)
-            residuals = {l: self.rest.after(l, residual, first[l], theta[l]) for l, residual in found.items()}
+            problems = {l: self.local.after(l, problem, first[l], theta[l]) for l, problem in found.items()}
         return {n: row for n, row in enumerate(rows) if self.groups[n].optimized}, grads
 
     def _theta(self, rows: Iterable[Row]) -> Theta:
@@ -212,11 +213,11 @@ class AltMinTemplate(Template):
         for l, block in found.items():
             parts |= zip(self.places[l], block, strict=True)
         grads = [[parts[place] for place in group.places] if group.optimized else [] for group in self.groups]
-        return clipped(grads, self.rest.clip_norm)
+        return clipped(grads, None if self.local is None else self.local.clip_norm)
 
     def end_epoch(self, state: State) -> dict[str, Any]:
         penalty = self.method.penalty
-        with self.lent(state.options):
+        with self.swapped(state.options):
             return {**state.own, "mu": grown(state.own["mu"], 0.0, penalty.growth, penalty.maximum)}
 
 
@@ -227,7 +228,7 @@ class BackpropTemplate(Template):
         super().__init__(methods, [0.0] * len(methods), {})
         self.names = [name for name, _ in self.method.model.named_parameters()]
 
-    def step(self, state: State, x: Tensor, y: Tensor) -> Outcome:
+    def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
         parts = [group.parts(row["weights"]) for group, row in zip(self.groups, state.rows, strict=True)]
 
         def loss(trained: list[list[Tensor]]) -> tuple[Tensor, list[Tensor]]:
@@ -235,13 +236,26 @@ class BackpropTemplate(Template):
             given: dict[str, Tensor] = {}
             for group, own, other in zip(self.groups, trained, parts, strict=True):
                 given |= zip((self.names[place] for place in group.places), own or other, strict=True)
-            with self.lent({}, buffers), products.autocast(x):
+            with self.swapped({}, buffers), products.autocast(x, context.bf16):
                 return self.method.loss(torch.func.functional_call(self.method.model, given, (x,)), y), buffers
 
         trained = [own if group.optimized else [] for group, own in zip(self.groups, parts, strict=True)]
         grads, (value, buffers) = torch.func.grad_and_value(loss, has_aux=True)(trained)
         grads = clipped(grads, self.method.clip_norm)
         return Outcome(value, value, value.isfinite(), grads, {}, buffers, state.counts + 1, {})
+
+
+def varying(method: Any) -> list[Option]:
+    """The numbers that may differ between members, besides learning rates and what else is in an optimizer's groups."""
+    if not isinstance(method, AltMin):
+        return []
+    rule = method.weights
+    own = [] if isinstance(rule, LocalOptimizer) else [n for n, v in vars(rule).items() if isinstance(v, float)]
+    return [
+        *(Option("codes", name) for name in ("lr", "momentum", "share")),
+        *(Option("weights", name) for name in own if name != "lr"),
+        *(Option("penalty", name) for name in ("increment", "growth", "maximum")),
+    ]
 
 
 TEMPLATES: dict[type, type[Any]] = {AltMin: AltMinTemplate, Backprop: BackpropTemplate}

@@ -1,4 +1,4 @@
-"""Messages between ranks with neighbouring blocks: codes go up, and what codes ask of their blocks comes down."""
+"""Messages between ranks with neighbouring blocks: codes go up, and the gradients at them come down."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altmin.core.codes.above import Ask
+from altmin.core.codes.links import Upstream
 from altmin.runners.ranks import LOOK, Ranks
 
 CODE, SHAPE, NUMBERS, DELTA, OFFSET = range(5)
@@ -67,10 +67,10 @@ class Neighbours:
     """The ranks below and above in a chain of ranks, None where there is none. sent, messages: bytes and messages that
     this rank has sent so far.
 
-    A message is received into memory that is waiting for it: receives are begun before their messages are sent. What
-    that takes, the shape of codes and whether asks have an offset, is sent once for each kind of batch. Messages lie in
-    the memory of the processor and go by gloo, also on GPUs: nccl sends and receives between two ranks in one order,
-    and a receive that is begun early would hold up what is sent after it.
+    A message is received into memory that is waiting for it: receives are begun before their messages are sent. The
+    shape of codes, and whether they stop at kinks, is known from the first batch of a kind. Messages are in the memory
+    of the processor and go by gloo, also on GPUs: nccl sends and receives between two ranks in one order, and a receive
+    that is begun early would hold up what is sent after it.
     """
 
     def __init__(self, ranks: Ranks, below: int | None, above: int | None):
@@ -78,7 +78,7 @@ class Neighbours:
         self.sent = self.messages = 0
         self.known: dict[Any, tuple[int, ...]] = {}
         """Shapes of codes from below, with the rows of one sample first, by kind of batch."""
-        self.told: set[Any] = set()
+        self.announced: set[Any] = set()
         self.offsets: dict[Any, bool] = {}
         self._leaving: list[tuple[Any, Tensor]] = []
         self._coming: dict[tuple[int, int], Incoming] = {}
@@ -104,19 +104,19 @@ class Neighbours:
     def send_code(self, kind: Any, i: int, code: Tensor, count: int) -> None:
         """Sends the code of `count` samples to the rank above."""
         assert self.above is not None
-        if kind not in self.told:
+        if kind not in self.announced:
             sizes = [code.ndim, len(code) // count, *code.shape[1:]]
             self._send(torch.tensor(sizes + [0] * (LONGEST - len(sizes))), self.above, SHAPE)
-            self.told.add(kind)
+            self.announced.add(kind)
         self._send(code, self.above, _tag(CODE, i))
 
-    def expect_ask(self, kind: Any, i: int, code: Tensor) -> None:
-        """Begins to receive what the rank above will ask of a code that was sent to it."""
+    def expect_upstream(self, kind: Any, i: int, code: Tensor) -> None:
+        """Starts to receive what the rank above will want of a code that was sent to it."""
         assert self.above is not None
-        self._coming[NUMBERS, i] = self._receive(torch.empty(5, dtype=torch.float64), self.above, _tag(NUMBERS, i))
-        self._coming[DELTA, i] = self._receive(_room(code), self.above, _tag(DELTA, i))
+        self._coming[NUMBERS, i] = self._receive(torch.empty(4, dtype=torch.float64), self.above, _tag(NUMBERS, i))
+        self._coming[DELTA, i] = self._receive(_empty(code), self.above, _tag(DELTA, i))
         if self.offsets.get(kind):
-            self._coming[OFFSET, i] = self._receive(_room(code), self.above, _tag(OFFSET, i))
+            self._coming[OFFSET, i] = self._receive(_empty(code), self.above, _tag(OFFSET, i))
 
     @property
     def awaited(self) -> bool:
@@ -127,35 +127,35 @@ class Neighbours:
         """Whether a code from below is here."""
         return self._coming[CODE, i].done
 
-    def asked(self, i: int) -> bool:
-        """Whether an ask from above is here, as far as is known."""
+    def upstream_arrived(self, i: int) -> bool:
+        """Whether what the rank above wants of a code is here, as far as is known."""
         return all(self._coming[tag, i].done for tag in (NUMBERS, DELTA))
 
     def code(self, i: int) -> Tensor:
         """Waits for a code from below."""
         return self._take(CODE, i)
 
-    def ask(self, kind: Any, i: int) -> Ask:
-        """Waits for an ask from above."""
-        square, scale, longest, offset_square, offset = self._take(NUMBERS, i).tolist()
+    def upstream(self, kind: Any, i: int) -> Upstream:
+        """Waits for what the rank above wants of a code."""
+        numbers = self._arrived(self._coming.pop((NUMBERS, i)))
         delta = self._take(DELTA, i)
-        if not offset:
-            return Ask(delta, square, scale, longest)
+        stopped, scale, longest, square = numbers.to(delta.dtype)
+        if not stopped:
+            return Upstream(delta, scale, longest, delta, square)
         self.offsets[kind] = True
         if (OFFSET, i) not in self._coming:  # it was not known that there is one
-            self._coming[OFFSET, i] = self._receive(_room(delta), self.above, _tag(OFFSET, i))
-        moved = self._take(OFFSET, i)
-        return Ask(delta, square, scale, longest, lambda: moved, offset_square)
+            self._coming[OFFSET, i] = self._receive(_empty(delta), self.above, _tag(OFFSET, i))
+        return Upstream(delta, scale, longest, self._take(OFFSET, i), square)
 
-    def send_ask(self, i: int, ask: Ask) -> None:
-        """Sends what a code asks of its block to the rank below."""
+    def send_upstream(self, i: int, wanted: Upstream) -> None:
+        """Sends what a code wants of its block to the rank below; its offset too if that is not delta."""
         assert self.below is not None
-        offset = ask.offset
-        numbers = [ask.square, ask.scale, ask.longest, ask.offset_square, float(offset is not None)]
+        stopped = wanted.offset is not wanted.delta
+        numbers: list[Any] = [stopped, wanted.scale, wanted.longest, wanted.offset_square]
         self._send(torch.tensor([float(n) for n in numbers], dtype=torch.float64), self.below, _tag(NUMBERS, i))
-        self._send(ask.delta, self.below, _tag(DELTA, i))
-        if offset is not None:
-            self._send(offset, self.below, _tag(OFFSET, i))
+        self._send(wanted.delta, self.below, _tag(DELTA, i))
+        if stopped:
+            self._send(wanted.offset, self.below, _tag(OFFSET, i))
 
     def finish(self) -> None:
         """Waits until all that was sent has left."""
@@ -177,13 +177,13 @@ class Neighbours:
 
     def _arrived(self, found: Incoming) -> Tensor:
         while not found.wait(LOOK.total_seconds()):
-            self.ranks.look()
+            self.ranks.check_failures()
         if found.error:
             raise self.ranks.gone(found.error)
         return found.tensor
 
 
-def _room(t: Tensor) -> Tensor:
+def _empty(t: Tensor) -> Tensor:
     """Memory for a message like this tensor."""
     return torch.empty(t.shape, dtype=t.dtype)
 

@@ -26,7 +26,7 @@ def _finite(numbers: Sequence[Tensor]) -> bool:
 
 
 class OptimizerOnDevice:
-    """A torch optimizer whose learning rates a captured step reads from the device. Outside of `lent` it is as ever."""
+    """A torch optimizer whose learning rates a captured step reads from the device, within `swapped`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.optimizer: Any = optimizer
@@ -46,7 +46,7 @@ class OptimizerOnDevice:
         self.places: list[int] | None = None
 
     @contextmanager
-    def lent(self, found_inf: Tensor | None) -> Iterator[None]:
+    def swapped(self, found_inf: Tensor | None) -> Iterator[None]:
         """Its step reads the rates on the device meanwhile, and changes nothing where found_inf is 1."""
         groups, before = self.optimizer.param_groups, [group["lr"] for group in self.optimizer.param_groups]
         for group, rate in zip(groups, self.rates, strict=True):

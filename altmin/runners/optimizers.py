@@ -9,14 +9,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from altmin.common.fusing import fusible_alone
-
 Row = dict[str, Tensor]
 """Weights under "weights", moments under the names that torch's optimizers use: of one member (entries), of all
 (members, entries)."""
 
 
-@fusible_alone
 def coefficients(options: Mapping[str, Tensor], step: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
     """What the optimizer's `step`-th step from 1 multiplies by, in the weights' type and broadcasting against a row.
 

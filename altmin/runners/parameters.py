@@ -17,8 +17,8 @@ Parameters = Sequence[nn.Parameter]
 class FlatGroup:
     """Parameters that are updated alike, and have become views into their rows.
 
-    kind: "adam", "adamw" or "sgd"; "fitted" to a block's memory, or "frozen". places: their positions among the model's
-    parameters. rows: weights and moments, (members, entries). options: (members,), unless all are zero.
+    kind: "adam", "adamw" or "sgd"; "fitted" by a rule without an optimizer, or "frozen". places: their positions among
+    the model's parameters. rows: weights and moments, (members, entries). options: (members,), unless all are zero.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ def flat_groups(
 ) -> list[FlatGroup]:
     """The groups of the members' parameters.
 
-    l1s: of every member's weight rule; biases have none. fitted: the places of parameters that a memory fits, and the
-    number of their block; such a block is a group."""
+    l1s: of every member's weight rule; biases have none. fitted: the places of parameters whose rule is not an
+    optimizer, and the number of their block; such a block is a group."""
     found: dict[Any, list[int]] = {}
     tables = [_table(optimizer) for optimizer in optimizers]
     for place, p in enumerate(models[0]):
@@ -110,9 +110,10 @@ def flat_groups(
     ]
 
 
-def _table(optimizer: Optimizer) -> dict[int, dict[str, Any]]:
+def _table(optimizer: Optimizer | None) -> dict[int, dict[str, Any]]:
     """The optimizer's group of every parameter, by the parameter's id."""
-    return {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    groups = [] if optimizer is None else optimizer.param_groups
+    return {id(p): group for group in groups for p in group["params"]}
 
 
 def _kind(optimizer: Optimizer) -> str:

@@ -12,25 +12,26 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
+from altmin.calculus.context import BucketedSum, Context
 from altmin.calculus.numbers import all_finite
-from altmin.calculus.ranks import Share, Sums, of_all, sharing
 from altmin.common.errors import Diverged
-from altmin.core.chain import Chain
-from altmin.core.codes.above import Above, Residual, Top
-from altmin.core.codes.gradient import Trace, encode, move_below
+from altmin.core.chain import Chain, State
+from altmin.core.codes.links import Above, LocalProblem, OutputLoss, Segment
 from altmin.core.reweighted import of_batch
+from altmin.core.step import encode, statistics
 from altmin.core.trainer import Metrics, check
 from altmin.methods.layered import demand_finite
 from altmin.runners.ranks import bounds
 
 
 class Part(NamedTuple):
-    """A part of a mini-batch on its way: its trace, what batch norm keeps of it, and its residuals by block once its
-    codes have moved."""
+    """A part of a mini-batch on its way: what the blocks of this rank were given and, last, what they gave; their
+    states; what batch norm keeps of it; and the blocks' problems by number, once the codes have moved."""
 
-    trace: Trace
+    values: list[Tensor]
+    states: list[State]
     statistics: list[tuple[Map, Saved]]
-    residuals: dict[int, Residual]
+    problems: dict[int, LocalProblem]
 
 
 class Pipelined:
@@ -41,38 +42,38 @@ class Pipelined:
         am = self.am
         am.chain.demand_unchanged()
         check(x, y, am.theta[0][0], integers=am.chain.blocks[0].takes_integers)
-        coupled = any(am.chain.blocks[l].couples for l in run.blocks)
+        coupled = any(am.chain.blocks[l].mixes_samples for l in run.blocks)
         self.in_order = run.data is not None and coupled
         """Whether the weights must be measured at the same moment on all ranks that have these blocks: their gradients
         take sums of batch norm."""
-        least = 1 + any(block.couples for block in am.chain)  # batch norm needs two samples
+        least = 1 + any(block.mixes_samples for block in am.chain)  # batch norm needs two samples
         parts = max(1, min(run.micro_batches, len(x) // least))
-        self.rows, self.shares = [], []
+        self.rows, self.contexts = [], []
         for i in range(parts):
-            rows, share = self._part(*bounds(len(x), i, parts))
+            rows, context = self._part(*bounds(len(x), i, parts))
             self.rows.append(rows)
-            self.shares.append(share)
+            self.contexts.append(context)
         self.kind = (tuple(x.shape[1:]), x.dtype, tuple(m.training for m in am.model.modules()))
         self.parts: dict[int, Part] = {}
         self.statistics: list[tuple[Map, Saved]] = []
         self.unmeasured: deque[tuple[int, int]] = deque()
         """Parts and blocks whose weights have not been measured yet."""
-        self.found: dict[int, list[Any]] = {}
+        self.contributions: dict[int, list[Any]] = {}
         self.costs, self.moved, self.sizes = ([0.0] * len(am.chain) for _ in range(3))
         self.loss = 0.0
         self.error: Exception | None = None
         self.seed = int(torch.randint(1 << 62, ())) if _draws(am.chain) else None
 
-    def _part(self, first: int, end: int) -> tuple[tuple[int, int], Share | None]:
-        """This rank's rows of a part, and its share of it; None if no other rank has any."""
+    def _part(self, first: int, end: int) -> tuple[tuple[int, int], Context]:
+        """This rank's rows of a part, and the context in which it is computed."""
         own = self.own
         if own.data is None:
-            return (first, end), None
+            return (first, end), Context()
         of = end - first
         if of < own.data_ranks:  # all chains have all rows, and the first one's numbers count
-            return (first, end), own.data.share(0, of, of, self.signature, own.replica == 0)
+            return (first, end), Context(own.data.share(0, of, of, self.signature, own.replica == 0))
         start, stop = bounds(of, own.replica, own.data_ranks)
-        return (first + start, first + stop), own.data.share(start, stop - start, of, self.signature)
+        return (first + start, first + stop), Context(own.data.share(start, stop - start, of, self.signature))
 
     def run(self) -> Metrics:
         own, passed = self.own, len(self.rows)
@@ -84,7 +85,7 @@ class Pipelined:
         self._sum_gathered()
         error = self._prepared()
         self._agree(error)
-        self.am.weights.apply()
+        self.am.updates.apply()
         for m, kept in self.statistics:
             m.commit(kept)
         mu = self.am.penalty.value
@@ -92,7 +93,8 @@ class Pipelined:
         own.neighbours.finish()
         objective = self.costs[-1] + mu / (1 if self.am.loss.adds else len(self.x)) * sum(self.costs[:-1])
         loss = self.am.theta[0][0].new_tensor(self.loss)
-        return Metrics(loss, mu, objective, self.costs[:-1], self.moved[:-1], self.sizes[:-1])
+        f, costs, moved = (torch.tensor(n, dtype=torch.float64) for n in (objective, self.costs[:-1], self.moved[:-1]))
+        return Metrics(loss, mu, f, costs, moved, self.sizes[:-1])
 
     def forward(self, i: int) -> None:
         """Codes of a part, and the last one sent up."""
@@ -100,45 +102,41 @@ class Pipelined:
         first, end = self.rows[i]
         if not own.first:
             self._work_until(lambda: own.neighbours.arrived(i))
-        below = self.x[first:end] if own.first else own.neighbours.code(i)
-        trace = Trace([] if own.first else [below], [])
+        values, states = [self.x[first:end] if own.first else own.neighbours.code(i)], []
         for l in own.blocks:
-            with self._drawing(i, l), sharing(self.shares[i]):
-                found = encode(chain, theta, below, [l])
-            below = found.values[0]
-            trace.values.append(below)
-            trace.states.extend(found.states)
-        with sharing(self.shares[i]):
-            states = zip(own.blocks, trace.states, strict=True)
-            kept = [t for l, state in states for t in chain.blocks[l].statistics(state)]
-        self.parts[i] = Part(trace, kept, {})
+            with self._drawing(i, l):
+                (_, value), state = encode([chain.blocks[l]], [theta[l]], values[-1], self.contexts[i])
+            values.append(value)
+            states += state
+        kept = statistics([chain.blocks[l] for l in own.blocks], states)
+        self.parts[i] = Part(values, states, kept, {})
         if not own.last:
-            own.neighbours.expect_ask(self.kind, i, below)
-            own.neighbours.send_code(self.kind, i, below, end - first)
+            own.neighbours.expect_upstream(self.kind, i, values[-1])
+            own.neighbours.send_code(self.kind, i, values[-1], end - first)
 
     def backward(self, i: int) -> None:
-        """The codes of a part move, from the last to the first; what the first one asks is sent down."""
-        own, am, part = self.own, self.am, self.parts[i]
+        """The codes of a part move, from the last to the first; what the first one wants is sent down."""
+        own, am, part, context = self.own, self.am, self.parts[i], self.contexts[i]
         first, end = self.rows[i]
         if own.last:
-            with sharing(self.shares[i]):
-                top = Top(of_batch(am.loss), part.trace.values[-1], self.y[first:end], am.penalty.value)
-            self.loss += float(top.start.value) * self.weight(i)
+            mu = torch.tensor(am.penalty.value, dtype=part.values[-1].dtype)
+            top = OutputLoss(of_batch(am.loss, context), part.values[-1], self.y[first:end], mu, context)
+            self.loss += top.start.value.item() * self.weight(i)
             above: Above = top
         else:
-            self._work_until(lambda: own.neighbours.asked(i))
-            above = own.neighbours.ask(self.kind, i)
-        part.trace.values.pop()
-        asked = None
-        codes: Any = am.codes
-        with sharing(self.shares[i]):
-            for l in reversed(own.blocks):
-                part.residuals[l], asked = move_below(codes, am.chain, am.theta, part.trace, l, above)
-                above = asked or above
-                self.unmeasured.append((i, l))
-        if not own.first:
-            assert asked is not None
-            own.neighbours.send_ask(i, asked)
+            self._work_until(lambda: own.neighbours.upstream_arrived(i))
+            above = own.neighbours.upstream(self.kind, i)
+        blocks, theta = ([of[l] for l in own.blocks] for of in (am.chain.blocks, am.theta))
+        moves = am.codes(Segment(blocks, theta, part.values[:-1], part.states, context, begins=own.first), above)
+        for l, problem, cost, moved in zip(
+            own.blocks, moves.problems, moves.costs.tolist(), moves.moved.tolist(), strict=True
+        ):
+            part.problems[l] = problem
+            self.costs[l] += cost * (self.weight(i) if l == len(am.chain) - 1 else 1.0)
+            self.moved[l] += moved
+        self.unmeasured.extend((i, l) for l in reversed(own.blocks))
+        if moves.below is not None:
+            own.neighbours.send_upstream(i, moves.below)
         while self.in_order and self.unmeasured:
             self.measure()
 
@@ -148,31 +146,27 @@ class Pipelined:
 
     def _repeats(self, i: int) -> bool:
         """Whether this rank has the rows of a part that another has too, and that count there."""
-        share = self.shares[i]
-        return share is not None and share.own == share.of and self.own.replica > 0
+        shard = self.contexts[i].shard
+        return shard is not None and shard.own == shard.of and self.own.replica > 0
 
     def _samples(self, i: int) -> int:
         """Of a part, on all ranks."""
         first, end = self.rows[i]
-        share = self.shares[i]
-        return end - first if share is None else share.of
+        return self.contexts[i].count(end - first)
 
     def measure(self) -> None:
         """What the weight rule needs of one block and part; a part that is complete is gathered."""
         i, l = self.unmeasured.popleft()
         am, part = self.am, self.parts[i]
-        residual = part.residuals.pop(l)
-        self.costs[l] += float(residual.cost) * (self.weight(i) if l == len(am.chain) - 1 else 1.0)
-        self.moved[l] += float(residual.moved or 0.0)
-        found = self.found.setdefault(i, [None] * len(am.chain))
-        with sharing(self.shares[i]):
-            self.sizes[l] += of_all(residual.delta.numel())
-            found[l] = am.weights.measure(l, am.theta[l], residual)
+        problem = part.problems.pop(l)
+        found = self.contributions.setdefault(i, [None] * len(am.chain))
+        self.sizes[l] += self.contexts[i].count(problem.delta.numel())
+        found[l] = am.updates.measure(l, am.theta[l], problem)
         if self._repeats(i):
             found[l] = pytree.tree_map_only(Tensor, torch.zeros_like, found[l])
-        if not part.residuals:
+        if not part.problems:
             try:
-                am.weights.gather(self.found.pop(i), self._samples(i))
+                am.updates.gather(self.contributions.pop(i), self._samples(i))
             except Diverged as error:  # the other ranks are still at work
                 self.error = self.error or error
 
@@ -182,14 +176,10 @@ class Pipelined:
 
     def _sum_gathered(self) -> None:
         """What was gathered, over all ranks that have these blocks."""
-        if self.own.data is None:
-            return
-        rule: Any = self.am.weights
-        with sharing(self.shares[0]):
-            sums = Sums()
-            for part in {id(part): part for part in (rule, getattr(rule, "rest", rule))}.values():
-                part.gathered = {l: sums.add(part.gathered[l]) for l in sorted(part.gathered)}
-            sums.finish()
+        if self.own.data is not None:
+            total = BucketedSum(self.contexts[0])
+            self.am.updates.sum_gathered(total)
+            total.finish()
 
     def _prepared(self) -> Exception | None:
         """What keeps this rank from moving its weights, None for nothing."""
@@ -201,7 +191,7 @@ class Pipelined:
             return Diverged(f"a number of {_named(self.own, self.own.stage)}")
         if self.error is None:
             try:
-                self.am.weights.prepare()
+                self.am.updates.prepare()
             except Diverged as error:
                 return error
         return self.error
@@ -266,4 +256,4 @@ def _draws(chain: Chain) -> bool:
     """Whether a pass may draw random numbers: by dropout, or inside a module that goes through autograd."""
     modules = list(chain.model.modules())
     dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in modules)
-    return dropout or (any(block.opaque for block in chain) and any(m.training for m in modules))
+    return dropout or (any(block.uses_autograd for block in chain) and any(m.training for m in modules))

@@ -1,12 +1,12 @@
 """In which precision products are formed; everything else is float32 in all of them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
-from altmin.calculus import products
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import unknown
 
 
@@ -26,18 +26,18 @@ NAMES = tuple(PRECISIONS)
 
 
 @contextmanager
-def using(name: str) -> Iterator[None]:
-    """Products of this precision meanwhile, then as before: "bf16" in this thread, tf32 in the whole process, as torch
-    has it.
+def using(name: str) -> Iterator[Context]:
+    """Gives the context of steps whose products have this precision; tf32 is set in the whole process meanwhile, as
+    torch has it.
 
     "float32" forms every product in float32, convolutions too, where torch's own choice on a GPU is tf32. "tf32" lets a
     GPU read float32 operands with 11 significant bits and changes nothing on a CPU. "bf16" rounds the
     operands of products with weights to 8 significant bits (calculus/products.py); what comes out, and all that is kept
     from step to step, is float32. Backprop gets torch.autocast around forward pass and loss.
 
-    >>> with using("bf16"):
-    ...     products.matmul(torch.tensor([[1.001]]), torch.tensor([[3.0]]))
-    tensor([[3.]])
+    >>> with using("bf16") as context:
+    ...     context.bf16
+    True
     """
     if name not in PRECISIONS:
         raise unknown("precision", name, NAMES)
@@ -46,22 +46,21 @@ def using(name: str) -> Iterator[None]:
     flags = matmul.allow_tf32, cudnn.allow_tf32
     try:
         matmul.allow_tf32 = cudnn.allow_tf32 = chosen.tf32
-        with products.rounding(chosen.bf16):
-            yield
+        yield Context(bf16=chosen.bf16)
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = flags
         if before is not None and before != _in_words():  # "medium" is more than the flag tells
             torch.set_float32_matmul_precision(before)
 
 
-def current(device: torch.device) -> str:
-    """The precision in which products of float32 are formed now on a device.
+def current(device: torch.device, context: Context = LOCAL) -> str:
+    """The precision in which products of float32 are formed on a device, in a context.
 
-    >>> with using("bf16"):
-    ...     current(torch.device("cpu"))
+    >>> with using("bf16") as context:
+    ...     current(torch.device("cpu"), context)
     'bf16'
     """
-    if not isinstance(products.autocast(torch.empty(0)), nullcontext):
+    if context.bf16:
         return "bf16"
     flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     if device.type != "cuda" or flags == (False, False):

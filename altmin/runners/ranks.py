@@ -13,17 +13,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altmin.calculus.ranks import Share
+from altmin.calculus.context import BatchShard
 from altmin.common.errors import Diverged
 
 LOOK = timedelta(seconds=1)
-"""How long a rank waits for a sum before it looks whether another one has failed."""
-POSTED = timedelta(seconds=5)
+"""How long a rank waits for a sum before it checks whether another one has failed."""
+PUBLISHED = timedelta(seconds=5)
 """How long a rank whose step is not finite waits to hear from the others why."""
 DIGESTED = 4096
-"""How many entries of a tensor `digest` looks at."""
+"""How many entries of a tensor `digest` reads."""
 PAUSE = 5e-5
-"""Seconds between two looks at a sum on a GPU."""
+"""Seconds between two checks of a sum on a GPU."""
 SIGNATURES = 4096
 """Signatures are numbers below this: small enough for their sum to be exact in float32."""
 
@@ -39,7 +39,7 @@ class RankFailed(ConnectionError):
 
 
 class Mark(NamedTuple):
-    """What a rank tells of its error: the kind, the sums that it had begun by then, and its text."""
+    """An error as a rank publishes it: the kind, the number of sums begun by then, and the text."""
 
     kind: str
     messages: int
@@ -68,8 +68,8 @@ def start(device: torch.device | str = "cpu") -> None:
 
 
 class Ranks:
-    """A group of processes that hold the same model. group: one of torch's, None for all processes. failures: where to
-    look for those of other ranks, None for this group itself.
+    """A group of processes that hold the same model. group: one of torch's, None for all processes. failures: the
+    group in which failures of ranks are published, None for this one.
 
     size, rank: how many there are, and which this is. messages, bytes: reductions begun so far, and the bytes in them.
     Without torch's process group there is one rank, and nothing is sent.
@@ -90,7 +90,7 @@ class Ranks:
             _made[name] += 1
             self.store = dist.PrefixStore(f"altmin {name} {_made[name]}", dist.distributed_c10d._get_default_store())
 
-    def share(self, start: int, own: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> Share:
+    def share(self, start: int, own: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> BatchShard:
         """This rank's part of the next step. signature: what must be the same on all ranks; it is checked with the
         first sum. truth: False for a rank whose numbers do not count, because another has the same rows."""
         self.steps += 1
@@ -100,7 +100,7 @@ class Ranks:
         def begin(flat: Tensor) -> Callable[[], Tensor]:
             return self.begin(flat if truth else torch.zeros_like(flat))
 
-        return Share(begin, start, own, of, self.rank, self.size)
+        return BatchShard(begin, start, own, of, self.rank, self.size)
 
     def begin(self, flat: Tensor) -> Callable[[], Tensor]:
         """Begins to sum a flat tensor over ranks; the function waits for the sum. `RankFailed` if a rank is gone."""
@@ -139,7 +139,7 @@ class Ranks:
         return self.begin(torch.tensor(numbers, dtype=torch.float64))().tolist()
 
     def wait(self, work: Any, on_gpu: bool) -> None:
-        """Waits for a sum, and looks from time to time whether a rank has failed."""
+        """Waits for a sum, and checks from time to time whether a rank has failed."""
         done = False
         while not done:
             try:
@@ -147,12 +147,12 @@ class Ranks:
             except RuntimeError as error:
                 raise self.gone(error) from None
             if not done:
-                self.look()
+                self.check_failures()
 
-    def look(self) -> None:
+    def check_failures(self) -> None:
         """`RankFailed` if another rank has failed in this step, or for good in an earlier one."""
         try:
-            failed = self._marks() if self._told() else {}
+            failed = self._marks() if self._notified() else {}
         except RuntimeError as error:  # of the store, which lies on the first machine
             raise self.gone(error) from None
         if failed:
@@ -200,22 +200,22 @@ class Ranks:
 
     def _because(self, failed: Mapping[int, "Mark"]) -> str:
         first = {rank: mark for rank, mark in failed.items() if mark.kind != FOLLOWED} or failed
-        told = "; ".join(f"rank {rank}: {mark.text}" for rank, mark in first.items())
-        return f"another rank has stopped this step, {told} (nothing was changed on rank {self.rank})"
+        reasons = "; ".join(f"rank {rank}: {mark.text}" for rank, mark in first.items())
+        return f"another rank has stopped this step, {reasons} (nothing was changed on rank {self.rank})"
 
-    def post(self, error: Exception) -> Exception:
-        """Tells the others of an error in this step, and waits until they have failed too. The error to raise here: the
+    def publish(self, error: Exception) -> Exception:
+        """Publishes an error in this step, and waits until the others have failed too. Returns the error to raise: the
         same with the rank's name, or where numbers are not finite because of another rank, that rank's.
 
-        Ranks that have all failed after the same sums can go on with another step. If some were left waiting for a sum
-        that never comes, none can.
+        Ranks that have all failed after the same sums can continue with another step. If some were left waiting for a
+        sum that never comes, none can.
         """
         if self.alone:
             return error
         text = " ".join(str(error).split())
         kind = FOLLOWED if isinstance(error, RankFailed) else EVERYWHERE if isinstance(error, Diverged) else OWN
         try:
-            others = self._tell(kind, text)
+            others = self._notify(kind, text)
         except RuntimeError:  # the store is gone, and with it the first machine
             others = {}
         named = error if kind != OWN else _named(error, f"rank {self.rank} of {self.size}: {text}")
@@ -227,37 +227,37 @@ class Ranks:
         return RankFailed(self._because(met)) if met and kind == EVERYWHERE else named
 
     def end(self, text: str) -> None:
-        """No rank can go on after this step, for which the text is the reason."""
+        """No rank can continue after this step, for which the text is the reason."""
         self.broken = self.broken or f"rank {self.rank} has stopped a step that others were in: {text}"
         with suppress(RuntimeError):
             self.store.compare_set("failed", "", str(self.steps))  # the first one stays
 
     def interrupted(self, error: BaseException) -> None:
-        """Tells the others that this rank is being stopped in a step, as by Ctrl-C, and does not wait for them."""
+        """Notifies the others that this rank is being stopped in a step, as by Ctrl-C, and does not wait for them."""
         if self.alone:
             return
         with suppress(RuntimeError):
             self.store.set(f"{self.steps} {self.rank}", f"{OWN}{self.messages} {type(error).__name__}")
-            self.store.set(f"{self.steps}", "told")
+            self.store.set(f"{self.steps}", "notified")
         self.end(type(error).__name__)
 
-    def _tell(self, kind: str, text: str) -> dict[int, "Mark"]:
+    def _notify(self, kind: str, text: str) -> dict[int, "Mark"]:
         """Sets this rank's mark in this step. Those of all others, as far as they are set in time."""
         self.store.set(f"{self.steps} {self.rank}", f"{kind}{self.messages} {text}")
-        self.store.set(f"{self.steps}", "told")
+        self.store.set(f"{self.steps}", "notified")
         if kind != FOLLOWED:
             with suppress(RuntimeError):  # they have not failed
-                self.store.wait([f"{self.steps} {rank}" for rank in range(self.size) if rank != self.rank], POSTED)
+                self.store.wait([f"{self.steps} {rank}" for rank in range(self.size) if rank != self.rank], PUBLISHED)
         return self._marks()
 
-    def _told(self) -> bool:
+    def _notified(self) -> bool:
         """Whether a rank has set a mark in this step, or has stopped for good in an earlier one."""
         if self.failures is not None:
-            return self.failures._told()
+            return self.failures._notified()
         return self.store.check([f"{self.steps}"]) or self.store.check(["failed"])
 
     def _marks(self) -> dict[int, "Mark"]:
-        """What other ranks have told of this step, or of the one in which one has stopped for good."""
+        """The errors published by other ranks in this step, or in the one in which one has stopped for good."""
         if self.failures is not None:
             return self.failures._marks()
         step = int(self.store.get("failed")) if self.store.check(["failed"]) else self.steps
@@ -308,7 +308,7 @@ def bounds(samples: int, rank: int, size: int) -> tuple[int, int]:
 
 
 def digest(*given: Any) -> int:
-    """A number that tells batches from each other: of the first entries of those tensors that lie in main memory."""
+    """A checksum by which batches differ: of the first entries of those tensors that are in main memory."""
     found = 0
     for t in given:
         if isinstance(t, Tensor) and not t.is_cuda:

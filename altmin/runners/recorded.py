@@ -3,16 +3,18 @@
 import warnings
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
-from altmin.runners.capture import CapturedStep, Program, captured, check_capturable, demand_cuda
+from altmin.methods.wrapper import Wrapper
+from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, check_capturable, demand_cuda
 
 LOOK = 256
 """Replays after which `Recorded` looks whether all were finite."""
 
 
-class Recorded:
+class Recorded(Wrapper):
     """A method whose step is captured and then replayed: `Recorded(method)` captures the first batch that comes,
     `Recorded(method, x, y)` one given now. It is a `Method` again and gives the numbers of the method's own step.
 
@@ -24,11 +26,13 @@ class Recorded:
     raises `Diverged`; there is one every `LOOK` steps and whenever model or state are asked for.
     """
 
+    program: Program | None = None
+
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
         check_capturable(method)
-        self.method, self.fuse = method, fuse
-        self.program: Program | None = None
+        super().__init__(method)
+        self.fuse = fuse
         self.how: dict[str, Any] = {}
         self.others = 0
         """How many batches of another shape or in another mode have been seen."""
@@ -39,28 +43,15 @@ class Recorded:
         self.x, self.y, self.how, self.unseen = x.clone(), y.clone(), how, 0
         self.modules = list(self.method.model.modules())
         self.modes = [m.training for m in self.modules]
-        self.captured: CapturedStep = captured(self.method)
-        step = self.captured
-        self.program = Program(lambda: step.run(self.x, self.y, **how), step.tensors, self.fuse)
+        context = how.get("context", LOCAL)
+        step: CapturedStep = captured(self.method, can_fuse() if self.fuse is None else self.fuse, context)
+        self.captured = step
+        self.program = Program(lambda: step.run(self.x, self.y, **how), step.tensors)
 
-    @property
-    def model(self) -> nn.Module:
-        """The method's model, after a look."""
+    def _current(self) -> Any:
+        """The method, after a look: its model, its state, and all else (`penalty`, and what an ensemble has)."""
         self.look()
-        model: nn.Module = self.method.model
-        return model
-
-    @property
-    def optimizer(self) -> Any:
-        """The method's own."""
-        return self.method.optimizer
-
-    def __getattr__(self, name: str) -> Any:
-        """All else (`penalty`, and what an ensemble has) is the method's own, after a look."""
-        if name in ("method", "program"):
-            raise AttributeError(name)
-        self.look()
-        return getattr(self.method, name)
+        return self.method
 
     def __len__(self) -> int:
         return len(self.method)
@@ -110,20 +101,6 @@ class Recorded:
         taken = self.captured.pull()
         if taken is not None:
             raise Diverged(f"the objective of step {taken + 1} of the last {steps} (from it on none was taken)")
-
-    def end_epoch(self) -> None:
-        self.look()
-        self.method.end_epoch()
-
-    def state_dict(self) -> dict[str, Any]:
-        self.look()
-        state: dict[str, Any] = self.method.state_dict()
-        return state
-
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
-        self.look()
-        self.method.check_state(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the method's state; the next step is captured anew, as an optimizer's state may lie elsewhere then."""

@@ -3,7 +3,8 @@
 import copy
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,49 +21,33 @@ from altmin.sklearn.rows import learn_scale
 from altmin.sklearn.training import Rows, Training
 
 NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
-DECAY = 0.01
-"""The weight decay of `weight_decay="auto"`, chosen on validation data: docs/estimators.md."""
+LR, DECAY = 1e-3, 0.01
+"""The learning rate unless another is given, and the weight decay of `weight_decay="auto"`, chosen on validation data:
+docs/estimators.md."""
 
 
+@dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator):
     """An estimator whose network is trained by one of altmin's methods; of which kind says a class below it."""
 
-    _loss: type[nn.Module]
+    hidden: Sequence[int] = (100, 100)
+    _: KW_ONLY
+    network: Any = None
+    method: str = "am-adam"
+    options: dict[str, Any] | None = None
+    lr: float | None = LR
+    weight_decay: float | str = "auto"
+    batch_size: int = 64
+    epochs: int = 200
+    tol: float = 1e-4
+    patience: int = 10
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    standardise: bool = True
+    random_state: Any = None
+    device: str = "cpu"
 
-    def __init__(
-        self,
-        hidden: Sequence[int] = (100, 100),
-        *,
-        network: Any = None,
-        method: str = "am-adam",
-        options: dict[str, Any] | None = None,
-        lr: float | None = 1e-3,
-        weight_decay: float | str = "auto",
-        batch_size: int = 64,
-        epochs: int = 200,
-        tol: float = 1e-4,
-        patience: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        standardise: bool = True,
-        random_state: Any = None,
-        device: str = "cpu",
-    ):
-        self.hidden = hidden
-        self.network = network
-        self.method = method
-        self.options = options
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.tol = tol
-        self.patience = patience
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.standardise = standardise
-        self.random_state = random_state
-        self.device = device
+    _loss: ClassVar[type[nn.Module]]
 
     # What a kind of estimator says of its targets
 
@@ -143,14 +128,18 @@ class Estimator(BaseEstimator):
         return training, known
 
     def _method_options(self) -> dict[str, Any]:
-        """Rate, weight decay and loss; a method whose losses go by names has one for labels, its own."""
-        given: dict[str, Any] = self._decay() | ({} if self.lr is None else {"lr": self.lr})
-        loss = inspect.signature(methods.factory(self.method)).parameters["loss"]
-        if loss.default is None:
+        """Rate, weight decay and loss, as far as the method has such options. Its own rate, unless one is given, and
+        for labels its own loss serve too. ValueError for a regression by a method whose loss cannot be chosen."""
+        known = inspect.signature(methods.factory(self.method)).parameters
+        given: dict[str, Any] = self._decay()
+        if self.lr is not None and ("lr" in known or self.lr != LR):
+            given["lr"] = self.lr
+        if "loss" in known and known["loss"].default in (None, inspect.Parameter.empty):
             return given | {"loss": self._loss()}
         if self._loss is not nn.CrossEntropyLoss:
             raise ValueError(
-                f"method {self.method!r} trains classifiers alone; use am-adam or another for a regression"
+                f"method {self.method!r} trains classifiers alone, as it has no option that takes another loss; use "
+                "am-adam or another for a regression"
             )
         return given
 

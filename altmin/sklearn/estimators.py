@@ -22,8 +22,9 @@ class AltMinClassifier(ClassifierMixin, Estimator):
         hidden: widths of the hidden layers, with ReLU between them; () is a linear model.
         network: instead of `hidden` a network of one's own: a module, of which a copy is trained from its present
             weights, or a function (inputs, outputs) -> module.
-        method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None the rate is
-            the method's own.
+        method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None, or for a
+            method without that option, the rate is the method's own. A method of one's own (`altmin.methods.register`)
+            is given the loss if its factory takes one.
         weight_decay: the method's option of that name; so many times each parameter is added to its gradient. "auto" is
             0.01 where the method has that option and `options` does not name it, and nothing where it has none.
         batch_size: rows in a mini-batch.

@@ -1,11 +1,8 @@
 """Learning from streams: a network that takes one sample at a time, with the interface of river."""
 
-try:
-    import river  # noqa: F401
-except ModuleNotFoundError:
-    raise ModuleNotFoundError(
-        'altmin.stream needs river, which is not installed: pip install "altmin[stream]"'
-    ) from None
+from altmin.common.optional import need
+
+need("river", "stream", "altmin.stream")
 
 from altmin.stream.classifier import OnlineClassifier
 from altmin.stream.regressor import OnlineRegressor

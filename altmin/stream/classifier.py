@@ -17,27 +17,7 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     Samples are dicts of numbers, labels anything hashable. Classes and features may appear at any time: the network
     gets an output or an input for each, and keeps its weights, its optimizer's state and its memories. A new feature
     changes no prediction for samples without it, a new class none of the ratios between probabilities of the others.
-
-    Parameters
-    ----------
-    hidden
-        The width of each hidden layer, of rectified units; () for a linear model.
-    method
-        How it learns: "am-adam", "am-mem" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
-    lr
-        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem" it is that of the output layer.
-    options
-        Other options of the method, as `altmin.methods.create` takes them, by name.
-    standardise
-        Whether features are standardised by their running means and variances.
-    absent
-        What a feature that a sample lacks counts as: "mean" (unknown) or "zero" (counts, indicators).
-    forget
-        Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
-    batch_size
-        How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
-    seed
-        Of the initial weights; None for different ones each time.
+    Parameters are those of `OnlineNetwork`.
 
     Examples
     --------
@@ -48,22 +28,8 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     True
     """
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (32, 32),
-        method: str = "am-adam",
-        lr: float | None = None,
-        options: Mapping[str, Any] | None = None,
-        standardise: bool = True,
-        absent: str = "mean",
-        forget: float = 1.0,
-        batch_size: int = 1,
-        seed: int | None = None,
-    ):
-        self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
-        self.standardise, self.absent, self.forget = standardise, absent, forget
-        self.batch_size, self.seed = batch_size, seed
-        self._begin()
+    def _begin(self) -> None:
+        super()._begin()
         self._classes: dict[Hashable, int] = {}
 
     @property
@@ -74,14 +40,6 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     def classes(self) -> list[Hashable]:
         """The classes seen so far, in the order of the network's outputs."""
         return list(self._classes)
-
-    def learn_one(self, x: Mapping[Hashable, Any], y: Hashable) -> None:
-        """Learns from one sample. ValueError or TypeError, and nothing changes, for one that cannot be learnt from."""
-        self._learn_one(x, y)
-
-    def learn_many(self, X: Any, y: Any) -> None:
-        """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of labels, in this order."""
-        self._learn_many(X, y)
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each class seen so far; empty before the first."""

@@ -15,17 +15,46 @@ from altmin.stream.statistics import Array, RunningStatistics
 
 
 class OnlineNetwork:
-    """A network with an input for each feature seen, trained a sample or a mini-batch at a time."""
+    """A network with an input for each feature seen, trained a sample or a mini-batch at a time.
 
-    method: str
-    hidden: tuple[int, ...]
-    lr: float | None
-    options: Mapping[str, Any] | None
-    standardise: bool
-    absent: str
-    forget: float
-    batch_size: int
-    seed: int | None
+    Parameters
+    ----------
+    hidden
+        The width of each hidden layer, of rectified units; () for a linear model.
+    method
+        How it learns: "am-adam", "am-mem" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
+    lr
+        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem" it is that of the output layer.
+    options
+        Other options of the method, as `altmin.methods.create` takes them, by name.
+    standardise
+        Whether features are standardised by their running means and variances.
+    absent
+        What a feature that a sample lacks counts as: "mean" (unknown) or "zero" (counts, indicators).
+    forget
+        Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
+    batch_size
+        How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
+    seed
+        Of the initial weights; None for different ones each time.
+    """
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (32, 32),
+        method: str = "am-adam",
+        lr: float | None = None,
+        options: Mapping[str, Any] | None = None,
+        standardise: bool = True,
+        absent: str = "mean",
+        forget: float = 1.0,
+        batch_size: int = 1,
+        seed: int | None = None,
+    ):
+        self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
+        self.standardise, self.absent, self.forget = standardise, absent, forget
+        self.batch_size, self.seed = batch_size, seed
+        self._begin()
 
     def _begin(self) -> None:
         """Checks the options, and makes what is kept from sample to sample."""
@@ -108,14 +137,16 @@ class OnlineNetwork:
         assert self._trained is not None
         self._trained.step(x, y)
 
-    def _learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+    def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+        """Learns from one sample. ValueError or TypeError, and nothing changes, for one that cannot be learnt from."""
         new = self._features.new(x)
         row = self._features.row(x, new)
         self._check(y)
         self._admit(new)
         self._learn(row[None], [y])
 
-    def _learn_many(self, X: Any, y: Any) -> None:
+    def learn_many(self, X: Any, y: Any) -> None:
+        """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of targets, in this order."""
         columns, table = table_of(X)
         targets = y.tolist() if hasattr(y, "tolist") else list(y)
         if len(targets) != len(table):

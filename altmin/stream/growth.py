@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.core.weights.memory import CoActivationMemory, Kept
+from altmin.core.trainer import AltMin
 from altmin.methods import Method
 
 
@@ -22,11 +22,10 @@ def add_inputs(method: Method, weights: Tensor) -> None:
     old, new = layer.in_features, weights.shape[1]
     layer.in_features = old + new
     _extend(method, layer.weight, weights, 1)
-    memory = getattr(method, "weights", None)
-    if isinstance(memory, CoActivationMemory) and 0 in memory.kept:
-        A, R, samples = memory.kept[0]
-        memory.kept[0] = Kept(_insert(_insert(A, old, new, 0), old, new, 1), _insert(R, old, new, 1), samples)
-        memory.scratch = {}
+    memory = method.updates.states.get(0) if isinstance(method, AltMin) else None
+    if isinstance(memory, dict) and {"A", "R"} <= set(memory):  # of a CoActivationMemory
+        memory["A"] = _insert(_insert(memory["A"], old, new, 0), old, new, 1)
+        memory["R"] = _insert(memory["R"], old, new, 1)
 
 
 def add_outputs(method: Method, outputs: int) -> None:

@@ -17,30 +17,9 @@ from altmin.stream.statistics import RunningStatistics
 class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
     """A network that learns to predict a number from one sample at a time, with river's interface.
 
-    Samples are dicts of numbers. Features may appear at any time, as in `OnlineClassifier`, whose parameters these are.
-    The network learns the squared error of targets standardised by their running mean and variance, whatever
-    `standardise` says of the features.
-
-    Parameters
-    ----------
-    hidden
-        The width of each hidden layer, of rectified units; () for a linear model.
-    method
-        How it learns: "am-adam", "am-mem" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
-    lr
-        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem" it is that of the output layer.
-    options
-        Other options of the method, as `altmin.methods.create` takes them, by name.
-    standardise
-        Whether features are standardised by their running means and variances.
-    absent
-        What a feature that a sample lacks counts as: "mean" (unknown) or "zero" (counts, indicators).
-    forget
-        Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
-    batch_size
-        How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
-    seed
-        Of the initial weights; None for different ones each time.
+    Samples are dicts of numbers. Features may appear at any time, as in `OnlineClassifier`. The network learns
+    the squared error of targets standardised by their running mean and variance, whatever `standardise` says of the
+    features. Parameters are those of `OnlineNetwork`.
 
     Examples
     --------
@@ -51,31 +30,9 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
     True
     """
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (32, 32),
-        method: str = "am-adam",
-        lr: float | None = None,
-        options: Mapping[str, Any] | None = None,
-        standardise: bool = True,
-        absent: str = "mean",
-        forget: float = 1.0,
-        batch_size: int = 1,
-        seed: int | None = None,
-    ):
-        self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
-        self.standardise, self.absent, self.forget = standardise, absent, forget
-        self.batch_size, self.seed = batch_size, seed
-        self._begin()
-        self._target = RunningStatistics(1, forget)
-
-    def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
-        """Learns from one sample. ValueError or TypeError, and nothing changes, for one that cannot be learnt from."""
-        self._learn_one(x, y)
-
-    def learn_many(self, X: Any, y: Any) -> None:
-        """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of numbers, in this order."""
-        self._learn_many(X, y)
+    def _begin(self) -> None:
+        super()._begin()
+        self._target = RunningStatistics(1, self.forget)
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
         """The expected target; 0 before the first sample."""

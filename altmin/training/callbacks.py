@@ -22,7 +22,7 @@ leave it out.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,21 +138,24 @@ class Monitor:
     """
 
     for_one = True
+    fresh: Mapping[str, Any] = {"best": None, "best_epoch": 0}
+    """What a run begins with and a checkpoint keeps, by attribute."""
+    best: float | None
+    best_epoch: int
 
     def __init__(self, monitor: str | None = None, mode: str | None = None, min_delta: float = 0.0):
         demand(type(self).__name__, "min_delta", min_delta)
         if mode not in (None, "min", "max"):
             raise ValueError(f'mode of {type(self).__name__} is "min" or "max", given {mode!r}')
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
-        self.best: float | None = None
-        self.best_epoch = 0
+        self.load_state_dict(self.fresh)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(monitor={self.monitor!r}, mode={self.mode!r}, min_delta={self.min_delta})"
 
     def on_start(self, progress: Any) -> None:
-        """Begins anew. ValueError if there is no such column, or no word on which values are better."""
-        self.best, self.best_epoch = None, 0
+        """Begins again. ValueError if there is no such column, or no word on which values are better."""
+        self.load_state_dict(self.fresh)
         self.column = column_of(type(self).__name__, self.monitor, progress.columns)
         higher = higher_is_better(self.column) if self.mode is None else self.mode == "max"
         if higher is None:
@@ -170,19 +173,22 @@ class Monitor:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_epoch": self.best_epoch}
+        return {name: getattr(self, name) for name in self.fresh}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.best_epoch = state["best"], state["best_epoch"]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update({name: copy.deepcopy(state[name]) for name in self.fresh})
 
 
 class EarlyStopping(Monitor):
     """Stops a run when `patience` epochs in a row have not been better than the best before them. See `Monitor`."""
 
+    fresh: Mapping[str, Any] = {**Monitor.fresh, "waited": 0}
+    waited: int
+
     def __init__(self, patience: int = 10, monitor: str | None = None, min_delta: float = 0.0, mode: str | None = None):
         demand("EarlyStopping", "patience", patience, low=1, whole=True)
         super().__init__(monitor, mode, min_delta)
-        self.patience, self.waited = patience, 0
+        self.patience = patience
 
     def __repr__(self) -> str:
         return super().__repr__().replace("(", f"(patience={self.patience}, ", 1)
@@ -191,33 +197,17 @@ class EarlyStopping(Monitor):
     def stopped(self) -> bool:
         return self.waited >= self.patience
 
-    def on_start(self, progress: Any) -> None:
-        super().on_start(progress)
-        self.waited = 0
-
     def on_epoch_end(self, progress: Any) -> bool:
         self.waited = 0 if self.better(progress) else self.waited + 1
         return self.stopped
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "waited": self.waited}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.waited = state["waited"]
 
 
 class BestWeights(Monitor):
     """Gives the model, when the run ends, the weights and buffers it was measured with after its best epoch. See
     `Monitor`. The optimizer's state stays that of the end."""
 
-    def __init__(self, monitor: str | None = None, mode: str | None = None, min_delta: float = 0.0):
-        super().__init__(monitor, mode, min_delta)
-        self.weights: dict[str, Any] = {}
-
-    def on_start(self, progress: Any) -> None:
-        super().on_start(progress)
-        self.weights = {}
+    fresh: Mapping[str, Any] = {**Monitor.fresh, "weights": {}}
+    weights: dict[str, Any]
 
     def on_epoch_end(self, progress: Any) -> None:
         if self.better(progress):
@@ -226,13 +216,6 @@ class BestWeights(Monitor):
     def on_end(self, progress: Any) -> None:
         if self.weights:
             progress.model.load_state_dict(self.weights)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "weights": self.weights}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.weights = copy.deepcopy(state["weights"])
 
 
 def column_of(of: str, monitor: str | None, columns: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ Tensors are stored as such, all else as JSON in the same file's header. One file
 checkpoint is whole or not there, and that its tensors never belong to another moment than its numbers.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from altmin.common.describe import data as entries
+from altmin.common.describe import digest
 from altmin.data.atomic import discard, replacing
 
 FORMAT = "altmin checkpoint 4"
@@ -60,12 +59,10 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]
 
 def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
     """Of all that a checkpoint holds: the tree, and names, types, shapes and bytes of tensors."""
-    found = hashlib.blake2b(tree.encode(), digest_size=32)
-    for name in sorted(tensors):
-        x = tensors[name]
-        found.update(f"\0{name}\0{x.dtype}\0{tuple(x.shape)}\0".encode(errors="surrogatepass"))
-        found.update(entries(x))
-    return found.hexdigest()
+    parts: list[Tensor | str] = [tree]
+    for name, x in sorted(tensors.items()):
+        parts += [f"\0{name}\0{x.dtype}\0{tuple(x.shape)}\0", x]
+    return digest(*parts, size=32)
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:

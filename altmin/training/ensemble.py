@@ -1,6 +1,7 @@
 """`fit_ensemble`: the training loop for all members of an ensemble, each with its own order of the data and rows."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -8,9 +9,8 @@ from typing import Any
 from altmin.common.errors import Diverged
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.recorded import Recorded
-from altmin.training import augment as augmentation
-from altmin.training import metrics as named
 from altmin.training.callbacks import Callbacks
+from altmin.training.config import OF_BATCHES, RunConfig, takes
 from altmin.training.loop import History, Loop
 from altmin.training.plan import Plan
 
@@ -41,21 +41,16 @@ class EnsembleProgress:
         return fmean([loss for loss in self.train_losses if loss == loss] or [float("nan")])
 
 
+@takes(*OF_BATCHES)
 def fit_ensemble(
     ensemble: Ensemble | Recorded,
     train: Any,
     test: Any = None,
     *,
     epochs: int,
-    batch_size: int | None = None,
-    epoch_batches: int | None = None,
     seeds: Sequence[int] | None = None,
-    metrics: named.Given = None,
-    eval_batches: Sequence[int] = (),
     callbacks: Sequence[Any] | Callable[[EnsembleProgress], Any] | None = None,
-    schedule: str = "constant",
-    warmup: int = 0,
-    augment: augmentation.Given = None,
+    **settings: Any,
 ) -> list[MemberHistory]:
     """What `fit` does, for every member at once: one history for each, with the rows that `fit` would have given.
 
@@ -64,37 +59,51 @@ def fit_ensemble(
     number of members. Members that diverge stop there and do not hinder the others; if all do, the run ends. Callbacks
     get an `EnsembleProgress` and stop all members together; those that follow one model are refused.
     """
+    return carry_out(Plan(RunConfig(epochs=epochs, **settings), train, test), ensemble, seeds, callbacks)
+
+
+def carry_out(plan: Plan, ensemble: Any, seeds: Sequence[int] | None, callbacks: Any = None) -> list[MemberHistory]:
+    """`fit_ensemble`, of a plan."""
     members = len(ensemble)
     seeds = range(members) if seeds is None else list(seeds)
     if len(seeds) != members:
         raise ValueError(f"there are {members} members but {len(seeds)} seeds; give one for each")
     hooks = Callbacks(callbacks)
     hooks.demand_many()
-    histories = [MemberHistory() for _ in seeds]
-    steps_before = ensemble.steps
-    plan = Plan(
-        train=train,
-        test=test,
-        epochs=epochs,
-        batch_size=batch_size,
-        epoch_batches=epoch_batches,
-        eval_batches=eval_batches,
-        schedule=schedule,
-        warmup=warmup,
-        metrics=metrics,
-        augment=augment,
-    )
-    loop = Loop(ensemble, histories, seeds, plan, hooks)
+    with ExitStack() as during:
+        context = during.enter_context(plan.products())
+        run = _Run(Loop(ensemble, [MemberHistory() for _ in seeds], seeds, plan, hooks, context), ensemble.steps)
+        during.enter_context(run.loop.schedule.during())
+        try:
+            hooks.start(run.progress())
+            run.loop.run(run.after_batch, run.after_epoch)
+            hooks.end(run.progress())
+        except Diverged:
+            run.loop.read()
+            if run.loop.active:
+                raise
+        finally:
+            hooks.close()
+    run.note_diverged()
+    return run.histories
 
-    def note_diverged() -> None:
-        for i, step in loop.diverged.items():
-            place = loop.place(step - steps_before) if step > steps_before else "an earlier run"
-            histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
 
-    def progress() -> EnsembleProgress:
-        losses = loop.means
+class _Run:
+    """A loop over members with its callbacks. before: the steps that the ensemble had taken."""
+
+    def __init__(self, loop: Loop, before: int):
+        self.loop, self.before = loop, before
+        self.histories: list[Any] = loop.histories
+
+    def note_diverged(self) -> None:
+        for i, step in self.loop.diverged.items():
+            place = self.loop.place(step - self.before) if step > self.before else "an earlier run"
+            self.histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
+
+    def progress(self) -> EnsembleProgress:
+        loop, losses = self.loop, self.loop.means
         if loop.at.batch == 0:
-            rows = [history.epochs[-1:] for history in histories]
+            rows = [history.epochs[-1:] for history in self.histories]
             losses = [
                 mean if mean != mean or not row else row[0]["train_loss"]
                 for mean, row in zip(losses, rows, strict=True)
@@ -103,31 +112,17 @@ def fit_ensemble(
             batch=loop.number,
             batches=loop.batches,
             epoch=loop.at.epoch,
-            epochs=epochs,
+            epochs=loop.epochs,
             train_losses=losses,
             columns=loop.columns,
-            histories=histories,
+            histories=self.histories,
         )
 
-    def after_batch() -> None:
-        note_diverged()
+    def after_batch(self) -> None:
+        self.note_diverged()
         for kept in (True, False):
-            loop.stopped |= hooks.batch_end(progress, kept)
+            self.loop.stopped |= self.loop.callbacks.batch_end(self.progress, kept)
 
-    def after_epoch() -> None:
+    def after_epoch(self) -> None:
         for kept in (True, False):
-            loop.stopped |= hooks.epoch_end(progress(), kept)
-
-    with loop.schedule.during():
-        try:
-            hooks.start(progress())
-            loop.run(after_batch, after_epoch)
-            hooks.end(progress())
-        except Diverged:
-            loop.read()
-            if loop.active:
-                raise
-        finally:
-            hooks.close()
-    note_diverged()
-    return histories
+            self.loop.stopped |= self.loop.callbacks.epoch_end(self.progress(), kept)

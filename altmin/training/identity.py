@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe, digest, kind
 from altmin.methods.offline import Offline
 from altmin.runners import precision
@@ -17,7 +18,7 @@ ROWS = 64
 """How many samples the fingerprint of data looks at."""
 
 
-def method_settings(method: Any) -> dict[str, str]:
+def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
     """A method's kind, parts and options, its model, and the precision of products as it is set for a GPU, since a run
     may go on with one or without. A recorded step is its method's, and so is one of which the samples or the blocks are
     spread over ranks, but for the parts in which a mini-batch passes through them."""
@@ -26,7 +27,7 @@ def method_settings(method: Any) -> dict[str, str]:
     inner = inner.am if isinstance(inner, LayerParallel) else inner
     found = in_parts | {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
     found |= {name: describe(value) for name, value in getattr(inner, "options", {}).items()}
-    parts = inner.am if isinstance(inner, Offline) else inner
+    parts = inner.method if isinstance(inner, Offline) else inner
     found |= {
         name: describe(getattr(parts, name)) for name in ("codes", "weights", "penalty", "loss") if hasattr(parts, name)
     }
@@ -35,7 +36,7 @@ def method_settings(method: Any) -> dict[str, str]:
     at: Any = getattr(parts, "at", None)
     if at is not None:
         found["cut after"] = ", ".join(sorted(at)) or "nothing"
-    found["precision of products"] = precision.current(torch.device("cuda"))
+    found["precision of products"] = precision.current(torch.device("cuda"), context)
     return found
 
 

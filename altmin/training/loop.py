@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
 from altmin.training.callbacks import Callbacks
 from altmin.training.epochs import Batch
 from altmin.training.evaluate import measure
-from altmin.training.plan import Plan
+from altmin.training.plan import Plan, demand_context
 from altmin.training.samples import Samples, batch_generator, device_of
 
 
@@ -67,16 +68,24 @@ class Loop:
     """A run of `trained`, an `Ensemble` or a `Single`, by a plan, and where it is.
 
     histories: one for each member; rows are added to those of members that have not diverged. seeds: one for each
-    member, which give the orders in which they see the data. A loop that is made moves the rates of the optimizer only
-    within `schedule.during()`.
+    member, which give the orders in which they see the data. context: of the steps. A loop that is made moves the rates
+    of the optimizer only within `schedule.during()`.
     """
 
     def __init__(
-        self, trained: Any, histories: Sequence[History], seeds: Sequence[int], plan: Plan, callbacks: Callbacks
+        self,
+        trained: Any,
+        histories: Sequence[History],
+        seeds: Sequence[int],
+        plan: Plan,
+        callbacks: Callbacks,
+        context: Context = LOCAL,
     ):
+        if context is not LOCAL:
+            demand_context(trained.methods[0] if isinstance(trained, Single) else trained)
         model = trained.member(0)
         self.trained, self.histories, self.seeds = trained, list(histories), list(seeds)
-        self.plan, self.callbacks, self.epochs = plan, callbacks, plan.epochs
+        self.plan, self.callbacks, self.epochs, self.context = plan, callbacks, plan.run.epochs, context
         self.data = plan.data(model, seeds)
         self.per_epoch = self.data.per_epoch
         methods = trained.methods
@@ -151,7 +160,8 @@ class Loop:
         """What is left of the epoch under way; whether it came to its end."""
         self.clock = time.perf_counter()
         for batch in self.data.batches(self.at.epoch, self.at.batch):
-            how: dict[str, Any] = {"rows": batch.rows} if self.takes_rows else {}
+            how: dict[str, Any] = {} if self.context is LOCAL else {"context": self.context}
+            how |= {"rows": batch.rows} if self.takes_rows else {}
             if batch.of is not None:
                 how |= {"first": batch.first, "of": batch.of}
             x, y = self._changed(batch)

@@ -1,12 +1,12 @@
-"""Memories of several sites added up from files, so that weights are fitted to samples that no one site has seen.
+"""What several sites have gathered, added up from files: weights are fitted to samples that no one site has seen.
 
-While weights W stand still, what `AltMin.gather` keeps of a block are sums over samples,
+While the weights W stay the same, what `AltMin.gather` keeps of a block are sums over samples: of a block with a memory
 
     A = sum_t a_t a_t^T,   R = sum_t (c_t - W a_t) a_t^T,
 
-and of a block without a memory the sum of its gradients. So the sum over sites that have the same W is what one site
-would have gathered from all their parts, and a fit to it gives the weights of that site. A file holds these sums and no
-sample.
+of one with an optimizer its gradients, of another rule its contributions. So the sum over sites that have the same W is
+what one site would have gathered from all their parts, and its step gives the weights of that site. A file holds these
+sums and no sample.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from altmin.common.describe import describe, digest, kind
 from altmin.common.errors import Diverged
 from altmin.core.trainer import AltMin
-from altmin.core.weights.local import Gathered
-from altmin.core.weights.memory import CoActivationMemory, Kept
+from altmin.core.weights.memory import CoActivationMemory
 from altmin.training import checkpoint
 
-KIND = "altmin memories 1"
+KIND = "altmin memories 2"
 SAME = {
     "network": "networks",
     "settings": "settings",
@@ -40,47 +40,36 @@ class SiteMemories:
     """What one or more sites have gathered with the same weights.
 
     about: what they belong to: the network (kinds of its parameters by name), the settings of the trainer, mu, digests
-    of the weights and of what earlier rounds have left, and what a fit needs. memories: A and R by block, and the
-    number of samples. gradients: of the other blocks, summed over samples.
+    of the weights and of what earlier rounds have left, and what a fit needs; and the number of samples. gathered: by
+    block the sum of its contributions times their samples.
     """
 
     about: dict[str, Any]
-    memories: dict[int, Kept]
-    gradients: dict[int, Gathered]
+    gathered: dict[int, Any]
 
     def save(self, path: str | Path) -> None:
         """Writes a safetensors file, whole or not at all."""
-        checkpoint.save(path, self.state())
-
-    def state(self) -> dict[str, Any]:
-        memories = {l: each._asdict() for l, each in self.memories.items()}
-        gradients = {l: each._asdict() for l, each in self.gradients.items()}
-        return {"kind": KIND, "about": self.about, "memories": memories, "gradients": gradients}
+        checkpoint.save(path, {"kind": KIND, "about": self.about, "gathered": self.gathered})
 
     @property
     def samples(self) -> int:
-        """How many were gathered."""
+        """The number of samples."""
         return int(self.about["samples"])
 
     def __add__(self, other: "SiteMemories") -> "SiteMemories":
         """The sums of both. They belong to the same weights, which `merge_memories` checks."""
-        memories = {
-            l: Kept(one.A + two.A, one.R + two.R, one.samples + two.samples)
-            for l, one in self.memories.items()
-            for two in [other.memories[l]]
-        }
-        gradients = {l: one + other.gradients[l] for l, one in self.gradients.items()}
-        return SiteMemories({**self.about, "samples": self.samples + other.samples}, memories, gradients)
+        gathered = {l: pytree.tree_map(torch.add, one, other.gathered[l]) for l, one in self.gathered.items()}
+        return SiteMemories({**self.about, "samples": self.samples + other.samples}, gathered)
 
 
 def save_memories(method: AltMin, path: str | Path) -> None:
     """Writes what `method.gather` has gathered since the weights last moved as a safetensors file, whole or not at all.
 
-    ValueError if the method has no `CoActivationMemory`, has gathered nothing, or trains batch norm, whose statistics
-    are of the parts of one site. Nothing of the method changes.
+    ValueError if the method is not an `AltMin`, has gathered nothing, or trains batch norm, whose statistics are of the
+    parts of one site. Nothing of the method changes.
     """
-    rule = _rule(method)
-    if not rule.gathered and not rule.rest.gathered:
+    about = _about(method)
+    if not method.updates.gathered:
         raise ValueError("the method has gathered nothing to save; call method.gather(x, y) first")
     for name, module in method.model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
@@ -88,9 +77,7 @@ def save_memories(method: AltMin, path: str | Path) -> None:
                 f"{name} is a batch norm, whose statistics are of each site's own parts and do not add up; "
                 "keep them fixed with its .eval(), or use a norm within samples"
             )
-    counts = [each.samples for each in rule.rest.gathered.values()] or [each.samples for each in rule.gathered.values()]
-    about = {**_about(method), "samples": int(counts[0])}
-    SiteMemories(about, dict(rule.gathered), dict(rule.rest.gathered)).save(path)
+    SiteMemories({**about, "samples": method.updates.samples}, dict(method.updates.gathered)).save(path)
 
 
 def load_memories(path: str | Path) -> SiteMemories:
@@ -98,8 +85,7 @@ def load_memories(path: str | Path) -> SiteMemories:
     state = checkpoint.load(path)
     if state.get("kind") != KIND:
         raise ValueError(f"{path} holds no memories of a site, but another state; write it with save_memories")
-    memories = {l: Kept(**each) for l, each in state["memories"].items()}
-    return SiteMemories(state["about"], memories, {l: Gathered(**each) for l, each in state["gradients"].items()})
+    return SiteMemories(state["about"], state["gathered"])
 
 
 def merge_memories(paths: Sequence[str | Path]) -> SiteMemories:
@@ -130,12 +116,9 @@ def apply_memories(method: AltMin, merged: SiteMemories | str | Path) -> None:
     unless the sums belong to the method's present weights. `Diverged`, and weights stay, if they would not be finite.
     """
     sums, name = (merged, "the memory") if isinstance(merged, SiteMemories) else (load_memories(merged), merged)
-    rule = _rule(method)
     _demand_same(name, sums.about, "the method", _about(method))
-    state, given = rule.state_dict(), sums.state()
-    rule.load_state_dict(
-        {**state, "gathered": given["memories"], "rest": {**state["rest"], "gathered": given["gradients"]}}
-    )
+    state = method.updates.state_dict()
+    method.updates.load_state_dict({**state, "gathered": sums.gathered, "samples": sums.samples})
     method.apply()
 
 
@@ -159,38 +142,38 @@ def fitted_weights(merged: SiteMemories, weights: Mapping[str, Tensor]) -> dict[
             "the sites remember earlier rounds, which the files do not hold; apply the sum at a site instead, with "
             "altmin.training.apply_memories"
         )
+    if about["fit"] is None:
+        raise ValueError("the sites have no CoActivationMemory; apply the sum at a site, with apply_memories")
     rule, result = CoActivationMemory(**about["fit"]), dict(weights)
     for l, names in about["fitted"].items():
-        fit = rule.fit([weights[name] for name in names], _copy(merged.memories[l]), None)
-        if not fit.finite:
+        means = pytree.tree_map(lambda t: t / merged.samples, merged.gathered[l])
+        state = {"A": torch.zeros_like(means["A"]), "R": torch.zeros_like(means["R"]), "samples": torch.zeros(())}
+        changes, _ = rule.update([weights[name] for name in names], state, means, merged.samples, {})
+        if not all(bool(change.isfinite().all()) for change in changes):
             raise Diverged(f"the memory of block {l}", "give inputs of a smaller size")
-        for name, change in zip(names, fit.changes, strict=True):
+        for name, change in zip(names, changes, strict=True):
             result[name] = weights[name] + change
     return result
 
 
-def _rule(method: AltMin) -> CoActivationMemory:
-    rule = getattr(method, "weights", None)
-    if not isinstance(method, AltMin) or not isinstance(rule, CoActivationMemory):
-        raise ValueError(
-            f"memories of sites need an altmin.AltMin(..., weights=altmin.CoActivationMemory()), given {method!r}"
-        )
-    return rule
-
-
 def _about(method: AltMin) -> dict[str, Any]:
     """What the sums of a method belong to, in its present state."""
-    rule, parameters = _rule(method), dict(method.model.named_parameters())
+    if not isinstance(method, AltMin):
+        raise ValueError(f"sums of sites need an altmin.AltMin(...), given {method!r}")
+    rule, updates, parameters = method.weights, method.updates, dict(method.model.named_parameters())
     names = {id(p): name for name, p in parameters.items()}
+    optimizer = {} if updates.optimizer is None else updates.optimizer.state_dict()
     return {
         "network": {name: kind(p) for name, p in parameters.items()},
         "settings": describe(method),
         "mu": float(method.penalty.value),
         "weights": digest(*parameters.values()),
-        "earlier": digest(*_tensors([rule.kept, rule.rest.optimizer.state_dict()])),
-        "remembers": bool(rule.kept),
-        "fitted": {l: [names[id(p)] for p in rule.theta[l]] for l in rule.trained},
-        "fit": {"damping": rule.damping, "sweeps": rule.sweeps, "steps": rule.steps},
+        "earlier": digest(*_tensors([updates.states, optimizer])),
+        "remembers": any(bool(t.any()) for t in pytree.tree_leaves(updates.states)),
+        "fitted": {l: [names[id(p)] for p in method.theta[l]] for l in updates.states},
+        "fit": {"damping": rule.damping, "sweeps": rule.sweeps, "steps": rule.steps}
+        if isinstance(rule, CoActivationMemory)
+        else None,
     }
 
 
@@ -205,7 +188,7 @@ def _demand_same(path: Any, there: Mapping[str, Any], other: Any, here: Mapping[
 
 
 def _content(sums: SiteMemories) -> str:
-    return digest(*_tensors([sums.memories, sums.gradients]))
+    return digest(*_tensors(sums.gathered))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -217,7 +200,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, Mapping | list | tuple):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(each)
-
-
-def _copy(kept: Kept) -> Kept:
-    return Kept(kept.A.clone(), kept.R.clone(), kept.samples)

@@ -4,36 +4,51 @@ import time
 from pathlib import Path
 from typing import Any
 
+from altmin.common.optional import need
 
-class ProgressBar:
+
+class Bar:
     """A bar on the terminal, gone when done; nothing in a pipe. No thread draws it, so none disturbs a timing.
 
-    console: a `rich.console.Console`; None for one on stderr."""
+    console: a `rich.console.Console`; None for one on stderr. hidden: whether it is not to be shown on a terminal."""
+
+    def __init__(self, what: str, console: Any = None, hidden: bool = False):
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        screen = console or Console(stderr=True)
+        count = TextColumn("{task.completed}/{task.total} {task.fields[text]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+        hidden = hidden or not screen.is_terminal
+        self.progress = Progress(*columns, console=screen, transient=True, disable=hidden, auto_refresh=False)
+        self.progress.start()
+        self.task, self.drawn = self.progress.add_task(what, total=None, text=""), 0.0
+
+    def update(self, done: int, total: int | None, text: str) -> None:
+        self.progress.update(self.task, completed=done, total=total, text=text)
+        if time.monotonic() - self.drawn > 0.2:
+            self.progress.refresh()
+            self.drawn = time.monotonic()
+
+    def stop(self) -> None:
+        self.progress.stop()
+
+
+class ProgressBar:
+    """A callback that shows a `Bar`."""
 
     first_rank_only = True
 
     def __init__(self, text: str = "training", console: Any = None):
         self.text, self.console = text, console
-        self.bar: Any = None
+        self.bar: Bar | None = None
 
     def on_start(self, progress: Any) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        screen = self.console or Console(stderr=True)
-        count = TextColumn("{task.completed}/{task.total} {task.fields[text]}")
-        columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
-        hidden = not screen.is_terminal
-        self.bar = Progress(*columns, console=screen, transient=True, disable=hidden, auto_refresh=False)
-        self.bar.start()
-        self.task = self.bar.add_task(self.text, total=progress.batches, completed=progress.batch, text="")
-        self.drawn = 0.0
+        self.bar = Bar(self.text, self.console)
 
     def on_batch_end(self, progress: Any) -> None:
-        self.bar.update(self.task, completed=progress.batch, text=f"loss {progress.train_loss:.4f}")
-        if time.monotonic() - self.drawn > 0.2:
-            self.bar.refresh()
-            self.drawn = time.monotonic()
+        if self.bar is not None:
+            self.bar.update(progress.batch, progress.batches, f"loss {progress.train_loss:.4f}")
 
     def close(self) -> None:
         if self.bar is not None:
@@ -53,10 +68,9 @@ class TensorBoard:
 
     def on_start(self, progress: Any) -> None:
         """ImportError, before anything is trained, if there is no such package."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError("TensorBoard needs the package tensorboard: pip install tensorboard") from error
+        need("tensorboard", what="TensorBoard")
+        from torch.utils.tensorboard import SummaryWriter
+
         self.make = SummaryWriter
 
     def on_batch_end(self, progress: Any) -> None:

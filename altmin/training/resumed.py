@@ -1,111 +1,90 @@
-"""What the state in a run's checkpoint must be for the run to go on from it."""
+"""The state of a run, which a checkpoint holds: what it is, what it must be for a run to go on from it, and how."""
 
+import copy
 import math
-from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from altmin.common.state import check_module, demand_count, demand_entries, demand_number
+from altmin.common.state import check_like, check_module, demand_entries
+from altmin.training.checkpoint import CheckpointFile
 from altmin.training.loop import History, Loop, Position
 
-ENTRIES = ("config", "at", "history", "model", "method", "schedule", "callbacks", "random", "data")
+
+def state_of(loop: Loop, method: Any) -> dict[str, Any]:
+    """All that a run needs to go on from where it is."""
+    random = {"cpu": torch.get_rng_state()}
+    if loop.device.type == "cuda":
+        random["cuda"] = torch.cuda.get_rng_state(loop.device)
+    return {
+        "at": asdict(loop.at),
+        "history": asdict(loop.histories[0]),
+        "model": method.model.state_dict(),
+        "method": method.state_dict(),
+        "schedule": loop.schedule.state_dict(),
+        "callbacks": loop.callbacks.state(),
+        "random": random,
+        "data": loop.data.state(),
+    }
 
 
-def check(state: Any, loop: Loop, method: Any) -> tuple[Position, History]:
-    """Where the run goes on, and its rows until there. ValueError if anything of the state does not fit the run; that
-    changes nothing. What only a method without a `check_state` knows shows when it loads its part."""
-    demand_entries(state, ENTRIES, "a run")
-    at = _position(state["at"], loop)
-    history = _history(state["history"], loop, at)
+def restore(loop: Loop, method: Any, file: CheckpointFile) -> None:
+    """Goes to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
+    state, before = file.load(loop.device), copy.deepcopy(state_of(loop, method))
+    loading = False
+    try:
+        check(state, before, loop, method)
+        loading = True
+        _load(state, loop, method)
+    except Exception as error:
+        if loading:  # of a part that checks as it loads
+            _load(before, loop, method)
+        raise ValueError(f"{file.path} does not fit this run: {' '.join(str(error).split())}") from error
+    file.written = True
+
+
+def _load(state: dict[str, Any], loop: Loop, method: Any) -> None:
+    loop.callbacks.load(state["callbacks"])
+    method.model.load_state_dict(state["model"])
+    method.load_state_dict(state["method"])
+    loop.schedule.load_state_dict(state["schedule"])
+    loop.data.load(state["data"])
+    loop.at, loop.histories[0] = Position(**state["at"]), History(**state["history"])
+    torch.set_rng_state(state["random"]["cpu"])
+    if loop.device.type == "cuda" and "cuda" in state["random"]:
+        torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)
+
+
+def check(state: Any, own: dict[str, Any], loop: Loop, method: Any) -> None:
+    """ValueError if anything of a state does not fit the run, whose present state is `own`; nothing changes. What only
+    a method without a `check_state`, or a callback, knows shows when it loads its part."""
+    demand_entries(state, ("config", *own), "a run")
+    check_like(state["at"], own["at"], "the run's position")
+    _check_history(state["history"], loop, Position(**state["at"]))
     check_module(method.model, state["model"])
     if hasattr(method, "check_state"):
         method.check_state(state["method"])
-    demand_entries(state["schedule"], loop.schedule.state_dict(), "what moves the learning rate")
-    for group in _groups(state["method"]):
-        _check_rates(group, loop, at, state["schedule"])
-    _check_random(state["random"], loop.device)
-    for name, number in (("callbacks", len(loop.callbacks.kept)), ("data", len(loop.data.state()))):
-        if not isinstance(state[name], list) or len(state[name]) != number:
-            raise ValueError(f"the state of the {name} must be a list of {number}, given {state[name]!r:.40}")
-    for own in state["data"]:
-        _check_random({"cpu": own}, torch.device("cpu"))
-    return at, history
+    demand_entries(state["schedule"], own["schedule"], "what moves the learning rate")
+    demand_entries(state["random"], {"cpu", *state["random"]} & {"cpu", "cuda"}, "random numbers")
+    for name, value in own["random"].items():
+        check_like(state["random"].get(name, value), value, f"the state of random numbers on {name}")
+    check_like(state["data"], own["data"], "the state of the data")
+    if not isinstance(state["callbacks"], list) or len(state["callbacks"]) != len(own["callbacks"]):
+        raise ValueError(f"the state of {len(own['callbacks'])} callbacks is a list, given {state['callbacks']!r:.40}")
 
 
-def _position(state: Any, loop: Loop) -> Position:
-    demand_entries(state, [field.name for field in fields(Position)], "a position")
-    epoch = demand_count(state["epoch"], "the number of epochs done")
-    if epoch > loop.epochs:
-        raise ValueError(f"it holds {epoch} epochs, more than {loop.epochs}")
-    inside = epoch < loop.epochs and loop.data.resumes
-    batch = demand_count(state["batch"], "the number of batches done", 0, (loop.per_epoch or 1) if inside else 1)
-    before = demand_count(state["before"], "the number of batches in epochs done")
-    if loop.per_epoch is not None and before != epoch * loop.per_epoch:
-        raise ValueError(f"{epoch} epochs have {epoch * loop.per_epoch} batches, the state says {before}")
-    if not isinstance(state["losses"], list) or len(state["losses"]) != len(loop.seeds):
-        raise ValueError(f"the losses of the epoch must be {len(loop.seeds)}, given {state['losses']!r:.40}")
-    losses = [demand_number(loss, "the sum of the epoch's losses") for loss in state["losses"]]
-    return Position(losses, epoch, before, batch, demand_number(state["seconds"], "the epoch's seconds", 0.0))
-
-
-def _history(state: Any, loop: Loop, at: Position) -> History:
-    """Rows as the loop would have written them."""
-    demand_entries(state, [field.name for field in fields(History)], "a history")
-    done, measured = at.before + at.batch, loop.columns
-    expected = {
-        "epochs": ("epoch", ["train_loss", "seconds", *measured], list(range(1, at.epoch + 1))),
-        "batches": ("batch", measured, [number for number in loop.eval_batches if number <= done]),
-    }
-    for name, (counted, others, numbers) in expected.items():
-        rows = state[name]
-        if not isinstance(rows, list) or len(rows) != len(numbers):
-            given = len(rows) if isinstance(rows, list) else "no"
-            raise ValueError(f"{given} rows of {name} do not belong to a run that has done {done} batches")
-        for row, number in zip(rows, numbers, strict=True):
-            demand_entries(row, [counted, *others], f"a row of {name}")
-            if demand_count(row[counted], f"the {counted} of a row") != number:
-                raise ValueError(f"{counted} {number} must come next among the rows of {name}, given {row[counted]}")
-            for key in ("train_loss", "seconds"):
-                if key in row:
-                    demand_number(row[key], f"{key} of {counted} {number}", 0.0 if key == "seconds" else -math.inf)
-            for key in measured:
-                if isinstance(row[key], bool) or not isinstance(row[key], int | float | Tensor):
-                    raise ValueError(f"{key} of {counted} {number} must be a number, given {row[key]!r:.40}")
-    return History(**state)
-
-
-def _groups(state: Any) -> Iterator[list[Any]]:
-    """Every optimizer's groups in a method's state."""
-    for name, value in state.items() if isinstance(state, dict) else ():
-        if name == "param_groups" and isinstance(value, list):
-            yield value
-        else:
-            yield from _groups(value)
-
-
-def _check_rates(groups: list[Any], loop: Loop, at: Position, state: Any) -> None:
-    """An optimizer's rates are those of the schedule there. state: that of the schedule."""
-    rates = loop.schedule.rates(state, at.before + at.batch, at.epoch)
-    if len(groups) != len(rates):
-        return
-    for n, (group, expected) in enumerate(zip(groups, rates, strict=True)):
-        rate = demand_number(group["lr"], f"lr of group {n} of the optimizer", 0.0)
-        if not math.isclose(rate, expected, rel_tol=1e-6, abs_tol=1e-12):
-            raise ValueError(f"lr of group {n} of the optimizer is {rate:g}, by the schedule it is {expected:g}")
-
-
-def _check_random(state: Any, device: torch.device) -> None:
-    """Random states that generators take."""
-    if not isinstance(state, dict) or not {"cpu"} <= set(state) <= {"cpu", "cuda"}:
-        raise ValueError("the state of the random numbers must be of the CPU, and of CUDA if need be")
-    for name, value in state.items():
-        if not isinstance(value, Tensor) or value.dtype != torch.uint8:
-            raise ValueError(f"the state of random numbers on {name} must be bytes")
-        if name == device.type or name == "cpu":
-            try:
-                torch.Generator(device if name == "cuda" else "cpu").set_state(value.cpu())
-            except (RuntimeError, TypeError) as error:
-                raise ValueError(f"the state of random numbers on {name} is not one that a generator takes") from error
+def _check_history(state: Any, loop: Loop, at: Position) -> None:
+    """The position and the rows are such as the loop would have come to."""
+    if at.epoch > loop.epochs:
+        raise ValueError(f"it holds {at.epoch} epochs, more than {loop.epochs}")
+    last = (loop.per_epoch or 1) if at.epoch < loop.epochs and loop.data.resumes else 1
+    if at.batch >= last or (loop.per_epoch is not None and at.before != at.epoch * loop.per_epoch):
+        raise ValueError(f"{at.epoch} epochs, {at.before} batches in them and {at.batch} after are not of this run")
+    done, measured = at.before + at.batch, dict.fromkeys(loop.columns, math.nan)  # a metric may have no value
+    evaluated = [number for number in loop.eval_batches if number <= done]
+    epochs = [{"epoch": n + 1, "train_loss": 0.0, "seconds": 0.0, **measured} for n in range(at.epoch)]
+    rows = {"batches": [{"batch": n, **measured} for n in evaluated], "epochs": epochs}
+    check_like(state, rows, "the history")
+    if [row["batch"] for row in state["batches"]] != evaluated:
+        raise ValueError(f"the history is not of a run that has done {done} batches, evaluated after {evaluated}")

@@ -1,28 +1,22 @@
 """`fit`: one run of a method over the data, which can stop anywhere and go on as if it had not."""
 
-import copy
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from altmin.common.describe import describe
 from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
-from altmin.training import augment as augmentation
-from altmin.training import metrics as named
 from altmin.training import resumed
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
+from altmin.training.config import OF_BATCHES, RunConfig, takes
 from altmin.training.identity import method_settings
 from altmin.training.loop import History, Loop, Single
 from altmin.training.plan import Plan
-from altmin.training.scheduler import Given as GivenScheduler
 from altmin.training.together import Together
 
 
@@ -57,27 +51,16 @@ class Progress:
         return self.callbacks.evaluated(self.model)
 
 
+@takes("seed", *OF_BATCHES, "scheduler", "scheduler_every", "checkpoint", "checkpoint_every", "resume")
 def fit(
     method: Method,
     train: Any,
     test: Any = None,
     *,
     epochs: int,
-    batch_size: int | None = None,
-    epoch_batches: int | None = None,
-    seed: int = 0,
-    metrics: named.Given = None,
-    eval_batches: Sequence[int] = (),
     callbacks: Sequence[Any] | Callable[[Progress], Any] | None = None,
-    schedule: str = "constant",
-    warmup: int = 0,
-    scheduler: GivenScheduler | None = None,
-    scheduler_every: str = "epoch",
-    augment: augmentation.Given = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int | None = None,
-    resume: bool = False,
     config: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> History:
     """Train `method.model` in place for `epochs` passes over `train` and return what was measured on the way.
 
@@ -111,6 +94,9 @@ def fit(
     `scheduler_every="batch"`, after each batch; `ReduceLROnPlateau` gets the first column that is measured. Afterwards
     the optimizer has its first rate again, unless the scheduler was made by the caller.
 
+    `precision` is that of products: "float32", "tf32" on a GPU, or "bf16" (`altmin.runners.precision.using`); None
+    leaves torch's own settings as they are.
+
     `checkpoint` is a file in which the run is kept at its start, after each epoch and, given
     `checkpoint_every`, after every so many batches. With `resume` it goes on from there to the same
     parameters, bit for bit, as if it had never stopped; that takes the same number of threads, and on a GPU
@@ -131,38 +117,29 @@ def fit(
 
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
-    plan = Plan(
-        train=train,
-        test=test,
-        epochs=epochs,
-        batch_size=batch_size,
-        epoch_batches=epoch_batches,
-        eval_batches=eval_batches,
-        schedule=schedule,
-        warmup=warmup,
-        scheduler=scheduler,
-        scheduler_every=scheduler_every,
-        metrics=metrics,
-        augment=augment,
-    )
-    together = Together(method)
+    return carry_out(Plan(RunConfig(epochs=epochs, **settings), train, test), method, callbacks, config)
+
+
+def carry_out(plan: Plan, method: Method, callbacks: Any = None, config: Mapping[str, Any] | None = None) -> History:
+    """`fit`, of a plan."""
+    run, together = plan.run, Together(method)
     with ExitStack() as during:
+        context = during.enter_context(plan.products())
         with together.telling():
             hooks = Callbacks(callbacks, together.first)
-            loop = Loop(Single(method, together.spread), [History()], [seed], plan, hooks)
+            loop = Loop(Single(method, together.spread), [History()], [run.seed], plan, hooks, context)
             loop.data.demand_whole(together.size)
             during.enter_context(loop.schedule.during())
             both = {("caller", name): value for name, value in (config or {}).items()}
             both |= {("run", name): value for name, value in _settings(loop, method).items()}
-            file = CheckpointFile(checkpoint, checkpoint_every, both)
+            file = CheckpointFile(run.checkpoint, run.checkpoint_every, both)
             _check_file(loop, file)
             there = file.exists
-        together.demand_same(
-            _number(loop), "the ranks were given different data, seeds or batch sizes; give all the same"
-        )
-        file.demand_place(together.total(there)[0], together.size, resume)
+        same = "the ranks were given different data, seeds or batch sizes; give all the same"
+        together.demand_same((loop.seeds, loop.data.settings()), same)
+        file.demand_place(together.total(there)[0], together.size, run.resume)
         with together.telling():
-            history = _Run(loop, method, file, together).carry_out(resume)
+            history = _Run(loop, method, file, together).carry_out(run.resume)
         together.meet()
         return history
 
@@ -193,7 +170,9 @@ class _Run:
     def save(self) -> None:
         self.loop.demand_finite()
         if self.file.path is not None:
-            self.file.save(_state(self.loop, self.method), self.together.first)  # ranks may gather their states
+            self.file.save(
+                resumed.state_of(self.loop, self.method), self.together.first
+            )  # ranks may gather their states
 
     def after_batch(self) -> None:
         loop = self.loop
@@ -219,7 +198,7 @@ class _Run:
         try:
             callbacks.start(self.progress())
             if resume:
-                _restore(loop, self.method, file)
+                resumed.restore(loop, self.method, file)
                 another = f"{file.path} is not the same file on all ranks; put it on a disc that all machines share"
                 self.together.demand_same(loop.number, another)
                 loop.stopped = callbacks.stopped
@@ -245,23 +224,18 @@ def _settings(loop: Loop, method: Method) -> dict[str, Any]:
     """All that tells this run from others."""
     tests = {name: part.describe() for name, part in loop.tests.items()}
     single = tests["test"] if list(tests) == ["test"] else "; ".join(f"{k}: {v}" for k, v in tests.items())
-    augment = loop.plan.augment
+    augment = loop.plan.run.augment
     return {
         "seed": loop.seeds[0],
         **loop.data.settings(),
         "schedule": loop.schedule.description,
         "eval_batches": loop.eval_batches,
         "metrics": " and ".join(loop.columns),
-        **method_settings(method),
+        **method_settings(method, loop.context),
         "test data": single or "none",
         **({} if augment is None else {"augmentation": describe(augment)}),
         **loop.callbacks.settings(),
     }
-
-
-def _number(loop: Loop) -> int:
-    """A number below 2**20 that tells runs over other data, or in another order, from this one."""
-    return zlib.crc32(repr((loop.seeds, loop.data.settings())).encode()) % 2**20
 
 
 def _check_file(loop: Loop, file: CheckpointFile) -> None:
@@ -278,50 +252,3 @@ def _check_file(loop: Loop, file: CheckpointFile) -> None:
             "an iterator cannot be begun anew, so a run over it could not go on from its checkpoint; give a list, a "
             "Dataset or a DataLoader, or leave out checkpoint"
         )
-
-
-def _state(loop: Loop, method: Method) -> dict[str, Any]:
-    """All that a run needs to go on from where it is."""
-    random = {"cpu": torch.get_rng_state()}
-    if loop.device.type == "cuda":
-        random["cuda"] = torch.cuda.get_rng_state(loop.device)
-    return {
-        "at": asdict(loop.at),
-        "history": asdict(loop.histories[0]),
-        "model": method.model.state_dict(),
-        "method": method.state_dict(),
-        "schedule": loop.schedule.state_dict(),
-        "callbacks": loop.callbacks.state(),
-        "random": random,
-        "data": loop.data.state(),
-    }
-
-
-def _restore(loop: Loop, method: Method, file: CheckpointFile) -> None:
-    """Go to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
-    state = file.load(loop.device)
-    before = copy.deepcopy((method.model.state_dict(), method.state_dict(), loop.schedule.state_dict()))
-    try:
-        at, history = resumed.check(state, loop, method)
-    except Exception as error:
-        raise ValueError(f"{file.path} does not fit this run: {_one_line(error)}") from error
-    try:
-        loop.callbacks.load(state["callbacks"])
-        method.model.load_state_dict(state["model"])
-        method.load_state_dict(state["method"])
-        loop.schedule.load_state_dict(state["schedule"])
-        loop.data.load(state["data"])
-    except Exception as error:  # of a part that checks as it loads
-        method.model.load_state_dict(before[0])
-        method.load_state_dict(before[1])
-        loop.schedule.load_state_dict(before[2])
-        raise ValueError(f"{file.path} does not fit this method: {_one_line(error)}") from error
-    loop.at, loop.histories[0] = at, history
-    torch.set_rng_state(state["random"]["cpu"])
-    if loop.device.type == "cuda" and "cuda" in state["random"]:
-        torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)
-    file.written = True
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

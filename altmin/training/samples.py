@@ -13,17 +13,18 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
 
     The generator looks at 32 bits of its seed only, so the pair is hashed rather than packed.
     """
-    return torch.randperm(samples, generator=_generator(f"{seed} {epoch}"))
+    return torch.randperm(samples, generator=generator_of(f"{seed} {epoch}"))
 
 
 def batch_generator(seed: int, epoch: int, batch: int) -> torch.Generator:
     """Random numbers for one batch (from 0) of an epoch: a function of seed, epoch and batch alone."""
-    return _generator(f"{seed} {epoch} {batch}")
+    return generator_of(f"{seed} {epoch} {batch}")
 
 
-def _generator(key: str) -> torch.Generator:
+def generator_of(key: str, device: torch.device | str = "cpu") -> torch.Generator:
+    """Random numbers that a text determines."""
     digest = hashlib.sha256(key.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:4], "big"))
 
 
 def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:

@@ -108,11 +108,6 @@ class Schedule:
         if self.by_epoch:
             self.set(epochs)
 
-    def rates(self, state: Mapping[str, Any], batches: int, epochs: int) -> list[float]:
-        """The optimizer's rates there. state: nothing, as `state_dict`."""
-        factor = self.factor(epochs if self.by_epoch else batches)
-        return [float(first) * factor for first in self.first]
-
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the rates follow from where the run is."""
         return {}

@@ -100,10 +100,6 @@ class TorchScheduler:
         if self.by_epoch:
             self.scheduler.step(*([] if self.column is None else [row[self.column]]))
 
-    def rates(self, state: Mapping[str, Any], batches: int, epochs: int) -> list[float]:
-        """The rates at which a scheduler with this state left the optimizer."""
-        return [float(rate) for rate in state["_last_lr"]]
-
     def state_dict(self) -> dict[str, Any]:
         return {name: value for name, value in self.scheduler.state_dict().items() if not callable(value)}
 

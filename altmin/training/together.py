@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from altmin.common.describe import digest
 from altmin.common.errors import Diverged
 from altmin.runners.ranks import RankFailed, Ranks
 
@@ -33,8 +34,9 @@ class Together:
         """Waits until all ranks have come here; `RankFailed` if one has failed."""
         self.total(0.0)
 
-    def demand_same(self, number: int, otherwise: str) -> None:
-        """ValueError with this text unless a whole number, below 2**20, is the same on all ranks."""
+    def demand_same(self, value: Any, otherwise: str) -> None:
+        """ValueError with this text unless a value, by its `repr`, is the same on all ranks."""
+        number = int(digest(repr(value))[:5], 16)  # such that sums of its square are exact
         total, squares = self.total(number, number**2)
         if self.size * squares != total**2:
             raise ValueError(otherwise)
@@ -52,7 +54,7 @@ class Together:
             if ranks is None or isinstance(error, Diverged) or (ranks.broken and not failed):
                 raise
             ranks.steps += not failed  # those that wait for this rank are in the next step
-            found = ranks.post(error)
+            found = ranks.publish(error)
             if found is error:
                 raise
             raise found from error

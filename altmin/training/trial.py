@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,109 +13,72 @@ from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.runners.capture import can_capture
 from altmin.runners.ensemble import Ensemble
+from altmin.training import ensemble as together
+from altmin.training import run as alone
 from altmin.training.callbacks import EachBatch
-from altmin.training.ensemble import fit_ensemble
+from altmin.training.config import RunConfig
 from altmin.training.loop import History
-from altmin.training.run import Progress, fit
+from altmin.training.plan import Plan
+from altmin.training.run import Progress
 from altmin.training.samples import Samples, batches_per_epoch
 
 Row = dict[str, Any]
-Options = Mapping[str, Any]
 Tick = Callable[[int, int, str], None]
 """Shows how many of how many batches are done, and what is under way."""
 
 
-class Job(NamedTuple):
-    """What tells one run of a trial from the others; `options` are all of the method's."""
-
-    method: str
-    options: Options
-    seed: int
-
-
-class Checkpoint(NamedTuple):
-    """Where a run is kept, after how many batches besides the ends of epochs, and whether to go on from there."""
-
-    path: Path | None = None
-    every: int | None = None
-    resume: bool = False
-
-
-NO_CHECKPOINT = Checkpoint()
-
-
 @dataclass(frozen=True)
 class Trial:
-    """What several runs have in common. evaluated_on: "test" or "validation", the part of the data that `test` is.
-    record: whether steps are recorded; None for those of ensembles that can be, whose kernels then are not compiled.
-    wrap: what a method becomes that is not recorded, such as `Distributed`."""
+    """Runs on the same samples, of which `test` is the part that `run` names. The runs that its methods are given
+    differ from `run` in method, options and seed. wrap: what a method becomes that is not recorded, such as
+    `Distributed`."""
 
-    data: str
+    run: RunConfig
     train: Samples
     test: Samples
-    evaluated_on: str
-    model: str
-    epochs: int
-    batch_size: int
-    schedule: str
-    freeze_first: bool
-    precision: str
-    device: torch.device
-    record: bool | None = False
-    eval_batches: Sequence[int] = ()
-    augment: str | None = None
-    warmup: int = 0
     wrap: Callable[[methods.Method], methods.Method] = lambda method: method
 
     def config(self) -> dict[str, Any]:
         """The settings as a result holds them."""
-        names = ("epochs", "batch_size", "schedule", "freeze_first", "precision", "evaluated_on", "eval_batches")
-        given = {name: getattr(self, name) for name in ("augment", "warmup") if getattr(self, name)}
-        config = {**{name: getattr(self, name) for name in names}, "train_samples": len(self.train[0])}
-        return {**config, **given}
+        run = self.run
+        names = ("epochs", "batch_size", "schedule", "freeze_first", "precision")
+        later = {name: getattr(run, name) for name in ("augment", "warmup") if getattr(run, name)}
+        measured = {"evaluated_on": run.part, "eval_batches": run.eval_batches, "train_samples": len(self.train[0])}
+        return {**{name: getattr(run, name) for name in names}, **measured, **later}
 
-    def build(self, job: Job, record: bool) -> methods.Method:
+    def build(self, run: RunConfig, record: bool) -> methods.Method:
         """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
-        known = data.dataset(self.data)
-        torch.manual_seed(job.seed)
-        model = models.create(self.model, known.sample_shape, known.classes, known.tokens).to(self.device)
-        if self.freeze_first:
+        known = data.dataset(run.data)
+        torch.manual_seed(run.seed)
+        model = models.create(run.model, known.sample_shape, known.classes, known.tokens).to(run.device)
+        if run.freeze_first:
             models.freeze_first(model)
-        method = methods.create(job.method, model, **job.options)
+        method = methods.create(run.method, model, **run.options)
         return Recorded(method) if record else self.wrap(method)
 
-    def check(self, jobs: Sequence[Job]) -> int:
-        """The number of batches in an epoch. Builds the method of every job, and raises what it has against this model:
+    def check(self, runs: Sequence[RunConfig]) -> int:
+        """The number of batches in an epoch. Builds the method of every run, and raises what it has against this model:
         that is better known before the first run than after it."""
-        for job in jobs:
-            model = self.build(job, bool(self.record)).model
-        return batches_per_epoch(model, len(self.train[0]), self.batch_size)
+        for run in runs:
+            model = self.build(run, bool(run.record)).model
+        assert self.run.batch_size is not None
+        return batches_per_epoch(model, len(self.train[0]), self.run.batch_size)
 
-    def run(
+    def one(
         self,
-        job: Job,
+        run: RunConfig,
         report: Callable[[Progress], None],
-        checkpoint: Checkpoint = NO_CHECKPOINT,
         finished: Callable[[nn.Module], None] = lambda model: None,
     ) -> Row:
         """One run as a row of a result. finished: gets the trained model. Raises Diverged."""
-        method = self.build(job, bool(self.record))
-        same = {name: getattr(self, name) for name in ("data", "model", "freeze_first", "precision")}
-        history = fit(
-            method,
-            seed=job.seed,
-            checkpoint=checkpoint.path,
-            checkpoint_every=checkpoint.every,
-            resume=checkpoint.resume,
-            config={**same, "method": job.method, **plain(job.options)},
-            callbacks=[EachBatch(report)],
-            **self._fit(),
-        )
+        method = self.build(run, bool(run.record))
+        same = {name: getattr(run, name) for name in ("data", "model", "freeze_first", "precision", "method")}
+        history = alone.carry_out(self._plan(run), method, [EachBatch(report)], {**same, **plain(run.options)})
         finished(method.model)
-        return {"seed": job.seed, **asdict(history)}
+        return {"seed": run.seed, **asdict(history)}
 
-    def attempt(self, job: Job, report: Callable[[Progress], None]) -> Row:
-        """As `run`; if it diverges, the row has what it came to and, as `diverged`, why it stopped."""
+    def attempt(self, run: RunConfig, report: Callable[[Progress], None]) -> Row:
+        """As `one`; if it diverges, the row has what it came to and, as `diverged`, why it stopped."""
         reached = History()
 
         def note(at: Progress) -> None:
@@ -125,53 +87,51 @@ class Trial:
             report(at)
 
         try:
-            return self.run(job, note)
+            return self.one(run, note)
         except Diverged as error:
-            return {"seed": job.seed, **asdict(reached), "diverged": str(error)}
+            return {"seed": run.seed, **asdict(reached), "diverged": str(error)}
 
-    def in_turn(self, jobs: Sequence[Job], tick: Tick) -> list[Row]:
+    def in_turn(self, runs: Sequence[RunConfig], tick: Tick) -> list[Row]:
         """A row for each run, one run after the other."""
 
         def report(i: int) -> Callable[[Progress], None]:
-            text = f"{jobs[i].method}, seed {jobs[i].seed}"
-            return lambda at: tick(i * (at.batches or 0) + at.batch, len(jobs) * (at.batches or 0), text)
+            text = f"{runs[i].method}, seed {runs[i].seed}"
+            return lambda at: tick(i * (at.batches or 0) + at.batch, len(runs) * (at.batches or 0), text)
 
-        return [self.attempt(job, report(i)) for i, job in enumerate(jobs)]
+        return [self.attempt(run, report(i)) for i, run in enumerate(runs)]
 
-    def run_seeds(self, jobs: Sequence[Job], tick: Tick) -> list[Row]:
+    def run_seeds(self, runs: Sequence[RunConfig], tick: Tick) -> list[Row]:
         """A row for each run of one method: as an ensemble where that is faster and can be, else in turn."""
-        ensemble = self.ensemble(jobs) if self.together else None
+        ensemble = self.ensemble(runs) if self.together else None
         if ensemble is None:
-            return self.in_turn(jobs, tick)
-        seeds = [job.seed for job in jobs]
-        histories = fit_ensemble(ensemble, seeds=seeds, callbacks=[EachBatch(with_loss(tick))], **self._fit())
+            return self.in_turn(runs, tick)
+        seeds = [run.seed for run in runs]
+        histories = together.carry_out(self._plan(self.run), ensemble, seeds, [EachBatch(with_loss(tick))])
         rows = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
     @property
     def together(self) -> bool:
         """Whether seeds train faster together: one run leaves most of a GPU idle, but keeps a CPU busy."""
-        return self.device.type == "cuda"
+        return self.run.device.type == "cuda"
 
-    def ensemble(self, jobs: Sequence[Job]) -> Any:
+    def ensemble(self, runs: Sequence[RunConfig]) -> Any:
         """A member for each run; None if they cannot be trained together."""
-        members = [self.build(job, record=False) for job in jobs]
+        members = [self.build(run, record=False) for run in runs]
         try:
             ensemble = Ensemble(members)
         except ValueError:
             return None
-        if self.record is None:
-            possible = self.device.type == "cuda" and can_capture(ensemble)
+        if self.run.record is None:
+            possible = self.run.device.type == "cuda" and can_capture(ensemble)
             return Recorded(ensemble, fuse=False) if possible else ensemble
-        return Recorded(ensemble) if self.record else ensemble
+        return Recorded(ensemble) if self.run.record else ensemble
 
-    def _fit(self) -> dict[str, Any]:
-        """What `fit` and `fit_ensemble` are told alike."""
-        names = ("train", "epochs", "batch_size", "schedule", "warmup", "eval_batches", "augment")
-        return {**{name: getattr(self, name) for name in names}, "test": {self.evaluated_on: self.test}}
+    def _plan(self, run: RunConfig) -> Plan:
+        return Plan(run, self.train, {run.part: self.test})
 
 
-def described(options: Options) -> dict[str, Any]:
+def described(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a method as a result holds them: the learning rate, and the others."""
     others = plain(options)
     return {"lr": others.pop("lr", None), "options": others}

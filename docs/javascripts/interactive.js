@@ -59,12 +59,12 @@
       const { a, bounded } = blocks[l].code;
       return `length a = ${short(a)}${bounded ? ", bounded by the share" : a === 0 ? ", it does not move" : ""}`;
     };
-    const first = state.steps ? `Step ${state.steps} is done: the weights of all three blocks have moved, each by its own gradient.` : "Ready.";
+    const first = state.steps ? `Step ${state.steps} is done: the weights of all three blocks were updated, each by its own gradient.` : "Ready.";
     return {
       ready: `${first} mu is ${short(state.mu)}.`,
-      encoded: `1. Encode: a forward pass gives every code the value that its block computes. The mean loss is ${short(loss)}.`,
+      encoded: `1. Encode: a forward pass sets every code to the output of its block. The mean loss is ${short(loss)}.`,
       last: `2. The last code moves along g = Jᵀδ, δ the gradient of the loss at the output: ${code(1)}. Moved by ${short(AltMin.rms(blocks[1].code.move))} (rms).`,
-      first: `3. The first code moves, asked by the code above: ${code(0)}. Moved by ${short(AltMin.rms(blocks[0].code.move))} (rms). Next: 4. each block's weights are fitted to what is left for them.`,
+      first: `3. The first code moves along g = Jᵀδ, δ from the code above: ${code(0)}. Moved by ${short(AltMin.rms(blocks[0].code.move))} (rms). Next: 4. each block's weights are fitted to their residual.`,
     }[PHASES[state.phase]];
   }
 

@@ -14,14 +14,29 @@ from random import Random
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from altmin import methods
 from altmin.training import checkpoint, fit
 
-from .checkpoints import METHODS, bits, learner, samples
+from .judge import picture
 
+METHODS = ("am-adam", "am-sgd", "am-mem", "am-adam-offline", "am-mem-offline", "adam", "sgd")
 RUN: dict[str, Any] = {"epochs": 3, "batch_size": 20, "seed": 3, "eval_batches": [2, 13, 14], "schedule": "cosine"}
 PATIENCE = 60.0
 """Seconds after which a run that was left alone has hung."""
+
+
+def samples(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
+    return x, x[:, :3].argmax(1)
+
+
+def learner(name: str) -> Any:
+    torch.manual_seed(0)
+    return methods.create(
+        name, nn.Sequential(nn.Linear(6, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Dropout(0.2), nn.Linear(7, 3))
+    )
 
 
 def start(name: str, path: Path) -> int:
@@ -59,7 +74,9 @@ def final(path: Path) -> Any:
     state = checkpoint.load(path)
     for row in state["history"]["epochs"]:
         del row["seconds"]
-    return bits({name: state[name] for name in ("model", "method", "history", "random")} | {"at": state["at"]["epoch"]})
+    return picture(
+        {name: state[name] for name in ("model", "method", "history", "random")} | {"at": state["at"]["epoch"]}
+    )
 
 
 def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import importlib.util
 import json
 import sys
 import time
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from altmin.cli.output import environment
 from altmin.data.atomic import replacing
@@ -27,8 +24,6 @@ COUNTS = {
     "commands": (500, 25),
     "threads": (10, 1),
     "kills": (200, 3),
-    "checkpoints": (500, 30),
-    "downloads": (30, 5),
 }
 """Of each part the cases of a full and of a short run."""
 
@@ -37,15 +32,13 @@ WHAT = {
     "commands": "command lines, many of them wrong",
     "threads": "models that train at once, each kind of run in its own thread",
     "kills": "runs killed at any moment, and resumed",
-    "checkpoints": "damaged checkpoints",
-    "downloads": "downloads from a server with faults",
 }
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """0 if nothing failed, else 1; 2 if there is no such part."""
     parser = argparse.ArgumentParser(prog="python -m tests.trial", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(present())}; table; all if left out")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(COUNTS)}; table; all if left out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--counts", default="full", help="full, short, or a number of cases for each part")
     parser.add_argument("--json", type=Path, help="write what was found to this file")
@@ -53,15 +46,15 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.parts == ["table"]:
         fill(json.loads(RESULT.read_text()))
         return 0
-    parts = given.parts or present()
-    for part in parts:
-        if part not in present():
-            parser.error(f"there is no part {part!r}; the parts are {', '.join(present())}")
+    for part in given.parts:
+        if part not in COUNTS:
+            parser.error(f"there is no part {part!r}; the parts are {', '.join(COUNTS)}")
     if given.counts not in ("full", "short") and not (given.counts.isdigit() and int(given.counts)):
         parser.error(f"--counts is full, short or a number from 1, given {given.counts!r}")
     torch.set_num_threads(1)  # tensors are tiny
-    rows = [run(part, given.counts, given.seed) for part in parts]
-    show(rows)
+    rows = [run(part, given.counts, given.seed) for part in given.parts or COUNTS]
+    for row in rows:
+        print("; ".join(cells(row)), *row["failures"], sep="\n")
     result = {
         "seed": given.seed,
         "counts": given.counts,
@@ -73,11 +66,6 @@ def main(words: Sequence[str] | None = None) -> int:
             file.write((json.dumps(result, indent=2) + "\n").encode())
         print(f"wrote {given.json}")
     return int(any(row["failures"] for row in rows))
-
-
-def present() -> list[str]:
-    """The parts whose files are there."""
-    return [name for name in COUNTS if importlib.util.find_spec(f".{name}", __package__)]
 
 
 def count_of(part: str, counts: str) -> int:
@@ -95,17 +83,6 @@ def run(part: str, counts: str, seed: int) -> dict[str, Any]:
     seconds = round(time.perf_counter() - start, 1)
     print(f"{part}: {len(failures)} failures in {seconds:.0f} s", file=sys.stderr, flush=True)
     return {"part": part, "cases": count, "counters": counters, "failures": failures, "seconds": seconds}
-
-
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    table = Table("part", "cases", "counters", "failures", "seconds", header_style="bold")
-    for row in rows:
-        table.add_row(*cells(row))
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(table)
-    for row in rows:
-        for failure in row["failures"]:
-            print(failure)
 
 
 def cells(row: dict[str, Any]) -> list[str]:

@@ -1,27 +1,24 @@
 """Several threads, each training a model of its own with other options, come to the same numbers, bit for bit, as the
 same runs one after the other."""
 
+import copy
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import altmin
-from altmin.calculus import numbers, products
-from altmin.common.fusing import fusing, fusing_now
-from altmin.runners import precision
+from altmin.calculus.context import Context
 
 from .drawn_models import Residual
 from .judge import picture
 
 STEPS = 12
-Batches = list[tuple[Tensor, Tensor]]
-Run = Callable[[Callable[[], None]], Any]
-"""Trains a fresh model and returns what it came to; it calls the given function before each step."""
+Run = Callable[[Callable[[], Any]], Any]
+"""Trains a copy of a model and returns a picture of what it came to; it calls the given function before each step."""
 
 
 def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
@@ -30,25 +27,22 @@ def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
     torch.set_num_threads(1)
     sys.setswitchinterval(1e-5)  # threads change places as often as they can
     counters = {"runs": 0, "steps": 0}
-    try:
-        with torch.random.fork_rng(devices=()):
-            for number in range(seed, seed + count):
-                runs = every_run(number)
-                settings = of_torch()
-                alone = {name: picture(run(lambda: None)) for name, run in runs.items()}
-                together = at_once(runs)
-                if of_torch() != settings:
-                    failures.append(f"threads --seed {number}: torch's settings were {settings}, now {of_torch()}")
-                counters["runs"] += len(runs)
-                counters["steps"] += len(runs) * STEPS
-                for name, found in together.items():
-                    if isinstance(found, Exception):
-                        failures.append(f"threads --seed {number}: {name} raised {found!r} beside other threads")
-                    elif found != alone[name]:
-                        failures.append(f"threads --seed {number}: {name} came to other numbers beside other threads")
-    finally:
-        torch.set_num_threads(threads)
-        sys.setswitchinterval(interval)
+    with torch.random.fork_rng(devices=()):
+        for number in range(seed, seed + count):
+            runs, settings = every_run(number), of_torch()
+            alone = {name: run(lambda: None) for name, run in runs.items()}
+            together = at_once(runs)
+            counters["runs"] += len(runs)
+            counters["steps"] += len(runs) * STEPS
+            if of_torch() != settings:
+                failures.append(f"threads --seed {number}: torch's settings were {settings}, now {of_torch()}")
+            for name, found in together.items():
+                if isinstance(found, Exception):
+                    failures.append(f"threads --seed {number}: {name} raised {found!r} beside other threads")
+                elif found != alone[name]:
+                    failures.append(f"threads --seed {number}: {name} came to other numbers beside other threads")
+    torch.set_num_threads(threads)
+    sys.setswitchinterval(interval)
     return counters
 
 
@@ -60,23 +54,25 @@ def of_torch() -> list[bool]:
 
 
 def at_once(runs: dict[str, Run]) -> dict[str, Any]:
-    """What all runs come to, each in a thread of its own; they wait for each other before every step."""
+    """What all runs come to, each in a thread of its own; they wait for each other before every step. If one breaks
+    off, the others' complaints about that are left out."""
     barrier, found = threading.Barrier(len(runs)), dict[str, Any]()
 
     def train(name: str, run: Run) -> None:
         try:
-            found[name] = picture(run(barrier.wait))
+            found[name] = run(barrier.wait)
+        except threading.BrokenBarrierError:
+            pass
         except Exception as error:
             found[name] = error
             barrier.abort()
 
-    every = [threading.Thread(target=train, args=each, name=each[0]) for each in runs.items()]
+    every = [threading.Thread(target=train, args=each) for each in runs.items()]
     for thread in every:
         thread.start()
     for thread in every:
         thread.join()
-    broken = [each for each in found.values() if not isinstance(each, threading.BrokenBarrierError)]
-    return found if len(broken) == len(found) else {k: v for k, v in found.items() if isinstance(v, Exception)}
+    return found
 
 
 def every_run(seed: int) -> dict[str, Run]:
@@ -88,79 +84,48 @@ def every_run(seed: int) -> dict[str, Run]:
     def net(middle: nn.Module, kind: type[nn.Module] = nn.Tanh) -> nn.Sequential:
         return nn.Sequential(nn.Linear(5, 7), kind(), middle, nn.Linear(7, 3))
 
-    def one(make: Callable[[], nn.Module], batches: Batches, around: Any = nullcontext, **options: Any) -> Run:
-        state = make().state_dict()
-
-        def run(wait: Callable[[], None]) -> Any:
-            model = make()
-            model.load_state_dict(state)
-            how = {name: value() if callable(value) else value for name, value in options.items()}
-            with around():
-                return trained(altmin.AltMin(model, **how), batches, wait)
-
-        return run
-
     def plain() -> nn.Sequential:
         return net(nn.Sequential(nn.Linear(7, 7), nn.ReLU()))
 
     def elman() -> nn.Sequential:
         return altmin.models.elman(4, 6, 2, 3)
 
+    def attention() -> nn.Sequential:
+        return net(nn.TransformerEncoderLayer(7, 1, 8, dropout=0.0))  # over the sequence of a batch's samples
+
+    def run(model: nn.Module, make: Callable[[Any], Any] = altmin.AltMin, bf16: bool = False) -> Run:
+        """make: the method for a copy of the model."""
+        batches = sequences if "Recurrent" in str(model) else images
+
+        def train(wait: Callable[[], Any]) -> Any:
+            how = {"context": Context(bf16=True)} if bf16 else {}
+            method, losses = make(copy.deepcopy(model)), []
+            for x, y in batches:
+                wait()
+                losses.append(method.step(x, y, **how).loss)
+            return picture((losses, method.model, method.state_dict()))
+
+        return train
+
+    def am(**options: Callable[[], Any]) -> Callable[[Any], Any]:
+        return lambda model: altmin.AltMin(model, **{name: make() for name, make in options.items()})
+
+    def together(members: nn.ModuleList) -> altmin.Ensemble:
+        rates = zip(members, (1e-3, 1e-2, 3e-2), strict=True)
+        return altmin.Ensemble([altmin.methods.create("am-adam", model, lr=lr) for model, lr in rates])
+
     return {
-        "float32": one(plain, images),
-        "products in bfloat16": one(plain, images, lambda: precision.using("bf16")),
-        "numbers as tensors": one(plain, images, numbers.tensors),
-        "fusing refused": one(plain, images, lambda: fusing(False)),
-        "several code steps": one(plain, images, codes=lambda: altmin.GradientCodes(steps=3, momentum=0.5)),
-        "memories": one(plain, images, weights=altmin.CoActivationMemory),
-        "memories in bfloat16": one(plain, images, lambda: products.rounding(True), weights=altmin.CoActivationMemory),
-        "a module of one's own": one(lambda: net(Residual(7)), images),
-        "attention": one(lambda: net(attention()), images, codes=lambda: altmin.GradientCodes(share=0.5)),
-        "other attention": one(lambda: net(attention()), images, numbers.tensors),
-        "sign units": one(lambda: net(nn.Linear(7, 7), altmin.Sign), images, codes="discrete"),
-        "codes in time, parallel": one(elman, sequences, codes=lambda: altmin.RecurrentCodes("parallel", rounds=2)),
-        "codes in time, in bfloat16": one(elman, sequences, lambda: precision.using("bf16"), codes="sequential"),
-        "an ensemble": together(plain, images, "am-adam"),
-        "an ensemble of Elman nets": together(elman, sequences, "am-adam"),
-        "backprop in bfloat16": by_backprop(plain, images),
+        "float32": run(plain()),
+        "products in bfloat16": run(plain(), bf16=True),
+        "several code steps": run(plain(), am(codes=lambda: altmin.GradientCodes(steps=3, momentum=0.5))),
+        "memories": run(plain(), am(weights=altmin.CoActivationMemory)),
+        "memories in bfloat16": run(plain(), am(weights=altmin.CoActivationMemory), bf16=True),
+        "a module of one's own": run(net(Residual(7))),
+        "attention": run(attention(), am(codes=lambda: altmin.GradientCodes(share=0.5))),
+        "sign units": run(net(nn.Linear(7, 7), altmin.Sign), am(codes=lambda: "discrete")),
+        "codes in time, parallel": run(elman(), am(codes=lambda: altmin.RecurrentCodes("parallel", rounds=2))),
+        "codes in time, in bfloat16": run(elman(), am(codes=lambda: "sequential"), bf16=True),
+        "an ensemble": run(nn.ModuleList(plain() for _ in range(3)), together),
+        "an ensemble of Elman nets": run(nn.ModuleList(elman() for _ in range(3)), together),
+        "backprop in bfloat16": run(plain(), lambda model: altmin.methods.create("adam", model), bf16=True),
     }
-
-
-def attention() -> nn.Module:
-    """A layer of a transformer over the sequence of a batch's samples."""
-    return nn.TransformerEncoderLayer(7, 1, 8, dropout=0.0)
-
-
-def trained(method: Any, batches: Batches, wait: Callable[[], None]) -> Any:
-    """What the steps reported, what the model and the method came to, and what the thread saw of the flags."""
-    seen = []
-    for x, y in batches:
-        wait()
-        seen.append((method.step(x, y).loss, fusing_now(), numbers.eager(), products._rounds.on))
-    return seen, method.model, method.state_dict()
-
-
-def together(make: Callable[[], nn.Module], batches: Batches, name: str) -> Run:
-    states = [make().state_dict() for _ in range(3)]
-
-    def run(wait: Callable[[], None]) -> Any:
-        members = []
-        for state, lr in zip(states, (1e-3, 1e-2, 3e-2), strict=True):
-            model = make()
-            model.load_state_dict(state)
-            members.append(altmin.methods.create(name, model, lr=lr))
-        return trained(altmin.Ensemble(members), batches, wait)
-
-    return run
-
-
-def by_backprop(make: Callable[[], nn.Module], batches: Batches) -> Run:
-    state = make().state_dict()
-
-    def run(wait: Callable[[], None]) -> Any:
-        model = make()
-        model.load_state_dict(state)
-        with precision.using("bf16"):
-            return trained(altmin.methods.create("adam", model), batches, wait)
-
-    return run

@@ -72,7 +72,7 @@ def attends(chain: Chain) -> bool:
     (True, False)
     """
     inner = [m for block in chain for held in block.maps for m in held.inner]
-    parts = [m.module for m in inner if m.opaque]
+    parts = [m.module for m in inner if m.uses_autograd]
     inside = [m for part in parts for m in part.modules()]
     steps = [step for m in inside if isinstance(m, Piece) for step in m.steps]
     whole = any(isinstance(m, Attention | nn.MultiheadAttention) for m in (*inner, *inside))

@@ -1,16 +1,14 @@
 """Code solvers for activations without derivatives: a search over their values, and the straight-through estimate."""
 
-from collections.abc import Iterator
-
 from torch import Tensor
 
-from altmin.calculus import Discrete, Params, StandIn
-from altmin.calculus.numbers import inner, over, root
+from altmin.calculus import Discrete, StandIn
+from altmin.calculus.context import Context
+from altmin.calculus.numbers import safe_div
 from altmin.common.errors import demand, unknown
-from altmin.core.chain import Block, Chain, State, Theta
-from altmin.core.codes.above import Above, Ask, Residual, Top
-from altmin.core.codes.gradient import GradientCodes, Trace, top_down
-from altmin.core.codes.phases import Pull
+from altmin.core.chain import Block
+from altmin.core.codes.gradient import GradientCodes
+from altmin.core.codes.links import Above, Moves, Segment, Upstream, joined, unmoved
 from altmin.core.codes.search import Search, lacks_derivative
 
 RESIDUALS = ("hinge", "squared")
@@ -19,7 +17,7 @@ RESIDUALS = ("hinge", "squared")
 class DiscreteCodes:
     """A search over the values of discrete activations, with no derivative of theirs: search.py has the objective E.
 
-    amplify: how strongly the code above asks. sweeps: of the search. residual: how a code asks its own block for the
+    amplify: how strongly the code above pulls. sweeps: of the search. residual: how a code pulls its own block to the
     levels v that were found, which c comes to from the sides e. "hinge": by the gradient of
 
         sum_j max(0, e_j (v_j - c_j)),
@@ -29,7 +27,7 @@ class DiscreteCodes:
     norm of a straight-through gradient, that of W^T delta where |c| <= 1. gradient: the solver of codes below other
     activations; its order holds for all blocks.
 
-    No sample's E ever rises. The block above goes on with the activation as it is, and keeps all that is asked of it,
+    No sample's E ever rises. The block above goes on with the activation as it is, and keeps all that is wanted of it,
     until the weights below have brought a code across its threshold.
     """
 
@@ -54,45 +52,51 @@ class DiscreteCodes:
         )
         return f"DiscreteCodes({options})"
 
-    def __call__(self, chain: Chain, theta: Theta, trace: Trace, top: Top) -> Iterator[tuple[int, Residual]]:
-        """Sets the codes from the last to the first; yields every block's number and residual on the way."""
-        return top_down(self, chain, theta, trace, top)
+    def __call__(self, segment: Segment, above: Above) -> Moves:
+        """Sets the codes below the blocks of a segment, from the last to the first."""
+        searched = [lacks_derivative(block) for block in segment.blocks]
+        searched[0] = searched[0] and not segment.begins
+        parts, end = [], len(searched)
+        while end:
+            first = end - 1
+            if not searched[first]:
+                while first and not searched[first - 1]:
+                    first -= 1
+            part = segment.part(first, end)
+            parts.append(self.search(part, above) if searched[first] else self.gradient(part, above))
+            above, end = parts[-1].below or above, first
+        return joined(parts)
 
-    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
-        """What block l is left with, and what the code below it asks of its own block."""
-        block = chain.blocks[l]
-        if not lacks_derivative(block):
-            return self.gradient.move(chain, theta, trace, l, above)
-        state, code = trace.states.pop(), trace.values.pop()
-        search = Search(block, theta[l], state, -above.delta, self.amplify)
+    def search(self, segment: Segment, above: Above) -> Moves:
+        """Sets the code below a single block."""
+        (block,), (p,), (code,), (state,), context, _ = segment
+        search = Search(block, p, state, -above.delta, self.amplify, context)
         for _ in range(self.sweeps):
             search.sweep()
-        return above.residual(state.core, above.start, self.order), self.ask(search, code)
+        return unmoved(segment, above)._replace(below=self.wanted(search, code, context))
 
-    def ask(self, search: Search, code: Tensor) -> Ask:
-        """What a code asks of its own block, given the search over its activation."""
-        v, e = search.asked()
+    def wanted(self, search: Search, code: Tensor, context: Context) -> Upstream:
+        """What a code wants of its own block, given the search over its activation."""
+        v, e = search.target()
         gap = e * (v - code)
         u = e * gap if self.residual == "squared" else e
-        uu = inner(u, u)
-        size = root(over(search.square, uu))
+        uu, gaps = context.inners([(u, u), (gap, gap)])
+        size = safe_div(search.square, uu).sqrt()
         square = size * size * uu
-        scale = root(over(inner(gap, gap), square))
-        return Ask(u * -size, square, scale, scale)
+        scale, delta = safe_div(gaps, square).sqrt(), u * -size
+        return Upstream(delta, scale, scale, delta, square)
 
 
 class StraightThroughCodes(GradientCodes):
     """Gradient steps in which the derivative of a discrete activation is taken as 1 where |c| <= 1 and as 0 elsewhere.
 
     A step has the length that is best by this estimate, and is not judged by f. As with `DiscreteCodes`, the block
-    above goes on with the activation as it is and keeps all that is asked of it. Other codes move as with
+    above goes on with the activation as it is and keeps all that is wanted of it. Other codes move as with
     `GradientCodes`, whose options these are.
     """
 
-    def descend(
-        self, block: Block, p: Params, state: State, code: Tensor, above: Above, pull: Pull | None = None
-    ) -> tuple[Residual, Ask]:
-        return super().descend(stand_in(block), p, state, code, above, pull)
+    def __call__(self, segment: Segment, above: Above) -> Moves:
+        return super().__call__(segment._replace(blocks=[stand_in(block) for block in segment.blocks]), above)
 
 
 def stand_in(block: Block) -> Block:

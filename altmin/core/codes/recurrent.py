@@ -1,6 +1,6 @@
 """Codes in time: the Elman network h_t = tanh(c_t), c_t = U x_t + W h_{t-1} + b, read out as z_t = V h_t.
 
-Every step of time has a code c_t. z is a code too; it moves first and asks its own block to move z_t by -m delta_t.
+Every step of time has a code c_t. z is a code too; it moves first and wants its own block to move z_t by -m delta_t.
 With the codes at c_t - m v_t and q_t = (tanh(c_t) - tanh(c_t - m v_t)) / m, what f has of them is, over mu m^2 / n,
 
     2 phi(v) = sum_t |delta_t - V q_t|^2 + |v_t - W q_{t-1}|^2,        q_0 = 0.
@@ -20,22 +20,20 @@ sequential sweep and as share goes to 0, the deltas of backprop through time.
 """
 
 import itertools
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from altmin.calculus import Linear, Number, Recurrence, Saved, Steps
+from altmin.calculus import Linear, Recurrence, Steps
 from altmin.calculus.base import divisor
-from altmin.calculus.numbers import TINY, along, at_least, inner, least, over, root, select, size
+from altmin.calculus.context import Context
+from altmin.calculus.numbers import TINY, safe_div, select
 from altmin.calculus.products import matmul
 from altmin.common.errors import demand
-from altmin.common.fusing import fusible
-from altmin.core.chain import Chain, Theta
-from altmin.core.codes.above import Above, Ask, At, Residual
-from altmin.core.codes.gradient import GradientCodes, Trace
-from altmin.core.codes.linesearch import judged
+from altmin.core.chain import Chain, State
+from altmin.core.codes.gradient import GradientCodes
+from altmin.core.codes.links import Above, Moves, Segment, Upstream, hidden_problem, joined
 
 SWEEPS = ("parallel", "sequential")
 
@@ -53,7 +51,7 @@ class RecurrentCodes(GradientCodes):
     v_t - W q_{t-1}. l1 is not offered.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the options of GradientCodes, and two)
         self,
         sweep: str = "parallel",
         rounds: int = 1,
@@ -86,41 +84,71 @@ class RecurrentCodes(GradientCodes):
                     f"and then at least one block more; given {block}{last}"
                 )
 
-    def move(self, chain: Chain, theta: Theta, trace: Trace, l: int, above: Above) -> tuple[Residual, Ask]:
+    def __call__(self, segment: Segment, above: Above) -> Moves:
         """As in `GradientCodes`; codes in time also change what their own block gets, h_{t-1}."""
-        if not isinstance(chain.blocks[l - 1].core.maps[0], Recurrence):
-            return super().move(chain, theta, trace, l, above)
-        assert isinstance(above, Ask)
-        trace.values.pop()
-        seen = trace.states.pop().core[0]  # by the block above: h, or the memory of another recurrent layer
-        steps: Steps = trace.states[-1].core[0]
-        point = self._descend_in_time(InTime(steps, above, theta[l][0], theta[l - 1][1]))
-        trace.states[-1].core[0] = steps._replace(h=point.h)
+        states = list(segment.states)
+        in_time = [i for i in range(1, len(states)) if isinstance(segment.blocks[i - 1].core.maps[0], Recurrence)]
+        parts, end, moved = [], len(states), None
+        while end:
+            first = max((i + 1 for i in in_time if i < end), default=0)
+            if first < end:
+                part = super().__call__(segment._replace(states=states).part(first, end), above)
+                if moved is not None:  # |g|^2 of codes in time, which is not the square of what is left of them
+                    part = part._replace(moved=torch.cat([part.moved[:-1], moved.view(1)]))
+                moved = None
+            else:
+                first = end - 1
+                part, states[first - 1], moved = self._in_time(segment._replace(states=states), first, above)
+            parts.append(part)
+            above, end = part.below or above, first
+        return joined(parts)
+
+    def _in_time(self, segment: Segment, i: int, above: Above) -> tuple[Moves, State, Tensor]:
+        """Moves the codes in time below block i: what block i is left with, the moved state of the recurrent block
+        below it, and the square of that block's own move."""
+        assert isinstance(above, Upstream)
+        context, states = segment.context, segment.states
+        seen = states[i].core[0]  # by the block above: h, or what another recurrent layer remembers
+        steps: Steps = states[i - 1].core[0]
+        time = InTime(steps, above, segment.theta[i][0], segment.theta[i - 1][1], context)
+        point = self._descend_in_time(time)
         saved = seen._replace(x=point.h) if isinstance(seen, Steps) else point.h.transpose(0, 1)
-        return above.residual([saved], point.at, self.order), AskInTime(point, above.scale, self.order)
+        codes_first, m = self.order == "codes-first", above.scale
+        problem = hidden_problem([saved], point.delta if codes_first else above.delta, above.delta, m, context)
+        (moved,) = context.inners([(point.u, point.u)])
+        left, scale = point.left.transpose(0, 1), m * point.a
+        below = Upstream(left if codes_first else point.u.transpose(0, 1), scale, scale, left, point.square)
+        costs = m * m * torch.stack([point.above, above.offset_square])
+        state = State(states[i - 1].prelude, [steps._replace(h=point.h)])
+        return Moves([problem], costs[:1], costs[1:], below), state, scale * scale * moved
 
     def _descend_in_time(self, time: "InTime") -> "Point":
         """Lowers phi from v = 0 by `steps` steps. After several, u has the length of the first direction."""
         here, w = time.start, None
         for left in reversed(range(self.steps)):
-            asked = time.rows(here.at.delta)
-            g = self._sweep(time, asked, here.h)
-            g = g if here.u is None else along(g, -here.a, here.left)
+            delta = time.rows(here.delta)
+            g = self._sweep(time, delta, here.h)
+            g = g if here.rest is None else g - here.a * here.left
             w = g if w is None else g + self.momentum * w
-            a, stay = self._line_search(time, here, asked, w) if self.lr == "exact" else (self.lr, None)
-            new = time.point(w, a) if here.u is None else time.point(*here.further(a, w))
-            ok: Any = True
+            if isinstance(self.lr, str):
+                a, stay = self._line_search(time, here, delta, w)
+            else:
+                a, stay = w.new_zeros(()) + self.lr, None
+            new = time.point(w, a) if here.rest is None else time.point(*here.further(a, w, time.context))
+            ok = torch.ones_like(a, dtype=torch.bool)
             if stay is not None:
-                ok = judged(stay.value, new.value, 0.0, 0.0, 0.0, *time.above.slack)[0]
-                new = Point(*(p if p is q else select(ok, p, q) for p, q in zip(new, stay, strict=True)))
+                ok = ~(new.value > stay.value * (1 + 16 * torch.finfo(a.dtype).eps))
+                new = select(ok, new, stay) if not time.context.eager else new if bool(ok) else stay
             fell, here = here.value - new.value, new
-            if left == 0 or ok is False or (self.tolerance and bool(fell <= self.tolerance * size(here.value))):
+            if left == 0 or (time.context.eager and not bool(ok)):
+                break
+            if self.tolerance and bool(fell <= self.tolerance * here.value.abs()):
                 break
         return here
 
-    def _sweep(self, time: "InTime", asked: Tensor, h: Tensor) -> Tensor:
-        """g_t = s_t (V^T delta_t + W^T g_{t+1}) at h, of what is asked of z_t."""
-        pulled = matmul(asked, time.V)
+    def _sweep(self, time: "InTime", delta: Tensor, h: Tensor) -> Tensor:
+        """g_t = s_t (V^T delta_t + W^T g_{t+1}) at h."""
+        pulled = matmul(delta, time.V)
         if self.sweep == "sequential":
             found = [_times_slope(pulled[-1], h[-1])]
             for t in reversed(range(len(h) - 1)):
@@ -128,116 +156,90 @@ class RecurrentCodes(GradientCodes):
             return torch.stack(found[::-1])
         g = _times_slope(pulled, h)
         for _ in range(1, self.rounds):
-            asked = pulled.clone()
-            asked[:-1] += matmul(g[1:], time.W)
-            g = _times_slope(asked, h)
+            total = pulled.clone()
+            total[:-1] += matmul(g[1:], time.W)
+            g = _times_slope(total, h)
         return g
 
-    def _line_search(self, time: "InTime", here: "Point", asked: Tensor, w: Tensor) -> tuple[Number, "Point"]:
+    def _line_search(self, time: "InTime", here: "Point", delta: Tensor, w: Tensor) -> tuple[Tensor, "Point"]:
         """The best length along w, were tanh linear, and the point to stay at if it is too long."""
         q = _times_slope(w, here.h)
-        Vq, (rest, square) = matmul(q, time.V.mT), time.misfit(w, q, -1.0)
-        linear = Point(w, 0.0, here.h, here.at, rest, square)
-        left = asked if here.u is not None or not isinstance(time.above, AskInTime) else time.rows(time.above.left)
-        gain, bend = inner(left, Vq), inner(Vq, Vq)
-        if here.u is not None:
-            gain = gain - here.a * inner(here.left, linear.left)
-        share = over(self.share * root(time.above.square), root(bend))
-        a = least(over(at_least(gain, 0.0), bend + square), share)
-        return a, linear._replace(a=0 * a) if here.u is None else here
+        Vq, (rest, square) = matmul(q, time.V.mT), time.misfit(w, q, -torch.ones_like(time.above.scale))
+        linear = Point(w, torch.zeros_like(square), here.h, here.delta, here.above, rest, square)
+        first = here.rest is None
+        left = time.rows(time.above.offset) if first else delta
+        gain, bend, dd = time.context.inners([(left, Vq), (Vq, Vq), (time.above.delta, time.above.delta)])
+        if not first:
+            gain = gain - here.a * time.context.inners([(here.left, linear.left)])[0]
+        a = torch.minimum(safe_div(gain.clamp_min(0), bend + square), self.share * safe_div(dd, bend).sqrt())
+        return a, linear if first else here
 
 
 class Point(NamedTuple):
-    """Codes in time that have moved by -m a u: their h, and what is left above.
+    """Codes in time that have moved by -m a u: their h, and what is left of delta above, of the offset's square above,
+    and in time.
 
-    rest: u_t - W Q_{t-1} after the first step, at which it is u_1. square: that of all steps.
+    rest: u_t - W Q_{t-1} after the first step, at which it is u_1; None before any move. square: that of all steps.
     """
 
-    u: Any
-    a: Number
+    u: Tensor
+    a: Tensor
     h: Tensor
-    at: At
-    rest: Any
-    square: Number
+    delta: Tensor
+    above: Tensor
+    rest: Tensor | None
+    square: Tensor
 
     @property
     def left(self) -> Tensor:
         """u_t - W Q_{t-1} at all steps."""
+        assert self.rest is not None
         return torch.cat([self.u[:1], self.rest])
 
     @property
-    def value(self) -> Number:
+    def value(self) -> Tensor:
         """phi."""
-        return self.at.value + self.a * self.a / 2 * self.square
+        return (self.above + self.a * self.a * self.square) / 2
 
-    def further(self, a: Number, w: Tensor) -> tuple[Tensor, Number]:
+    def further(self, a: Tensor, w: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """The u, as long as the present one, and the length of the move by a w from here."""
-        v = along(self.a * self.u, a, w)
-        length = root(over(inner(v, v), inner(self.u, self.u)))
-        return select(length > TINY, v / at_least(length, TINY), self.u), length
+        v = self.a * self.u + a * w
+        vv, uu = context.inners([(v, v), (self.u, self.u)])
+        length = safe_div(vv, uu).sqrt()
+        return torch.where((length > TINY).to(v.device), v / length.clamp_min(TINY), self.u), length
 
 
 class InTime:
     """The objective phi of a batch's codes in time. Its tensors are (steps, samples, features)."""
 
-    def __init__(self, steps: Steps, above: Ask, V: Tensor, W: Tensor):
-        self.above, self.h, self.real, self.V, self.W = above, steps.h, steps.real, V, W
-        self.start = Point(None, 0.0, steps.h, above.start, None, 0.0)
+    def __init__(self, steps: Steps, above: Upstream, V: Tensor, W: Tensor, context: Context):
+        self.above, self.h, self.real, self.V, self.W, self.context = above, steps.h, steps.real, V, W, context
+        zero = torch.zeros_like(above.scale)
+        self.start = Point(steps.h, zero, steps.h, above.delta, above.offset_square, None, zero)
 
     def rows(self, delta: Tensor) -> Tensor:
         """delta (samples, steps, features) step by step, 0 in the padding, which has no codes."""
         delta = delta.transpose(0, 1).contiguous()
         return delta if self.real is None else delta * self.real
 
-    def point(self, u: Tensor, a: Number) -> Point:
+    def point(self, u: Tensor, a: Tensor) -> Point:
         e = divisor(self.above.scale * a)
         change = _change(self.h, u, e)
-        at = self.above.at(along(self.above.position, a / e, matmul(change, self.V.mT).transpose(0, 1)))
+        Vq = matmul(change, self.V.mT).transpose(0, 1) * (-a / e)
+        left = self.above.offset - Vq
+        (above,) = self.context.inners([(left, left)])
         rest, square = self.misfit(u, change, 1 / e)
-        return Point(u, a, change.add_(self.h), at, rest, square)
+        return Point(u, a, change.add_(self.h), self.above.delta - Vq, above, rest, square)
 
-    def misfit(self, u: Tensor, change: Tensor, factor: Number) -> tuple[Tensor, Number]:
+    def misfit(self, u: Tensor, change: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
         """`rest` and `square` of a point with -q = factor * change."""
-        return _misfit(u, matmul(change[:-1], self.W.mT), factor, None if self.real is None else self.real[1:])
+        rest = u[1:] + factor * matmul(change[:-1], self.W.mT)
+        rest = rest if self.real is None else rest * self.real[1:]
+        first, others = self.context.inners([(u[:1], u[:1]), (rest, rest)])
+        return rest, first + others
 
 
-class AskInTime(Ask):
-    """What codes in time ask of their block, c_t = U x_t + W h_{t-1} + b, of which h_{t-1} has moved too.
-
-    delta: g_t if weights go first, else left. left: g_t - W Q_{t-1}, what f leaves to the codes below and to the
-    weights; lefts: its square. moved: |g|^2. All (samples, steps, features).
-    """
-
-    def __init__(self, point: Point, m: Number, order: str):
-        self.point, self.lefts, self.moved = point, point.square, inner(point.u, point.u)
-        delta, square = (point.u.transpose(0, 1), self.moved) if order == "weights-first" else (self.left, self.lefts)
-        super().__init__(delta, square, m * point.a, m * point.a)
-
-    @property
-    def position(self) -> Tensor:
-        return self.left
-
-    @cached_property
-    def left(self) -> Tensor:
-        return self.point.left.transpose(0, 1)
-
-    @property
-    def start(self) -> At:
-        return super().start._replace(value=self.lefts / 2)
-
-    def residual(self, saved: list[Saved], at: At, order: str, r: Tensor | None = None) -> Residual:
-        return super().residual(saved, at, order)._replace(moved=self.scale * self.scale * self.moved)
-
-
-@fusible
-def _misfit(u: Tensor, Wq: Tensor, factor: Number, real: Tensor | None) -> tuple[Tensor, Number]:
-    rest = along(u[1:], factor, Wq)
-    rest = rest if real is None else rest * real
-    return rest, inner(u[:1], u[:1]) + inner(rest, rest)
-
-
-@fusible
-def _change(h: Tensor, u: Tensor, e: Number) -> Tensor:
+def _change(h: Tensor, u: Tensor, e: Tensor) -> Tensor:
     """tanh(c - e u) - tanh(c) = (1 - h^2) v / (1 + h v) with v = tanh(-e u), without cancellation, from h = tanh(c)."""
     v = (u * -e).tanh_()
     one = h.new_full((), 1 + torch.finfo(h.dtype).eps)  # where |h| and |v| are 1 there is no change

@@ -1,7 +1,7 @@
 """Which values a discrete activation should take: a search that needs no derivative of it.
 
 Below a discrete activation (`Sign`, `Staircase`) lies a code c; s(c) has one of few values, h apart, and the block
-above, W s(c), is asked to move by t, some multiple of -delta. With R = a t the search picks values s' that lower
+above, W s(c), is to move by t, some multiple of -delta. With R = a t the search picks values s' that lower
 
     E(s') = | R - W (s' - s) |^2 + sum_j dist(c_j, s'_j)^2,
 
@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Affine, Discrete, Dropout, Estimated, Params, Reshape
-from altmin.calculus.numbers import inner
-from altmin.calculus.ranks import of_all, shared, summed
+from altmin.calculus.context import Context
 from altmin.core.chain import Block, State
 
 Rows = Tensor | slice
@@ -36,7 +35,8 @@ class Search:
     size from which on a step can gain.
     """
 
-    def __init__(self, block: Block, p: Params, state: State, wish: Tensor, amplify: float):
+    def __init__(self, block: Block, p: Params, state: State, wish: Tensor, amplify: float, context: Context):
+        self.context = context
         at, core = position(block), block.core
         for m, of, saved in reversed(list(zip(core.maps, core.slices, state.core, strict=True))[1:]):
             wish = m.vjp(p[of], saved, wish)
@@ -49,13 +49,13 @@ class Search:
         self.weight = self._weight(wish)
         q = self.vjp(wish)
         within = torch.where(self.near, q, 0)
-        self.square = inner(within, within)
+        (self.square,) = context.inners([(within, within)])
         """|W^T t|^2 of the units with |c| <= 1: the square of what straight-through estimation takes for a gradient."""
         rms, weight = self._means(q)
         a = amplify * self.h / 2 * weight / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
-        self.R, self.asks = a * wish, a * q
-        self.s, self.left, self.q = self.start, self.R, self.asks
-        """s', R - W (s' - s) and q = W^T of it; `asks` is the first q, W^T R."""
+        self.R, self.pull = a * wish, a * q
+        self.s, self.left, self.q = self.start, self.R, self.pull
+        """s', R - W (s' - s) and q = W^T of it; `pull` is the first q, W^T R."""
 
     def vjp(self, v: Tensor) -> Tensor:
         """W^T v. A dropout mask or a reshaping between the activation and the layer is part of W."""
@@ -80,11 +80,9 @@ class Search:
 
     def _means(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """The root mean square of q, and the mean of |w_j|^2."""
-        if shared() is None:
-            return torch.linalg.vector_norm(q) / q.numel() ** 0.5, self.weight.mean()
         count = torch.full_like(self.weight[:1].sum(), self.weight.numel())
-        square, total, count = summed(q.square().sum(), self.weight.sum(), count)
-        return (square / of_all(q.numel())).sqrt(), total / count
+        square, total, count = self.context.sum(q.square().sum(), self.weight.sum(), count)
+        return (square / self.context.count(q.numel())).sqrt(), total / count
 
     def distance(self, v: Tensor) -> Tensor:
         """How far each code is from the interval on which its activation is v. The outermost go on for ever."""
@@ -139,15 +137,15 @@ class Search:
             if not len(todo):
                 break
 
-    def asked(self) -> tuple[Tensor, Tensor]:
-        """The level v asked of each code, and the side e from which it should come to it, e (v - c) >= 0; 0: nothing is
-        asked.
+    def target(self) -> tuple[Tensor, Tensor]:
+        """The level v that each code should reach, and the side e from which it should come to it, e (v - c) >= 0;
+        0: it may stay.
 
-        A unit that moves is asked for its new level. One that stands at an end, and would gain by going on if there
-        were a level to go to, is asked to hold: so near its threshold, the next weight step may turn it.
+        A unit that moves should reach its new level. One at an end, which would gain by going on if there were a
+        level to go to, should hold it: so near its threshold, the next weight step may turn it.
         """
         change = self.s - self.start
-        hold = self.near & (self.s.abs() > 1 - self.h / 2) & (2 * self.s * self.asks > self.h * self.weight)
+        hold = self.near & (self.s.abs() > 1 - self.h / 2) & (2 * self.s * self.pull > self.h * self.weight)
         v, e = self.s, torch.where(change.abs() > self.h / 2, change.sign(), self.s.sign() * hold)
         for m, saved in reversed(self.before):  # to the entries of the code that pooling selects
             v, e = m.vjp((), saved, v), m.vjp((), saved, e)

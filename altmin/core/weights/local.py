@@ -8,54 +8,30 @@ as one for each, and all blocks move at once.
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from altmin.calculus import Params, Saved
-from altmin.calculus.numbers import all_finite, eager
-from altmin.calculus.ranks import Sums
+from altmin.calculus.context import BucketedSum
 from altmin.calculus.series import Series
 from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand, demand_switch, demand_unclaimed
-from altmin.common.state import (
-    check_optimizer,
-    demand_blocks,
-    demand_count,
-    demand_entries,
-    demand_tensor,
-    load_optimizer,
-)
-from altmin.core.chain import Chain
-from altmin.core.codes.above import Residual
+from altmin.common.state import check_optimizer, load_optimizer
+from altmin.core.chain import Block, Chain
+from altmin.core.codes.links import LocalProblem
 from altmin.core.step import soft_threshold
 from altmin.core.weights import sparse
 from altmin.core.weights.decay import undecayed
-from altmin.core.weights.fused_adam import FusedAdam
+from altmin.core.weights.rule import WeightRule
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
 """Of a gradient: beyond, its square or a step along it may not be finite."""
 
 
-class Gathered(NamedTuple):
-    """Of one block: the gradients of parts of a mini-batch, weighted by their samples, and how many these were."""
-
-    grads: list[Tensor]
-    samples: int
-
-    def plus(self, grads: Params, samples: int) -> "Gathered":
-        """Itself and the gradients of one more part, written over itself."""
-        both = zip(self.grads, grads, strict=True)
-        summed = [a + g * samples if a.is_sparse else a.add_(g, alpha=samples) for a, g in both]
-        return Gathered(summed, self.samples + samples)
-
-    def __add__(self, other: "Gathered") -> "Gathered":  # type: ignore[override]
-        return Gathered([a + b for a, b in zip(self.grads, other.grads, strict=True)], self.samples + other.samples)
-
-
-class LocalOptimizer:
+class LocalOptimizer(WeightRule):
     """Any torch optimizer on the local problems.
 
     factory: groups of parameters -> optimizer. lr: one for all blocks, or a sequence with one for each. steps: inner
@@ -85,17 +61,14 @@ class LocalOptimizer:
         self.clip_norm, self.decay_biases = clip_norm, decay_biases
         self.options: dict[str, Any] = {"factory": factory}
         """Those of the optimizer, for `repr`."""
-        self.gathered: dict[int, Gathered] = {}
-        self.prepared = False
-        """Whether gradients are set that `apply` has not followed yet."""
 
     def __repr__(self) -> str:
         options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps}
         options |= {"clip_norm": self.clip_norm, "decay_biases": self.decay_biases}
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
-    def bind(self, chain: Chain, blocks: Sequence[int]) -> None:
-        """Takes charge of the given blocks of a chain, once."""
+    def attach(self, chain: Chain, blocks: Sequence[int]) -> None:
+        """Makes the optimizer of the given blocks of a chain, once."""
         demand_unclaimed(self, "weight rule")
         self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
@@ -127,93 +100,57 @@ class LocalOptimizer:
         sparse.check_optimizer(self.optimizer, self.tables, self.l1, type(self).__name__)
         self.claimed = True
 
-    def measure(self, l: int, p: Params, residual: Residual) -> Any:
-        """What `update` needs of block l with parameters p: their gradients; with inner steps the residual itself."""
-        return residual if self.steps > 1 else self.grads(l, p, residual)
+    def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> Any:
+        """The gradient of the parameters; with inner steps the problem itself."""
+        return problem.grads(block, parameters) if self.steps == 1 else problem
 
-    def grads(self, l: int, p: Params, residual: Residual) -> Params:
-        if residual.grads is not None:
-            return residual.grads
-        return self.chain.blocks[l].core.grads(p, residual.saved, residual.delta)
-
-    def update(self, found: Sequence[Any]) -> None:
-        """One mini-batch: `steps` steps on each block's problem. found: of each block what `measure` gave.
-
-        `Diverged`, and nothing changes, if the weights would not be finite."""
+    def update(self, contributions: Mapping[int, Any], check: bool = True) -> None:  # type: ignore[override]
+        """One mini-batch: `steps` steps of the optimizer, given the blocks' gradients, or with inner steps their
+        problems. check: whether gradients that are too large to be followed are `Diverged`, which reads them; then
+        nothing changes."""
         if self.steps == 1:
-            self.step({l: found[l] for l in self.blocks})
+            self.step(contributions, check)
             return
-        first = {l: [p.clone() for p in self.theta[l]] for l in self.blocks}
-        state = copy.deepcopy(self.optimizer.state_dict()) if eager() else None
-        residuals = {l: found[l] for l in self.blocks}
+        first = {l: [p.clone() for p in self.theta[l]] for l in contributions}
+        state = copy.deepcopy(self.optimizer.state_dict()) if check else {}
+        problems = contributions
         try:
             for left in reversed(range(self.steps)):
-                self.step(self._summed(residuals))
+                self.step(self.summed(problems), check)
                 if left:
-                    residuals = {l: self.after(l, found[l], p, self.theta[l]) for l, p in first.items()}
+                    problems = {l: self.after(l, contributions[l], p, self.theta[l]) for l, p in first.items()}
         except Diverged:
             for l, kept in first.items():
                 for p, before in zip(self.theta[l], kept, strict=True):
                     p.copy_(before)
-            if state is not None:
-                load_optimizer(self.optimizer, state, shared_steps=True)
+            load_optimizer(self.optimizer, state, shared_steps=True)
             raise
 
-    def _summed(self, residuals: Mapping[int, Residual]) -> dict[int, Params]:
+    def summed(self, problems: Mapping[int, LocalProblem]) -> dict[int, Params]:
         """The gradients of the blocks, over all ranks."""
-        sums = Sums()
-        grads = {l: sums.add(self.grads(l, self.theta[l], residual)) for l, residual in residuals.items()}
-        sums.finish()
+        total = BucketedSum(next(iter(problems.values())).context)
+        grads = {l: total.add(problem.grads(self.chain.blocks[l], self.theta[l])) for l, problem in problems.items()}
+        total.finish()
         return grads
 
-    def after(self, l: int, residual: Residual, old: Params, new: Params) -> Residual:
-        """A block's residual, measured with its old parameters, for new ones."""
-        change, saved = _change(self.chain.blocks[l].core, old, new, residual.saved)
-        return residual._replace(delta=residual.after(change), saved=saved, grads=None)
+    def after(self, l: int, problem: LocalProblem, old: Params, new: Params) -> LocalProblem:
+        """A block's problem, measured with its old parameters, for new ones."""
+        change, saved = _change(self.chain.blocks[l].core, old, new, problem.saved)
+        return problem._replace(delta=problem.after(change), saved=saved)
 
-    def gather(self, found: Sequence[Any], samples: int) -> None:
-        """Adds a part of a mini-batch too large to hold; `apply` then makes one step for the whole. `Diverged`, and
-        nothing is added, if its gradients are not finite. found: None for blocks that are not gathered here."""
-        residuals = {l: found[l] for l in self.blocks if isinstance(found[l], Residual)}
-        grads = {l: found[l] for l in self.blocks if found[l] is not None}
-        if residuals:
-            grads |= self._summed(residuals)
-        for l in grads:
-            if not all(all_finite(sparse.entries(g)) for g in grads[l]):
-                raise Diverged(f"the gradient of block {l}", "give inputs of a smaller size")
-        for l, each in grads.items():
-            if l in self.gathered:
-                self.gathered[l] = self.gathered[l].plus(each, samples)
-            else:
-                self.gathered[l] = Gathered([g * samples for g in each], samples)
-
-    def prepare(self) -> None:
-        """Sets the gradients of what has been gathered, which is then forgotten; `apply` follows them. No weight moves.
-        `Diverged` if they are too large to be followed."""
-        gathered, self.gathered = self.gathered, {}
-        self.set_gradients({l: [g / each.samples for g in each.grads] for l, each in gathered.items()})
-        self.prepared = bool(gathered)
-
-    def apply(self) -> None:
-        """The step of everything gathered since the last one."""
-        if self.gathered:
-            self.prepare()
-        if self.blocks and not self.prepared:
-            raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
-        self.prepared = False
+    def step(self, grads: Mapping[int, Params], check: bool = True) -> None:
+        """One step of the optimizer along these gradients. check: as in `update`."""
+        self.set_gradients(grads, check)
         self.follow_gradients()
 
-    def step(self, grads: dict[int, Params]) -> None:
-        """One step of the optimizer along these gradients. `Diverged`, and nothing changes, if they are too large."""
-        self.set_gradients(grads)
-        self.follow_gradients()
-
-    def set_gradients(self, grads: Mapping[int, Params]) -> None:
-        """Sets the gradient of every parameter that requires one. `Diverged` if they are too large to be followed."""
+    def set_gradients(self, grads: Mapping[int, Params], check: bool = True) -> None:
+        """Sets the gradient of every parameter that requires one. check: as in `update`."""
         for l, block in grads.items():
             for p, grad in zip(self.theta[l], block, strict=True):
-                p.grad = None if not p.requires_grad else sparse.as_gradient(grad, p, id(p) in self.tables)
-        if eager() and not self._can_follow():
+                if p.requires_grad and (self.tables or grad.is_sparse or grad.stride() != p.stride()):
+                    grad = sparse.as_gradient(grad, p, id(p) in self.tables)
+                p.grad = grad if p.requires_grad else None
+        if check and not self._can_follow():
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
 
     def follow_gradients(self) -> None:
@@ -232,7 +169,7 @@ class LocalOptimizer:
     def _can_follow(self) -> bool:
         """Whether a step along the gradients leaves weights and squares of gradients finite."""
         for group in self.optimizer.param_groups:
-            grads = [sparse.entries(p.grad) for p in group["params"] if p.grad is not None]
+            grads = [p.grad._values() if p.grad.is_sparse else p.grad for p in group["params"] if p.grad is not None]
             if grads:
                 norm = torch.stack(torch._foreach_norm(grads)).max().item()
                 decay = group.get("weight_decay", 0.0)
@@ -243,31 +180,11 @@ class LocalOptimizer:
         return True
 
     @property
-    def takes_gradients(self) -> bool:
-        """Whether `update` needs of every block its gradients and nothing else."""
-        return self.steps == 1
-
-    @property
     def adam_alone(self) -> bool:
         """Whether an update is one step of Adam and nothing else."""
         hooked = self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
         more = self.steps > 1 or self.l1 or self.clip_norm is not None or hooked
         return type(self.optimizer) is FusedAdam and not more
-
-    def allocate(self) -> None:
-        """Makes everything that an update changes besides what the optimizer has: nothing."""
-
-    def tensors(self) -> list[Tensor]:
-        """What `allocate` has made."""
-        return []
-
-    def propose(self, found: Sequence[Any]) -> tuple[Any, Any]:
-        """What `take` needs for an update, and whether all of it is finite, as far as it is known; changes nothing."""
-        return found, True
-
-    def take(self, proposed: Any, ok: Tensor | None = None) -> None:
-        """The update, where ok, of which the optimizer has been told by itself (`found_inf`)."""
-        self.update(proposed)
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
@@ -277,37 +194,92 @@ class LocalOptimizer:
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
-    def state_dict(self) -> dict[str, Any]:
-        gathered = {  # copies, as they are written to
-            l: {"grads": [g.clone() for g in each.grads], "samples": each.samples} for l, each in self.gathered.items()
-        }
-        return {"optimizer": self.optimizer.state_dict(), "gathered": gathered}
-
     def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("optimizer", "gathered"), f"a {type(self).__name__}")
-        check_optimizer(self.optimizer, state["optimizer"], complete=True, tables=self.tables)
-        for l, part in demand_blocks(state["gathered"], self.blocks, "gathered gradients").items():
-            demand_entries(part, Gathered._fields, f"the gradients of block {l}")
-            demand_count(part["samples"], f"the number of samples gathered for block {l}", 1)
-            if len(part["grads"]) != len(self.theta[l]):
-                raise ValueError(f"block {l} has {len(self.theta[l])} gradients, the state {len(part['grads'])}")
-            for i, (grad, p) in enumerate(zip(part["grads"], self.theta[l], strict=True)):
-                demand_tensor(grad, p, f"gradient {i} of block {l}", sparse=id(p) in self.tables)
+        """ValueError unless `load_state_dict` can take an optimizer's state: then it takes all of it."""
+        check_optimizer(self.optimizer, state, complete=True, tables=self.tables)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.check_state(state)
-        load_optimizer(self.optimizer, state["optimizer"], shared_steps=isinstance(self.optimizer, FusedAdam))
-        self.gathered = {
-            int(l): Gathered([g.to(self.theta[int(l)][0].device, copy=True) for g in part["grads"]], part["samples"])
-            for l, part in state["gathered"].items()
+        load_optimizer(self.optimizer, state, shared_steps=isinstance(self.optimizer, FusedAdam))
+
+
+class FusedAdam(torch.optim.Adam):
+    """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
+
+    State, options, hooks and schedulers are Adam's own, and so is `found_inf`: while this attribute is a tensor without
+    dimensions that is 1, a step changes nothing. A group of tables with sparse gradients takes a step of SparseAdam.
+    """
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """One step."""
+        found_inf = getattr(self, "found_inf", None)
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            if not params:  # all is frozen
+                continue
+            states = [self.state[p] or self._begin(p, group) for p in params]  # share a count that is still 0
+            steps: list[Tensor] = []
+            grads, means, squares, counted = [], [], [], set[int]()
+            for p, state in zip(params, states, strict=True):
+                step = state["step"]
+                if id(step) not in counted:  # usually one for all
+                    counted.add(id(step))
+                    step += 1 if found_inf is None else 1 - found_inf
+                steps.append(step)
+                grads.append(p.grad)
+                means.append(state["exp_avg"])
+                squares.append(state["exp_avg_sq"])
+            if params[0].grad.is_sparse:
+                sparse.step_rows(group, params, states)
+                continue
+            kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+            kernel(
+                params,
+                grads,
+                means,
+                squares,
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+                found_inf=found_inf,
+            )
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self._opt_called = True  # what a scheduler asks for
+        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
+            _update_with_hooks(self)
+        else:
+            self.update()
+
+    step.hooked = True  # type: ignore[attr-defined]  # or torch wraps it in a profiler, which costs as much as the step
+
+    def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
+        shared = begun[0] if begun and not begun[0].any() else torch.zeros((), dtype=torch.float32, device=p.device)
+        self.state[p] = {
+            "step": shared,
+            "exp_avg": torch.zeros_like(p),
+            "exp_avg_sq": torch.zeros_like(p),
         }
+        return self.state[p]
+
+
+@torch.optim.Optimizer.profile_hook_step
+def _update_with_hooks(optimizer: FusedAdam) -> None:
+    optimizer.update()
 
 
 class LocalAdam(LocalOptimizer):
     """AM-Adam's rule: torch's Adam with its fused kernel. decoupled_weight_decay: that of AdamW."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the options of torch's Adam, and those of LocalOptimizer)
         self,
         lr: float | Sequence[float] = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import torch
 
 from altmin import Ensemble, data, methods, models
+from altmin.calculus.context import LOCAL, Context
 from altmin.methods import Method
 from altmin.paper.bench import modes
 from altmin.paper.bench.cases import YARDSTICK, Entry, Net, Variant
 from altmin.paper.bench.measure import spread, step_bytes, step_seconds, synthetic
+from altmin.training.plan import demand_context
 
 Row = dict[str, Any]
 Report = Callable[[float, str], None]
@@ -27,6 +29,8 @@ class Plan(NamedTuple):
     device: torch.device
     samples: int | None = None
     """How many samples a pass over the data has, if whole passes are measured."""
+    context: Context = LOCAL
+    """Of the steps."""
 
     def build(self, net: Net, entry: Entry) -> list[Method]:
         """The members of an entry, from seeds that follow each other. Raises what a method has against the model."""
@@ -40,7 +44,15 @@ class Plan(NamedTuple):
 
     def make(self, net: Net, entry: Entry) -> Method:
         """One entry, ready to step."""
-        return combine(self.build(net, entry), entry.mode)
+        return self.combined(self.build(net, entry), entry.mode)
+
+    def combined(self, members: Sequence[Any], mode: str) -> Method:
+        """As `combine`, with steps in the plan's context."""
+        method: Any = combine(members, mode)
+        if self.context.bf16:
+            demand_context(method)
+            method.step = partial(method.step, context=self.context)
+        return method
 
     def entries(self, net: Net) -> tuple[list[Entry], dict[Entry, str]]:
         """What can be measured on a net, and what cannot, with the reason. Two members stand for any number of them."""
@@ -49,7 +61,7 @@ class Plan(NamedTuple):
         for entry in wanted:
             built = self.build(net, entry._replace(members=min(entry.members, 2)))
             try:
-                combine(built, entry.mode)
+                self.combined(built, entry.mode)
             except (ValueError, TypeError) as error:
                 reasons[entry] = str(error)
         for entry in wanted:

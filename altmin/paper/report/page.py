@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from altmin.common.optional import need
 from altmin.paper.report import tables
 from altmin.paper.report.plots import plot
 from altmin.paper.reproduce.claims import order
@@ -18,6 +19,8 @@ def page(figures: Mapping[str, Figure], results: Mapping[str, Results], verdicts
     """The page as text, which depends on its arguments alone. results: of every figure, by its name. verdicts: the rows
     of `altmin verify`. Text is escaped. Nothing in the page is loaded from elsewhere, which its content security policy
     makes sure of."""
+    need("jinja2", "paper", "the report")
+    need("plotly", "paper", "the report")
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and so is plotly
     from plotly.offline import get_plotlyjs
 

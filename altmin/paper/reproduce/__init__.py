@@ -1,10 +1,10 @@
 """The paper's figures as data: which runs, what is drawn, and which claims they bear on. The figures themselves are
-declared one a file in experiments/figures/."""
+declared one a file in altmin/paper/figures/."""
 
-from altmin.paper.reproduce.claims import Claim, Finding
+from altmin.paper.reproduce.claims import Claim, Finding, claim
 from altmin.paper.reproduce.entries import Entry, runs_of
 from altmin.paper.reproduce.figure import Figure, Mark, load
-from altmin.paper.reproduce.judging import Compared, compared, finding, over
+from altmin.paper.reproduce.judging import Compared, compared, finding, on_each_net, over
 from altmin.paper.reproduce.parallel import WeightsInParallel
 from altmin.paper.reproduce.results import Results
 from altmin.paper.reproduce.run import Run
@@ -27,9 +27,11 @@ __all__ = [
     "TheoremCurve",
     "Timing",
     "WeightsInParallel",
+    "claim",
     "compared",
     "finding",
     "load",
+    "on_each_net",
     "over",
     "runs_of",
     "seconds_per_epoch",

@@ -29,6 +29,11 @@ class Claim:
     judge: Callable[["Results"], Finding]
 
 
+def claim(id: str, text: str, paper: str) -> Callable[[Callable[["Results"], Finding]], Claim]:
+    """Makes a claim of the function that judges it."""
+    return lambda judge: Claim(id, text, paper, judge)
+
+
 def judged(claim: Claim, results: "Results", remedy: str) -> dict[str, object]:
     """A row of `altmin verify`. remedy: the command that makes the runs, for the verdict where they are missing."""
     row: dict[str, object] = {"claim": claim.id, "text": claim.text, "paper": claim.paper}

@@ -1,7 +1,6 @@
 """A figure: its measurements, how they are drawn, and what the paper says they show."""
 
 import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +97,7 @@ def _in_step(seeds: Sequence[Points]) -> list[Points]:
 
 def load(folder: Path) -> dict[str, Figure]:
     """All figures of a folder by name: every file in it declares one as FIGURE, but those whose names begin with an
-    underscore, from which others import. ValueError if there are none."""
+    underscore. ValueError if there are none."""
     found: dict[str, Figure] = {}
     for path in sorted(folder.glob("[!_]*.py")):
         figure = _declared(path)
@@ -107,8 +106,8 @@ def load(folder: Path) -> dict[str, Figure]:
         found[figure.name] = figure
     if not found:
         raise ValueError(
-            f"there are no figures in {folder}; they are part of a clone of the repository (experiments/figures), say "
-            "where it is with --figures DIR"
+            f"there are no figures in {folder}; give as --figures DIR a folder of files that declare one each, as "
+            "those of altmin.paper.figures do, or leave it out"
         )
     return found
 
@@ -118,11 +117,7 @@ def _declared(path: Path) -> Figure:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
+    spec.loader.exec_module(module)
     figure: Figure = module.FIGURE
     return figure
 

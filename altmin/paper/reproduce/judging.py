@@ -36,6 +36,14 @@ def compared(
     return Compared(about, {run.name: results.values(run, batch=batch, epoch=epoch) for run in runs})
 
 
+def on_each_net(
+    results: Results, runs: Mapping[tuple[str, str], Run], names: Iterable[str], epoch: int = -1
+) -> list[Compared]:
+    """What the runs of these names came to after an epoch, for each net. runs: as `runs_of` gives them."""
+    nets = dict.fromkeys(net for net, _ in runs)
+    return [compared(results, [runs[net, name] for name in names], net, epoch=epoch) for net in nets]
+
+
 def over(results: Results, runs: Iterable[Run], about: str, batches: Iterable[int]) -> Compared:
     """The mean over several batches, of every seed. KeyError if a run has not been made."""
     found, places = {}, list(batches)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 from altmin import data, methods, models
+from altmin.calculus.context import LOCAL
 from altmin.core.step import move_codes
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
 
-Block = Callable[[], list[Tensor]]
+Block = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,10 @@ class WeightsInParallel:
 def moved(am: Any, x: Tensor, y: Tensor) -> list[Block]:
     """For each block of a trainer, after the codes of a mini-batch have moved, what computes its gradients from its own
     residual."""
-    residuals: dict[int, Any] = {}
     with torch.no_grad():
-        move_codes(am.chain, am.theta, am.codes, am.loss, x, y, am.penalty.value, residuals.__setitem__)
-    return [lambda l=l: am.weights.grads(l, am.theta[l], residuals[l]) for l in range(len(am.chain))]  # type: ignore[misc]
+        mu = x.new_tensor(am.penalty.value)
+        problems = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, mu, LOCAL).problems
+    return [partial(problem.grads, *of) for problem, *of in zip(problems, am.chain.blocks, am.theta, strict=True)]
 
 
 def difference(ways: Sequence[Sequence[Sequence[Tensor]]]) -> float:
@@ -104,7 +106,7 @@ def _in_turn(blocks: Sequence[Block]) -> Callable[[], Any]:
 def _threads(blocks: Sequence[Block]) -> Callable[[], Any]:
     pool = ThreadPoolExecutor(len(blocks))
 
-    def run() -> list[list[Tensor]]:
+    def run() -> list[Sequence[Tensor]]:
         return list(pool.map(lambda block: block(), blocks))
 
     return run
@@ -115,7 +117,7 @@ def _graph_of_streams(blocks: Sequence[Block], streams: int | None = None) -> Ca
     for block in blocks:
         block()  # libraries choose their kernels before the capture
     torch.cuda.synchronize()
-    graph, found = torch.cuda.CUDAGraph(), [list[Tensor]()] * len(blocks)
+    graph, found = torch.cuda.CUDAGraph(), list[Sequence[Tensor]]([()] * len(blocks))
     own = [torch.cuda.Stream() for _ in range(streams or len(blocks))]
     with torch.cuda.graph(graph):
         here = torch.cuda.current_stream()
@@ -127,7 +129,7 @@ def _graph_of_streams(blocks: Sequence[Block], streams: int | None = None) -> Ca
         for stream in own:
             here.wait_stream(stream)
 
-    def run() -> list[list[Tensor]]:
+    def run() -> list[Sequence[Tensor]]:
         graph.replay()
         torch.cuda.synchronize()
         return found

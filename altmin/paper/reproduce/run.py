@@ -1,47 +1,44 @@
 """`Run`: a training run, the measurement that most figures are made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 from altmin import data
 from altmin.common.describe import plain
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
-from altmin.runners import precision
-from altmin.training.trial import Job, Trial
+from altmin.training.config import RunConfig
+from altmin.training.trial import Trial
 
 QUICK_ROWS = 10_000
-OF_THE_PICTURE = ("seeds", "label", "title", "at")
+CONFIG = (
+    *("method", "model", "data", "options", "epochs", "batch_size"),
+    *("schedule", "eval_batches", "freeze_first", "limit", "part", "whole"),
+)
+"""The settings by which results belong to a run."""
 LATER = ("augment", "warmup")
-"""Settings that came later: a config has them only where they are given, so that older results still belong to runs."""
+"""Those that came later: a config has them only where they are given, so that older results still belong to runs."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """A method on a model and data, evaluated on `part` of them. limit: the first so many training samples only.
-    whole: not to be made from a file with a part of the data. label: the curve's name in the picture; the method's if
-    there is none. title: its panel's, by default data and model. at: where the run stands on an axis that is not one of
+class Run(RunConfig):
+    """A method on a model and data, evaluated on `part` of them. whole: not to be made from a file with a part of the
+    data. seeds: how many runs there are, with seeds from 0. label: the curve's name in the picture; the method's if
+    there is none. title: its panel's, by default data and model. at: where the run is on an axis that is not one of
     training (its depth, say)."""
 
     method: str
     model: str
     data: str = "mnist"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 1
     batch_size: int = 200
-    schedule: str = "constant"
-    seeds: int = 5
+    precision: str = "float32"
     eval_batches: tuple[int, ...] = ()
-    freeze_first: bool = False
-    limit: int | None = None
-    part: str = "test"
+    seeds: int = 5
     whole: bool = False
     label: str = ""
     title: str = ""
     at: float | None = None
-    augment: str | None = None
-    warmup: int = 0
 
     @property
     def name(self) -> str:
@@ -52,9 +49,8 @@ class Run:
         return self.title or f"{self.data}, {self.model}"
 
     def config(self) -> dict[str, Any]:
-        settings = asdict(self) | {"options": dict(self.options), "eval_batches": list(self.eval_batches)}
-        kept = {name: plain(value) for name, value in settings.items() if name not in OF_THE_PICTURE}
-        return {name: value for name, value in kept.items() if value or name not in LATER}
+        given = {name: plain(getattr(self, name)) for name in (*CONFIG, *LATER)}
+        return {name: value for name, value in given.items() if value or name not in LATER}
 
     def lacking(self, setting: Setting) -> str:
         """The rest of the data, if `whole` and the file has only a part."""
@@ -77,22 +73,14 @@ class Run:
     def make_all(self, jobs: Sequence[tuple[Mapping[str, Any], int]], setting: Setting, tick: Tick) -> list[Row]:
         """As `make`, for options and seeds in their place."""
         trial = self.trial(setting)
-        with precision.using("float32"):
-            rows = trial.run_seeds([Job(self.method, dict(options), seed) for options, seed in jobs], tick)
-        return [{**setting.about(trial.train), **row} for row in rows]
+        runs = [replace(trial.run, options=dict(options), seed=seed) for options, seed in jobs]
+        return [{**setting.about(trial.train), **row} for row in trial.run_seeds(runs, tick)]
 
     def trial(self, setting: Setting, record: bool | None = None) -> Trial:
         """What its seeds have in common. record: whether steps are recorded; None for wherever they can be."""
         train = setting.samples(self.data, "train", self.limit)
-        test = setting.samples(self.data, self.part)
-        return Trial(
-            *(self.data, train, test, self.part, self.model, self.epochs, self.batch_size, self.schedule),
-            *(self.freeze_first, "float32", setting.device),
-            record=record,
-            eval_batches=self.eval_batches,
-            augment=self.augment,
-            warmup=self.warmup,
-        )
+        run = replace(self, device=setting.device, record=record)
+        return Trial(run, train, setting.samples(self.data, self.part))
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """The accuracy against "batches", "epochs" or "seconds" of training; against any other axis that at the end, at

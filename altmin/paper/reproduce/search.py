@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from altmin.common.errors import demand
+from altmin.common.optional import need
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
 from altmin.paper.reproduce.run import Run, accuracy
 from altmin.paper.reproduce.settings import History, best, judged_alike
@@ -166,10 +167,9 @@ def _train(search: Search, proposed: Sequence[Options], first: int, setting: Set
 
 def _by_optuna(search: Search, tried: Sequence[Row], count: int) -> list[Options]:
     """Proposals of optuna's TPE. Its state is what was tried, and its seed the number of that."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise ImportError("a Bayesian search needs optuna; install it with `pip install optuna`") from error
+    need("optuna", "paper", "a Bayesian search")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space: dict[str, optuna.distributions.BaseDistribution] = {
         name: optuna.distributions.FloatDistribution(each.low, each.high, log=True)

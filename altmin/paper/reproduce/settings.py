@@ -1,4 +1,4 @@
-"""Settings that a search has chosen. They are kept nowhere but in its history, from which figures take them."""
+"""Settings that a search has chosen: figures take them from its history, or from the best of it in the package."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -31,16 +31,10 @@ def settings(
     a model and data, the first of equal ones; `default` where nothing was searched. Only what was judged as the last
     row was counts: a search of other epochs made before is out of date. config: further entries of the run's config,
     where a figure has several searches of one method, model and data."""
-    path = folders.history(folders.RESULTS, figure)
-    if not path.exists():
-        return dict(default)
     wanted = {"method": method, "model": model, "data": data, **config}
-    stamp = path.stat()
-    rows = [
-        row
-        for row in _rows(path, stamp.st_mtime_ns, stamp.st_size)
-        if all(row["config"].get(name) == value for name, value in wanted.items())
-    ]
+    known = [row for row in _rows(folders.CHOSEN) if row["figure"] == figure]
+    known += _rows(folders.history(folders.RESULTS, figure))
+    rows = [row for row in known if all(row["config"].get(name) == value for name, value in wanted.items())]
     if not rows:
         return dict(default)
     chosen = best([row for row in rows if judged_alike(row, rows[-1])])
@@ -57,7 +51,22 @@ def judged_alike(a: Row, b: Row) -> bool:
     return all(a[name] == b[name] for name in ("config", "at_batch", "seeds"))
 
 
+def chosen(figure: str, rows: Sequence[Row]) -> list[Row]:
+    """What the package keeps of a figure's history: of the rows judged alike the best, the latest search last."""
+    last = [row for n, row in enumerate(rows) if not any(judged_alike(row, other) for other in rows[n + 1 :])]
+    kept = [best([row for row in rows if judged_alike(row, one)]) for one in last]
+    return [{"figure": figure, **{key: row[key] for key in History.keys}} for row in kept]
+
+
+def _rows(path: Path) -> list[Row]:
+    """Those of a file; none if it is not there. A figure asks once for each of its runs, so they are kept until the
+    file changes."""
+    if not path.exists():
+        return []
+    stamp = path.stat()
+    return _read(path, stamp.st_mtime_ns, stamp.st_size)
+
+
 @lru_cache(maxsize=4)
-def _rows(path: Path, modified: int, size: int) -> list[Row]:
-    """A figure asks once for each of its runs; the file is read again when it has changed."""
+def _read(path: Path, modified: int, size: int) -> list[Row]:
     return History.read(path).rows

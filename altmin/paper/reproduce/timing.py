@@ -1,7 +1,8 @@
 """`Timing`: what training takes, in seconds and in memory."""
 
+import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
 from typing import Any
@@ -11,7 +12,8 @@ import torch
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
 from altmin.paper.reproduce.run import Run
 from altmin.runners import precision
-from altmin.training.trial import Job, Trial
+from altmin.training.config import RunConfig
+from altmin.training.trial import Trial
 
 STEPS = 3
 """After which memory is looked at: the first may find optimizers without their state."""
@@ -25,7 +27,7 @@ class Timing(Run):
     recorded: bool = False
 
     def config(self) -> dict[str, Any]:
-        return {"measured": "time", **super().config()}
+        return {"measured": "time", **super().config(), "recorded": self.recorded}
 
     def lacking(self, setting: Setting) -> str:
         no_gpu = self.recorded and setting.device.type != "cuda"
@@ -36,10 +38,9 @@ class Timing(Run):
         None elsewhere."""
         trial, rows = self.trial(setting, self.recorded), []
         for seed in seeds:
-            job = Job(self.method, dict(self.options), seed)
-            with precision.using("float32"):
-                peak = _peak_memory(trial, job)
-                rows += [{**row, "peak_memory": peak} for row in trial.in_turn([job], tick)]
+            run = replace(trial.run, seed=seed)
+            peak = _peak_memory(trial, run)
+            rows += [{**row, "peak_memory": peak} for row in trial.in_turn([run], tick)]
         return [{**setting.about(trial.train), **row} for row in rows]
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
@@ -65,15 +66,21 @@ def unevenness(row: Row) -> float:
     return max(abs(at / times[-1] - n / (len(times) - 1)) for n, at in enumerate(times))
 
 
-def _peak_memory(trial: Trial, job: Job) -> int | None:
-    if trial.device.type != "cuda":
+def _peak_memory(trial: Trial, run: RunConfig) -> int | None:
+    if run.device.type != "cuda":
         return None
-    torch.cuda.synchronize(trial.device)
-    torch.cuda.reset_peak_memory_stats(trial.device)
-    before = torch.cuda.memory_allocated(trial.device)
-    method = trial.build(job, bool(trial.record))
-    x, y = (part[: trial.batch_size] for part in trial.train)
-    for _ in range(STEPS):
-        method.step(x, y)
-    torch.cuda.synchronize(trial.device)
-    return torch.cuda.max_memory_allocated(trial.device) - before
+    x, y = (part[: run.batch_size] for part in trial.train)
+
+    def steps(record: bool) -> None:
+        with precision.using(run.precision or "float32") as context:
+            method: Any = trial.build(run, record)
+            for _ in range(STEPS):
+                method.step(x, y, context=context)
+            torch.cuda.synchronize(run.device)
+
+    steps(False)  # libraries allocate their workspaces when they are first used, and keep them
+    gc.collect()  # what is left of other runs must not be freed while this one is measured
+    torch.cuda.reset_peak_memory_stats(run.device)
+    before = torch.cuda.memory_allocated(run.device)
+    steps(bool(run.record))
+    return torch.cuda.max_memory_allocated(run.device) - before

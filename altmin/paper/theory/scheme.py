@@ -154,13 +154,12 @@ def run(
     seed: int = 0,
     project: bool = True,
     order: Sequence[int] | None = None,
-    many_until: int = MANY_UNTIL,
     report: Callable[[int], None] | None = None,
 ) -> Measured:
     """`steps` rounds of `runs` independent runs from the start.
 
-    project: project each block onto its ball. order: the blocks of a round, by default each once. many_until: the round
-    after which only 1 in 2K runs goes on. report: called with the number of rounds done, now and then.
+    project: project each block onto its ball. order: the blocks of a round, by default each once. report: called
+    with the number of rounds done, now and then. After round MANY_UNTIL only 1 in 2K runs goes on.
     """
     rng = np.random.default_rng(seed)
     order = list(order) if order is not None else list(range(len(problem.rows)))
@@ -171,9 +170,9 @@ def run(
     means, errors = list[Array](), list[Array]()
     t, fewer = 0, max(2, runs // (2 * len(problem.rows)))
     while t < steps:
-        if t >= many_until and theta.shape[2] > fewer:
+        if t >= MANY_UNTIL and theta.shape[2] > fewer:
             theta = np.ascontiguousarray(theta[:, :, :fewer])
-        limit = min(steps, many_until) if t < many_until else steps
+        limit = min(steps, MANY_UNTIL) if t < MANY_UNTIL else steps
         piece = max(1, min(limit - t, PIECE // (theta.size * len(order) // len(problem.rows))))
         samples = problem.draw(rng, piece, order, theta.shape[2])
         for sample in samples:

@@ -1,0 +1,231 @@
+"""What lies above a code, how the code moves below its block, and what the block's weights are left with.
+
+The letters are those of `codes/gradient.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from altmin.calculus import Params, Saved
+from altmin.calculus.base import SMALLEST
+from altmin.calculus.context import Context
+from altmin.calculus.numbers import TINY
+from altmin.core.chain import Block, State, Theta
+from altmin.core.losses import Evaluation, Loss
+
+
+class Segment(NamedTuple):
+    """Consecutive blocks of a chain after a forward pass. inputs, states: of each block what it was given, and what
+    its modules remember. begins: whether the first one is the chain's first, whose input is no code."""
+
+    blocks: Sequence[Block]
+    theta: Theta
+    inputs: Sequence[Tensor]
+    states: Sequence[State]
+    context: Context
+    begins: bool = True
+
+    def part(self, first: int, end: int) -> "Segment":
+        """The blocks first, ..., end - 1."""
+        cut = slice(first, end)
+        begins = self.begins and first == 0
+        return Segment(self.blocks[cut], self.theta[cut], self.inputs[cut], self.states[cut], self.context, begins)
+
+
+class OutputLoss:
+    """The loss above the last code, at the encoded output. ValueError if the targets do not fit the output.
+
+    value, start: the loss there, on its device, and with its derivatives. delta: its gradient, of the mean loss.
+    samples: by what the mean is multiplied in f. price: kappa = 2 mu / samples. scale, longest, offset, offset_square:
+    as in `Upstream`; the output itself has not moved.
+    """
+
+    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Tensor, context: Context):
+        if output.ndim == 0 or len(output) == 0:
+            raise ValueError(
+                f"the model gives an output of shape {tuple(output.shape)}, one for each sample is expected"
+            )
+        self.loss, self.output = loss, output
+        self.y = loss.prepare(output, y, context)
+        self.context = context
+        start = loss.at(output, self.y)
+        self.value = start.value
+        self.start = start._replace(value=context.host(start.value)) if start.value.is_cuda else start
+        self.delta = self.start.delta
+        self.samples = loss.samples(output)
+        self.price = 2 * mu / self.samples
+        self.price = context.host(self.price) if self.price.is_cuda else self.price
+        self.scale = self.longest = torch.ones_like(self.start.value)
+        self.offset, self.offset_square = self.delta, torch.zeros_like(self.start.value)
+
+    def at(self, output: Tensor) -> Evaluation:
+        """The loss at another output."""
+        found = self.loss.at(output, self.y)
+        return found._replace(value=self.context.host(found.value)) if found.value.is_cuda else found
+
+    def problem(self, saved: list[Saved], at: Evaluation, output: Tensor, context: Context) -> "LocalProblem":
+        """That of the output block, whose output is now at `output`."""
+
+        def after(change: Tensor) -> Tensor:
+            return self.loss.at(output + change, self.y).delta
+
+        return LocalProblem(saved, at.delta, self.delta, after, self.scale, context)
+
+
+class Upstream(NamedTuple):
+    """What the code above a block wants of it: to move its output by -scale * delta.
+
+    scale: the product of the lengths of all codes above. longest: a bound on it that is known without any jvp of
+    these. offset: the code itself has moved by -scale * offset, which is delta up to the kinks of the block above.
+    offset_square: |offset|^2.
+    """
+
+    delta: Tensor
+    scale: Tensor
+    longest: Tensor
+    offset: Tensor
+    offset_square: Tensor
+
+
+Above = OutputLoss | Upstream
+
+
+class LocalProblem(NamedTuple):
+    """What the weights of one block are left with once the codes are set.
+
+    saved: what the modules of its core remember at the moved input. delta: the gradient at its output, from which
+    `core.grads(p, saved, delta)` is that of its parameters. upstream: the gradient that reached the output, before the
+    code below took its part. after(change): delta once new parameters have changed the output. scale: c - W a is
+    -scale * delta in a hidden block.
+    """
+
+    saved: list[Saved]
+    delta: Tensor
+    upstream: Tensor
+    after: Callable[[Tensor], Tensor]
+    scale: Tensor
+    context: Context
+
+    def grads(self, block: Block, p: Params) -> Params:
+        """The gradient of the block's parameters p, of samples that count by their weights."""
+        delta = self.delta if self.context.weights is None else self.context.weighted(self.delta)
+        maps = block.core.maps
+        return maps[0].grads(p, self.saved[0], delta) if len(maps) == 1 else block.core.grads(p, self.saved, delta)
+
+
+def hidden_problem(
+    saved: list[Saved], delta: Tensor, upstream: Tensor, scale: Tensor, context: Context
+) -> LocalProblem:
+    """That of a hidden block, whose code wants a move by -scale * upstream, of which delta is left."""
+
+    def after(change: Tensor) -> Tensor:
+        # of a code that has not moved only delta is known
+        return delta + torch.where(scale > SMALLEST, 1 / scale.clamp_min(SMALLEST), 0.0) * change
+
+    return LocalProblem(saved, delta, upstream, after, scale, context)
+
+
+class Moves(NamedTuple):
+    """A segment whose codes have moved.
+
+    problems: of every block. costs: of every block |c - W a|^2, of the output block the mean loss. moved: of every
+    block the square of its code's offset from the encoded value; 0 for the output block, which has no code. All from
+    the first block to the last. below: what the code below the first block wants of the block below that.
+    """
+
+    problems: list[LocalProblem]
+    costs: Tensor
+    moved: Tensor
+    below: Upstream | None
+
+
+def joined(parts: Sequence[Moves]) -> Moves:
+    """Segments that follow each other from the top down, as one."""
+    up = list(reversed(parts))
+    problems = [problem for part in up for problem in part.problems]
+    costs, moved = torch.cat([part.costs for part in up]), torch.cat([part.moved for part in up])
+    return Moves(problems, costs, moved, parts[-1].below)
+
+
+def unmoved(segment: Segment, above: Above) -> Moves:
+    """One block whose input stays as it is, such as the chain's first."""
+    saved = segment.states[0].core
+    if isinstance(above, OutputLoss):
+        problem = above.problem(saved, above.start, above.output, segment.context)
+        return Moves([problem], above.start.value.view(1), torch.zeros_like(above.start.value).view(1), None)
+    problem = hidden_problem(saved, above.delta, above.delta, above.scale, segment.context)
+    square = (above.scale * above.scale * above.offset_square).view(1)
+    return Moves([problem], square, square, None)
+
+
+class Link:
+    """The code below a block, and how it moves: the direction in which the code moves, and what the block makes of it.
+
+    g: J^T delta. below: g at the code. u: the direction of the move, here g. offset: u at the code. q: J u, once
+    `follow` was called. exact: whether the block is linear on the whole way, so that Q = q and no step along u can
+    raise f. judged: whether a step that raises f is rejected.
+    """
+
+    exact = False
+    judged = True
+
+    def __init__(self, block: Block, p: Params, state: State, code: Tensor, delta: Tensor):
+        self.block, self.p, self.state, self.code, self.delta = block, p, state, code, delta
+        self.g = self.u = self.below = self.offset = block.vjp(p, state, delta)
+        self.q = delta
+
+    def follow(self, longest: Tensor) -> None:
+        """Chooses u and computes q = J u, for moves of the code by at most longest * u."""
+        self.q = self.block.jvp(self.p, self.state, self.u)
+
+    def move(self, e: Tensor) -> tuple[Tensor, State]:
+        """(F(c) - F(c - e u)) / e, and the block's state at c - e u."""
+        return self.block.quotient(self.p, self.state, self.u, e, self.q)
+
+    def output(self, e: Tensor, output: Tensor, context: Context) -> tuple[Tensor, State]:
+        """F(c - e u), and the block's state there; output: F(c)."""
+        moved = self.code - e * self.u
+        if self.block.replays:
+            return self.block.replay(self.p, self.state, moved)
+        return self.block.forward(self.p, moved, context)
+
+
+class PiecewiseLinearLink(Link):
+    """The code below a piecewise linear block: u is g stopped at the kinks, so that the block is linear along u, and a
+    step needs no second product. It computes at the input of the core (see `Block.piecewise_linear`)."""
+
+    exact = True
+
+    def __init__(self, block: Block, p: Params, state: State, code: Tensor, delta: Tensor):
+        self.block, self.p, self.state, self.code, self.delta = block, p, state, code, delta
+        self.layer, self.x = block.core.maps[0], state.core[0]
+        g = self.layer.vjp(p, self.x, delta)
+        self.g = self.u = torch.ops.aten.threshold_backward(g, self.x, 0) if block.rectified else g
+        self.below = self.offset = block.spread(state, self.g) if block.spreads else self.g
+        self.q = delta
+
+    def follow(self, longest: Tensor) -> None:
+        distance = self.block.kink_distance(self.state)
+        if distance is not None:
+            self.u = self.g.minimum(distance / longest.clamp_min(TINY))
+            self.offset = self.block.spread(self.state, self.u) if self.block.spreads else self.u
+        self.q = self.layer.jvp(self.p, self.x, self.u)
+
+    def move(self, e: Tensor) -> tuple[Tensor, State]:
+        return self.q, State(self.state.prelude, [self.x - e * self.u])
+
+
+class EstimatedLink(Link):
+    """The code below a discrete activation with an estimate of its derivative: a step is chosen by the estimate and
+    cannot be judged by it. The block keeps its values and all that is wanted of it."""
+
+    judged = False
+
+    def move(self, e: Tensor) -> tuple[Tensor, State]:
+        return torch.zeros_like(self.q), self.state
+
+    def output(self, e: Tensor, output: Tensor, context: Context) -> tuple[Tensor, State]:
+        return output, self.state

@@ -1,0 +1,75 @@
+"""What a weight rule is: how the weights of one block follow its code, as functions without side effects."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from altmin.calculus import Params
+from altmin.common.describe import describe
+from altmin.core.chain import Block, Chain
+from altmin.core.codes.links import LocalProblem
+
+State = Any
+"""Tensors in lists, tuples and dicts: what a rule remembers of one block."""
+Contribution = Any
+"""Tensors in lists, tuples and dicts: what a rule needs of one block and mini-batch, as means over samples."""
+
+
+class WeightRule:
+    """A rule has three functions; a trainer, an ensemble, a captured step and ranks call these and nothing else.
+
+        init(block, parameters) -> state
+        measure(block, parameters, problem) -> contribution
+        update(parameters, state, contribution, samples, rates) -> (changes, state)
+
+    A contribution is a mean over the samples of a mini-batch, as the gradient of its loss is: those of ranks are added,
+    those of parts of a mini-batch, of sites or of a whole data set are averaged, weighted by their samples. State and
+    contribution are tensors in lists, tuples and dicts of the same form at every step. None of the functions changes
+    its arguments or reads a number from a tensor. Runners keep the state, add the changes to the parameters, and check
+    that both are finite.
+    """
+
+    claimed = False
+    """Whether a trainer has it."""
+
+    def __repr__(self) -> str:
+        """Its settings, by which runs and sites are told apart."""
+        options = {name: value for name, value in vars(self).items() if name not in ("claimed", "states")}
+        return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
+
+    def assign(self, chain: Chain) -> dict[int, "WeightRule"]:
+        """The rule of every block, by its number: this one."""
+        return dict.fromkeys(range(len(chain)), self)
+
+    def init(self, block: Block, parameters: Params) -> State:
+        """The state before the first mini-batch."""
+        return ()
+
+    def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> Contribution:
+        """What `update` needs of a block's problem: here the gradient of its parameters."""
+        return problem.grads(block, parameters)
+
+    def update(
+        self, parameters: Params, state: State, contribution: Contribution, samples: Any, rates: Mapping[str, Any]
+    ) -> tuple[Sequence[Tensor], State]:
+        """The changes of the parameters and the next state. samples: the number of samples that the contribution is the
+        mean of. rates: "lr", where the rule has such an attribute, as a scheduler has it now."""
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def why_not_captured(self) -> str:
+        """Why an update cannot be captured as a CUDA graph; empty if it can."""
+        return ""
+
+
+class Rates(torch.optim.Optimizer):
+    """What a learning-rate scheduler attaches to, for a rule without an optimizer of torch's."""
+
+    def __init__(self, params: Sequence[Tensor], lr: float):
+        super().__init__([{"params": list(params)}], {"lr": lr, "differentiable": False})
+        self._opt_called = True  # what a scheduler asks for: the trainer's steps count as its own
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """RuntimeError: the trainer moves the weights."""
+        raise RuntimeError("the trainer moves the weights; call its step(x, y)")

@@ -1,0 +1,257 @@
+"""The weights of a chain's blocks as a trainer updates them: their rules, the state of these, and what was gathered."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from altmin.calculus.context import BucketedSum
+from altmin.calculus.numbers import all_finite
+from altmin.common.errors import Diverged, demand_unclaimed
+from altmin.common.state import check_like, check_optimizer, demand_count, demand_entries, load_optimizer
+from altmin.core.chain import Chain, Theta
+from altmin.core.codes.links import LocalProblem
+from altmin.core.weights.local import LocalOptimizer
+from altmin.core.weights.rule import Rates, WeightRule
+
+SMALLER = "give inputs of a smaller size"
+
+
+class Proposal(NamedTuple):
+    """An update of one block that has not been made: the changes of its parameters, its rule's next state, and whether
+    all of it is finite."""
+
+    changes: Sequence[Tensor]
+    state: Any
+    finite: Tensor
+
+
+class Updates:
+    """Binds a rule to the blocks of a chain, once.
+
+    states: of every block whose rule is not an optimizer. local: the optimizer rule of the other blocks, None
+    if there are none.
+    """
+
+    def __init__(self, rule: WeightRule, chain: Chain, theta: Theta):
+        demand_unclaimed(rule, "weight rule")
+        self.rule: Any = rule
+        self.chain, self.theta = chain, theta
+        self.rules = rule.assign(chain)
+        locals_ = {id(each): each for each in self.rules.values() if isinstance(each, LocalOptimizer)}
+        if len(locals_) > 1:
+            raise ValueError(f"{type(rule).__name__} assigns two optimizers to the blocks of a chain; one serves all")
+        self.local: LocalOptimizer | None = next(iter(locals_.values()), None)
+        if self.local is not None:
+            self.local.attach(chain, [l for l, each in self.rules.items() if each is self.local])
+        fitted = [l for l in self.rules if not self._is_local(l)]
+        self.states = {l: self.rules[l].init(chain.blocks[l], theta[l]) for l in fitted}
+        self.gathered: dict[int, Any] = {}
+        """By block, sums of contributions times their samples."""
+        self.samples = 0
+        self.prepared: dict[int, Proposal] | None = None
+        own = [p for l in self.states for p in theta[l] if p.requires_grad]
+        self.rates_of = Rates(own, rule.lr) if own and hasattr(rule, "lr") and not locals_ else None
+        rule.states = self.states  # type: ignore[attr-defined]  # for those that show it, as CoActivationMemory.memories
+        rule.claimed = True
+
+    def _is_local(self, l: int) -> bool:
+        return self.rules[l] is self.local
+
+    @property
+    def optimizer(self) -> Any:
+        """What a scheduler attaches to: the optimizer, or the rates of a rule without one."""
+        return self.rates_of if self.local is None else self.local.optimizer
+
+    @property
+    def rates(self) -> dict[str, Any]:
+        """What `update` is given of rules without an optimizer; beside one a rule's own `lr` stays as it is."""
+        if self.rates_of is not None:
+            return {"lr": self.rates_of.param_groups[0]["lr"]}
+        return {"lr": self.rule.lr} if self.states and hasattr(self.rule, "lr") else {}
+
+    def measure(self, l: int, p: Sequence[Tensor], problem: LocalProblem) -> Any:
+        """The contribution of block l with parameters p; None for a frozen block without an optimizer, whose state
+        stays as it is. With inner steps of an optimizer it is the problem itself."""
+        rule = self.rules[l]
+        if rule is not self.local and not self.is_trained(l):
+            return None
+        return rule.measure(self.chain.blocks[l], p, problem)
+
+    def is_trained(self, l: int) -> bool:
+        """Whether a parameter of block l requires a gradient."""
+        return any(p.requires_grad for p in self.theta[l])
+
+    @property
+    def inner_steps(self) -> int:
+        """Steps of the optimizer on each block's problem."""
+        return 1 if self.local is None else self.local.steps
+
+    def propose(
+        self, theta: Theta, states: Mapping[int, Any], contributions: Mapping[int, Any], samples: Any, rates: Any
+    ) -> dict[int, Proposal]:
+        """The updates of the blocks without an optimizer; changes nothing."""
+        found = {}
+        for l in (l for l in states if contributions.get(l) is not None):
+            changes, state = self.rules[l].update(theta[l], states[l], contributions[l], samples, rates)
+            leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
+            found[l] = Proposal(changes, state, torch.stack([all_finite(t) for t in leaves]).all())
+        return found
+
+    def update(self, contributions: Sequence[Any], samples: Any) -> None:
+        """The step of one mini-batch, given what `measure` gave of every block. `Diverged`, and nothing changes, if
+        weights or state would not be finite."""
+        mine = dict(enumerate(contributions))
+        proposals = self._proposed(mine, samples) if self.states else {}
+        if self.local is not None:
+            self.local.update(mine if len(self.local.blocks) == len(mine) else {l: mine[l] for l in self.local.blocks})
+        if proposals:
+            self.write(proposals)
+
+    def _proposed(self, contributions: Mapping[int, Any], samples: Any) -> dict[int, Proposal]:
+        proposals = self.propose(self.theta, self.states, contributions, samples, self.rates)
+        for l, each in proposals.items():
+            if not bool(each.finite):
+                raise Diverged(f"the update of block {l} ({self.chain.blocks[l]})", SMALLER)
+        return proposals
+
+    def write(self, proposals: Mapping[int, Proposal], ok: Tensor | None = None) -> None:
+        """Makes updates, where ok. Tensors of the state stay where they are."""
+        for l, (changes, state, _) in proposals.items():
+            for q, change in zip(self.theta[l], changes, strict=True):
+                if q.requires_grad:
+                    q.add_(change if ok is None else torch.where(ok, change, 0.0))
+            olds, news = pytree.tree_leaves(self.states[l]), pytree.tree_leaves(state)
+            for old, new in zip(olds, news, strict=True):
+                old.copy_(new if ok is None else torch.where(ok, new, old))
+
+    def gather(self, contributions: Sequence[Any], samples: int) -> None:
+        """Adds a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if
+        it is not finite. None for blocks that are not gathered here."""
+        mine = {l: each for l, each in enumerate(contributions) if each is not None}
+        problems = {l: each for l, each in mine.items() if isinstance(each, LocalProblem)}
+        if problems and self.local is not None:
+            mine |= self.local.summed(problems)
+        for l, each in mine.items():
+            if not all(bool(all_finite(_entries(t))) for t in pytree.tree_leaves(each)):
+                raise Diverged(f"the contribution of block {l}", SMALLER)
+        for l, each in mine.items():
+            scaled = pytree.tree_map(lambda t: t * samples, each)
+            before = self.gathered.get(l)
+            self.gathered[l] = scaled if before is None else pytree.tree_map(torch.add, before, scaled)
+        self.samples += samples
+
+    def prepare(self) -> None:
+        """Computes the step of what was gathered, which is then forgotten; `apply` makes it. No weight moves.
+        `Diverged` if it would not be finite."""
+        gathered, samples = self.gathered, self.samples
+        self.forget()
+        means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
+        proposals = self._proposed(means, samples)
+        if self.local is not None:
+            self.local.set_gradients({l: means[l] for l in self.local.blocks if l in means})
+        self.prepared = proposals
+
+    def apply(self) -> None:
+        """The step of everything gathered since the last one. RuntimeError if that is nothing."""
+        if self.gathered:
+            self.prepare()
+        if self.prepared is None:
+            raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
+        proposals, self.prepared = self.prepared, None
+        if self.local is not None:
+            self.local.follow_gradients()
+        self.write(proposals)
+
+    def forget(self) -> None:
+        """Nothing is gathered or prepared any more."""
+        self.gathered, self.samples, self.prepared = {}, 0, None
+
+    def sum_gathered(self, total: BucketedSum) -> None:
+        """Adds what other ranks with the same blocks have gathered, once `total` is finished."""
+        self.gathered = {l: total.add(self.gathered[l]) for l in sorted(self.gathered)}
+
+    def why_not_captured(self) -> str:
+        """Why an update cannot be captured as a CUDA graph; empty if it can."""
+        rules = {id(rule): rule for rule in self.rules.values()}
+        return next((said for rule in rules.values() if (said := rule.why_not_captured())), "")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all states."""
+        return {
+            "states": _copied(self.states),
+            "gathered": _copied(self.gathered),
+            "samples": self.samples,
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+        }
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
+        demand_entries(state, ("states", "gathered", "samples", "optimizer"), "the weight rules")
+        given = _by_number(state["states"])
+        if unknown := [l for l in given if l not in self.rules]:
+            raise ValueError(f"the state is of block {unknown[0]}, here the blocks are {list(self.rules)}")
+        for l, own in self.states.items():
+            check_like(given.get(l), own, f"block {l}")
+        demand_count(state["samples"], "the number of samples gathered")
+        for l, each in _by_number(state["gathered"]).items():
+            self._check_gathered(l, each)
+        if self.local is not None:
+            self.local.check_state(state["optimizer"])
+        elif self.rates_of is not None:
+            check_optimizer(self.rates_of, state["optimizer"])
+
+    def _check_gathered(self, l: Any, contribution: Any) -> None:
+        """ValueError for what block l cannot have gathered: of an optimizer gradients, of other rules what their update
+        takes."""
+        what = f"what was gathered for block {l}"
+        if l not in self.rules:
+            raise ValueError(f"the state has {what}, here the blocks are {list(self.rules)}")
+        if self._is_local(l):
+            tables = self.local.tables if self.local is not None else ()
+            like = [torch.zeros_like(p).to_sparse(1) if id(p) in tables else torch.zeros_like(p) for p in self.theta[l]]
+            check_like(contribution, like, what)
+            return
+        try:
+            own = pytree.tree_map(lambda t: t.to(self.theta[l][0].device), contribution)
+            proposal = self.propose(self.theta, self.states, {l: own}, 1, self.rates)[l]
+        except (RuntimeError, TypeError, KeyError, AttributeError, IndexError, ValueError) as error:
+            raise ValueError(f"{what} does not fit its rule: {error}") from None
+        if not bool(proposal.finite):
+            raise ValueError(f"{what} holds numbers that are not finite")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.check_state(state)
+        given = _by_number(state["states"])
+        for l, each in ((l, given[l]) for l in self.states):
+            for old, new in zip(pytree.tree_leaves(self.states[l]), pytree.tree_leaves(each), strict=True):
+                old.copy_(new)
+        here = {l: self.theta[l][0].device for l in self.rules}
+        self.forget()
+        self.samples = int(state["samples"])
+        self.gathered = {
+            l: pytree.tree_map(lambda t, l=l: t.to(here[l], copy=True), each)
+            for l, each in _by_number(state["gathered"]).items()
+        }
+        if self.local is not None:
+            self.local.load_state_dict(state["optimizer"])
+        elif self.rates_of is not None:
+            load_optimizer(self.rates_of, state["optimizer"])
+
+
+def _entries(t: Tensor) -> Tensor:
+    return t._values() if t.is_sparse else t
+
+
+def _copied(tree: Any) -> Any:
+    return pytree.tree_map(lambda t: t.detach().clone(), tree)
+
+
+def _by_number(state: Any) -> dict[Any, Any]:
+    """What a state has by block. ValueError unless it is a dict."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"a state by blocks is a dict, given {type(state).__name__}")
+    return {int(l) if str(l).isdigit() else l: each for l, each in state.items()}

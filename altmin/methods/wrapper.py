@@ -1,0 +1,65 @@
+"""A method around another one: what `Offline`, `Recorded`, `Distributed` and `LayerParallel` have in common."""
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+
+class Wrapper:
+    """A `Method` around `method`, whose `step` is the subclass's own. Everything else is the method's."""
+
+    def __init__(self, method: Any):
+        self.method = method
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.method!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute that the wrapper does not have."""
+        if name == "method":  # not set yet, as in a copy being made
+            raise AttributeError(name)
+        return getattr(self._current(), name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """TypeError for a copy or a pickle of a wrapper that cannot be copied."""
+        if reason := self._why_not_copied():
+            raise TypeError(reason)
+        return super().__reduce_ex__(protocol)
+
+    def why_not_captured(self) -> str:
+        """Why a step cannot be captured as a CUDA graph: it is not the method's own."""
+        return f"{type(self).__name__} decides on the processor how to go on"
+
+    def _current(self) -> Any:
+        """The method, up to date; a subclass that delays updates makes them here."""
+        return self.method
+
+    def _why_not_copied(self) -> str:
+        """Why there can be no copy of this wrapper; empty if there can."""
+        return ""
+
+    @property
+    def model(self) -> nn.Module:
+        model: nn.Module = self._current().model
+        return model
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        optimizer: Optimizer | None = self.method.optimizer
+        return optimizer
+
+    def end_epoch(self) -> None:
+        self._current().end_epoch()
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._current().state_dict()
+        return state
+
+    def check_state(self, state: Any) -> None:
+        """ValueError unless `load_state_dict` can load the state."""
+        self._current().check_state(state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from another's `state_dict`; ValueError, and no change, if it does not fit."""
+        self._current().load_state_dict(state)

@@ -1,0 +1,1 @@
+"""The paper's figures, and ours beyond it: one a file, declared as FIGURE."""

@@ -1,0 +1,99 @@
+"""Continual learning: split and permuted MNIST, one pass, with the co-activation memory kept and with its rivals.
+
+Settings were chosen on validation data (experiments/continual_search.py), for each learner those with the best average
+accuracy after the last task. Replay's buffer has the bytes of AM-mem's memory.
+"""
+
+from statistics import mean
+from typing import Any
+
+from altmin.continual import Stream
+from altmin.paper.reproduce import Figure, Finding, Results, claim
+from altmin.paper.reproduce.results import deviation
+
+KEPT, FADING = "AM-mem, memory kept", "AM-mem, memory fading"
+FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"
+LEARNERS = {
+    KEPT: "am-mem",
+    FADING: "am-mem",
+    "AM-Adam": "am-adam",
+    "Adam": "adam",
+    "SGD": "sgd",
+    FALLING: "falling-sgd",
+    RANDOM: "adam",
+    "replay": "replay",
+    "EWC": "ewc",
+    "streaming LDA": "slda",
+}
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "split": {
+        KEPT: {"forget": 1.0, "lr": 1e-4, "rate": 30.0, "damping": 10.0, "steps": None},
+        FADING: {"forget": 0.9, "lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None},
+        "AM-Adam": {"lr": 3e-5},
+        "Adam": {"lr": 3e-5},
+        "SGD": {"lr": 1e-4, "momentum": 0.9},
+        FALLING: {"lr": 0.1, "batches": 3.0},
+        RANDOM: {"lr": 3e-3},
+        "replay": {"lr": 3e-3},
+        "EWC": {"strength": 1e4, "lr": 1e-4},
+        "streaming LDA": {"shrinkage": 0.5},
+    },
+    "permuted": {
+        KEPT: {"forget": 1.0, "lr": 1e-4, "rate": 100.0, "damping": 10.0, "steps": None},
+        FADING: {"forget": 0.9, "lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None},
+        "AM-Adam": {"lr": 3e-4},
+        "Adam": {"lr": 3e-4},
+        "SGD": {"lr": 0.1, "momentum": 0.0},
+        FALLING: {"lr": 0.3, "batches": 100.0},
+        RANDOM: {"lr": 1e-3},
+        "replay": {"lr": 3e-3},
+        "EWC": {"strength": 10.0, "lr": 1e-3},
+        "streaming LDA": {"shrinkage": 0.01},
+    },
+}
+RUNS = {
+    (sequence, name): Stream(
+        *(LEARNERS[name], sequence, options, "linear" if name == "streaming LDA" else "mlp-2x100"),
+        freeze_hidden=name == RANDOM,
+        limit=10_000 if sequence == "permuted" else None,
+        label=name,
+    )
+    for sequence, by_name in OPTIONS.items()
+    for name, options in by_name.items()
+}
+LEARNERS_OF_TASKS = ("replay", "EWC", "streaming LDA")
+MEASURES = ("average_accuracy", "forgetting")
+
+
+def values(results: Results, run: Stream, measure: str) -> list[float]:
+    """Of every seed; one that diverged has learnt nothing. KeyError if a seed has not been made."""
+    return [row.get(measure, 0.0) for row in results.all(run)]
+
+
+@claim("C19", "hypothesis: co-activation memory lessens catastrophic forgetting", "a hypothesis, no numbers")
+def memory_lessens_forgetting(results: Results) -> Finding:
+    """It holds if AM-mem with its memory kept ends with a higher average accuracy and a lower forgetting than each of
+    AM-Adam, Adam and SGD, on both sequences of tasks."""
+    texts, reasons, spread = [], [], 0.0
+    for sequence in OPTIONS:
+        found = {name: [values(results, RUNS[sequence, name], each) for each in MEASURES] for name in LEARNERS}
+        shown = ", ".join(f"{name} {mean(high):.3f} ({mean(low):.3f})" for name, (high, low) in found.items())
+        texts.append(f"{sequence} MNIST, average accuracy (forgetting): {shown}")
+        spread = max(spread, *(deviation(each) for both in found.values() for each in both))
+        accuracy, lost = (mean(each) for each in found[KEPT])
+        for name in ("AM-Adam", "Adam", "SGD"):
+            if mean(found[name][0]) >= accuracy or mean(found[name][1]) <= lost:
+                reasons.append(f"on {sequence} MNIST {name} is as accurate, or forgets as little")
+    bytes_kept = {name: results.of(RUNS["split", name])[0]["bytes"]["memory"] for name in (KEPT, *LEARNERS_OF_TASKS)}
+    texts.append("megabytes kept: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in bytes_kept.items()))
+    return Finding("; ".join(texts), not reasons, spread, " and ".join(reasons))
+
+
+FIGURE = Figure(
+    name="continual",
+    title="Tasks one after the other: average accuracy on the tasks seen",
+    runs=list(RUNS.values()),
+    axes=("tasks",),
+    minutes=8,
+    claims=[memory_lessens_forgetting],
+)

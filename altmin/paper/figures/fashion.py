@@ -1,0 +1,5 @@
+"""LeNet-5 on Fashion-MNIST (appendix)."""
+
+from altmin.paper.figures._families import lenet
+
+FIGURE = lenet("fashion", "fashion-mnist")

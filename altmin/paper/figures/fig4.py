@@ -1,0 +1,86 @@
+"""Figure 4: CIFAR-10, 50 epochs. Weight decay is searched for all online methods alike; rates fall along a cosine."""
+
+from altmin.paper.figures._families import NETS
+from altmin.paper.reproduce import Between, Entry, Figure, Finding, Mark, Results, claim, finding, on_each_net, runs_of
+
+PAPER = {NETS[0]: {"am-adam": 0.53, "sgd": 0.49, "adam": 0.49}, NETS[1]: {"am-adam": 0.51, "sgd": 0.53, "adam": 0.56}}
+ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline")
+COSINE = {"schedule": "cosine"}
+PARTS = {"batch_size": 10_000, "schedule": "constant"}  # parts in which an offline method sees the data
+SEARCH = {"trials": 16, "together": 16}
+DECAY = {"weight_decay": Between(1e-6, 1e-2)}
+ENTRIES = [
+    *(
+        Entry(name, {"lr": 1e-3, "weight_decay": 1e-4}, {"lr": Between(1e-4, 1e-2), **DECAY}, COSINE, SEARCH, paper)
+        for name, paper in (
+            ("am-adam", dict(zip(NETS, (0.1974, 0.1011), strict=True))),
+            ("adam", dict(zip(NETS, (0.0029, 0.0002), strict=True))),
+        )
+    ),
+    Entry(
+        "sgd",
+        {"lr": 0.1, "weight_decay": 1e-4, "momentum": 0.0},
+        {"lr": Between(1e-2, 1.0), **DECAY},
+        COSINE,
+        SEARCH,
+        dict(zip(NETS, (0.1500, 0.1428), strict=True)),
+    ),
+    Entry(
+        "am-mem",
+        {"lr": 0.001, "damping": 30.0, "rate": 300.0},
+        {"lr": Between(1e-4, 1e-2), "damping": Between(1, 300), "rate": Between(10, 3000)},
+        {},
+        {"trials": 8, "together": 8, "run": {"epochs": 15}},
+        dict(zip(NETS, (0.1746, 0.1016), strict=True)),
+    ),
+    *(
+        Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, PARTS, {"trials": 12, "together": 6}, paper)
+        for name, paper in (
+            ("am-adam-offline", dict(zip(NETS, (0.5, 0.4844), strict=True))),
+            ("am-mem-offline", dict(zip(NETS, (0.2343, 0.2277), strict=True))),
+        )
+    ),
+]
+RUNS, SEARCHES = runs_of("fig4", ENTRIES, NETS, data="cifar10", epochs=50)
+
+
+@claim(
+    "C8",
+    "CIFAR-10, 50 epochs: AM-Adam first on 2x100, last on 2x500",
+    "2x100: AM-Adam 0.53, SGD 0.49, Adam 0.49; 2x500: 0.51, 0.53, 0.56",
+)
+def levels(results: Results) -> Finding:
+    small, large = on_each_net(results, RUNS, ("am-adam", "sgd", "adam"))
+    against = {
+        "on 2x100 AM-Adam stays below 0.52": small["am-adam"] < 0.52,
+        "on 2x100 AM-Adam is not ahead of Adam and SGD": small["am-adam"] <= max(small["adam"], small["sgd"]),
+        "on 2x500 AM-Adam is not behind Adam": large["am-adam"] >= large["adam"],
+    }
+    return finding([small, large], against)
+
+
+@claim("C9", "CIFAR-10: AM-mem below all three; offline far below online", "curves")
+def memory_and_offline(results: Results) -> Finding:
+    both = on_each_net(results, RUNS, (*ONLINE, *OFFLINE))
+    against = {
+        f"on {by.about} AM-mem is not below all three": by["am-mem"] >= min(by[m] for m in ("am-adam", "adam", "sgd"))
+        for by in both
+    }
+    against |= {
+        f"on {by.about} offline is not 0.02 below every online method": max(by[m] for m in OFFLINE)
+        > min(by[m] for m in ONLINE) - 0.02
+        for by in both
+    }
+    return finding(both, against)
+
+
+FIGURE = Figure(
+    name="fig4",
+    title="CIFAR-10, 50 epochs",
+    runs=list(RUNS.values()),
+    axes=("epochs", "batches", "seconds"),
+    minutes=10,
+    searches=SEARCHES,
+    marks=[Mark(f"cifar10, {net}", 50, y, f"{m} {y}") for net, by in PAPER.items() for m, y in by.items()],
+    claims=[levels, memory_and_offline],
+)

@@ -1,0 +1,5 @@
+"""Figure 7: LeNet-5 on MNIST."""
+
+from altmin.paper.figures._families import lenet
+
+FIGURE = lenet("fig7", "mnist")

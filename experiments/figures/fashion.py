@@ -1,5 +1,0 @@
-"""LeNet-5 on Fashion-MNIST (appendix)."""
-
-from _families import lenet
-
-FIGURE = lenet("fashion", "fashion-mnist")

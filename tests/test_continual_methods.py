@@ -1,0 +1,369 @@
+"""Methods that keep what they have learnt: importance, falling rates, replay, streaming LDA."""
+
+import copy
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from altmin import methods
+from altmin.continual.ewc import ElasticWeights, ewc, fisher
+from altmin.continual.falling_rate import falling_sgd
+from altmin.continual.replay import Replay, Reservoir, replay
+from altmin.continual.slda import StreamingLDA, slda
+from altmin.methods.backprop import Backprop
+
+
+def problem(samples: int = 7) -> tuple[nn.Sequential, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    return model, torch.randn(samples, 3, dtype=torch.float64), torch.arange(samples) % 3
+
+
+def looped_fisher(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
+    squares = [torch.zeros_like(p) for p in model.parameters()]
+    for sample, label in zip(x, y, strict=True):
+        log_p = log_softmax(model(sample[None]), 1)[0, label]
+        for total, g in zip(squares, torch.autograd.grad(log_p, list(model.parameters())), strict=True):
+            total += g**2 / len(x)
+    return squares
+
+
+@pytest.mark.parametrize("samples", [7, 230])
+def test_the_fisher_information_is_that_of_a_loop_over_samples(samples: int) -> None:
+    model, x, y = problem(samples)
+    for found, expected in zip(fisher(model, x, y).values(), looped_fisher(model, x, y), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_step_follows_the_gradient_of_loss_and_penalty_by_autograd() -> None:
+    """After two tasks: the importances add up, the anchor is where the second ended."""
+    model, x, y = problem()
+    learner = ElasticWeights(Backprop(model, torch.optim.SGD(model.parameters(), 0.1)), strength=3.0)
+    importance = [torch.zeros_like(p) for p in model.parameters()]
+    for _ in range(2):
+        learner.step(x, y)
+        importance = [old + new for old, new in zip(importance, looped_fisher(model, x, y), strict=True)]
+        learner.end_task((x, y))
+    anchor = [p.detach().clone() for p in model.parameters()]
+    learner.step(x, y)
+    before = [p.detach().clone() for p in model.parameters()]
+    parts = zip(importance, model.parameters(), anchor, strict=True)
+    penalty = 3.0 / 2 * sum((F * (p - a) ** 2).sum() for F, p, a in parts)
+    expected = torch.autograd.grad(nn.functional.cross_entropy(model(x), y) + penalty, list(model.parameters()))
+    learner.step(x, y)
+    for p, old, g in zip(model.parameters(), before, expected, strict=True):
+        torch.testing.assert_close(p.detach(), old - 0.1 * g)
+
+
+def test_the_loss_reported_is_without_the_penalty() -> None:
+    model, x, y = problem()
+    learner = ewc(model, strength=1e6)
+    learner.step(x, y)
+    learner.end_task((x, y))
+    learner.step(x, y)
+    expected = nn.functional.cross_entropy(model(x), y)
+    torch.testing.assert_close(learner.step(x, y).loss, expected.detach())
+
+
+def test_the_fisher_information_is_taken_from_the_first_samples_of_the_task() -> None:
+    model, x, y = problem()
+    learner = ewc(model, samples=4)
+    learner.end_task((x, y))
+    for found, expected in zip(learner.importance.values(), looped_fisher(model, x[:4], y[:4]), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_frozen_layer_has_no_importance() -> None:
+    model, x, y = problem()
+    model[0].requires_grad_(False)
+    learner = ewc(model)
+    learner.end_task((x, y))
+    learner.step(x, y)
+    assert list(learner.state_dict()["importance"]) == list(learner.state_dict()["anchor"]) == ["2.weight", "2.bias"]
+
+
+def test_the_stronger_the_penalty_the_nearer_weights_stay_to_the_anchor() -> None:
+    def moved(strength: float) -> float:
+        model, x, y = problem()
+        learner = ewc(model, strength, lr=0.01)
+        for _ in range(30):
+            learner.step(x, y)
+        learner.end_task((x, y))
+        before = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+        importance = torch.cat([F.flatten() for F in learner.importance.values()])
+        for _ in range(30):
+            learner.step(x, (y + 1) % 3)
+        after = torch.cat([p.detach().flatten() for p in model.parameters()])
+        return float((importance * (after - before) ** 2).sum())
+
+    assert moved(0.0) > 2 * moved(10.0) > 4 * moved(1000.0)
+
+
+def test_options_out_of_range_are_refused() -> None:
+    model, _, _ = problem()
+    with pytest.raises(ValueError, match="strength of ElasticWeights must be a finite number of at least 0, given -1"):
+        ewc(model, strength=-1.0)
+    with pytest.raises(ValueError, match="samples of ElasticWeights must be a whole number of at least 1, given 0"):
+        ewc(model, samples=0)
+    with pytest.raises(ValueError, match="lr of ewc must be a finite number of at least 0, given nan"):
+        ewc(model, lr=float("nan"))
+
+
+def test_a_step_is_gradient_descent_with_the_rate_of_its_number() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2)).double()
+    expected = copy.deepcopy(model)
+    learner = falling_sgd(model, lr=0.4, batches=2.0)
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.arange(5) % 2
+    for rate in (0.4, 0.4 / 1.5, 0.4 / 2, 0.4 / 2.5):
+        learner.step(x, y)
+        loss = nn.functional.cross_entropy(expected(x), y)
+        gradients = torch.autograd.grad(loss, list(expected.parameters()))
+        with torch.no_grad():
+            for p, g in zip(expected.parameters(), gradients, strict=True):
+                p -= rate * g
+        for p, q in zip(model.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(p, q)
+
+
+def test_options_of_a_falling_rate_out_of_range_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="batches of FallingRate must be a finite number above 0, given 0"):
+        falling_sgd(model, batches=0)
+    with pytest.raises(ValueError, match="lr of falling-sgd must be a finite number of at least 0, given -1"):
+        falling_sgd(model, lr=-1)
+
+
+class Numbered(Reservoir):
+    """Its random numbers are given, one for each sample that comes when it is full."""
+
+    def __init__(self, budget: int, numbers: Iterator[int]):
+        super().__init__(budget)
+        self.numbers = numbers
+
+    def _slot(self, n: int) -> int:
+        return n if n < self.capacity else next(self.numbers)
+
+
+def kept(numbers: tuple[int, ...], capacity: int, samples: int, batch: int) -> frozenset[int]:
+    """Which of the samples, named by their labels, are kept after they came in batches."""
+    buffer, labels = Numbered(2 * capacity, iter(numbers)), torch.arange(samples)
+    for part in labels.split(batch):
+        buffer.add(part[:, None].float(), part)
+    return frozenset(buffer.labels.tolist())
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_every_subset_of_the_samples_is_kept_with_equal_probability(batch: int) -> None:
+    """Over all outcomes of the random numbers: the one for sample n (from 0) is any of 0 to n, each as likely."""
+    capacity, samples = 2, 5
+    outcomes = itertools.product(*(range(n + 1) for n in range(capacity, samples)))
+    found = Counter(kept(numbers, capacity, samples, batch) for numbers in outcomes)
+    assert set(found) == {frozenset(two) for two in itertools.combinations(range(samples), capacity)}
+    total = sum(found.values())
+    assert {Fraction(count, total) for count in found.values()} == {Fraction(1, 10)}
+
+
+def test_the_number_of_a_sample_that_comes_late_is_any_up_to_its_own() -> None:
+    torch.manual_seed(0)
+    buffer = Reservoir(4)
+    buffer.add(torch.rand(2, 1), torch.zeros(2, dtype=torch.int64))
+    assert [buffer._slot(n) for n in (0, 1)] == [0, 1]
+    drawn = Counter(buffer._slot(3) for _ in range(4000))
+    assert set(drawn) == {0, 1, 2, 3}
+    for count in drawn.values():  # 5 standard deviations of the binomial distribution
+        assert abs(count - 1000) < 5 * (4000 * 0.25 * 0.75) ** 0.5
+
+
+def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() -> None:
+    levels = torch.arange(256.0)
+    x = (levels / 255 - 0.1307) / 0.3081  # as standardised images are
+    buffer = Reservoir(1000)
+    buffer.add(x.reshape(64, 1, 2, 2), torch.arange(64))
+    values, labels = buffer.draw(64)
+    assert (values - x.reshape(64, 1, 2, 2)[labels]).abs().max() < 1e-6
+    assert sum(t.numel() * t.element_size() for t in buffer.state_dict().values()) == 1000 // 5 * 5
+
+
+def test_values_beyond_those_of_the_first_batch_are_clipped() -> None:
+    buffer = Reservoir(100)
+    buffer.add(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]))
+    buffer.add(torch.tensor([[-3.0], [7.0]]), torch.tensor([2, 3]))
+    values, labels = buffer.draw(4)
+    assert dict(zip(labels.tolist(), values.flatten().tolist(), strict=True)) == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0}
+
+
+def test_a_draw_has_no_sample_twice_and_at_most_all() -> None:
+    buffer = Reservoir(100)
+    buffer.add(torch.rand(7, 1), torch.arange(7))
+    for _ in range(5):
+        assert len(set(buffer.draw(5)[1].tolist())) == 5
+    assert sorted(buffer.draw(9)[1].tolist()) == list(range(7))
+
+
+class Watched:
+    """A method that notes its batches."""
+
+    model, optimizer = nn.Linear(1, 4), None
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self.batches.append((x, y))
+
+
+def test_a_step_learns_the_batch_and_as_many_samples_of_earlier_batches() -> None:
+    watched = Watched()
+    learner = Replay(watched, 100)  # type: ignore[arg-type]
+    for k in range(3):
+        learner.step(torch.full((2, 1), float(k)), torch.full((2,), k))
+    assert [y.tolist()[:2] for _, y in watched.batches] == [[0, 0], [1, 1], [2, 2]]
+    assert len(watched.batches[0][1]) == 2
+    assert watched.batches[1][1].tolist() == [1, 1, 0, 0]
+    assert set(watched.batches[2][1].tolist()[2:]) <= {0, 1}
+    assert len(watched.batches[2][1]) == 4
+    assert sorted(learner.buffer.draw(9)[1].tolist()) == [0, 0, 1, 1, 2, 2]  # samples replayed are not added again
+
+
+def two_tasks() -> list[tuple[Tensor, Tensor]]:
+    """Four clusters on the axes: first the classes 0 and 1, then 2 and 3."""
+    torch.manual_seed(0)
+    y = torch.arange(4).repeat(400)
+    x = 4 * nn.functional.one_hot(y).float() + torch.randn(len(y), 4)
+    return [(x[chosen], y[chosen]) for chosen in (y < 2, y >= 2)]
+
+
+def test_replay_remembers_the_first_task_which_adam_alone_forgets() -> None:
+    def first_task_after_both(of: str) -> float:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 4))
+        learner = replay(model, 500, lr=0.03) if of == "replay" else methods.create("adam", model, lr=0.03)
+        first, second = two_tasks()
+        for x, y in (first, second):
+            for rows in torch.arange(len(x)).split(20):
+                learner.step(x[rows], y[rows])
+        return float((model(first[0]).argmax(1) == first[1]).float().mean())
+
+    assert first_task_after_both("adam") < 0.5
+    assert first_task_after_both("replay") > 0.9
+
+
+def test_what_a_buffer_cannot_keep_is_refused_and_nothing_changes() -> None:
+    buffer, x = Reservoir(4), torch.rand(2, 5)
+    with pytest.raises(ValueError, match="a buffer of 4 bytes holds no sample of 6 bytes; give a larger budget"):
+        buffer.add(x, torch.zeros(2, dtype=torch.int64))
+    for labels in (torch.tensor([0, 256]), torch.tensor([-1, 0]), torch.rand(2)):
+        with pytest.raises(ValueError, match="keeps labels in a byte; give whole numbers from 0 to 255"):
+            buffer.add(x[:, :2], labels)
+    assert buffer.seen == 0
+    assert buffer.state_dict() == {}
+    with pytest.raises(ValueError, match="budget of Reservoir must be a whole number of at least 1, given 0"):
+        Reservoir(0)
+
+
+def test_a_first_batch_without_contrast_comes_back_too() -> None:
+    buffer = Reservoir(10)
+    buffer.add(torch.full((2, 1), 3.0), torch.tensor([0, 1]))
+    assert buffer.draw(2)[0].tolist() == [[3.0], [3.0]]
+
+
+def clusters(samples: int, classes: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    y = torch.randint(classes, (samples,))
+    mixing = torch.randn(size, size, dtype=torch.float64)
+    return 5 + torch.randn(classes, size, dtype=torch.float64)[y] + torch.randn_like(
+        mixing[0].expand(samples, -1)
+    ) @ mixing, y
+
+
+def at_once(x: Tensor, y: Tensor, classes: int, shrinkage: float) -> tuple[Tensor, Tensor]:
+    """Weights and biases of the discriminant: means and covariance from all samples."""
+    means = torch.stack([x[y == k].mean(0) for k in range(classes)])
+    C = sum(torch.outer(a - means[k], a - means[k]) for a, k in zip(x, y, strict=True)) / len(x)
+    assert isinstance(C, Tensor)
+    C = (1 - shrinkage) * C + shrinkage * C.trace() / len(C) * torch.eye(len(C), dtype=C.dtype)
+    weights = means @ torch.linalg.inv(C)
+    return weights, torch.stack([-0.5 * m @ torch.linalg.inv(C) @ m for m in means])
+
+
+@given(st.integers(0, 5), st.integers(1, 40), st.sampled_from([1e-4, 0.1, 1.0]), st.booleans())
+def test_mini_batches_in_any_order_give_the_discriminant_of_all_samples(
+    seed: int, batch: int, shrinkage: float, sorted_by_class: bool
+) -> None:
+    x, y = clusters(60, 3, 4, seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
+    learner = slda(model, shrinkage)
+    order = y.argsort() if sorted_by_class else torch.arange(60)
+    for rows in order.split(batch):
+        learner.step(x[rows], y[rows])
+    learner.end_epoch()
+    weights, biases = at_once(x, y, 3, shrinkage)
+    torch.testing.assert_close(model[-1].weight.detach(), weights)
+    torch.testing.assert_close(model[-1].bias.detach(), biases)
+
+
+def test_its_discriminant_is_the_logarithm_of_the_normal_densities_up_to_what_classes_share() -> None:
+    x, y = clusters(200, 3, 2, 0)
+    model = nn.Sequential(nn.Linear(2, 3)).double()
+    learner = slda(model, 0.1)
+    learner.step(x, y)
+    learner.end_epoch()
+    C = 0.9 * learner.scatter / 200 + 0.1 * learner.scatter.trace() / 400 * torch.eye(2, dtype=torch.float64)
+    log_density = torch.stack([torch.distributions.MultivariateNormal(m, C).log_prob(x) for m in learner.means], 1)
+    with torch.no_grad():
+        difference = model(x) - log_density
+    torch.testing.assert_close(difference, difference[:, :1].expand(-1, 3))
+
+
+def test_layers_before_the_last_stay_as_they_are_and_make_the_features() -> None:
+    x, y = clusters(50, 3, 4, 1)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    before = [p.detach().clone() for p in model[0].parameters()]
+    learner = slda(model, 0.1)
+    learner.step(x, y)
+    learner.end_epoch()
+    assert all(torch.equal(a, b) for a, b in zip(before, model[0].parameters(), strict=True))
+    with torch.no_grad():
+        weights, _ = at_once(model[:2](x), y, 3, 0.1)
+    torch.testing.assert_close(model[-1].weight.detach(), weights)
+
+
+def test_a_class_not_seen_yet_is_never_predicted() -> None:
+    x, y = clusters(50, 4, 3, 2)
+    model = nn.Sequential(nn.Linear(3, 4)).double()
+    learner = slda(model)
+    known = y < 2
+    learner.step(x[known], y[known])
+    learner.end_epoch()
+    assert set(model(x).argmax(1).tolist()) <= {0, 1}
+    learner.step(x, y)
+    learner.end_epoch()
+    assert set(model(x).argmax(1).tolist()) == {0, 1, 2, 3}
+
+
+def test_the_loss_of_a_step_is_that_before_it() -> None:
+    x, y = clusters(20, 3, 4, 3)
+    model = nn.Sequential(nn.Linear(4, 3)).double()
+    expected = nn.functional.cross_entropy(model(x), y)
+    torch.testing.assert_close(slda(model).step(x, y).loss, expected.detach())
+
+
+def test_what_cannot_be_set_is_refused() -> None:
+    for model in (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2)):
+        with pytest.raises(ValueError, match=r"last layer of an nn.Sequential; end it with an nn.Linear"):
+            StreamingLDA(model)  # type: ignore[arg-type]
+    model = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="shrinkage of StreamingLDA must be a finite number above 0, given 0"):
+        slda(model, 0.0)
+    with pytest.raises(ValueError, match=r"shrinkage of StreamingLDA lies between 0 and 1, given 1\.5"):
+        slda(model, 1.5)

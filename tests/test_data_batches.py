@@ -1,0 +1,257 @@
+"""What batches are made of: crops and flips of images, windows of a text; the text itself."""
+
+import dataclasses
+import gzip
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_data import bomb
+from torch import Tensor
+from torch.nn import functional as F
+
+import altmin.data
+from altmin.data import AUGMENTATIONS, CropFlip, Damaged, RandomWindows, crop_flip, windows
+from altmin.data.shakespeare import SHAKESPEARE, Text
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def every_crop(image: Tensor, pad: int) -> dict[tuple[int, int, bool], Tensor]:
+    """All crops of one image (channels, height, width), by their corner and whether they are mirrored."""
+    _, height, width = image.shape
+    padded = F.pad(image, [pad] * 4)
+    crops = {}
+    for top in range(2 * pad + 1):
+        for left in range(2 * pad + 1):
+            crop = padded[:, top : top + height, left : left + width]
+            crops[top, left, False], crops[top, left, True] = crop, crop.flip(2)
+    return crops
+
+
+def test_every_image_becomes_one_of_its_own_crops_each_as_often_as_any_other() -> None:
+    """162 of them; a count of 200 expected has a standard deviation of 14."""
+    images = torch.rand(2, 3, 6, 10, generator=generator(1)) + 1
+    for image in images:
+        crops = every_crop(image, 4)
+        assert len({crop.numpy().tobytes() for crop in crops.values()}) == 162, "the test tells all of them apart"
+        by_content = {crop.contiguous().numpy().tobytes(): place for place, crop in crops.items()}
+        found = crop_flip(image.expand(162 * 200, -1, -1, -1), generator())
+        counts = Counter(by_content[each.numpy().tobytes()] for each in found)
+        assert set(counts) == set(crops)
+        assert all(abs(count - 200) < 5 * 200**0.5 for count in counts.values())
+        chi_squared = sum((count - 200) ** 2 / 200 for count in counts.values())
+        assert abs(chi_squared - 161) < 4 * (2 * 161) ** 0.5
+
+
+def test_images_stay_in_their_order_so_labels_need_not_change() -> None:
+    """Image i is filled with i + 1, and so is what is left of it."""
+    x = torch.arange(1.0, 51.0).view(50, 1, 1, 1).expand(50, 2, 9, 9)
+    found = crop_flip(x, generator())
+    for i, image in enumerate(found):
+        assert set(image.unique().tolist()) <= {0.0, i + 1.0}
+        assert image[:, 4, 4].tolist() == [i + 1.0] * 2
+
+
+def test_the_same_numbers_give_the_same_crops_and_the_samples_stay_as_they_are() -> None:
+    x = torch.randn(20, 3, 8, 8, generator=generator(1))
+    before, state = x.clone(), torch.get_rng_state()
+    first = crop_flip(x, generator(5))
+    assert torch.equal(first, crop_flip(x, generator(5)))
+    assert not torch.equal(first, crop_flip(x, generator(6)))
+    assert torch.equal(x, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_without_a_border_images_are_mirrored_only() -> None:
+    x = torch.randn(40, 1, 3, 5, generator=generator(1))
+    found = crop_flip(x, generator(), pad=0)
+    mirrored = [torch.equal(a, b.flip(2)) for a, b in zip(found, x, strict=True)]
+    assert 5 < sum(mirrored) < 35
+    assert all(m or torch.equal(a, b) for m, a, b in zip(mirrored, found, x, strict=True))
+
+
+def test_what_is_no_image_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(samples, channels, height, width\), given \(3, 28\)"):
+        crop_flip(torch.zeros(3, 28), generator())
+
+
+def test_what_is_drawn_says_which_crop_it_is() -> None:
+    """The corner's row and column and whether it is mirrored are the digits of the number, to the bases 9, 9 and 2."""
+    image = torch.rand(1, 3, 6, 10, generator=generator(1)) + 1
+    labels = torch.arange(162)
+    found, kept = CropFlip().apply(image.expand(162, -1, -1, -1), labels, torch.arange(162))
+    assert kept is labels
+    for (top, left, mirrored), crop in every_crop(image[0], 4).items():
+        assert torch.equal(found[2 * (9 * top + left) + mirrored], crop)
+
+
+def test_they_are_known_by_their_names() -> None:
+    x, y = windows(torch.arange(9), 4)
+    found = {name: make(x, y) for name, make in AUGMENTATIONS.items()}
+    assert found["crop-flip"] == CropFlip(4)
+    assert isinstance(found["random-windows"], RandomWindows)
+
+
+def batch(change: RandomWindows, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    x = torch.zeros(samples, change.context, dtype=torch.int64)
+    return change.apply(x, x, change.draw(samples, generator(seed)))
+
+
+def test_every_window_is_a_piece_of_the_text_and_its_targets_are_the_characters_after_it() -> None:
+    plays = altmin.data.dataset("shakespeare")
+    x, y = (t[:200] for t in altmin.data.load("shakespeare", "train"))
+    text = plays.decode(torch.cat([x.flatten(), y[-1, -1:]]))
+    for inputs, targets in zip(*batch(RandomWindows(x, y), 50), strict=True):
+        assert plays.decode(inputs) + plays.decode(targets[-1:]) in text
+        assert torch.equal(inputs[1:], targets[:-1])
+
+
+def test_all_beginnings_are_equally_likely() -> None:
+    """Tokens are their own places, so the first of a window is where it begins. 17 tokens, windows of 4: 13 places; a
+    count of 1,000 expected has a standard deviation of 30."""
+    x, y = batch(RandomWindows(*windows(torch.arange(17), 4)), 13_000)
+    assert torch.equal(x, x[:, :1] + torch.arange(4))
+    assert torch.equal(y, x + 1)
+    counts = torch.bincount(x[:, 0])
+    assert len(counts) == 13
+    assert (counts - 1000).abs().max() < 150
+    assert abs(float((counts - 1000).square().sum() / 1000) - 12) < 4 * 24**0.5, (
+        "chi-squared with 12 degrees of freedom"
+    )
+
+
+def test_the_same_seed_gives_the_same_windows_and_nothing_else_is_drawn_or_changed() -> None:
+    samples = windows(torch.arange(101), 10)
+    change, state = RandomWindows(*samples), torch.get_rng_state()
+    first, again, other = (batch(change, 20, seed) for seed in (5, 5, 6))
+    assert torch.equal(first[0], again[0])
+    assert not torch.equal(first[0], other[0])
+    assert torch.equal(torch.get_rng_state(), state)
+    first[0].zero_()
+    assert torch.equal(batch(change, 20, 5)[0], again[0]), "what is handed out is not the text itself"
+
+
+def test_one_window_is_its_own_only_choice() -> None:
+    samples = windows(torch.arange(5), 4)
+    x, y = batch(RandomWindows(*samples), 3)
+    assert x.tolist() == [[0, 1, 2, 3]] * 3
+    assert y.tolist() == [[1, 2, 3, 4]] * 3
+
+
+TEXT = windows(torch.arange(21), 4)
+
+
+@pytest.mark.parametrize(
+    "x, y, words",
+    [
+        (TEXT[0].flip(0), TEXT[1].flip(0), "each window must begin where the last one ends"),
+        (TEXT[0], TEXT[0], "each target be the next token"),
+        (TEXT[0], TEXT[1][:, 0], r"given torch.int64 of \(5, 4\) and torch.int64 of \(5,\)"),
+        (TEXT[0].float(), TEXT[1], r"both int64 .* given torch.float32 of \(5, 4\)"),
+    ],
+)
+def test_what_is_no_text_is_refused(x: Any, y: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RandomWindows(x, y)
+
+
+SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+
+
+def whole() -> str:
+    """The text as the package has it."""
+    return gzip.decompress((SHAKESPEARE.embedded / "input.txt.gz").read_bytes()).decode("ascii")
+
+
+def test_the_text_is_the_published_one_of_65_characters() -> None:
+    text = whole()
+    assert hashlib.sha256(text.encode()).hexdigest() == SHA256
+    assert SHAKESPEARE.alphabet == "".join(sorted(set(text)))
+    assert len(SHAKESPEARE.alphabet) == SHAKESPEARE.classes == 65
+
+
+def test_windows_of_all_parts_join_to_the_text() -> None:
+    """Nine tenths, a twentieth and a twentieth, each but for less than a window and the last character's successor."""
+    text, start = whole(), 0
+    tokens = SHAKESPEARE.encode(text)
+    for split, size in zip(("train", "validation", "test"), (1_003_854, 55_770, 55_770), strict=True):
+        x, y = altmin.data.load("shakespeare", split)
+        part = tokens[start : start + size]
+        start += size
+        assert x.dtype == y.dtype == torch.int64
+        assert x.shape == y.shape == (SHAKESPEARE.splits[split], 64)
+        assert torch.equal(part[: x.numel()], x.flatten())
+        assert torch.equal(part[1 : 1 + y.numel()], y.flatten())
+        assert size - 64 <= x.numel() < size
+    assert start == len(text) == 1_115_394
+    assert len(text) * 9 // 10 == 1_003_854
+
+
+def test_each_target_is_the_token_after_and_what_is_left_over_is_left_out() -> None:
+    x, y = windows(torch.arange(10), 4)
+    assert x.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert y.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert len(windows(torch.arange(9), 4)[0]) == 2
+    assert len(windows(torch.arange(8), 4)[0]) == 1, "the last token has no successor"
+    with pytest.raises(ValueError, match="a window of 4 tokens and the one after it are more than the 4 given"):
+        windows(torch.arange(4), 4)
+    with pytest.raises(ValueError, match="context of windows"):
+        windows(torch.arange(4), 0)
+
+
+def test_a_text_is_its_tokens_and_back() -> None:
+    line = "Speak, speak.\nAll: $3 & go?"
+    tokens = SHAKESPEARE.encode(line)
+    assert SHAKESPEARE.decode(tokens) == SHAKESPEARE.decode(tokens.tolist()) == line
+    assert SHAKESPEARE.encode("\n !z").tolist() == [0, 1, 2, 64]
+    with pytest.raises(ValueError, match="shakespeare has no character '7'"):
+        SHAKESPEARE.encode("my 7")
+
+
+def tiny(root: Path, content: bytes, written: bytes | None = None) -> Text:
+    """A text of 12 + 6 + 6 characters in `root`."""
+    folder = root / "shakespeare"
+    folder.mkdir(exist_ok=True)
+    (folder / "input.txt").write_bytes(content if written is None else written)
+    sums = {"parts": (12, 6, 6), "sha256": hashlib.sha256(content).hexdigest()}
+    return dataclasses.replace(SHAKESPEARE, sample_shape=(4,), **sums)
+
+
+def test_a_file_in_the_data_folder_is_read_in_place_of_the_embedded_one(tmp_path: Path) -> None:
+    content = b"to be, or not to be: the"
+    text = tiny(tmp_path, content)
+    for split, words in (("train", "to be, o"), ("validation", "t to"), ("test", "e: t")):
+        assert text.decode(text.load(split, tmp_path)[0].flatten()) == words
+    assert text.describe(tmp_path).state == "found"
+    assert [check.state for check in text.verify(tmp_path)] == ["sound"]
+    empty = tmp_path / "empty"
+    assert altmin.data.describe("shakespeare", empty).state == "embedded"
+    assert [check.detail for check in altmin.data.verify("shakespeare", empty)] == [f"sha256 {SHA256}"]
+    assert altmin.data.fetch("shakespeare", empty) == []
+
+
+@pytest.mark.parametrize(
+    "written, words",
+    [
+        (b"to be, or not to be: teh", "its content has sha256 .*; delete it: altmin embeds a sound copy"),
+        (b"to be", "it has 5 bytes, expected 24"),
+        (b"to be, or not to be: then", "it has 25 or more bytes, expected 24"),
+    ],
+)
+def test_a_damaged_file_is_named_and_not_used(tmp_path: Path, written: bytes, words: str) -> None:
+    text = tiny(tmp_path, b"to be, or not to be: the", written)
+    with pytest.raises(Damaged, match=f"input.txt is damaged: {words}"):
+        text.load("train", tmp_path)
+
+
+def test_an_embedded_file_that_unpacks_to_more_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "input.txt.gz"
+    path.write_bytes(bomb(b"to be", 5 << 20))
+    with pytest.raises(Damaged, match=r"1,115,395 or more bytes, expected 1,115,394; reinstall altmin"):
+        dataclasses.replace(SHAKESPEARE, embedded=path.parent).load("test", tmp_path)

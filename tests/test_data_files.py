@@ -1,0 +1,192 @@
+"""Files: written whole or not at all, checked, unpacked as far as they are read, and where they go."""
+
+import errno
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from memory import MEGABYTE, memory_below
+from tiny_data import bomb
+
+from altmin.data.atomic import discard, naming, replacing
+from altmin.data.damage import Damaged, digest, expect, md5, sha256
+from altmin.data.folders import cache_folder, data_folder, prepare, writable
+from altmin.data.gunzip import Limited, unpacking
+from altmin.data.progress import progress, silent
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "file"
+    target.write_bytes(b"old")
+    with pytest.raises(TypeError), replacing(target) as file:
+        file.writelines([b"half", None])
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+    with replacing(target) as file:
+        file.write(b"new")
+        assert target.read_bytes() == b"old"
+    assert target.read_bytes() == b"new"
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~mask
+
+
+def test_what_a_killed_writer_left_is_cleared_but_not_what_is_being_written(tmp_path):
+    abandoned, active = tmp_path / ".file.a.tmp", tmp_path / ".file.b.tmp"
+    for left in (abandoned, active):
+        left.write_bytes(b"half")
+    os.utime(abandoned, (time.time() - 7200,) * 2)
+    with replacing(tmp_path / "file"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".file.b.tmp", "file"]
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is of Linux")
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_full_disc_names_the_file_that_could_not_be_written(tmp_path, monkeypatch, size):
+    def on_a_full_disc(prefix: str, suffix: str, dir: Path) -> tuple[int, str]:
+        return os.open("/dev/full", os.O_WRONLY), str(dir / "unfinished")
+
+    monkeypatch.setattr(tempfile, "mkstemp", on_a_full_disc)
+    target = tmp_path / "file"
+    with pytest.raises(OSError, match=f"No space left on device: '{target}'"), replacing(target) as file:
+        file.write(bytes(size))  # a byte fails when it is flushed, more at once
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "os.replace", "os.chmod", "tempfile.mkstemp"])
+def test_every_failure_of_the_disc_names_the_file(tmp_path, monkeypatch, call):
+    monkeypatch.setattr(call, full)
+    target = tmp_path / "file"
+    with pytest.raises(OSError, match=f"No space left on device: '{target}'"), replacing(target) as file:
+        file.write(b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_what_is_read_is_not_taken_for_one_of_what_is_written(tmp_path):
+    with pytest.raises(FileNotFoundError, match="elsewhere"), replacing(tmp_path / "file") as file:
+        file.write((tmp_path / "elsewhere").read_bytes())
+    with pytest.raises(OSError, match=r"^no number$"), naming(tmp_path / "file"):
+        raise OSError("no number")
+
+
+def test_the_owner_of_a_file_discards_what_was_left_of_it_and_nothing_else(tmp_path):
+    for name in (".run[1].abc.tmp", ".run[1].def.tmp", ".run1.abc.tmp", "run[1]", "run[1].tmp"):
+        (tmp_path / name).touch()
+    discard(tmp_path / "run[1]")
+    assert {path.name for path in tmp_path.iterdir()} == {".run1.abc.tmp", "run[1]", "run[1].tmp"}
+
+
+ABC = "900150983cd24fb0d6963f7d28e17f72"  # the md5 of "abc", from RFC 1321
+
+
+def test_the_digest_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 5000
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    assert digest(path, "md5") == md5(content) == hashlib.md5(content).hexdigest()
+    assert digest(path, "sha256") == sha256(content) == hashlib.sha256(content).hexdigest()
+
+
+def test_another_checksum_than_expected_names_the_file_both_sums_and_a_remedy() -> None:
+    expect(Path("data.gz"), "md5", ABC, ABC)
+    with pytest.raises(Damaged) as caught:
+        expect(Path("data.gz"), "md5", ABC, "0" * 32)
+    said = f"data.gz is damaged: its content has md5 {ABC}, expected {'0' * 32}; replace it with an undamaged copy"
+    assert str(caught.value) == said
+    assert caught.value.path == Path("data.gz")
+    assert isinstance(caught.value, ValueError)
+
+
+def test_data_folder_is_argument_then_environment_then_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ALTMIN_DATA", raising=False)
+    assert data_folder() == cache_folder() == tmp_path / "cache" / "altmin"
+    monkeypatch.setenv("ALTMIN_DATA", str(tmp_path / "env"))
+    assert data_folder() == tmp_path / "env"
+    assert data_folder(tmp_path) == data_folder(str(tmp_path)) == tmp_path
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "altmin"
+
+
+def test_a_folder_without_write_bits_is_left_alone_even_by_root(tmp_path):
+    assert writable(tmp_path)
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0o555)
+    assert not writable(locked)
+    with pytest.raises(PermissionError, match="locked, which is read-only; choose another"):
+        prepare(locked / "new" / "folder")
+    assert not (locked / "new").exists()
+
+
+def test_only_what_is_asked_for_is_unpacked(tmp_path):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(bomb(b"start", 64 * MEGABYTE))
+    with memory_below(MEGABYTE), unpacking(path) as file:
+        assert file.read(7) == b"start\0\0"
+
+
+@pytest.mark.parametrize(
+    "spoilt, what",
+    [
+        (lambda content: content[:-9], "the gzip stream is cut short"),
+        (lambda content: content[:-8] + bytes(8), "it is not a sound gzip file .CRC check failed"),
+        (lambda content: b"<html>", "it is not a sound gzip file .Not a gzipped file"),
+        (lambda content: content[:12] + b"\xff" + content[13:], "it is not a sound gzip file"),
+    ],
+)
+def test_an_unsound_stream_is_named(spoilt, what, tmp_path):
+    path = tmp_path / "file.gz"
+    path.write_bytes(spoilt(gzip.compress(bytes(range(256)) * 10)))
+    with pytest.raises(Damaged, match=what) as caught, unpacking(path) as file:
+        file.read()
+    assert caught.value.path == path
+
+
+def test_a_missing_file_says_so_itself(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"), unpacking(tmp_path / "none"):
+        pass
+
+
+def test_what_is_limited_is_read_to_its_limit_and_no_further(tmp_path):
+    content = Limited(io.BytesIO(b"abcdef"), tmp_path / "file.gz", 4)
+    assert (content.read(3), content.read(1)) == (b"abc", b"d")
+    with pytest.raises(Damaged, match=r"file\.gz is damaged: it unpacks to more than 4 bytes"):
+        content.read(1)
+
+
+def test_in_a_pipe_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress("file") as report:
+        assert report is silent
+        report(1, 2)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.parametrize("total, shown", [(4_000_000, "1.0/4.0 MB"), (None, "1.0/? MB")])
+def test_on_a_terminal_the_label_and_the_part_done_are_shown(
+    total: int | None, shown: str, terminal: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress("images.gz") as report:
+        report(1_000_000, total)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "images.gz" in said.err
+    assert shown in said.err

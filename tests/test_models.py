@@ -1,0 +1,236 @@
+"""Models compute their formulas, by constructor and by name."""
+
+import pytest
+import torch
+from method_cases import net
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin import methods, models
+from altmin.models import binary_mlp, elman, lenet5, mlp, pad
+from altmin.models.names import KNOWN
+
+
+def by_hand(model: nn.Sequential, x: Tensor, activations: list) -> Tensor:
+    """W_L s(... s(W_1 x + b_1) ...) + b_L with the weights of the model."""
+    *hidden, last = [layer for layer in model if isinstance(layer, nn.Linear)]
+    h = x.flatten(1)
+    for layer, activation in zip(hidden, activations, strict=True):
+        h = activation(F.linear(h, layer.weight, layer.bias))
+    return F.linear(h, last.weight, last.bias)
+
+
+def test_an_mlp_is_its_formula_on_flattened_samples() -> None:
+    x = torch.randn(4, 1, 2, 3)
+    relu = mlp(6, (5, 7), 3)
+    torch.testing.assert_close(relu(x), by_hand(relu, x, [torch.relu] * 2))
+    tanh = mlp(6, (5,), 3, nn.Tanh)
+    torch.testing.assert_close(tanh(x), by_hand(tanh, x, [torch.tanh]))
+    widths = [(m.in_features, m.out_features) for m in mlp(784, (100, 100), 10) if isinstance(m, nn.Linear)]
+    assert widths == [(784, 100), (100, 100), (100, 10)]
+
+
+def test_a_binary_mlp_is_its_formula_with_signs() -> None:
+    x = torch.randn(4, 6)
+    model = binary_mlp(6, (5, 7), 3)
+    signs = lambda c: torch.where(c < 0, -1.0, 1.0)  # noqa: E731
+    torch.testing.assert_close(model(x), by_hand(model, x, [signs, torch.tanh]))
+    every = binary_mlp(6, (5, 4, 3), 2, altmin.Sign)
+    torch.testing.assert_close(every(x), by_hand(every, x, [signs] * 3))
+
+
+def test_dropout_is_before_every_layer_but_the_first() -> None:
+    kinds = [type(module) for module in binary_mlp(6, (5, 4), 2, altmin.Sign, dropout=0.2)]
+    assert kinds == [nn.Flatten, *[nn.Linear, altmin.Sign, nn.Dropout] * 2, nn.Linear]
+
+
+@pytest.mark.parametrize("make, activation, part", [(mlp, torch.relu, 0.5), (binary_mlp, torch.sign, 1.0)])
+def test_the_first_weights_keep_the_size_of_what_passes_through(make, activation, part) -> None:
+    """E s(c)^2 is `part` of E c^2 (1 for signs of unit codes): the variance of weights makes up for it."""
+    torch.manual_seed(0)
+    layers = [layer for layer in make(400, (400, 400), 10) if isinstance(layer, nn.Linear)]
+    h = torch.randn(500, 400)
+    for layer in layers[:-1]:
+        assert not layer.bias.any()
+        expected = 1 / (part * 400)
+        assert layer.weight.var().item() == pytest.approx(expected, rel=0.02), "160,000 weights: 0.35% deviation"
+        c = layer(h)
+        assert c.square().mean().item() == pytest.approx(h.square().mean().item() / part, rel=0.1)
+        h = activation(c)
+
+
+def test_one_activation_for_each_hidden_layer_or_one_for_all() -> None:
+    with pytest.raises(ValueError, match="activations has 1 entries for 2 hidden layers; give one for each, or one"):
+        binary_mlp(activations=[altmin.Sign])
+
+
+def test_lenet5_is_its_formula() -> None:
+    torch.manual_seed(0)
+    model, x = lenet5(outputs=7, channels=3), torch.randn(2, 3, 28, 28)
+    p = list(model.parameters())
+    h = F.max_pool2d(torch.relu(F.conv2d(x, p[0], p[1], padding=2)), 2)
+    h = F.max_pool2d(torch.relu(F.conv2d(h, p[2], p[3])), 2).flatten(1)
+    h = torch.relu(F.linear(torch.relu(F.linear(h, p[4], p[5])), p[6], p[7]))
+    torch.testing.assert_close(model(x), F.linear(h, p[8], p[9]))
+
+
+def test_lenet5_has_61706_parameters() -> None:
+    """6 and 16 kernels of 5 x 5, then 400-120-84-10, with biases."""
+    counted = 6 * (25 + 1) + 16 * (6 * 25 + 1) + 120 * 401 + 84 * 121 + 10 * 85
+    assert sum(p.numel() for p in lenet5().parameters()) == counted == 61_706
+
+
+def elman_by_hand(model: nn.Sequential, x: Tensor, length: int) -> Tensor:
+    """h_t = tanh(U x_t + W h_{t-1} + b), z_t = V h_t, the classifier over max(z, 0), for x (steps, inputs)."""
+    named = {name: p.detach() for name, p in model[0].named_parameters()}
+    U, W, b = named["weight_ih_l0"], named["weight_hh_l0"], named["bias_ih_l0"]
+    h, z = torch.zeros(len(W), dtype=x.dtype), torch.zeros(length, dtype=x.dtype)
+    for t, step in enumerate(x):
+        h = torch.tanh(U @ step + W @ h + b)
+        z[t] = model[1].weight.detach()[0] @ h
+    return model[-1].weight.detach() @ z.clamp_min(0) + model[-1].bias.detach()
+
+
+def test_an_elman_network_is_its_recursion() -> None:
+    torch.manual_seed(0)
+    model, x = elman(4, length=6, inputs=2, outputs=3).double(), torch.randn(5, 6, 2, dtype=torch.float64)
+    expected = torch.stack([elman_by_hand(model, sample, 6) for sample in x])
+    torch.testing.assert_close(model(x).detach(), expected)
+
+
+def test_padded_sequences_are_read_as_if_each_were_alone() -> None:
+    torch.manual_seed(0)
+    model = elman(4, length=6, inputs=2, outputs=3, padded=True).double()
+    sequences = [torch.randn(steps, 2, dtype=torch.float64) for steps in (6, 1, 4)]
+    expected = torch.stack([elman_by_hand(model, sample, 6) for sample in sequences])
+    torch.testing.assert_close(model(pad(sequences, 6)).detach(), expected)
+
+
+@pytest.mark.parametrize(
+    "sequences, words",
+    [
+        ([torch.zeros(3, 1)], "sequences of up to 2 steps are wanted, the longest given has 3"),
+        ([], "the longest given has 0"),
+        ([torch.zeros(2, 1), torch.zeros(2, 2)], r"the same number of inputs, given \(2, 1\), \(2, 2\)"),
+    ],
+)
+def test_sequences_that_cannot_be_padded_are_refused(sequences: list[Tensor], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        pad(sequences, 2)
+
+
+IMAGE, SEQUENCE = (1, 28, 28), (784, 1)
+
+
+@pytest.mark.parametrize(
+    "name, shape, make",
+    [
+        ("mlp-3x20", IMAGE, lambda: models.mlp(784, (20, 20, 20), 10)),
+        ("mlp-1x300", (28,), lambda: models.mlp(28, (300,), 10)),
+        ("tanh-2x6", (28,), lambda: models.mlp(28, (6, 6), 10, nn.Tanh)),
+        ("linear", IMAGE, lambda: models.mlp(784, (), 10)),
+        ("residual-3x20", IMAGE, lambda: models.residual_mlp(20, 3, 784, 10)),
+        ("lenet5", (3, 28, 28), lambda: models.lenet5(10, 3)),
+        ("elman-15", (9, 2), lambda: models.elman(15, 9, 2, 10)),
+        ("binary-7", IMAGE, lambda: models.binary_mlp(784, (7, 7), 10)),
+        ("resnet18-4", (3, 8, 8), lambda: models.resnet18(4, 10, 3)),
+        ("staircase-7", IMAGE, lambda: models.binary_mlp(784, (7, 7), 10, (lambda: altmin.Staircase(4), nn.Tanh))),
+    ],
+)
+def test_a_name_stands_for_the_model_that_its_function_makes(name, shape, make) -> None:
+    torch.manual_seed(0)
+    named = models.create(name, shape, 10)
+    torch.manual_seed(0)
+    made = make()
+    x = torch.randn(3, *shape)
+    assert str(named) == str(made)
+    assert torch.equal(named(x), made(x))
+
+
+@pytest.mark.parametrize("name, heads", [("gpt-2x96", 3), ("gpt-2x100", 2), ("gpt-2x20", 1)])
+def test_a_gpt_has_a_head_for_every_32_units_as_far_as_they_divide_the_width(name: str, heads: int) -> None:
+    torch.manual_seed(0)
+    named = models.create(name, (7,), 5, tokens=True)
+    torch.manual_seed(0)
+    made = models.gpt(2, int(name.partition("x")[2]), heads, 7, 5)
+    x = torch.randint(5, (3, 7))
+    assert torch.equal(named(x), made(x))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_name_that_is_offered_makes_a_model(name: str) -> None:
+    if name.startswith("gpt"):
+        assert models.create(name, (4,), 10, tokens=True)(torch.zeros(2, 4).long()).shape == (2, 4, 10)
+        return
+    shape = SEQUENCE if name.startswith("elman") else IMAGE
+    with torch.no_grad():
+        assert models.create(name, shape, 10)(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    "name, shape, words",
+    [
+        ("mlp-2x10O", IMAGE, "unknown model 'mlp-2x10O'; did you mean 'mlp-2x100'"),
+        ("mlp-0x100", IMAGE, "unknown model 'mlp-0x100'"),
+        ("residual-32", IMAGE, "unknown model 'residual-32'; did you mean 'residual-32x32'"),
+        ("binary-0", IMAGE, "unknown model 'binary-0'"),
+        ("lenet5", (3, 32, 32), r"images of channels x 28 x 28, these samples are \(3, 32, 32\); choose an mlp"),
+        ("lenet5", (28, 28), r"these samples are \(28, 28\)"),
+        ("resnet18-8", (28,), r"images of channels x height x width, .* \(28,\); choose --data cifar10"),
+        ("resnet18-8", (3, 4, 8), r"8 x 8 or more, these samples are \(3, 4, 8\)"),
+        ("gpt-2x32", (28,), r"gpt-2x32 reads sequences of tokens, .* \(28,\) numbers; choose --data shakespeare"),
+        ("gpt-6", (28,), "unknown model 'gpt-6'; did you mean 'gpt-6x128'"),
+        ("elman-15", IMAGE, r"sequences of steps x features, .* \(1, 28, 28\); choose --data mnist-sequential"),
+    ],
+)
+def test_a_wrong_name_or_a_wrong_shape_gets_a_sentence_with_a_remedy(name: str, shape: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        models.create(name, shape, 10)
+
+
+def test_tokens_are_for_a_gpt_only() -> None:
+    with pytest.raises(
+        ValueError, match="mlp-2x100 reads numbers, these samples are sequences of tokens; choose a gpt-"
+    ):
+        models.create("mlp-2x100", (64,), 65, tokens=True)
+    with pytest.raises(ValueError, match="unknown model 'gpt-6x'; did you mean 'gpt-6x128'"):
+        models.create("gpt-6x", (64,), 65, tokens=True)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_frozen_first_layer_keeps_its_weights_with_every_method(name: str) -> None:
+    model = net(name, 4, 5, 6, 3)
+    models.freeze_first(model)
+    before = [p.detach().clone() for p in model.parameters()]
+    method = methods.create(name, model)
+    method.step(torch.randn(8, 4), torch.randint(3, (8,)))
+    method.end_epoch()
+    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+    assert same == [True, True, False, False, False, False]
+
+
+def test_the_first_layer_may_be_inside_another_module() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 1))
+    models.freeze_first(model)
+    assert [p.requires_grad for p in model.parameters()] == [False, False, True, True]
+
+
+def test_a_model_without_parameters_has_no_first_layer() -> None:
+    with pytest.raises(ValueError, match="Sequential has no parameters, so no first layer to freeze"):
+        models.freeze_first(nn.Sequential(nn.ReLU()))
+
+
+@pytest.mark.parametrize("name", ["adam", "am-adam", "am-mem"])
+def test_with_frozen_hidden_layers_only_the_last_learns(name: str) -> None:
+    model = net(name, 4, 5, 6, 3)
+    models.freeze_hidden(model)
+    before = [p.detach().clone() for p in model.parameters()]
+    methods.create(name, model).step(torch.randn(8, 4), torch.randint(3, (8,)))
+    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+    assert same == [True, True, True, True, False, False]
+
+
+def test_a_model_without_parameters_has_no_hidden_layers() -> None:
+    with pytest.raises(ValueError, match="Sequential has no parameters, so no hidden layers to freeze"):
+        models.freeze_hidden(nn.Sequential(nn.ReLU()))

@@ -1,0 +1,325 @@
+"""Residual nets and transformers compute their formulas, have a code for every block, and are trained by alternating
+minimization; tokens are drawn from a transformer's own distribution."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.models import gpt, mlp, residual_mlp, resnet18, sample
+
+
+def test_it_is_its_formula_on_flattened_samples() -> None:
+    torch.manual_seed(0)
+    model, x = residual_mlp(5, 3, 6, 4), torch.randn(2, 1, 2, 3)
+    first, *blocks, last = [m.weight for m in model if not isinstance(m, nn.Flatten)]
+    assert (first.shape, [W.shape for W in blocks], last.shape) == ((5, 6), [(5, 5)] * 3, (4, 5))
+    h = x.flatten(1) @ first.T
+    for W in blocks:
+        h = h + F.relu(h) @ W.T / 3**0.5
+    torch.testing.assert_close(model(x), h @ last.T)
+    assert sum(p.numel() for p in model.parameters()) == 5 * 6 + 3 * 25 + 4 * 5, "no biases"
+
+
+@pytest.mark.parametrize("depth", [1, 8, 64])
+def test_at_any_depth_the_stream_grows_by_at_most_the_root_of_e(depth: int) -> None:
+    """E |x + W relu(x) / sqrt(L)|^2 = (1 + 1 / 2L) |x|^2 for weights N(0, 1 / width) and half of the units at work."""
+    torch.manual_seed(0)
+    model, x = residual_mlp(400, depth, 300), torch.randn(200, 300)
+    stream = model[:-1](x)
+    first = model[:2](x)
+    assert first.var().item() == pytest.approx(1.0, rel=0.1)
+    growth = (1 + 0.5 / depth) ** depth
+    assert (stream.square().mean() / first.square().mean()).item() == pytest.approx(growth, rel=0.15)
+    assert model(x).var().item() == pytest.approx(growth / 400, rel=0.3)
+
+
+def test_alternating_minimization_trains_it() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200, 4)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    model = residual_mlp(20, 6, 4, 2)
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.01))
+    for _ in range(150):
+        am.step(x, y)
+    assert (model(x).argmax(1) == y).double().mean() > 0.95
+
+
+def normed(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
+    """Batch norm by the batch's own statistics."""
+    mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), keepdim=True, correction=0)
+    weight, bias = (state[f"{name}.{part}"].view(1, -1, 1, 1) for part in ("weight", "bias"))
+    return (x - mean) / (var + 1e-5).sqrt() * weight + bias
+
+
+def by_hand(state: dict[str, Tensor], x: Tensor) -> Tensor:
+    """The net in training, from its parameters alone: eight blocks, numbers 3 to 10 of the Sequential."""
+    h = F.relu(normed(F.conv2d(x, state["0.weight"], padding=1), state, "1"))
+    for i in range(8):
+        at, stride = str(3 + i), 2 if i in (2, 4, 6) else 1
+        inner = F.relu(normed(F.conv2d(h, state[f"{at}.conv1.weight"], stride=stride, padding=1), state, f"{at}.bn1"))
+        branch = normed(F.conv2d(inner, state[f"{at}.conv2.weight"], padding=1), state, f"{at}.bn2")
+        if stride == 2:
+            h = normed(F.conv2d(h, state[f"{at}.shortcut.0.weight"], stride=2), state, f"{at}.shortcut.1")
+        h = F.relu(h + branch)
+    return h.mean((2, 3)) @ state["13.weight"].T + state["13.bias"]
+
+
+def test_a_resnet_is_its_formula() -> None:
+    torch.manual_seed(0)
+    model, x = resnet18(2, classes=5, channels=1).double(), torch.randn(3, 1, 16, 12, dtype=torch.float64)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 2.0)
+            nn.init.normal_(module.bias)
+    torch.testing.assert_close(model(x), by_hand(dict(model.named_parameters()), x))
+
+
+@pytest.mark.parametrize("width, classes, channels", [(3, 10, 3), (8, 4, 1)])
+def test_a_resnet_has_as_many_parameters_as_its_formula(width: int, classes: int, channels: int) -> None:
+    """Two numbers of batch norm for each output of a convolution; none of these has a bias."""
+    total = 9 * channels * width + 2 * width
+    for k in range(4):
+        outputs = width * 2**k
+        inputs = outputs // 2 if k else width
+        total += 9 * inputs * outputs + 3 * 9 * outputs**2 + 4 * 2 * outputs
+        total += inputs * outputs + 2 * outputs if k else 0
+    total += 8 * width * classes + classes
+    assert sum(p.numel() for p in resnet18(width, classes, channels).parameters()) == total
+
+
+def test_convolutions_start_with_a_variance_of_two_over_outputs_times_window() -> None:
+    torch.manual_seed(0)
+    model = resnet18(32)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            window = module.kernel_size[0] ** 2
+            # three standard errors of the variance of n normal numbers
+            slack = 3 * (2 / module.weight.numel()) ** 0.5
+            assert module.weight.var().item() == pytest.approx(2 / (window * module.out_channels), rel=slack)
+
+
+def test_alternating_minimization_trains_a_resnet() -> None:
+    """Which half of an image is brighter."""
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 1, 8, 8), torch.arange(64) % 2
+    x[:, :, :, :4] += torch.where(y == 0, 0.5, -0.5).view(-1, 1, 1, 1)
+    model = resnet18(4, classes=2, channels=1)
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.003))
+    for _ in range(15):
+        am.step(x, y)
+    assert (model.eval()(x).argmax(1) == y).double().mean() > 0.95
+    assert model[3].bn1.num_batches_tracked == 15, "one set of statistics for each step"
+
+
+def layer_normed(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gpt_by_hand(model: nn.Sequential, tokens: list[int], heads: int) -> Tensor:
+    """The outputs for one sequence, place by place and head by head."""
+    embedding, *layers, head = model
+    h = [embedding.token.weight[token] + embedding.position.weight[t] for t, token in enumerate(tokens)]
+    for attention, perceptron in zip(layers[::2], layers[1::2], strict=True):
+        qkv = [attention.attend(layer_normed(each, attention.norm)).chunk(3) for each in h]
+        size, new = len(h[0]) // heads, []
+        for t in range(len(h)):
+            found = []
+            for part in (slice(i * size, (i + 1) * size) for i in range(heads)):
+                scores = torch.stack([qkv[t][0][part] @ qkv[s][1][part] for s in range(t + 1)]) / math.sqrt(size)
+                found.append(sum(w * qkv[s][2][part] for s, w in enumerate(scores.exp() / scores.exp().sum())))
+            new.append(h[t] + attention.project(torch.cat(found)))
+        h = [x + perceptron.project(gelu(perceptron.expand(layer_normed(x, perceptron.norm)))) for x in new]
+    return torch.stack([head.linear.weight @ layer_normed(x, head.norm) for x in h])
+
+
+def test_a_gpt_is_its_formula() -> None:
+    torch.manual_seed(0)
+    model = gpt(2, 6, 3, 5, 4).double()
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.5)
+    tokens = torch.randint(4, (2, 5))
+    expected = torch.stack([gpt_by_hand(model, row, 3) for row in tokens.tolist()])
+    torch.testing.assert_close(model(tokens), expected)
+    torch.testing.assert_close(model(tokens[:, :2]), expected[:, :2])
+
+
+def test_an_output_does_not_depend_on_later_tokens_and_does_on_all_others() -> None:
+    torch.manual_seed(0)
+    model = gpt(2, 8, 2, 6, 5)
+    tokens = torch.randint(5, (1, 6))
+    outputs = model(tokens)
+    for t in range(6):
+        other = tokens.clone()
+        other[0, t] = (tokens[0, t] + 1) % 5
+        changed = (model(other) - outputs).abs().amax(2)[0] > 1e-7
+        assert changed.tolist() == [s >= t for s in range(6)]
+
+
+@pytest.mark.parametrize("layers, width, context, vocabulary", [(1, 8, 3, 4), (3, 12, 7, 11)])
+def test_a_gpt_has_as_many_parameters_as_its_formula(layers: int, width: int, context: int, vocabulary: int) -> None:
+    """12 width^2 + 13 width for a layer, its biases and norms; two tables, the last norm and the head."""
+    expected = layers * (12 * width**2 + 13 * width) + (2 * vocabulary + context + 2) * width
+    assert sum(p.numel() for p in gpt(layers, width, 2, context, vocabulary).parameters()) == expected
+
+
+def test_weights_start_as_those_of_gpt_2() -> None:
+    torch.manual_seed(0)
+    for name, p in gpt(3, 128, 4, 64, 64).named_parameters():
+        if "norm" in name or name.endswith("bias"):
+            assert torch.equal(p, torch.full_like(p, float("norm.weight" in name))), name
+        else:
+            std = 0.02 / math.sqrt(6) if "project" in name else 0.02
+            assert p.std().item() == pytest.approx(std, rel=3 / (2 * p.numel()) ** 0.5), name
+
+
+def test_alternating_minimization_learns_to_repeat_the_token_three_back() -> None:
+    """All tokens are equally likely, so without looking back the loss is log 8 = 2.08; two attentions find it."""
+    torch.manual_seed(0)
+    model = gpt(2, 32, 2, 10, 8)
+    am = altmin.AltMin(
+        model,
+        codes=altmin.GradientCodes(order="weights-first"),
+        weights=altmin.LocalAdam(lr=0.003),
+    )
+    losses = []
+    for _ in range(120):
+        x = torch.randint(8, (32, 10))
+        y = torch.full_like(x, -100)
+        y[:, 3:] = x[:, :-3]
+        losses.append(float(am.step(x, y).loss))
+    assert losses[0] == pytest.approx(math.log(8), rel=0.01)
+    assert max(losses[-10:]) < 0.1 * math.log(8)
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(ValueError, match="multiple of heads, given width 10 and 3 heads"):
+        gpt(1, 10, 3, 4, 5)
+
+
+def test_a_sequence_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"reads 4 tokens at most, given 6; cut the sequences, or .* context=6"):
+        gpt(1, 4, 1, 4, 5)(torch.zeros(2, 6).long())
+
+
+def successor(probabilities: list[list[float]]) -> nn.Sequential:
+    """A gpt of 3 tokens whose next token depends on the last one alone, with these probabilities (row: the last)."""
+    model = gpt(1, 4, 1, 2, 3)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model[-1].norm.weight.fill_(1.0)
+        # columns that sum to zero and have the same length are what the norm leaves as they are, but for a factor
+        codes = torch.tensor([[1.0, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
+        model[0].token.weight.copy_(codes)
+        model[-1].linear.weight.copy_(torch.tensor(probabilities).log().T @ codes / 4)
+    return model
+
+
+def test_a_token_is_drawn_with_its_probability() -> None:
+    model = successor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
+    drawn = torch.cat([sample(model, torch.tensor([0]), 1, seed=seed) for seed in range(2000)])
+    for token, probability in enumerate((0.1, 0.2, 0.7)):
+        slack = 4 * (probability * (1 - probability) / 2000) ** 0.5
+        assert (drawn == token).double().mean().item() == pytest.approx(probability, abs=slack)
+
+
+def test_a_temperature_divides_the_logarithms_and_zero_takes_the_most_likely() -> None:
+    model = successor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
+    assert sample(model, torch.tensor([1]), 4, temperature=0.0).tolist() == [2, 0, 2, 0]
+    drawn = torch.cat([sample(model, torch.tensor([0]), 1, 0.5, seed) for seed in range(2000)])
+    share = 0.7**2 / (0.1**2 + 0.2**2 + 0.7**2)
+    assert (drawn == 2).double().mean().item() == pytest.approx(share, abs=4 * (share * (1 - share) / 2000) ** 0.5)
+
+
+def sampled_by_hand(model: nn.Sequential, tokens: list[int], length: int, context: int) -> list[int]:
+    """The most likely tokens, each from the last `context` before it."""
+    for _ in range(length):
+        tokens = [*tokens, int(model(torch.tensor([tokens[-context:]]))[0, -1].argmax())]
+    return tokens[-length:]
+
+
+def test_it_goes_on_beyond_the_context_with_the_last_tokens() -> None:
+    torch.manual_seed(0)
+    model = gpt(1, 8, 2, 3, 7)
+    for p in model.parameters():
+        if p.ndim > 1:
+            nn.init.normal_(p)
+    found = sample(model, torch.tensor([1, 2, 3, 4]), 12, temperature=0.0).tolist()
+    assert found == sampled_by_hand(model, [1, 2, 3, 4], 12, 3)
+    assert len(set(found)) > 1, "a model that says one thing shows nothing"
+
+
+def test_a_seed_gives_the_same_tokens_and_the_global_random_numbers_stay() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*gpt(1, 8, 2, 3, 7), nn.Dropout(0.5))
+    model[1].eval()
+    state = torch.get_rng_state()
+    prompt = torch.tensor([1])
+    first = sample(model, prompt, 30, seed=3)
+    assert torch.equal(first, sample(model, prompt, 30, seed=3))
+    assert not torch.equal(first, sample(model, prompt, 30, seed=4))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [module.training for module in model] == [True, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "prompt, words",
+    [
+        (torch.zeros(0).long(), r"at least one int64 token, given torch.int64 of shape \(0,\)"),
+        (torch.zeros(3), "at least one int64 token, given torch.float32"),
+        (torch.zeros(1, 3).long(), r"at least one int64 token, .* \(1, 3\)"),
+        (torch.tensor([0, 7]), "tokens go from 0 to 6, the prompt's from 0 to 7"),
+    ],
+)
+def test_a_prompt_that_is_none_is_refused(prompt: Tensor, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        sample(gpt(1, 8, 2, 3, 7), prompt, 2)
+
+
+def test_other_models_and_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"tokens are drawn from an altmin\.models\.gpt, given another model"):
+        sample(mlp(4, (3,), 2), torch.tensor([0]), 2)
+    with pytest.raises(ValueError, match="length of sample"):
+        sample(gpt(1, 8, 2, 3, 7), torch.tensor([0]), -1)
+    with pytest.raises(ValueError, match="temperature of sample"):
+        sample(gpt(1, 8, 2, 3, 7), torch.tensor([0]), 1, temperature=-1.0)
+
+
+@pytest.mark.parametrize(
+    "model, blocks",
+    [
+        (residual_mlp(5, 3, 6, 4), ["Flatten, Linear", *["Residual"] * 3, "Linear"]),
+        (
+            resnet18(2),
+            ["Conv2d, BatchNorm2d", "ReLU, BasicBlock", *["BasicBlock"] * 7, "AdaptiveAvgPool2d, Flatten, Linear"],
+        ),
+        (gpt(2, 8, 2, 4, 5), ["TokenEmbedding", *["Attention", "Perceptron"] * 2, "Head"]),
+    ],
+    ids=["residual_mlp", "resnet18", "gpt"],
+)
+def test_every_residual_block_has_a_code(model: nn.Module, blocks: list[str]) -> None:
+    assert [str(block) for block in altmin.split(model)] == blocks
+
+
+SIZES: dict[Callable[..., nn.Module], dict[str, int]] = {
+    residual_mlp: {"width": 3, "depth": 2, "inputs": 3, "outputs": 3},
+    resnet18: {"width": 3, "classes": 3, "channels": 3},
+    gpt: {"layers": 1, "width": 4, "heads": 2, "context": 3, "vocabulary": 5},
+}
+
+
+@pytest.mark.parametrize("make, option", [(make, option) for make, sizes in SIZES.items() for option in sizes])
+def test_a_size_that_is_none_is_refused_by_name(make: Callable[..., nn.Module], option: str) -> None:
+    for wrong in (0, 2.5, -1):
+        with pytest.raises(ValueError, match=f"{option} of {make.__name__}"):
+            make(**{**SIZES[make], option: wrong})

@@ -1,0 +1,252 @@
+"""A weight rule, a code solver and a loss, as CONTRIBUTING shows them, run in every runner with the numbers of one
+process."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import capture_cases
+import pytest
+import ranks
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import altmin
+from altmin.methods import protocol
+from altmin.methods.offline import Offline
+from altmin.runners import Recorded
+from altmin.runners.capture import check_capturable
+from altmin.runners.layer_parallel import LayerParallel
+from altmin.training import apply_memories, checkpoint, fit, merge_memories, save_memories
+
+F64 = torch.float64
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def parts() -> dict[str, Any]:
+    """What the Python of CONTRIBUTING.md defines, executed as it is."""
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    found: dict[str, Any] = {"__name__": "contributing"}
+    kept = dict(altmin.calculus.CLOSED_FORMS), dict(protocol._FACTORIES)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            exec(block, found)
+    for table, before in zip((altmin.calculus.CLOSED_FORMS, protocol._FACTORIES), kept, strict=True):
+        table.clear()
+        table.update(before)
+    return found
+
+
+PARTS = parts()
+CASES = {
+    "rule": {"weights": lambda: PARTS["SignDescent"](2**-7, beta=0.75)},
+    "solver": {"codes": lambda: PARTS["Careful"]()},
+    "loss": {"loss": lambda: PARTS["LogCosh"]()},
+    "all": {
+        "weights": lambda: PARTS["SignDescent"](2**-7),
+        "codes": lambda: PARTS["Careful"](),
+        "loss": lambda: PARTS["LogCosh"](),
+    },
+}
+EVERY = pytest.mark.parametrize("case", CASES)
+
+
+def trainer(case: str, seed: int = 0) -> altmin.AltMin:
+    torch.manual_seed(seed)
+    options = {name: make() for name, make in CASES[case].items()}
+    return altmin.AltMin(altmin.models.mlp(4, (7, 6), 3, nn.Tanh).double(), **{"loss": nn.MSELoss(), **options})
+
+
+def batches(count: int = 4, samples: int = 8) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(count, samples, 4, dtype=F64, generator=generator)
+    return list(zip(x, x[..., :3].sin(), strict=True))
+
+
+def state(method: Any) -> dict[str, Tensor]:
+    """Weights and everything that the next step depends on, by their places."""
+    held = pytree.tree_flatten_with_path((dict(method.model.state_dict()), method.state_dict()))[0]
+    return {
+        pytree.keystr(path): torch.as_tensor(t, dtype=F64).detach().clone()
+        for path, t in held
+        if isinstance(t, Tensor | float)
+    }
+
+
+def same(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a, b, **EXACT)
+
+
+def train(method: Any, data: list[tuple[Tensor, Tensor]]) -> Any:
+    for x, y in data:
+        method.step(x, y)
+    return method
+
+
+def test_the_rule_is_what_its_docstring_says() -> None:
+    """Against the formula by hand, on one block, whose gradient is that of the loss."""
+    model = nn.Linear(4, 3).double()
+    am = altmin.AltMin(nn.Sequential(model), loss=nn.MSELoss(), weights=PARTS["SignDescent"](0.25, beta=0.5))
+    W, m = model.weight.detach().clone(), torch.zeros(3, 4, dtype=F64)
+    b, n = model.bias.detach().clone(), torch.zeros(3, dtype=F64)
+    for x, y in batches():
+        r = 2 * (x @ W.mT + b - y) / y.numel()
+        m, n = 0.5 * m + 0.5 * r.mT @ x, 0.5 * n + 0.5 * r.sum(0)
+        W, b = W - 0.25 * m.sign(), b - 0.25 * n.sign()
+        am.step(x, y)
+    same([model.weight, model.bias], [W, b])
+
+
+@EVERY
+def test_in_an_ensemble(case: str) -> None:
+    alone, ensemble = [trainer(case, seed) for seed in (0, 1)], altmin.Ensemble([trainer(case, s) for s in (0, 1)])
+    train(ensemble, batches())
+    for own, method in zip(alone, ensemble.methods, strict=True):
+        same(state(method), state(train(own, batches())))
+
+
+def test_members_of_an_ensemble_have_numbers_of_their_own() -> None:
+    """A rate that a schedule moves, and any other attribute that is a float."""
+
+    def make() -> list[altmin.AltMin]:
+        rules = [PARTS["SignDescent"](2**-7, beta=0.5), PARTS["SignDescent"](2**-5, beta=0.75)]
+        torch.manual_seed(0)
+        return [altmin.AltMin(altmin.models.mlp(4, (7, 6), 3).double(), nn.MSELoss(), weights=rule) for rule in rules]
+
+    alone, ensemble = make(), altmin.Ensemble(make())
+    for x, y in batches():
+        ensemble.step(x, y)
+        for group in ensemble.optimizer.param_groups:
+            group["lr"].mul_(0.5)
+        for own in alone:
+            own.step(x, y)
+            own.optimizer.param_groups[0]["lr"] *= 0.5
+    for own, method in zip(alone, ensemble.methods, strict=True):
+        same(state(method), state(own))
+
+
+@EVERY
+def test_as_a_captured_step_with_a_schedule(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture_cases.stand_in(monkeypatch)
+    one, recorded = trainer(case), Recorded(trainer(case), fuse=False)
+    for x, y in batches():
+        for method in (one, recorded):
+            method.step(x, y)
+            method.optimizer.param_groups[0]["lr"] *= 0.5
+    torch.testing.assert_close(state(recorded), state(one), rtol=1e-8, atol=1e-8)  # an optimizer's rates are float32
+
+
+def spread(rank: int) -> dict[str, dict[str, Tensor]]:
+    """What 2 ranks make of every case: the samples of each batch divided, or the blocks; an epoch as one batch."""
+    found = {}
+    for case in CASES:
+        found[f"{case}, samples"] = state(train(altmin.Distributed(trainer(case)), batches()))
+        run = train(LayerParallel(trainer(case), micro_batches=2), batches())
+        run.synchronize()
+        found[f"{case}, blocks"] = state(run)
+        run = train(altmin.Distributed(Offline(trainer(case))), batches())
+        run.end_epoch()
+        found[f"{case}, offline"] = state(run)
+    return found
+
+
+@pytest.fixture(scope="module")
+def of_ranks() -> list[dict[str, dict[str, Tensor]]]:
+    return ranks.run(2, spread)
+
+
+@EVERY
+def test_with_samples_over_ranks(case: str, of_ranks: Any) -> None:
+    for found in of_ranks:
+        same(found[f"{case}, samples"], state(train(trainer(case), batches())))
+
+
+@EVERY
+def test_with_blocks_over_ranks(case: str, of_ranks: Any) -> None:
+    """A step is that of the parts of a mini-batch, gathered."""
+    one = trainer(case)
+    for x, y in batches():
+        for rows in (slice(0, 4), slice(4, 8)):
+            one.gather(x[rows], y[rows])
+        one.apply()
+    for found in of_ranks:
+        same(found[f"{case}, blocks"], state(one))
+
+
+@EVERY
+def test_offline(case: str, of_ranks: Any) -> None:
+    """One step of a whole epoch, by parts of the data."""
+    one, offline = trainer(case), Offline(trainer(case))
+    for x, y in batches():
+        one.gather(x, y)
+        offline.step(x, y)
+    one.apply()
+    one.end_epoch()
+    offline.end_epoch()
+    same(state(offline), state(one))
+    for found in of_ranks:
+        same(found[f"{case}, offline"], state(one))
+
+
+@EVERY
+def test_from_several_sites(case: str, tmp_path: Path) -> None:
+    one, sites = trainer(case), [trainer(case) for _ in range(2)]
+    data = batches()
+    for turn in (data[:2], data[2:]):
+        files = [tmp_path / f"{i}.safetensors" for i in range(2)]
+        for site, file, (x, y) in zip(sites, files, turn, strict=True):
+            one.gather(x, y)
+            site.gather(x, y)
+            save_memories(site, file)
+        one.apply()
+        for site in sites:
+            apply_memories(site, merge_memories(files))
+            same(state(site), state(one))
+
+
+@EVERY
+def test_saved_and_loaded(case: str, tmp_path: Path) -> None:
+    whole, first, second = (trainer(case) for _ in range(3))
+    train(whole, batches())
+    train(first, batches()[:2])
+    checkpoint.save(tmp_path / "kept", {"model": first.model.state_dict(), "method": first.state_dict()})
+    kept = checkpoint.load(tmp_path / "kept")
+    second.model.load_state_dict(kept["model"])
+    second.load_state_dict(kept["method"])
+    same(state(train(second, batches()[2:])), state(whole))
+
+
+def test_settings_of_a_rule_tell_sites_apart(tmp_path: Path) -> None:
+    for i, beta in enumerate((0.5, 0.75)):
+        torch.manual_seed(0)
+        rule = PARTS["SignDescent"](beta=beta)
+        am = altmin.AltMin(altmin.models.mlp(4, (7,), 3).double(), nn.MSELoss(), weights=rule)
+        am.gather(*batches()[0])
+        save_memories(am, tmp_path / str(i))
+    with pytest.raises(ValueError, match=r"the settings differ, .*beta=0.75"):
+        merge_memories([tmp_path / "0", tmp_path / "1"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_rate_follows_a_schedule_of_torchs() -> None:
+    """In `fit`, as by hand."""
+    x, y = (torch.cat(t) for t in zip(*batches(), strict=True))
+    am, by_hand = trainer("rule"), trainer("rule")
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(am.optimizer, 0.5)
+    fit(am, (x, y), epochs=3, batch_size=len(x), scheduler=scheduler)
+    for _ in range(3):
+        by_hand.step(x, y)
+        by_hand.optimizer.param_groups[0]["lr"] *= 0.5
+        by_hand.end_epoch()
+    same([*am.model.parameters()], [*by_hand.model.parameters()])
+
+
+def test_a_solver_that_does_not_say_that_it_reads_nothing_is_refused_where_nothing_may_be_read() -> None:
+    codes = altmin.GradientCodes()
+    am = altmin.AltMin(altmin.models.mlp(4, (7,), 3), codes=lambda segment, above: codes(segment, above))
+    with pytest.raises(ValueError, match="member 0 cannot be in an Ensemble: function decides on the processor"):
+        altmin.Ensemble([am])
+    with pytest.raises(ValueError, match="this step cannot be captured: function decides on the processor"):
+        check_capturable(am)
