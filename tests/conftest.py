@@ -49,8 +49,8 @@ class Residual(NamedTuple):
     """A block's problem, with its cost and the square of its code's move."""
 
     problem: LocalProblem
-    cost: Tensor
-    moved: Tensor
+    cost: Any
+    moved: Any
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)

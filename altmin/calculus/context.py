@@ -7,11 +7,14 @@ may be read on the processor.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+from altmin.calculus.numbers import Floats, Tensors
 
 BUCKET = 1 << 22
 """Bytes that `BucketedSum` sends together."""
@@ -91,6 +94,21 @@ class Context:
             )
         return t * self.weights.view(-1, *[1] * (t.ndim - 1))
 
+    @cached_property
+    def numbers(self) -> Any:
+        """How columns of numbers are computed with: `Floats` or `Tensors`."""
+        return Floats if self.eager else Tensors
+
+    def inner_column(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
+        """`inners` as a column of `numbers`."""
+        if not self.eager or self.shard is not None or self.weights is not None or pairs[0][0].is_cuda:
+            return self.numbers.read(self.inners(pairs))
+        found = []
+        for u, v in pairs:
+            root = torch.linalg.vector_norm(u).item() if u is v else 0.0
+            found.append(root * root if u is v else (u * v).sum().item())
+        return found
+
     def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         """<u, v> of each pair over the whole mini-batch, sum_t w_t <u_t, v_t>, as one vector.
 
@@ -106,8 +124,10 @@ class Context:
                 products.append((u * v).sum())
             elif u is v and not u.is_cuda:
                 products.append(torch.linalg.vector_norm(u).square())
-            else:
+            elif u.is_cuda:
                 products.append(torch.dot(u.reshape(-1), v.reshape(-1)))
+            else:  # as one thread, which a product of vectors this short does not repay
+                products.append((u * v).sum())
         found = torch.stack(products)
         found = found if self.shard is None else self.sum(found)[0]
         return self.host(found) if found.is_cuda else found

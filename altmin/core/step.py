@@ -29,27 +29,22 @@ class Moved(NamedTuple):
     """A mini-batch whose codes have moved.
 
     loss: the mean loss of the encoded batch, without dimensions. problems: what the weights of every block are left
-    with. costs, moved: of every block as in `Moves`. price: mu over the number of samples. checked: not finite where
-    the loss of the encoded batch, what batch norm keeps or the input is not. statistics: what batch norm is to keep.
+    with. costs, moved: of every block as in `Moves`. objective: f over the number of samples. checked: not finite where
+    what batch norm keeps or the input is not. statistics: what batch norm is to keep.
     """
 
     loss: Tensor
     problems: list[LocalProblem]
-    costs: Tensor
-    moved: Tensor
-    price: Tensor
+    costs: Any
+    moved: Any
+    objective: Any
     checked: Tensor
     statistics: list[tuple[Map, Saved]]
 
     @property
-    def objective(self) -> Tensor:
-        """f over the number of samples, once the codes have moved."""
-        return self.costs[-1] + self.price * self.costs[:-1].sum()
-
-    @property
     def is_finite(self) -> Tensor:
         """Whether input, loss and objective are finite."""
-        return (self.objective + 0 * self.checked).isfinite()
+        return (self.objective + 0 * self.checked + 0 * self.loss).isfinite()
 
 
 def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -> tuple[list[Tensor], list[State]]:
@@ -77,7 +72,7 @@ def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[M
 
 
 def move_codes(
-    chain: Chain, theta: Theta, codes: CodeSolver, loss: Loss, x: Tensor, y: Tensor, mu: Tensor, context: Context
+    chain: Chain, theta: Theta, codes: CodeSolver, loss: Loss, x: Tensor, y: Tensor, mu: Any, context: Context
 ) -> Moved:
     """Encodes a mini-batch and moves its codes; nothing of the model changes."""
     if context.bf16:
@@ -88,11 +83,12 @@ def move_codes(
     moves = codes(Segment(chain.blocks, theta, values[:-1], states, context), top)
     kept = statistics(chain.blocks, states) if chain.keeps else []
     first = values[1] if chain.shows_input and x.numel() >= values[1].numel() else x
-    checked = first.sum() + 0 * top.start.value
+    checked = first.sum()
     for m, what in kept:
         for t in m.checked(what):
             checked = checked + 0 * t.sum()
-    return Moved(top.value, moves.problems, moves.costs, moves.moved, mu / top.samples, checked, kept)
+    f = moves.costs[-1] + mu / top.samples * context.numbers.sum(moves.costs[:-1])
+    return Moved(top.value, moves.problems, moves.costs, moves.moved, f, checked, kept)
 
 
 def soft_threshold(p: Tensor, threshold: Any) -> Tensor:

@@ -1,5 +1,6 @@
 """`AltMin`: owns the state of a run, checks its input, and calls the step (Algorithm 1)."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -35,9 +36,9 @@ class Metrics:
 
     loss: Tensor
     _penalty: float | Tensor
-    _objective: Tensor
-    _costs: Tensor
-    _moved: Tensor
+    _objective: Any
+    _costs: Any
+    _moved: Any
     _sizes: Sequence[float]
 
     @property
@@ -50,11 +51,16 @@ class Metrics:
 
     @property
     def residuals(self) -> list[float]:
-        return [(cost / size) ** 0.5 for cost, size in zip(self._costs.tolist(), self._sizes, strict=False)]
+        return [
+            (cost / size) ** 0.5 for cost, size in zip(torch.as_tensor(self._costs).tolist(), self._sizes, strict=False)
+        ]
 
     @property
     def movements(self) -> list[float]:
-        return [(moved / size) ** 0.5 for moved, size in zip(self._moved.tolist(), self._sizes, strict=False)]
+        return [
+            (moved / size) ** 0.5
+            for moved, size in zip(torch.as_tensor(self._moved).tolist(), self._sizes, strict=False)
+        ]
 
 
 class AltMin:
@@ -183,9 +189,7 @@ class AltMin:
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
         mu = self.penalty.value
-        moved = move_codes(
-            self.chain, self.theta, self.codes, self.loss, x, y, torch.tensor(mu, dtype=self.theta[0][0].dtype), context
-        )
+        moved = move_codes(self.chain, self.theta, self.codes, self.loss, x, y, mu, context)
         contributions: list[Any] = [None] * len(moved.problems)
         total = None if context.shard is None else BucketedSum(context)
         for l in range(len(contributions) - 1, -1, -1):  # those of upper blocks leave while lower ones are computed
@@ -194,7 +198,7 @@ class AltMin:
         if total is not None:
             moved = moved._replace(checked=moved.checked.new_tensor(total.finish(moved.checked)[0]))
         objective = moved.objective
-        if not bool((objective + 0 * moved.checked).isfinite()):
+        if not all(map(math.isfinite, (objective, moved.checked, moved.loss))):
             raise self._not_finite(x, y, context)
         samples = len(x) if total is None and context.weights is None else float(context.samples(x))
         sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # alike on all ranks

@@ -126,7 +126,7 @@ class Watch:
         self._divide(self._now() - start)
         scales = [float(problem.scale) for problem in moves.problems]
         self.lengths = {l: a / b if b else 0.0 for l, (a, b) in enumerate(itertools.pairwise(scales))}
-        self.residuals, self.moves = moves.costs.tolist(), moves.moved.tolist()
+        self.residuals, self.moves = list(moves.costs), list(moves.moved)
         return moves
 
     def _divide(self, seconds: float) -> None:

@@ -119,8 +119,7 @@ class Pipelined:
         own, am, part, context = self.own, self.am, self.parts[i], self.contexts[i]
         first, end = self.rows[i]
         if own.last:
-            mu = torch.tensor(am.penalty.value, dtype=part.values[-1].dtype)
-            top = OutputLoss(of_batch(am.loss, context), part.values[-1], self.y[first:end], mu, context)
+            top = OutputLoss(of_batch(am.loss, context), part.values[-1], self.y[first:end], am.penalty.value, context)
             self.loss += top.start.value.item() * self.weight(i)
             above: Above = top
         else:
@@ -128,9 +127,7 @@ class Pipelined:
             above = own.neighbours.upstream(self.kind, i)
         blocks, theta = ([of[l] for l in own.blocks] for of in (am.chain.blocks, am.theta))
         moves = am.codes(Segment(blocks, theta, part.values[:-1], part.states, context, begins=own.first), above)
-        for l, problem, cost, moved in zip(
-            own.blocks, moves.problems, moves.costs.tolist(), moves.moved.tolist(), strict=True
-        ):
+        for l, problem, cost, moved in zip(own.blocks, moves.problems, moves.costs, moves.moved, strict=True):
             part.problems[l] = problem
             self.costs[l] += cost * (self.weight(i) if l == len(am.chain) - 1 else 1.0)
             self.moved[l] += moved

@@ -25,6 +25,7 @@ Deltas do not depend on lengths. So the phases are: every g; every |g|^2, which 
 inner product, in one vector with an entry for each code, and from it every length; every moved code; one comparison.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -108,24 +109,25 @@ class GradientCodes:
         links = _gradients(segment, above)
         if not links:
             return unmoved(segment, above)
-        context, codes_first = segment.context, self.order == "codes-first"
+        context, numbers, codes_first = segment.context, segment.context.numbers, self.order == "codes-first"
         bounds = _bounds(links, above, self.share, context)
         moving = links if codes_first else links[: bounds.still]  # below a code that stays, weights-first needs no jvp
         search = _search(moving, above, bounds, self.share, context)
-        scales = above.scale * cumulative_product(search.lengths)
-        trial = _try(moving, above, search, scales, bounds.still, context)
-        if moving and not (context.eager and bool(trial.accepts.all())):
-            scales, trial = _reject(moving, above, search, scales, trial)
-        scales = torch.cat([above.scale.view(1), scales, scales.new_zeros(len(links) - len(moving))])
-        problems = []
+        scales = numbers.cumprod(numbers.join(numbers.read(above.scale.view(1)), search.lengths))
+        scales = numbers.column(numbers.join(scales, numbers.each(zero, bounds.lengths[len(moving) :])))
+        problems, m = [], numbers.tensor(scales, dtype=above.delta.dtype).unbind()
+        trial = _try(moving, above, search, m, bounds.still, context)
+        if moving and not (context.eager and not any(trial.rises)):
+            scales, trial = _reject(moving, above, search, scales, trial, context)
+            m = numbers.tensor(scales, dtype=above.delta.dtype).unbind()
         for k, each in enumerate(links):
             state, r = (trial.states[k], trial.residuals[k]) if k < len(moving) else (each.state, each.delta)
-            state = each.move(scales[k + 1])[1] if each.exact and k < len(moving) else state
+            state = each.move(m[k + 1])[1] if each.exact and k < len(moving) else state
             r = r if codes_first else each.delta
-            problems.append(hidden_problem(state.core, r, each.delta, scales[k], context))
+            problems.append(hidden_problem(state.core, r, each.delta, m[k], context))
         if trial.at is not None and trial.output is not None and isinstance(above, OutputLoss):
             problems[0] = above.problem(problems[0].saved, trial.at, trial.output, context)
-        return _moves(segment, above, links[-1], problems, scales, bounds.longest[-1], search, trial)
+        return _moves(segment, links[-1], problems, scales, m[-1], bounds.longest, search, trial)
 
     def why_not_captured(self) -> str:
         """Why the steps cannot be captured as a CUDA graph; empty if they can."""
@@ -134,71 +136,84 @@ class GradientCodes:
         )
 
 
+Column = Any
+"""Numbers with an entry for each code, from the top down (`calculus.numbers`)."""
+
+
 class Bounds(NamedTuple):
-    """What is known of the lengths before any jvp of hidden blocks, from the top down, an entry for each code.
+    """What is known of the lengths before any jvp of hidden blocks.
 
     dd, gg: |delta|^2 above the code, and |g|^2. lengths: what no length exceeds; below the loss the length itself.
     longest: the bounds on the scales, which are products of lengths. still: the number of codes above the first whose
     move would be within its rounding, as far as that may be read.
     """
 
-    dd: Tensor
-    gg: Tensor
-    lengths: Tensor
-    longest: Tensor
+    dd: Column
+    gg: Column
+    lengths: Column
+    longest: Column
     still: int
 
 
 class Search(NamedTuple):
-    """The line searches of consecutive codes, from the top down, an entry for each code.
+    """The line searches. lengths: a. uu: |u|^2. oo: |o|^2; 0 where the loss lies above. left: |o - a q|^2, what a
+    linear block leaves of it. last: |o|^2 of the last code that moves, a column of one."""
 
-    lengths: a. uu: |u|^2. oo: |o|^2; 0 where the loss lies above. left: |o - a q|^2, what a linear block leaves of it.
-    """
-
-    lengths: Tensor
-    uu: Tensor
-    oo: Tensor
-    left: Tensor
+    lengths: Column
+    uu: Column
+    oo: Column
+    left: Column
+    last: Column
 
 
 class Trial(NamedTuple):
     """Codes that have moved by these lengths. residuals, states: of the blocks above them what is left of delta, and
-    their states. left: |o - a Q|^2. accepts: whether f has not risen. output, at: the moved output and the loss there,
-    None where another code lies above."""
+    their states. left: |o - a Q|^2. rises: whether f has risen. output, at: the moved output and the loss there, None
+    where another code lies above."""
 
     residuals: list[Tensor]
     states: list[State]
-    left: Tensor
-    accepts: Tensor
+    left: Column
+    rises: Column
     output: Tensor | None
     at: Evaluation | None
 
 
 def _moves(
     segment: Segment,
-    above: Above,
     last: Link,
     problems: list[LocalProblem],
-    scales: Tensor,
-    longest: Tensor,
+    scales: Column,
+    m: Tensor,
+    longest: Column,
     search: Search,
     trial: Trial,
 ) -> Moves:
     """The outcome of a step. problems, scales: of the blocks from the top down; scales has that of the last code too,
-    of which `longest` is the bound."""
-    n = len(scales)
+    m, of which the last of `longest` is the bound."""
+    n, context, numbers = len(scales), segment.context, segment.context.numbers
     # the squares of offsets, and what is left of them: below the last code that moves, all
-    square = search.uu[-1:] if len(search.uu) else above.offset_square.view(1)
-    oo = torch.cat([search.oo, square, scales.new_zeros(n)])[:n]
-    left = torch.cat([trial.left, oo[len(trial.left) :]])
-    costs, moved = scales * scales * left, scales * scales * oo
+    oo = numbers.column(numbers.join(search.oo, search.last, numbers.each(zero, scales)))[:n]
+    left = numbers.column(numbers.join(trial.left, oo[len(trial.left) :]))
     if trial.at is not None:
-        costs = torch.cat([trial.at.value.view(1), costs[1:]])
-    below = Upstream(last.below, scales[-1], longest, last.offset, oo[-1])
-    if not segment.begins:
-        return Moves(problems[::-1], costs[:-1].flip(0), moved[:-1].flip(0), below)
-    problems.append(hidden_problem(segment.states[0].core, below.delta, below.delta, below.scale, segment.context))
-    return Moves(problems[::-1], costs.flip(0), moved.flip(0), None)
+        left = numbers.column(numbers.join(numbers.read(trial.at.value.view(1)), left[1:]))  # the scale there is 1
+    moved = numbers.column(numbers.flip(numbers.column(numbers.each(scaled, scales, oo))))
+    costs = numbers.column(numbers.flip(numbers.column(numbers.each(scaled, scales, left))))
+    if segment.begins:
+        problems.append(hidden_problem(segment.states[0].core, last.below, last.below, m, context))
+        return Moves(problems[::-1], costs, moved, None)
+    bound, square = (numbers.tensor(each[-1:], dtype=m.dtype)[0] for each in (longest, oo))
+    return Moves(problems[::-1], costs[1:], moved[1:], Upstream(last.below, m, bound, last.offset, square))
+
+
+def zero(a: Any) -> Any:
+    """0, of the kind of a number."""
+    return 0 * a
+
+
+def scaled(m: Any, square: Any) -> Any:
+    """m^2 times a square."""
+    return m * m * square
 
 
 def _gradients(segment: Segment, above: Above) -> list[Link]:
@@ -217,119 +232,148 @@ def _gradients(segment: Segment, above: Above) -> list[Link]:
 
 def _bounds(links: Sequence[Link], above: Above, share: Any, context: Context) -> Bounds:
     """|g|^2 = <delta, J g> <= |delta| |J g|, so a <= |delta|^2 / (|g|^2 + |delta|^2), a <= share |delta|^2 / |g|^2."""
-    n, pairs, watched = len(links), [(above.delta, above.delta)], []
-    for each in links:
-        pairs.append((each.g, each.g))
+    n, first, numbers, watched = len(links), int(isinstance(above, OutputLoss)), context.numbers, []
+    pairs = [(above.delta, above.delta), *((each.g, each.g) for each in links)]
     if isinstance(above, OutputLoss):
         links[0].follow(above.longest)
         Hq = above.start.hessian(links[0].q)
         pairs += [(Hq, Hq), (links[0].q, Hq)]
-    for k in range(isinstance(above, OutputLoss), n if context.eager else 0):
+    for k in range(first, n if context.eager else 0):
         if not links[k].exact:
             watched.append(k)
             pairs.append((links[k].code, links[k].code))
-    found = context.inners(pairs)
+    found = context.inner_column(pairs)
     dd, gg = found[:n], found[1 : n + 1]
-    lengths = torch.minimum(dd / (gg + dd).clamp_min(TINY), share * dd / gg.clamp_min(TINY))
+
+    def bound(dd: Any, gg: Any) -> Any:
+        return numbers.minimum(dd / numbers.maximum(gg + dd, TINY), share * dd / numbers.maximum(gg, TINY))
+
+    lengths = numbers.each(bound, dd[first:], gg[first:])
     if isinstance(above, OutputLoss):
-        hh, curvature = found[n + 1].clamp_min(TINY), found[n + 2]
-        best = gg[0] / (curvature + above.price * gg[0]).clamp_min(TINY)
-        best = torch.minimum(best, share * (dd[0] / hh).sqrt())
-        lengths = torch.cat([best.view(1), lengths[1:]])
-    longest, still = above.longest * cumulative_product(lengths), n
+        hh, curvature = found[n + 1 : n + 2], found[n + 2 : n + 3]
+        lengths = numbers.join(_best(gg[:1], curvature, hh, gg[:1], above.price, dd[:1], share, numbers), lengths)
+    lengths, still = numbers.column(lengths), n
+    longest = numbers.column(numbers.cumprod(numbers.join(numbers.read(above.longest.view(1)), lengths)))[1:]
     if watched:
-        rounding = torch.finfo(found.dtype).eps / 2 * found[-len(watched) :].sqrt()
-        stays = ((longest * gg.sqrt())[watched] <= rounding).tolist()
-        still = watched[stays.index(True)] if any(stays) else n
+        rounding, codes = torch.finfo(above.delta.dtype).eps / 2, found[-len(watched) :]
+        moves = (longest[k] * gg[k] ** 0.5 > rounding * cc**0.5 for k, cc in zip(watched, codes, strict=True))
+        still = next((k for k, is_moving in zip(watched, moves, strict=True) if not is_moving), n)
     return Bounds(dd, gg, lengths, longest, still)
+
+
+def _best(
+    slope: Column, curvature: Column, hh: Column, uu: Column, price: Any, dd: Column, share: Any, numbers: Any
+) -> Column:
+    """<o, q> / (<q, H q> + kappa |u|^2), at most share |delta| / |H q|, of every code."""
+
+    def best(slope: Any, curvature: Any, hh: Any, uu: Any, dd: Any) -> Any:
+        most = share * numbers.sqrt(dd / numbers.maximum(hh, TINY))
+        return numbers.minimum(slope / numbers.maximum(curvature + price * uu, TINY), most)
+
+    return numbers.column(numbers.each(best, slope, curvature, hh, uu, dd))
 
 
 def _search(links: Sequence[Link], above: Above, bounds: Bounds, share: Any, context: Context) -> Search:
     """The best length along u of every code, were its block linear."""
-    n, first = len(links), min(len(links), isinstance(above, OutputLoss))
-    a, uu, oo = bounds.lengths[:first], bounds.gg[:first], torch.zeros_like(bounds.gg[:first])
+    n, first, numbers = len(links), min(len(links), isinstance(above, OutputLoss)), context.numbers
+    a, uu = bounds.lengths[:first], bounds.gg[:first]
+    oo = numbers.column(numbers.each(zero, uu))
     if n == first:
-        return Search(a, uu, oo, oo)
-    pairs = []
+        return Search(a, uu, oo, oo, uu[-1:] if n else numbers.read(above.offset_square.view(1)))
+    pairs, longest = [], numbers.tensor(bounds.longest, dtype=above.delta.dtype).unbind()
     for k in range(first, n):
         each, offset = links[k], links[k - 1].offset if k else above.offset
-        each.follow(bounds.longest[k])
-        pairs += [(each.u, each.u), (each.q, each.q), (offset, each.q)]
-    hidden_uu, qq, oq = context.inners(pairs).view(-1, 3).unbind(1)
-    uu = torch.cat([uu, hidden_uu])
-    oo = torch.cat([above.offset_square.view(1), uu[:-1]])
-    slope = oq.clamp_min(0)
-    best = torch.minimum(slope / (qq + hidden_uu).clamp_min(TINY), bounds.lengths[first:n])
-    best = torch.minimum(best, share * (bounds.dd[first:n] / qq.clamp_min(TINY)).sqrt())
-    left = (oo[first:] - best * (2 * slope - best * qq)).clamp_min(0)
-    return Search(torch.cat([a, best]), uu, oo, torch.cat([oo[:first], left]))
+        each.follow(longest[k])
+        pairs += [(offset, each.q), (each.u, each.u), (each.q, each.q)]
+    oq, own, qq = (found := context.inner_column(pairs))[::3], found[1::3], found[2::3]
+    uu = numbers.column(numbers.join(uu, own))
+    oo = numbers.column(numbers.join(numbers.read(above.offset_square.view(1)), uu[:-1]))
+    best = _best(oq, qq, qq, own, 1, bounds.dd[first:n], share, numbers)
+
+    def bounded(best: Any, bound: Any) -> Any:
+        return numbers.maximum(numbers.minimum(best, bound), 0)
+
+    def remainder(oo: Any, oq: Any, qq: Any, a: Any) -> Any:
+        return numbers.maximum(oo - a * (2 * oq - a * qq), 0)
+
+    best = numbers.column(numbers.each(bounded, best, bounds.lengths[first:n]))
+    left = numbers.each(remainder, oo[first:], oq, qq, best)
+    lengths, left = numbers.column(numbers.join(a, best)), numbers.column(numbers.join(oo[:first], left))
+    return Search(lengths, uu, oo, left, uu[-1:])
 
 
-def _try(links: Sequence[Link], above: Above, search: Search, scales: Tensor, still: int, context: Context) -> Trial:
-    """Moves the codes. Those below linear blocks need not be tried, and those from `still` on do not move."""
-    residuals, states, tried, judged, lengths = [], [], {}, [], search.lengths
+def _try(
+    links: Sequence[Link], above: Above, search: Search, m: Sequence[Tensor], still: int, context: Context
+) -> Trial:
+    """Moves the codes by m. Those below linear blocks need not be tried, and those from `still` on do not move."""
+    residuals, states, tried, numbers = [], [], {}, context.numbers
+    a = (
+        numbers.tensor(search.lengths, dtype=above.delta.dtype).unbind()
+        if len(links) > isinstance(above, OutputLoss)
+        else ()
+    )
     output = at = None
     for k, each in enumerate(links):
         if k == 0 and isinstance(above, OutputLoss):
-            output, state = each.output(scales[k], above.output, context)
+            output, state = each.output(m[k + 1], above.output, context)
             at = above.at(output)
             r = at.delta
         else:
-            Q, state = (each.q, each.state) if each.exact or k >= still else each.move(scales[k])
-            r = each.delta - lengths[k] * Q
+            Q, state = (each.q, each.state) if each.exact or k >= still else each.move(m[k + 1])
+            r = each.delta - a[k] * Q
             if Q is not each.q:
                 offset = links[k - 1].offset if k else above.offset
-                tried[k] = r if offset is each.delta else offset - lengths[k] * Q
+                tried[k] = r if offset is each.delta else offset - a[k] * Q
         residuals.append(r)
         states.append(state)
-        judged.append(each.judged)
-    left, eps = search.left, torch.finfo(search.left.dtype).eps
+    left, eps = search.left, torch.finfo(above.delta.dtype).eps
     if tried:
-        squares = dict(zip(tried, context.inners([(r, r) for r in tried.values()]).unbind(), strict=True))
-        left = torch.stack([squares.get(k, each) for k, each in enumerate(left.unbind())])
-    rises = left + lengths * lengths * search.uu > search.oo * (1 + 16 * eps)
+        squares, order = context.inner_column([(r, r) for r in tried.values()]), {k: i for i, k in enumerate(tried)}
+        parts = (squares[order[k] : order[k] + 1] if k in tried else left[k : k + 1] for k in range(len(links)))
+        left = numbers.column(numbers.join(*parts))
+
+    def rises(left: Any, a: Any, uu: Any, oo: Any) -> Any:
+        return left + a * a * uu > oo * (1 + 16 * eps)
+
+    found = numbers.column(numbers.each(rises, left, search.lengths, search.uu, search.oo))
     if isinstance(above, OutputLoss) and at is not None:
-        before = above.start.value
-        price = above.price * lengths[0] * lengths[0] * search.uu[0]
-        worse = torch.add(at.value, price, alpha=0.5) > torch.add(
-            before, before.abs() + above.loss.rounding / 16, alpha=16 * eps
-        )
-        rises = torch.cat([worse.view(1), rises[1:]])
-    if not all(judged):
-        rises = torch.stack([each & counts for each, counts in zip(rises.unbind(), judged, strict=True)])
-    return Trial(residuals, states, left, ~rises, output, at)
+        value, before = (numbers.read(each.value.view(1)) for each in (at, above.start))
+
+        def loss_rises(value: Any, before: Any, a: Any, uu: Any) -> Any:
+            return value + above.price / 2 * a * a * uu > before + eps * (16 * abs(before) + above.loss.rounding)
+
+        first = numbers.each(loss_rises, value, before, search.lengths[:1], search.uu[:1])
+        found = numbers.column(numbers.join(first, found[1:]))
+    if not all(each.judged for each in links):
+        parts = (numbers.each(lambda r, each=each: r & each.judged, found[k : k + 1]) for k, each in enumerate(links))
+        found = numbers.column(numbers.join(*parts))
+    return Trial(residuals, states, left, found, output, at)
 
 
-def _reject(links: Sequence[Link], above: Above, search: Search, scales: Tensor, trial: Trial) -> tuple[Tensor, Trial]:
-    """The scales and the outcome without the steps that are not accepted, and without those below them: a block whose
-    code stays is left with delta; one further down with what a linear block leaves, delta - a q."""
-    every = cumulative_product(trial.accepts.int())
-    before = torch.cat([torch.ones_like(every[:1]), every[:-1]]).bool()
-    every = every.bool()
+def _reject(
+    links: Sequence[Link], above: Above, search: Search, scales: Column, trial: Trial, context: Context
+) -> tuple[Column, Trial]:
+    """The scales and the outcome without the steps that raise f, and without those below them: a block whose code stays
+    is left with delta; one further down with what a linear block leaves, delta - a q."""
+    numbers, n = context.numbers, len(links)
+    always = numbers.each(lambda r: r | True, trial.rises[:1])
+    accepts = numbers.cumprod(numbers.join(always, numbers.each(numbers.negate, trial.rises)))
+    accepts = numbers.column(numbers.each(lambda product: product > 0, accepts))
+    before, accepted = accepts[:-1], accepts[1:]  # of every code whether those above it have moved, and itself
     residuals, states = [], []
-    here, ahead = (flags.to(above.delta.device) for flags in (every, before))
+    here, ahead = (torch.as_tensor(each, device=above.delta.device) for each in (accepted, before))
+    a = numbers.tensor(search.lengths, dtype=above.delta.dtype).unbind()
     for k, each in enumerate(links):
-        stays = torch.where(ahead[k], each.delta, each.delta - search.lengths[k] * each.q)
+        stays = torch.where(ahead[k], each.delta, each.delta - a[k] * each.q)
         residuals.append(torch.where(here[k], trial.residuals[k], stays))
         states.append(each.state if each.exact else select(here[k], trial.states[k], each.state))
-    left = torch.where(every, trial.left, torch.where(before, search.oo, search.left))
+    stay = numbers.each(numbers.where, before, search.oo, search.left)
+    left = numbers.column(numbers.each(numbers.where, accepted, trial.left, stay))
     output, at = trial.output, trial.at
     if isinstance(above, OutputLoss) and at is not None and output is not None:
         output = torch.where(here[0], output, above.output)
-        value = torch.where(every[0], at.value, above.start.value)
+        value = torch.where(here[0].to(at.value.device), at.value, above.start.value)
         at = Evaluation(value, torch.where(here[0], at.delta, above.start.delta), at.hessian)
-    return scales * every, Trial(residuals, states, left, trial.accepts, output, at)
-
-
-def cumulative_product(a: Tensor) -> Tensor:
-    """a_1, a_1 a_2, ...; of few factors one by one, which a compiler fuses with what comes before and after.
-
-    >>> cumulative_product(torch.tensor([2.0, 3.0, 4.0]))
-    tensor([ 2.,  6., 24.])
-    """
-    if not 0 < len(a) <= 8:
-        return a.cumprod(0)
-    found = [a[0]]
-    for k in range(1, len(a)):
-        found.append(found[-1] * a[k])
-    return torch.stack(found)
+    moved = numbers.each(operator.mul, scales[1 : n + 1], accepted)
+    scales = numbers.column(numbers.join(scales[:1], moved, scales[n + 1 :]))
+    return scales, Trial(residuals, states, left, trial.rises, output, at)

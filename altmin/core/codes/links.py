@@ -4,7 +4,7 @@ The letters are those of `codes/gradient.py`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class OutputLoss:
     as in `Upstream`; the output itself has not moved.
     """
 
-    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Tensor, context: Context):
+    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Any, context: Context):
         if output.ndim == 0 or len(output) == 0:
             raise ValueError(
                 f"the model gives an output of shape {tuple(output.shape)}, one for each sample is expected"
@@ -57,7 +57,6 @@ class OutputLoss:
         self.delta = self.start.delta
         self.samples = loss.samples(output)
         self.price = 2 * mu / self.samples
-        self.price = context.host(self.price) if self.price.is_cuda else self.price
         self.scale = self.longest = torch.ones_like(self.start.value)
         self.offset, self.offset_square = self.delta, torch.zeros_like(self.start.value)
 
@@ -133,12 +132,13 @@ class Moves(NamedTuple):
 
     problems: of every block. costs: of every block |c - W a|^2, of the output block the mean loss. moved: of every
     block the square of its code's offset from the encoded value; 0 for the output block, which has no code. All from
-    the first block to the last. below: what the code below the first block wants of the block below that.
+    the first block to the last; costs and moved are columns (`calculus.numbers`). below: what the code below the first
+    block wants of the block below that.
     """
 
     problems: list[LocalProblem]
-    costs: Tensor
-    moved: Tensor
+    costs: Any
+    moved: Any
     below: Upstream | None
 
 
@@ -146,18 +146,21 @@ def joined(parts: Sequence[Moves]) -> Moves:
     """Segments that follow each other from the top down, as one."""
     up = list(reversed(parts))
     problems = [problem for part in up for problem in part.problems]
-    costs, moved = torch.cat([part.costs for part in up]), torch.cat([part.moved for part in up])
+    numbers = problems[0].context.numbers
+    costs, moved = (
+        numbers.column(numbers.join(*each)) for each in zip(*((part.costs, part.moved) for part in up), strict=True)
+    )
     return Moves(problems, costs, moved, parts[-1].below)
 
 
 def unmoved(segment: Segment, above: Above) -> Moves:
     """One block whose input stays as it is, such as the chain's first."""
-    saved = segment.states[0].core
+    saved, context = segment.states[0].core, segment.context
     if isinstance(above, OutputLoss):
-        problem = above.problem(saved, above.start, above.output, segment.context)
-        return Moves([problem], above.start.value.view(1), torch.zeros_like(above.start.value).view(1), None)
-    problem = hidden_problem(saved, above.delta, above.delta, above.scale, segment.context)
-    square = (above.scale * above.scale * above.offset_square).view(1)
+        problem, value = above.problem(saved, above.start, above.output, context), above.start.value.view(1)
+        return Moves([problem], context.numbers.read(value), context.numbers.read(torch.zeros_like(value)), None)
+    problem = hidden_problem(saved, above.delta, above.delta, above.scale, context)
+    square = context.numbers.read((above.scale * above.scale * above.offset_square).view(1))
     return Moves([problem], square, square, None)
 
 
@@ -179,7 +182,10 @@ class Link:
 
     def follow(self, longest: Tensor) -> None:
         """Chooses u and computes q = J u, for moves of the code by at most longest * u."""
-        self.q = self.block.jvp(self.p, self.state, self.u)
+        if self.block.rectified and self.block.piecewise_linear and not self.block.spreads:
+            self.q = self.block.core.maps[0].jvp(self.p, self.state.core[0], self.u)  # g is 0 where rectifiers are
+        else:
+            self.q = self.block.jvp(self.p, self.state, self.u)
 
     def move(self, e: Tensor) -> tuple[Tensor, State]:
         """(F(c) - F(c - e u)) / e, and the block's state at c - e u."""

@@ -146,11 +146,12 @@ class PrintedSteps:
         if isinstance(above, OutputLoss):
             at = above.at(here.model.position)
             problem: LocalProblem = above.problem(here.state.core, at, here.model.position, context)
-            return Moves([problem], at.value.view(1), torch.zeros_like(at.value).view(1), below)
+            value = at.value.view(1)
+            return Moves([problem], context.numbers.read(value), context.numbers.read(torch.zeros_like(value)), below)
         delta = here.model.delta if self.options.order == "codes-first" else above.delta
         problem = hidden_problem(here.state.core, delta, above.delta, above.scale, context)
-        square = above.scale * above.scale
-        return Moves([problem], (square * 2 * here.model.value).view(1), (square * above.offset_square).view(1), below)
+        squares = above.scale * above.scale * torch.stack([2 * here.model.value, above.offset_square])
+        return Moves([problem], context.numbers.read(squares[:1]), context.numbers.read(squares[1:]), below)
 
 
 def _model_at(above: Above, position: Tensor | None, context: Context) -> LocalModel:

@@ -94,7 +94,9 @@ class RecurrentCodes(GradientCodes):
             if first < end:
                 part = super().__call__(segment._replace(states=states).part(first, end), above)
                 if moved is not None:  # |g|^2 of codes in time, which is not the square of what is left of them
-                    part = part._replace(moved=torch.cat([part.moved[:-1], moved.view(1)]))
+                    last = segment.context.numbers.read(moved.view(1))
+                    numbers = segment.context.numbers
+                    part = part._replace(moved=numbers.column(numbers.join(part.moved[:-1], last)))
                 moved = None
             else:
                 first = end - 1
@@ -118,7 +120,7 @@ class RecurrentCodes(GradientCodes):
         (moved,) = context.inners([(point.u, point.u)])
         left, scale = point.left.transpose(0, 1), m * point.a
         below = Upstream(left if codes_first else point.u.transpose(0, 1), scale, scale, left, point.square)
-        costs = m * m * torch.stack([point.above, above.offset_square])
+        costs = context.numbers.read(m * m * torch.stack([point.above, above.offset_square]))
         state = State(states[i - 1].prelude, [steps._replace(h=point.h)])
         return Moves([problem], costs[:1], costs[1:], below), state, scale * scale * moved
 
