@@ -289,7 +289,7 @@ def test_below_another_recurrent_layer_the_length_still_lowers_the_objective_mos
         above = moves.below
         moves, states[1], _ = lower._in_time(segment._replace(states=states), 2, above)
         cell = unmoved(segment._replace(states=states).part(1, 2), moves.below)
-        return float(moves.costs + cell.costs), float(moves.below.scale / above.scale)
+        return moves.costs[0] + cell.costs[0], float(moves.below.scale / above.scale)
 
     best, a = after(upper)
     for factor in (0.0001, 0.9, 1.1):

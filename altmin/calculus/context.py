@@ -6,8 +6,7 @@ may be read on the processor.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +15,8 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus.numbers import Floats, Tensors
 
+SHORT = 1 << 15
+"""Entries up to which a product of vectors is faster without the threads of BLAS."""
 BUCKET = 1 << 22
 """Bytes that `BucketedSum` sends together."""
 
@@ -44,7 +45,8 @@ class Context:
     sample of weight w counts as w samples; None: all count once. bf16: whether operands of products with weights are
     rounded to bfloat16. eager: whether numbers may be read on the processor, which then may decide by them; False
     inside `torch.func` transforms and in a captured step. traced: whether the step is inside `torch.func` or
-    `torch.compile`, where a tensor has no autograd graph of its own and some kernels cannot be used.
+    `torch.compile`, where a tensor has no autograd graph of its own and some kernels cannot be used. numbers: how
+    columns of numbers are computed with.
     """
 
     shard: BatchShard | None = None
@@ -52,6 +54,10 @@ class Context:
     bf16: bool = False
     eager: bool = True
     traced: bool = False
+    numbers: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", Floats if self.eager else Tensors)
 
     def count(self, n: int) -> int:
         """The number of entries on all ranks, given that of this rank, the same for each of its samples."""
@@ -94,19 +100,19 @@ class Context:
             )
         return t * self.weights.view(-1, *[1] * (t.ndim - 1))
 
-    @cached_property
-    def numbers(self) -> Any:
-        """How columns of numbers are computed with: `Floats` or `Tensors`."""
-        return Floats if self.eager else Tensors
-
     def inner_column(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
         """`inners` as a column of `numbers`."""
         if not self.eager or self.shard is not None or self.weights is not None or pairs[0][0].is_cuda:
             return self.numbers.read(self.inners(pairs))
         found = []
         for u, v in pairs:
-            root = torch.linalg.vector_norm(u).item() if u is v else 0.0
-            found.append(root * root if u is v else (u * v).sum().item())
+            if u.numel() > SHORT:
+                found.append(torch.dot(u.reshape(-1), v.reshape(-1)).item())
+            elif u is v:
+                norm = torch.linalg.vector_norm(u).item()
+                found.append(norm * norm)
+            else:
+                found.append((u * v).sum().item())
         return found
 
     def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
@@ -122,12 +128,8 @@ class Context:
                 products.append((self.weighted(u) * v).sum())
             elif self.traced:  # to be fused with what made u and v
                 products.append((u * v).sum())
-            elif u is v and not u.is_cuda:
-                products.append(torch.linalg.vector_norm(u).square())
-            elif u.is_cuda:
+            else:
                 products.append(torch.dot(u.reshape(-1), v.reshape(-1)))
-            else:  # as one thread, which a product of vectors this short does not repay
-                products.append((u * v).sum())
         found = torch.stack(products)
         found = found if self.shard is None else self.sum(found)[0]
         return self.host(found) if found.is_cuda else found

@@ -51,16 +51,16 @@ class Metrics:
 
     @property
     def residuals(self) -> list[float]:
-        return [
-            (cost / size) ** 0.5 for cost, size in zip(torch.as_tensor(self._costs).tolist(), self._sizes, strict=False)
-        ]
+        return [(cost / size) ** 0.5 for cost, size in zip(_floats(self._costs), self._sizes, strict=False)]
 
     @property
     def movements(self) -> list[float]:
-        return [
-            (moved / size) ** 0.5
-            for moved, size in zip(torch.as_tensor(self._moved).tolist(), self._sizes, strict=False)
-        ]
+        return [(moved / size) ** 0.5 for moved, size in zip(_floats(self._moved), self._sizes, strict=False)]
+
+
+def _floats(column: Any) -> list[float]:
+    """The entries of a column (`calculus.numbers`)."""
+    return column if isinstance(column, list) else column.tolist()
 
 
 class AltMin:

@@ -210,14 +210,20 @@ class PiecewiseLinearLink(Link):
         self.layer, self.x = block.core.maps[0], state.core[0]
         g = self.layer.vjp(p, self.x, delta)
         self.g = self.u = torch.ops.aten.threshold_backward(g, self.x, 0) if block.rectified else g
-        self.below = self.offset = block.spread(state, self.g) if block.spreads else self.g
+        self.below = block.spread(state, self.g) if block.spreads else self.g
         self.q = delta
+        self.spread: Tensor | None = None
+
+    @property
+    def offset(self) -> Tensor:  # type: ignore[override]
+        if self.block.spreads and self.spread is None:
+            self.spread = self.block.spread(self.state, self.u)
+        return self.u if self.spread is None else self.spread
 
     def follow(self, longest: Tensor) -> None:
         distance = self.block.kink_distance(self.state)
         if distance is not None:
             self.u = self.g.minimum(distance / longest.clamp_min(TINY))
-            self.offset = self.block.spread(self.state, self.u) if self.block.spreads else self.u
         self.q = self.layer.jvp(self.p, self.x, self.u)
 
     def move(self, e: Tensor) -> tuple[Tensor, State]:
