@@ -51,8 +51,8 @@ def attention(owner: nn.Module, region: Region, still: Collection[fx.Node]) -> t
         return None
     first = Piece(owner, [node for node in rest if node in before], moving, taken)
     last = Piece(owner, [node for node in rest if node in after], [calls[0], *moving], [region.output])
-    joint = Attention(first.values, last.values, masked, given["is_causal"], given["scale"])
-    return joint, [*moving, mask] if masked else moving
+    m = Attention(first.values, last.values, masked, given["is_causal"], given["scale"])
+    return m, [*moving, mask] if masked else moving
 
 
 def _needed(nodes: Iterable[fx.Node], among: Sequence[fx.Node]) -> set[fx.Node]:

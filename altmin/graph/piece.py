@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from altmin.calculus.passage import Passage, parts
+from altmin.calculus.cut_values import CutValues, parts
 from altmin.graph.inplace import IN_PLACE, changes_its_input
 
 CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
@@ -47,8 +47,8 @@ class Piece(nn.Module):
         nodes: Sequence[fx.Node],
         given: Sequence[fx.Node],
         made: Sequence[fx.Node],
-        entry: Passage | None = None,
-        exit: Passage | None = None,
+        entry: CutValues | None = None,
+        exit: CutValues | None = None,
     ):
         super().__init__()
         self.training = False

@@ -17,7 +17,7 @@ class Layout(NamedTuple):
     aside: list[Any]
 
 
-class Passage:
+class CutValues:
     """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor, of
     each the entries of a sample in a row, side by side; of one alone it is that tensor. The others have no derivative,
     such as masks and sizes: they are handed on as they are. The last `sizes` of them are no tensors.
@@ -25,7 +25,7 @@ class Passage:
     `join` keeps the layout of its code until `take` asks for it, once: the forward passes of two blocks follow each
     other.
 
-    >>> cut = Passage(2, "the cut")
+    >>> cut = CutValues(2, "the cut")
     >>> code = cut.join([torch.ones(4, 2, 3), torch.zeros(4, 5), "mask"])
     >>> code.shape, [tuple(shape) for shape in cut.take().shapes]
     (torch.Size([4, 11]), [(4, 2, 3), (4, 5)])
@@ -38,7 +38,7 @@ class Passage:
     def __str__(self) -> str:
         """How many values are copied, and all by name: those beside the code after a bar.
 
-        >>> print(Passage(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
+        >>> print(CutValues(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
         2: fc, add | ne, getitem
         """
         shown = [_shortened(self.names[: self.moving]), _shortened(self.names[self.moving :])]
