@@ -110,13 +110,8 @@ class StraightThrough(nn.Module):
         return y.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        return _passed(x, self.values(x))
-
-
-def _passed(x: Tensor, y: Tensor) -> Tensor:
-    """The values y; backward, the gradient passes to x unchanged where |x| <= 1 and is 0 elsewhere."""
-    passes = x.clamp(-1, 1)
-    return y.detach() + (passes - passes.detach())
+        passes = x.clamp(-1, 1)
+        return self.values(x) + (passes - passes.detach())
 
 
 def no_derivative(module: nn.Module) -> TypeError:

@@ -6,9 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-MANY = 4
-"""Of more names only some are shown."""
-
 
 class Layout(NamedTuple):
     """The shapes of the tensors in a code, and what is handed on beside it."""
@@ -41,7 +38,7 @@ class CutValues:
         >>> print(CutValues(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
         2: fc, add | ne, getitem
         """
-        shown = [_shortened(self.names[: self.moving]), _shortened(self.names[self.moving :])]
+        shown = [shortened(names, 3) for names in (self.names[: self.moving], self.names[self.moving :])]
         return f"{self.moving}: {' | '.join(each for each in shown if each)}"
 
     def join(self, values: Sequence[Any]) -> Tensor:
@@ -63,8 +60,9 @@ class CutValues:
         return left
 
 
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join([*names[:2], "...", names[-1]] if len(names) > MANY else names)
+def shortened(names: Sequence[str], most: int = 7) -> str:
+    """Names in a row, of more than `most` the first and the last."""
+    return ", ".join([*names[: most - 1], "...", names[-1]] if len(names) > most else names)
 
 
 def _alike(tensors: Sequence[Any]) -> bool:

@@ -121,7 +121,7 @@ class Graph(Map):
         return code, Point(x, layout, [t.shape for t in made[: self.ends.exit.moving]], kept)
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
-        return self._at_the_entry(saved, self._back(p, saved, v, self._all, params=False)[0])
+        return _flat(self._back(p, saved, v, self._all, params=False)[0], saved.entry.shapes, v)
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         """Gradients go back no further than to the first parameters."""
@@ -129,11 +129,7 @@ class Graph(Map):
 
     def vjp_and_grads(self, p: Params, saved: Point, v: Tensor) -> tuple[Tensor, Params]:
         sent, grads = self._back(p, saved, v, self._all, params=True)
-        return self._at_the_entry(saved, sent), grads
-
-    def _at_the_entry(self, saved: Point, sent: list[Direction]) -> Tensor:
-        shapes, like = saved.entry.shapes, saved.x
-        return flat([like.new_zeros(s) if g is None else g for g, s in zip(sent[: len(shapes)], shapes, strict=True)])
+        return _flat(sent, saved.entry.shapes, v), grads
 
     def _back(
         self, p: Params, saved: Point, v: Tensor, wanted: Sequence[bool], params: bool
@@ -168,7 +164,7 @@ class Graph(Map):
         for i, node in enumerate(self.nodes):
             moves = node.moves(us)
             us.append(node.map.jvp(p[self.slices[i]], saved.saved[i], node.of(us)) if moves else None)
-        return self._direction(saved, us)
+        return _flat([us[i] for i in self.ends.made], saved.exit, u)
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor) -> tuple[Tensor, Point]:
         light, saved = not saved.whole, saved if saved.whole else self.replay(p, saved, saved.x)[1]
@@ -180,15 +176,12 @@ class Graph(Map):
             us.append(q)
         if light:  # of one form with what it moved from
             kept = [node.map.without_quotient(each) for node, each in zip(self.nodes, kept, strict=True)]
-        return self._direction(saved, us), saved._replace(x=shifted(saved.x, u, e), saved=kept, whole=not light)
+        return _flat([us[i] for i in self.ends.made], saved.exit, u), saved._replace(
+            x=shifted(saved.x, u, e), saved=kept, whole=not light
+        )
 
     def _directions(self, saved: Point, u: Tensor) -> list[Direction]:
         return [*parts(u, saved.entry.shapes), *[None] * len(saved.entry.aside)]
-
-    def _direction(self, saved: Point, us: Sequence[Direction]) -> Tensor:
-        made = [us[i] for i in self.ends.made]
-        like = next(u for u in us if u is not None)
-        return flat([like.new_zeros(s) if u is None else u for u, s in zip(made, saved.exit, strict=False)])
 
     def input(self, saved: Point) -> Tensor:
         return saved.x
@@ -209,3 +202,8 @@ class Graph(Map):
 
 def _added(a: Direction, b: Tensor) -> Tensor:
     return b if a is None else a + b
+
+
+def _flat(parts: Sequence[Direction], shapes: Sequence[torch.Size], like: Tensor) -> Tensor:
+    """The first parts, of these shapes, as one code; zeros for None."""
+    return flat([like.new_zeros(s) if each is None else each for each, s in zip(parts, shapes, strict=False)])

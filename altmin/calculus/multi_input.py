@@ -4,6 +4,7 @@ A `MultiInput` is y = f(x_1, ..., x_k; p) with the operations of a `Map`, where 
 lists. A direction u_i or a gradient may be None: that of an input that does not move, or on which y has no derivative.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,21 +37,14 @@ class Sum(MultiInput):
     """
 
     def forward(self, p: Params, xs: Sequence[Tensor], context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        y = xs[0] + xs[1]
-        for x in xs[2:]:
-            y = y + x
+        y = functools.reduce(torch.add, xs)
         return y, ([x.shape for x in xs], y.shape)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Sequence[Direction]:
         return [v.sum_to_size(shape) for shape in saved[0]]
 
     def jvp(self, p: Params, saved: Saved, us: Sequence[Direction]) -> Tensor:
-        total = None
-        for u in us:
-            if u is not None:
-                total = u if total is None else total + u
-        assert total is not None
-        return total.expand(saved[1])
+        return functools.reduce(torch.add, [u for u in us if u is not None]).expand(saved[1])
 
 
 class Product(MultiInput):

@@ -204,6 +204,9 @@ class AnyModule(Map):
     def _traced(self, p: Params, xs: Sequence[Any], context: Context) -> Any:
         """The output, v -> J^T v for the parameters and for the inputs that move, and the buffers."""
         given = [q.detach() for q in p], [x for x in xs if _moves(x)]
+        if not any(given):  # nothing to differentiate by: the output may be integers
+            y, buffers = self._call(p, xs, context)
+            return y, None, buffers
         return torch.func.vjp(lambda p, moving: self._call(p, _placed(xs, moving), context), *given, has_aux=True)
 
     def _pulled(self, p: Params, saved: Point, v: Tensor) -> Sequence[Sequence[Tensor]]:
@@ -313,10 +316,6 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    now = _generator(x).get_state()
-    _generator(x).set_state(rng)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        _generator(x).set_state(now)
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), sdpa_kernel(SDPBackend.MATH):
+        _generator(x).set_state(rng)
+        yield

@@ -16,7 +16,7 @@ from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
 from altmin.calculus.cut_values import CutValues
 from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
-from altmin.graph.inline import ENDS, inline, is_known, join, name_of
+from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
@@ -238,6 +238,5 @@ def _is_a_module(segment: Segment) -> bool:
 def _called(module: nn.Module, segment: Segment) -> nn.Module | None:
     """The module that a segment calls with its input and nothing else, if that is all it does."""
     node = segment.nodes[0]
-    if len(segment.nodes) == 1 and segment.plain and node.op == "call_module" and not node.kwargs:
-        return module.get_submodule(str(node.target)) if node.args == (segment.given[0],) else None
-    return None
+    called = len(segment.nodes) == 1 and segment.plain and node.op == "call_module" and sole(node) is segment.given[0]
+    return module.get_submodule(str(node.target)) if called else None
