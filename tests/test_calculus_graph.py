@@ -9,10 +9,10 @@ from calculus_cases import build, close, contract, function, gradients, number, 
 from torch import nn
 
 from altmin.calculus import map_of as closed_form
+from altmin.calculus.cut_values import CutValues
 from altmin.calculus.graph import Ends, Graph, Node
-from altmin.calculus.multi_input import One, Sum
+from altmin.calculus.multi_input import Sum
 from altmin.calculus.numbers import select
-from altmin.calculus.passage import Passage
 from altmin.graph.maps import map_of
 
 TestMaps = contract(MODULES, map_of)
@@ -78,11 +78,11 @@ def test_two_values_pass_from_one_graph_to_the_next():
     """x and W x as one code, then V tanh(W x) + x: together they are one module, and so are their derivatives."""
     torch.manual_seed(0)
     first, second = nn.Linear(4, 3).double(), nn.Linear(3, 4).double()
-    cut = Passage(2, "here")
-    below = Graph(first, [Node(One(closed_form(first)), (0,), ("weight", "bias"))], Ends(1, (1, 0), exit=cut))
+    cut = CutValues(2, "here")
+    below = Graph(first, [Node(closed_form(first), (0,), ("weight", "bias"))], Ends(1, (1, 0), exit=cut))
     nodes = [
-        Node(One(closed_form(nn.Tanh())), (0,)),
-        Node(One(closed_form(second)), (2,), ("weight", "bias")),
+        Node(closed_form(nn.Tanh()), (0,)),
+        Node(closed_form(second), (2,), ("weight", "bias")),
         Node(Sum(), (3, 1)),
     ]
     above = Graph(second, nodes, Ends(2, (4,), entry=cut))
@@ -112,7 +112,7 @@ def test_two_values_pass_from_one_graph_to_the_next():
 
 def test_parameters_on_which_the_output_does_not_depend_have_no_gradient():
     layer = nn.Linear(2, 2)
-    m = Graph(layer, [Node(One(closed_form(layer)), (0,), ("weight", "bias"))], Ends(1, (0,)))
+    m = Graph(layer, [Node(closed_form(layer), (0,), ("weight", "bias"))], Ends(1, (0,)))
     p, x = parameters(layer), torch.randn(3, 2)
     y, saved = m.forward(p, x)
     assert torch.equal(y, x)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import Ensemble, methods
+from altmin.calculus import AnyModule
 from altmin.calculus.context import LOCAL
-from altmin.calculus.other import AnyFunction
 from altmin.runners.capture import captured, check_capturable
 from altmin.training import fit, fit_ensemble
 
@@ -243,7 +243,7 @@ def test_how_many_passes_of_what_has_no_closed_form_a_step_takes(way, passes):
     method, (x, y) = build(net), net.batches(1)[0]
     step = {"eager": method.step, "captured": captured(method, False, LOCAL).run}.get(way) or Ensemble([method]).step
     step(x, y)
-    with patch.object(AnyFunction, "_call", autospec=True, side_effect=AnyFunction._call) as calls:
+    with patch.object(AnyModule, "_call", autospec=True, side_effect=AnyModule._call) as calls:
         step(x, y)
     assert sum("attention" in str(call.args[0].module) for call in calls.mock_calls) == passes
 

@@ -80,7 +80,7 @@ def one_of_itself(layer, h):
 
 def closed(how) -> list[bool]:
     m = map_of(Layer(how))
-    return [isinstance(node.joint, Attention) for node in m.nodes] if isinstance(m, Graph) else []
+    return [isinstance(node.map, Attention) for node in m.nodes] if isinstance(m, Graph) else []
 
 
 @pytest.mark.parametrize("how", [chunks, sized, entries])

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.graph.piece import Piece, mapped, shortened
+from altmin.calculus.cut_values import shortened
+from altmin.graph.piece import Piece, mapped
 from altmin.training.identity import method_settings
 
 

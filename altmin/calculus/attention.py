@@ -69,6 +69,7 @@ class Attention(MultiInput):
         causal: bool = False,
         scale: float | None = None,
     ):
+        super().__init__()
         self.before, self.after, self.masked, self.causal, self.given_scale = before, after, masked, causal, scale
 
     def forward(self, p: Params, xs: Sequence[Any], context: Context = LOCAL) -> tuple[Tensor, Attended]:

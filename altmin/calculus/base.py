@@ -36,8 +36,8 @@ class Map:
     mixes_samples: a sample's output depends on the other samples. selects: each output is one of the inputs, none
     chosen twice, or zero; see `Block.piecewise_linear`. affine: the output is linear in the input and in the
     parameters. is_linear: its parameters are one matrix, found by regression from `columns`. uses_autograd: it has no
-    closed form and goes through autograd. takes_integers: its input may be integers. names: of the parameters, in the
-    order of p.
+    closed form and goes through autograd. takes_integers: its input may be integers. several: x, u and what `vjp`
+    returns are lists, with an entry for each input (see `MultiInput`). names: of the parameters, in the order of p.
 
     p: the parameters, with which every operation is called anew. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
@@ -49,6 +49,7 @@ class Map:
     is_linear = False
     uses_autograd = False
     takes_integers = False
+    several = False
     names: tuple[str, ...] = ()
 
     def __init__(self, module: nn.Module):
@@ -60,19 +61,19 @@ class Map:
         """The maps of which it is made: this one."""
         return (self,)
 
-    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
+    def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         """y, and what the other operations need of x, and of the context if they need it."""
         raise NotImplementedError
 
-    def vjp(self, p: Params, saved: Saved, v: Tensor, /) -> Tensor:
+    def vjp(self, p: Params, saved: Saved, v: Tensor, /) -> Any:
         """J^T v."""
         raise NotImplementedError
 
-    def jvp(self, p: Params, saved: Saved, u: Tensor, /) -> Tensor:
+    def jvp(self, p: Params, saved: Saved, u: Any, /) -> Any:
         """J u."""
         raise NotImplementedError
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor, /) -> tuple[Tensor, Saved]:
+    def quotient(self, p: Params, saved: Saved, u: Any, e: Tensor, /) -> tuple[Any, Saved]:
         """(f(x) - f(x - e u)) / e for e >= 0 (J u for e = 0), and `saved` at x - e u. Here that of a linear map which
         does not remember its input."""
         return self.jvp(p, saved, u), saved
@@ -81,7 +82,7 @@ class Map:
         """The gradient of <v, y> for each parameter, in the order of p."""
         return ()
 
-    def vjp_and_grads(self, p: Params, saved: Saved, v: Tensor) -> tuple[Tensor, Params]:
+    def vjp_and_grads(self, p: Params, saved: Saved, v: Tensor) -> tuple[Any, Params]:
         """`vjp` and `grads` of one v."""
         return self.vjp(p, saved, v), self.grads(p, saved, v)
 
@@ -93,7 +94,7 @@ class Map:
         """The parameters that a rounded step is given: those that are factors of products in bfloat16 (`products`)."""
         return p
 
-    def replay(self, p: Params, saved: Saved, x: Tensor) -> tuple[Tensor, Saved]:
+    def replay(self, p: Params, saved: Saved, x: Any) -> tuple[Tensor, Saved]:
         """`forward` for other parameters or another input, with the random numbers of the saved pass."""
         return self.forward(p, x)
 

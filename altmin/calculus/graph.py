@@ -9,16 +9,23 @@ from torch import Tensor, nn
 
 from altmin.calculus.base import Map, Params, Saved, shifted
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.multi_input import Direction, MultiInput, One
-from altmin.calculus.passage import Layout, Passage, flat, parts
+from altmin.calculus.cut_values import CutValues, Layout, flat, parts
+from altmin.calculus.multi_input import Direction
 
 
 class Node(NamedTuple):
     """One map of a graph. inputs: the numbers of the values that it takes. names: of its parameters in the module."""
 
-    joint: MultiInput
+    map: Map
     inputs: tuple[int, ...]
     names: tuple[str, ...] = ()
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """Those of the values that belong to its inputs, as the map takes them."""
+        return [values[i] for i in self.inputs] if self.map.several else values[self.inputs[0]]
+
+    def moves(self, us: Sequence[Direction]) -> bool:
+        return any(us[i] is not None for i in self.inputs)
 
 
 class Ends(NamedTuple):
@@ -27,8 +34,8 @@ class Ends(NamedTuple):
 
     given: int
     made: tuple[int, ...]
-    entry: Passage | None = None
-    exit: Passage | None = None
+    entry: CutValues | None = None
+    exit: CutValues | None = None
 
 
 class Point(NamedTuple):
@@ -56,13 +63,10 @@ class Graph(Map):
         self.names = tuple(name for node in nodes for name in node.names)
         counts = [len(node.names) for node in nodes]
         self.slices = [slice(b - n, b) for n, b in zip(counts, itertools.accumulate(counts), strict=True)]
-        self.uses_autograd = any(node.joint.uses_autograd for node in nodes)
-        first = [node.joint for node in nodes if 0 in node.inputs]
-        self.takes_integers = any(joint.takes_integers for joint in first)
-        self._first = [joint.map for joint in first if isinstance(joint, One)]
-        self._sheds = any(
-            type(m).without_quotient is not Map.without_quotient for m in self.inner if isinstance(m, Map)
-        )
+        self.uses_autograd = any(m.uses_autograd for m in self.inner)
+        self._first = [node.map for node in nodes if 0 in node.inputs]
+        self.takes_integers = any(m.takes_integers for m in self._first)
+        self._sheds = any(type(m).without_quotient is not Map.without_quotient for m in self.inner)
         self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given
         for node in nodes:
@@ -70,14 +74,14 @@ class Graph(Map):
 
     @property
     def mixes_samples(self) -> bool:  # type: ignore[override]
-        return any(node.joint.mixes_samples for node in self.nodes)
+        return any(m.mixes_samples for m in self.inner)
 
     @property
     def inner(self) -> Sequence[Any]:
-        return [node.joint.map if isinstance(node.joint, One) else node.joint for node in self.nodes]
+        return [node.map for node in self.nodes]
 
     def operands(self, p: Params) -> Params:
-        return [q for node, of in zip(self.nodes, self.slices, strict=True) for q in node.joint.operands(p[of])]
+        return [q for node, of in zip(self.nodes, self.slices, strict=True) for q in node.map.operands(p[of])]
 
     def misfit(self, x: Tensor) -> str:
         return next((said for m in self._first if (said := m.misfit(x))), "")
@@ -85,30 +89,29 @@ class Graph(Map):
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
         """In an eager step without what quotients need: few blocks are asked for one, and those compute it anew."""
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
-        joints, light = [node.joint for node in self.nodes], self._sheds and context.eager
+        maps, light = self.inner, self._sheds and context.eager
 
-        def value(i: int, xs: list[Any]) -> tuple[Tensor, Saved]:
-            y, saved = joints[i].forward(p[self.slices[i]], xs, context)
-            return y, joints[i].without_quotient(saved) if light else saved
+        def value(i: int, x: Any) -> tuple[Tensor, Saved]:
+            y, saved = maps[i].forward(p[self.slices[i]], x, context)
+            return y, maps[i].without_quotient(saved) if light else saved
 
         y, point = self._run(x, layout, value)
         return y, point._replace(whole=not light)
 
     def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
-        y, point = self._run(
-            x, saved.entry, lambda i, xs: self.nodes[i].joint.replay(p[self.slices[i]], saved.saved[i], xs)
-        )
+        maps = self.inner
+        y, point = self._run(x, saved.entry, lambda i, x: maps[i].replay(p[self.slices[i]], saved.saved[i], x))
         if self.ends.exit is not None:
             self.ends.exit.take()  # nobody else will
         return y, point
 
     def _run(
-        self, x: Tensor, layout: Layout, value: Callable[[int, list[Any]], tuple[Tensor, Saved]]
+        self, x: Tensor, layout: Layout, value: Callable[[int, Any], tuple[Tensor, Saved]]
     ) -> tuple[Tensor, Point]:
         values: list[Any] = [*parts(x, layout.shapes), *layout.aside]
         kept = []
         for i, node in enumerate(self.nodes):
-            y, saved = value(i, [values[j] for j in node.inputs])
+            y, saved = value(i, node.of(values))
             values.append(y)
             kept.append(saved)
         made = [values[i] for i in self.ends.made]
@@ -118,7 +121,7 @@ class Graph(Map):
         return code, Point(x, layout, [t.shape for t in made[: self.ends.exit.moving]], kept)
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
-        return self._at_the_entry(saved, self._back(p, saved, v, self._all, params=False)[0])
+        return _flat(self._back(p, saved, v, self._all, params=False)[0], saved.entry.shapes, v)
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         """Gradients go back no further than to the first parameters."""
@@ -126,11 +129,7 @@ class Graph(Map):
 
     def vjp_and_grads(self, p: Params, saved: Point, v: Tensor) -> tuple[Tensor, Params]:
         sent, grads = self._back(p, saved, v, self._all, params=True)
-        return self._at_the_entry(saved, sent), grads
-
-    def _at_the_entry(self, saved: Point, sent: list[Direction]) -> Tensor:
-        shapes, like = saved.entry.shapes, saved.x
-        return flat([like.new_zeros(s) if g is None else g for g, s in zip(sent[: len(shapes)], shapes, strict=True)])
+        return _flat(sent, saved.entry.shapes, v), grads
 
     def _back(
         self, p: Params, saved: Point, v: Tensor, wanted: Sequence[bool], params: bool
@@ -142,20 +141,20 @@ class Graph(Map):
             sent[i] = _added(sent[i], part)
         found: list[Params] = [()] * len(self.nodes)
         for i in reversed(range(len(self.nodes))):
-            (joint, inputs, names), place, mine = self.nodes[i], self.ends.given + i, p[self.slices[i]]
+            (m, inputs, names), place, mine = self.nodes[i], self.ends.given + i, p[self.slices[i]]
             back, sent[place] = sent[place], None
-            trains, gs = params and bool(names), ()  # type: tuple[bool, Sequence[Direction]]
+            trains, sends = params and bool(names), any(wanted[j] for j in inputs)
+            gs: Any = None
             if back is None:
                 found[i] = [torch.zeros_like(q) for q in mine] if trains else ()
                 continue
-            if not any(wanted[j] for j in inputs):
-                found[i] = joint.grads(mine, saved.saved[i], back) if trains else ()
-                continue
-            if trains:
-                gs, found[i] = joint.vjp_and_grads(mine, saved.saved[i], back)
-            else:
-                gs = joint.vjp(mine, saved.saved[i], back)
-            for j, g in zip(inputs, gs, strict=True):
+            if trains and sends:
+                gs, found[i] = m.vjp_and_grads(mine, saved.saved[i], back)
+            elif trains:
+                found[i] = m.grads(mine, saved.saved[i], back)
+            elif sends:
+                gs = m.vjp(mine, saved.saved[i], back)
+            for j, g in zip(inputs, gs if m.several else [gs], strict=True) if sends else ():
                 if g is not None and wanted[j]:
                     sent[j] = _added(sent[j], g)
         return sent, [grad for each in found for grad in each]
@@ -163,48 +162,48 @@ class Graph(Map):
     def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
         us = self._directions(saved, u)
         for i, node in enumerate(self.nodes):
-            mine = [us[j] for j in node.inputs]
-            moves = any(each is not None for each in mine)
-            us.append(node.joint.jvp(p[self.slices[i]], saved.saved[i], mine) if moves else None)
-        return self._direction(saved, us)
+            moves = node.moves(us)
+            us.append(node.map.jvp(p[self.slices[i]], saved.saved[i], node.of(us)) if moves else None)
+        return _flat([us[i] for i in self.ends.made], saved.exit, u)
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor) -> tuple[Tensor, Point]:
         light, saved = not saved.whole, saved if saved.whole else self.replay(p, saved, saved.x)[1]
         us, kept = self._directions(saved, u), list(saved.saved)
         for i, node in enumerate(self.nodes):
-            mine = [us[j] for j in node.inputs]
             q: Direction = None
-            if any(each is not None for each in mine):
-                q, kept[i] = node.joint.quotient(p[self.slices[i]], saved.saved[i], mine, e)
+            if node.moves(us):
+                q, kept[i] = node.map.quotient(p[self.slices[i]], saved.saved[i], node.of(us), e)
             us.append(q)
         if light:  # of one form with what it moved from
-            kept = [node.joint.without_quotient(each) for node, each in zip(self.nodes, kept, strict=True)]
-        return self._direction(saved, us), saved._replace(x=shifted(saved.x, u, e), saved=kept, whole=not light)
+            kept = [node.map.without_quotient(each) for node, each in zip(self.nodes, kept, strict=True)]
+        return _flat([us[i] for i in self.ends.made], saved.exit, u), saved._replace(
+            x=shifted(saved.x, u, e), saved=kept, whole=not light
+        )
 
     def _directions(self, saved: Point, u: Tensor) -> list[Direction]:
         return [*parts(u, saved.entry.shapes), *[None] * len(saved.entry.aside)]
-
-    def _direction(self, saved: Point, us: Sequence[Direction]) -> Tensor:
-        made = [us[i] for i in self.ends.made]
-        like = next(u for u in us if u is not None)
-        return flat([like.new_zeros(s) if u is None else u for u, s in zip(made, saved.exit, strict=False)])
 
     def input(self, saved: Point) -> Tensor:
         return saved.x
 
     def kept(self, saved: Point) -> Any:
-        each = [node.joint.kept(s) for node, s in zip(self.nodes, saved.saved, strict=True)]
+        each = [node.map.kept(s) for node, s in zip(self.nodes, saved.saved, strict=True)]
         return each if any(what is not None for what in each) else None
 
     def checked(self, kept: Any) -> list[Tensor]:
         pairs = zip(self.nodes, kept, strict=True)
-        return [t for node, what in pairs if what is not None for t in node.joint.checked(what)]
+        return [t for node, what in pairs if what is not None for t in node.map.checked(what)]
 
     def commit(self, kept: Any) -> None:
         for node, what in zip(self.nodes, kept, strict=True):
             if what is not None:
-                node.joint.commit(what)
+                node.map.commit(what)
 
 
 def _added(a: Direction, b: Tensor) -> Tensor:
     return b if a is None else a + b
+
+
+def _flat(parts: Sequence[Direction], shapes: Sequence[torch.Size], like: Tensor) -> Tensor:
+    """The first parts, of these shapes, as one code; zeros for None."""
+    return flat([like.new_zeros(s) if each is None else each for each, s in zip(parts, shapes, strict=False)])

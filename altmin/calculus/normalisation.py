@@ -1,5 +1,6 @@
 """Layer and batch norm, by torch's own kernels."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -128,22 +129,17 @@ class BatchNorm(Normalisation):
                 "batch norm in training needs more than one value per channel, given a batch of one; "
                 "use larger batches, or model.eval() to train with fixed statistics"
             )
-        if self.mixes_samples and context.shard:
-            mean, var = moments(x, context)
-            inverse = (var + m.eps).rsqrt()
+        if self.fixed or context.shard:
+            of = (m.running_mean, m.running_var) if self.fixed else moments(x, context.sum, context)
+            mean, var = (t.to(x.dtype) for t in of)
             y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
-            return y, Normalised(x, mean, inverse, context=context)
-        if self.mixes_samples and x.is_cuda and context.eager and p:  # torch chooses between its own kernel and cuDNN's
+            return y, Normalised(x, mean, (var + m.eps).rsqrt(), context=context)
+        if x.is_cuda and context.eager and p:  # torch chooses between its own kernel and cuDNN's
             y, mean, inverse, reserve, kernel = torch.ops.aten._batch_norm_impl_index(
                 x, *_pair(p), None, None, True, 0.0, m.eps, torch.backends.cudnn.enabled
             )
             return y, Normalised(x, mean, inverse, kernel, reserve, context)
-        if self.mixes_samples:
-            y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
-        else:
-            mean, var = (t.to(x.dtype) for t in (m.running_mean, m.running_var))
-            y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
-            inverse = (var + m.eps).rsqrt()
+        y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
         return y, Normalised(x, mean, inverse, context=context)
 
     def replay(self, p: Params, saved: Normalised, x: Tensor) -> tuple[Tensor, Saved]:
@@ -210,12 +206,12 @@ class BatchNorm(Normalisation):
         m.running_var.mul_(1 - weight).add_(var, alpha=weight * count / (count - 1))
 
 
-def moments(x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-    """Mean and variance of every channel, the second dimension, over the rows of all ranks. Sums are taken in float64,
-    where what two large ones leave of each other is still exact."""
+def moments(x: Tensor, total: Callable[..., Sequence[Tensor]], context: Context) -> tuple[Tensor, Tensor]:
+    """Mean and variance of every channel, the second dimension, over the rows of all ranks, in float64, where what two
+    large sums leave of each other is still exact. total: sums over ranks, as `context.sum`."""
     dims = [0, *range(2, x.ndim)]
     wide = x.double()
-    total, square = context.sum(wide.sum(dims), wide.square().sum(dims))
+    first, square = total(wide.sum(dims), wide.square().sum(dims))
     count = context.count(x.numel()) // x.shape[1]
-    mean = total / count
-    return mean.to(x.dtype), (square / count - mean * mean).clamp_min(0).to(x.dtype)
+    mean = first / count
+    return mean, (square / count - mean * mean).clamp_min(0)

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.multi_input import Direction, MultiInput
+from altmin.calculus.multi_input import Direction
 from altmin.calculus.numbers import select
 from altmin.calculus.whole_batch import whole_batch
 
@@ -32,14 +32,14 @@ Graph = tuple[list[Any], list[Tensor], Tensor]
 class Pass:
     """What a pass of a module in a context leaves behind. buffers: as it left them. graph: its inputs, its parameters
     and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another pass. pull:
-    in its place, inside `torch.func` and in what is compiled, v -> J^T v. rng: in an eager step the state of the random
-    numbers that it began with, None if it drew none. twice: a graph that can be differentiated twice where `graph`
-    cannot."""
+    in its place, inside `torch.func` and in what is compiled, v -> J^T v, as `_traced` returns it. rng: in an eager
+    step the state of the random numbers that it began with, None if it drew none. twice: a graph that can be
+    differentiated twice where `graph` cannot."""
 
     context: Context
     buffers: dict[str, Tensor]
     graph: Graph | None = None
-    pull: Callable[[Tensor], Sequence[Tensor]] | None = None
+    pull: Callable[[Tensor], Sequence[Sequence[Tensor]]] | None = None
     rng: Tensor | None = None
     twice: Graph | None = None
 
@@ -55,16 +55,11 @@ class Point(NamedTuple):
     y: Tensor
     by: Pass
 
-    @property
-    def x(self) -> Any:
-        """The input of a module that has one."""
-        return self.xs[0]
 
-
-class AnyFunction(MultiInput):
-    """A module of several inputs, through autograd on this one module. Its quotient is that of two outputs where they
-    differ by clearly more than their rounding, else the jvp. In an eager step all operations at a point, and at those
-    it moves to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a
+class AnyModule(Map):
+    """Any module, of one input or of several, through autograd on this one module. Its quotient is that of two outputs
+    where they differ by clearly more than their rounding, else the jvp. In an eager step all operations at a point, and
+    at those it moves to, see the random numbers of its first pass; elsewhere a module that draws some is refused with a
     ValueError. Inputs that are no floating-point tensors have no derivative.
 
     Passes in a step: one at the encoded code and one where it moves to. A jvp takes another where a kernel has no
@@ -76,10 +71,10 @@ class AnyFunction(MultiInput):
     only_once = False
     """Whether a kernel of the module has turned out to have no second derivative."""
 
-    def __init__(self, module: nn.Module):
-        self.module = module
+    def __init__(self, module: nn.Module, several: bool = False):
+        super().__init__(module)
+        self.several = several
         named = {id(p): name for name, p in module.named_parameters()}
-        self.names = tuple(named.values())
         self._keys = [(key, named[id(p)]) for key, p in _places(module, "_parameters")]
         self.attends = any(isinstance(m, nn.MultiheadAttention) for m in module.modules())
 
@@ -87,35 +82,29 @@ class AnyFunction(MultiInput):
     def mixes_samples(self) -> bool:  # type: ignore[override]
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
 
-    def forward(self, p: Params, xs: Sequence[Any], context: Context = LOCAL) -> tuple[Tensor, Point]:
-        return self._pass(p, xs, None, context)
+    def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Point]:
+        return self._pass(p, self._listed(x), None, context)
 
-    def vjp(self, p: Params, saved: Point, v: Tensor) -> Sequence[Direction]:
-        moving = [x for x in saved.xs if _moves(x)]
-        if not moving or not _moves(saved.y):
-            return [None] * len(saved.xs)
-        graph = self._graph(p, saved)
-        if graph is None:
-            pull = saved.by.pull or self._pulled(p, saved.xs, saved.by.context)[1]
-            return _spread(saved.xs, pull(v))
-        xs, _, y = graph
-        return _spread(saved.xs, _gradients(y, [x for x in xs if _moves(x)], v))
+    def vjp(self, p: Params, saved: Point, v: Tensor) -> Any:
+        found: Sequence[Tensor] = ()
+        if _moves(saved.y) and any(map(_moves, saved.xs)):
+            graph = self._graph(p, saved)
+            if graph is None:
+                found = self._pulled(p, saved, v)[1]
+            else:
+                found = _gradients(graph[2], [x for x in graph[0] if _moves(x)], v)
+        if self.several:
+            each = iter(found)
+            return [next(each, None) if _moves(x) else None for x in saved.xs]
+        return found[0] if found else torch.zeros_like(saved.xs[0])
 
-    def jvp(self, p: Params, saved: Point, us: Sequence[Direction]) -> Direction:
+    def jvp(self, p: Params, saved: Point, u: Any) -> Any:
         """J u; by a graph as the vjp of v -> J^T v, which is linear: many times faster than forward differentiation."""
         if not _moves(saved.y):  # a mask
-            return None
-        graph = self._graph(p, saved)
+            return None if self.several else torch.zeros_like(saved.y)
+        us, graph = self._listed(u), self._graph(p, saved)
         if graph is None:
-            p = [q.detach() for q in p]
-            moving = [x for x, u in zip(saved.xs, us, strict=True) if u is not None]
-            given = tuple(u for u in us if u is not None)
-            context = saved.by.context
-            with _alone(context), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
-                at = [x if u is None else None for x, u in zip(saved.xs, us, strict=True)]
-                return torch.func.jvp(lambda *xs: self._call(p, _filled(at, xs), context)[0], tuple(moving), given)[
-                    1
-                ].detach()
+            return self._pushed(p, saved, us)
         if not self.only_once:
             try:
                 return _jvp(*graph, us)
@@ -125,40 +114,40 @@ class AnyFunction(MultiInput):
         if twice is None:
             # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
             with _alone(saved.by.context), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
-                twice = self.replay(p, saved, saved.xs)[1].by.graph
+                twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
         if not saved.by.context.eager:  # there `quotient` asks for another jvp
             saved.by.twice = twice
         return _jvp(*twice, us)
 
-    def quotient(
-        self, p: Params, saved: Point, us: Sequence[Direction], e: Tensor, Ju: Tensor | None = None
-    ) -> tuple[Direction, Point]:
+    def quotient(self, p: Params, saved: Point, u: Any, e: Tensor, Ju: Tensor | None = None) -> tuple[Any, Point]:
         """Ju: the jvp, if it is known."""
-        y_moved, moved = self.replay(
-            p, saved, [x if u is None else shifted(x, u, e) for x, u in zip(saved.xs, us, strict=True)]
-        )
+        pairs = zip(saved.xs, self._listed(u), strict=True)
+        y_moved, moved = self._replayed(p, saved, [x if u is None else shifted(x, u, e) for x, u in pairs])
         if not _moves(saved.y):
-            return None, moved
+            return None if self.several else torch.zeros_like(saved.y), moved
         change = saved.y - y_moved
         changed, whole = saved.by.context.inners([(change, change), (saved.y, saved.y)])
         clear = changed > whole * torch.finfo(change.dtype).eps
         if saved.by.context.eager and bool(clear):
             return change / e, moved
         clear = clear.to(change.device)
-        return select(clear, change / divisor(e), self.jvp(p, saved, us) if Ju is None else Ju), moved
+        return select(clear, change / divisor(e), self.jvp(p, saved, u) if Ju is None else Ju), moved
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
         if not p:
             return ()
         graph = self._graph(p, saved)
         if graph is None:
-            return torch.func.vjp(lambda *p: self._call(p, saved.xs, saved.by.context)[0], *p)[1](v)
+            return self._pulled(p, saved, v)[0]
         _, leaves, y = graph
         return _gradients(y, leaves, v)
 
-    def replay(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
-        return self._pass(p, xs, saved.by.rng, saved.by.context)
+    def input(self, saved: Point) -> Any:
+        return saved.xs if self.several else saved.xs[0]
+
+    def replay(self, p: Params, saved: Point, x: Any) -> tuple[Tensor, Point]:
+        return self._replayed(p, saved, self._listed(x))
 
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
         training = any(m.training for m in self.module.modules())
@@ -173,11 +162,17 @@ class AnyFunction(MultiInput):
         for name, buffer in self.module.named_buffers():
             buffer.copy_(kept[name])
 
+    def _listed(self, x: Any) -> Sequence[Any]:
+        return x if self.several else [x]
+
+    def _replayed(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
+        return self._pass(p, xs, saved.by.rng, saved.by.context)
+
     def _graph(self, p: Params, saved: Point) -> Graph | None:
         """That of the pass at a point, or of a new one where it was decided on the device which point that is; None
         inside `torch.func` and in what is compiled."""
         if saved.by.graph is None and not saved.by.context.traced:
-            saved.by.graph = self.replay(p, saved, saved.xs)[1].by.graph
+            saved.by.graph = self._replayed(p, saved, saved.xs)[1].by.graph
         return saved.by.graph
 
     def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context) -> tuple[Tensor, Point]:
@@ -186,7 +181,7 @@ class AnyFunction(MultiInput):
         with _alone(context):
             before = None if _recording(like) else generator.get_state()
             if context.traced:
-                y, pull, buffers = self._pulled(p, xs, context)
+                y, pull, buffers = self._traced(p, xs, context)
                 point = Point(list(xs), y, Pass(context, buffers, pull=pull))
             else:
                 point = self._with_graph(p, xs, rng, context)
@@ -206,14 +201,27 @@ class AnyFunction(MultiInput):
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
         return Point(point, y.detach(), Pass(context, buffers, (at, leaves, y), rng=rng))
 
-    def _pulled(self, p: Params, xs: Sequence[Any], context: Context) -> tuple[Tensor, Any, dict[str, Tensor]]:
-        """The output, v -> J^T v for the inputs that move, if there are any, and the buffers."""
-        p, moving = [q.detach() for q in p], [x for x in xs if _moves(x)]
-        if not moving:
+    def _traced(self, p: Params, xs: Sequence[Any], context: Context) -> Any:
+        """The output, v -> J^T v for the parameters and for the inputs that move, and the buffers."""
+        given = [q.detach() for q in p], [x for x in xs if _moves(x)]
+        if not any(given):  # nothing to differentiate by: the output may be integers
             y, buffers = self._call(p, xs, context)
             return y, None, buffers
-        found: Any = torch.func.vjp(lambda *given: self._call(p, _placed(xs, given), context), *moving, has_aux=True)
-        return found
+        return torch.func.vjp(lambda p, moving: self._call(p, _placed(xs, moving), context), *given, has_aux=True)
+
+    def _pulled(self, p: Params, saved: Point, v: Tensor) -> Sequence[Sequence[Tensor]]:
+        """J^T v for the parameters and for the inputs that move, where a pass has no graph."""
+        pull = saved.by.pull or self._traced(p, saved.xs, saved.by.context)[1]
+        return pull(v)
+
+    def _pushed(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
+        """J u by forward differentiation."""
+        p, context = [q.detach() for q in p], saved.by.context
+        moving = [(x, u) for x, u in zip(saved.xs, us, strict=True) if _moves(x)]
+        xs, directions = zip(*((x, torch.zeros_like(x) if u is None else u) for x, u in moving), strict=True)
+        with _alone(context), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
+            found = torch.func.jvp(lambda *xs: self._call(p, _placed(saved.xs, xs), context)[0], xs, directions)
+        return found[1].detach()
 
     def _call(
         self, p: Params, xs: Sequence[Any], context: Context, rng: Tensor | None = None
@@ -233,56 +241,6 @@ class AnyFunction(MultiInput):
                 "in a module whose forward returns the tensor to go on with"
             )
         return y, {name: given[name].detach() for name in names}
-
-
-class AnyModule(Map):
-    """Everything else of one input: an `AnyFunction` of it."""
-
-    uses_autograd = True
-    takes_integers = True
-
-    def __init__(self, module: nn.Module):
-        super().__init__(module)
-        self.function = AnyFunction(module)
-
-    @property
-    def mixes_samples(self) -> bool:  # type: ignore[override]
-        return self.function.mixes_samples
-
-    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
-        return self.function.forward(p, [x], context)
-
-    def vjp(self, p: Params, saved: Point, v: Tensor) -> Tensor:
-        g = self.function.vjp(p, saved, v)[0]
-        return torch.zeros_like(saved.x) if g is None else g
-
-    def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
-        Ju: Any = self.function.jvp(p, saved, [u])
-        return torch.zeros_like(saved.y) if Ju is None else Ju
-
-    def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor, Ju: Tensor | None = None) -> tuple[Tensor, Point]:
-        """Ju: the jvp, if it is known."""
-        q, moved = self.function.quotient(p, saved, [u], e, Ju)
-        return torch.zeros_like(saved.y) if q is None else q, moved
-
-    def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
-        return self.function.grads(p, saved, v)
-
-    def input(self, saved: Point) -> Tensor:
-        x: Tensor = saved.x
-        return x
-
-    def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
-        return self.function.replay(p, saved, [x])
-
-    def kept(self, saved: Point) -> dict[str, Tensor] | None:
-        return self.function.kept(saved)
-
-    def checked(self, kept: dict[str, Tensor]) -> list[Tensor]:
-        return self.function.checked(kept)
-
-    def commit(self, kept: dict[str, Tensor]) -> None:
-        self.function.commit(kept)
 
 
 @contextmanager
@@ -318,21 +276,10 @@ def _like(xs: Sequence[Any], p: Params) -> Tensor:
     return next((t for t in (*xs, *p) if isinstance(t, Tensor)), torch.empty(0))
 
 
-def _filled(at: Sequence[Any], given: Sequence[Tensor]) -> list[Any]:
-    """`at` with what is given in the places of None."""
-    each = iter(given)
-    return [next(each) if x is None else x for x in at]
-
-
-def _placed(xs: Sequence[Any], given: Sequence[Tensor]) -> list[Any]:
-    """The inputs with what is given in the places of those that move."""
-    return _filled([None if _moves(x) else x for x in xs], given)
-
-
-def _spread(xs: Sequence[Any], found: Sequence[Tensor]) -> list[Direction]:
-    """What was found for the inputs that move, None for the others."""
-    each = iter(found)
-    return [next(each) if _moves(x) else None for x in xs]
+def _placed(xs: Sequence[Any], moving: Sequence[Tensor]) -> list[Any]:
+    """The inputs with others in the places of those that move."""
+    each = iter(moving)
+    return [next(each) if _moves(x) else x for x in xs]
 
 
 def _jvp(xs: Sequence[Any], p: Params, y: Tensor, us: Sequence[Direction]) -> Tensor:
@@ -369,10 +316,6 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    now = _generator(x).get_state()
-    _generator(x).set_state(rng)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        _generator(x).set_state(now)
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), sdpa_kernel(SDPBackend.MATH):
+        _generator(x).set_state(rng)
+        yield

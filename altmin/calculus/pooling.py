@@ -1,11 +1,11 @@
 """Max-pooling: windows that overlap, and windows that do not."""
 
+import copy
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
@@ -15,8 +15,13 @@ from altmin.calculus.context import LOCAL, Context
 class MaxPool(Map):
     """Max-pooling hands each output the input that won; `saved` holds the input and the winners' places."""
 
+    def __init__(self, module: Any):
+        super().__init__(module)
+        self.with_places = copy.copy(module)
+        self.with_places.return_indices = True
+
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        y, winners = self._pool(x)
+        y, winners = self.with_places(x)
         return y, (x, winners)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
@@ -31,15 +36,6 @@ class MaxPool(Map):
         x, winners = saved[:2]
         new = self.forward(p, shifted(x, u, e))[1]
         return (self._at(x, winners) - self._at(x, new[1])) / divisor(e) + self._at(u, new[1]), new
-
-    def _pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        m = self.module
-        pool = getattr(
-            F, type(m).__name__.replace("AdaptiveMaxPool", "adaptive_max_pool").replace("MaxPool", "max_pool")
-        )
-        if hasattr(m, "output_size"):
-            return pool(x, m.output_size, return_indices=True)
-        return pool(x, m.kernel_size, m.stride, m.padding, m.dilation, ceil_mode=m.ceil_mode, return_indices=True)
 
     @staticmethod
     def _at(x: Tensor, places: Tensor) -> Tensor:

@@ -14,8 +14,7 @@ from altmin.calculus import products
 from altmin.calculus.base import Map, Params, rounded, shifted
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Linear
-from altmin.layers import Recurrent
-from altmin.layers.recurrences import fused, together
+from altmin.layers import Recurrences, Recurrent, recurrence
 
 
 class Steps(NamedTuple):
@@ -49,7 +48,7 @@ class Recurrence(Map):
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
         weights = *(q.to(x.dtype) for q in p), self.module.bias_hh_l0
-        h = together(steps, *weights) if context.traced else fused(steps, *weights)
+        h = (Recurrences.apply if context.traced else recurrence)(steps, *weights)
         h = h if real is None else h * real
         return h.transpose(0, 1), Steps(steps, h, real)
 

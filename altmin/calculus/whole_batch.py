@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from altmin.calculus.context import Context
+from altmin.calculus.normalisation import moments
 
 Function = Callable[..., Any]
 
@@ -48,18 +49,15 @@ def _batch_norm(function: Function, context: Context) -> Function:
     ) -> Tensor:
         if not training:
             return function(input, running_mean, running_var, weight, bias, False, momentum, eps)
-        count, dims = context.count(input.numel()) // input.shape[1], [0, *range(2, input.ndim)]
-        wide = input.double()
-        total, square = Total.apply(torch.stack([wide.sum(dims), wide.square().sum(dims)]), context)
-        mean = total / count
-        var = (square / count - mean * mean).clamp_min(0)
+        mean, var = moments(input, lambda *sums: Total.apply(torch.stack(sums), context), context)
         if running_mean is not None and running_var is not None:
             with torch.no_grad():
                 running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
+                count = context.count(input.numel()) // input.shape[1]
                 unbiased = (var * (count / (count - 1))).to(running_var.dtype)
                 running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum)
         shape = [1, -1, *[1] * (input.ndim - 2)]
-        out = ((wide - mean.view(shape)) * (var + eps).rsqrt().view(shape)).to(input.dtype)
+        out = ((input.double() - mean.view(shape)) * (var + eps).rsqrt().view(shape)).to(input.dtype)
         out = out if weight is None else out * weight.view(shape)
         return out if bias is None else out + bias.view(shape)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.cut_values import shortened
 from altmin.calculus.discrete import Estimated
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.linear import Affine, Convolution, Reshape
@@ -23,7 +24,7 @@ from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import Recurrence
 from altmin.calculus.series import Series
 from altmin.graph.maps import map_of
-from altmin.graph.piece import Piece, shortened
+from altmin.graph.piece import Piece
 from altmin.graph.trace import ends_at, trace
 
 Theta = Sequence[Params]

@@ -126,24 +126,35 @@ class CrossEntropy(Loss):
                 f"shape {tuple(wanted)}, given {describe(y)}{_remedy(output, y, wanted)}"
             )
         labels, classes = y.reshape(-1), output.shape[axis]
-        readable, alone = context.eager and not y.is_cuda, context.shard is None
-        if classes > MANY:
-            if readable:
-                self.check(output, y, context)
-            return Targets(*_scattered(output, labels, classes, self.smoothing, self.ignored, alone), axis)
+        if context.eager and not y.is_cuda:
+            if classes <= MANY and not 0 <= self.ignored < classes:  # a label like others to index_select
+                try:
+                    return Targets(self._table(output, classes).index_select(1, labels).mT, None, axis)
+                except (IndexError, RuntimeError):
+                    pass
+            self.check(output, y, context)
+        return Targets(*self._marked(output, labels, classes, context.shard is None), axis)
+
+    def _table(self, output: Tensor, classes: int) -> Tensor:
+        """The targets of each class as a row, which is the same as its column."""
         kind = (classes, output.dtype, output.device)
         if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
             self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
-            self.rows += self.smoothing / classes  # the same as columns
-        if not readable:
-            return Targets(*_row_or_nan(self.rows, labels, self.ignored, alone), axis)
-        try:
-            if 0 <= self.ignored < classes:  # a label like others to index_select
-                raise IndexError
-            return Targets(self.rows.index_select(1, labels).mT, None, axis)
-        except (IndexError, RuntimeError):
-            self.check(output, y, context)
-            return Targets(*_row_or_nan(self.rows, labels, self.ignored, alone), axis)
+            self.rows += self.smoothing / classes
+        return self.rows
+
+    def _marked(self, output: Tensor, y: Tensor, classes: int, alone: bool) -> tuple[Tensor, Tensor]:
+        """Rows and masses for labels y: NaN for one that is out of range, zero for one that is to be ignored. The
+        others have more mass for it, so that the mean over all places is that over those that count. alone: whether no
+        other rank has samples of the batch."""
+        label, rest = y.clamp(0, classes - 1), self.smoothing / classes
+        own = torch.arange(classes, device=y.device) == label.unsqueeze(1)
+        rows = torch.where(own, output.new_full((), 1 - self.smoothing + rest), rest)
+        counts = (y != self.ignored).to(output.dtype)
+        total = counts.sum() if alone else counts.sum().clamp_min(1)
+        mass = (counts * (len(y) / total)).unsqueeze(1)
+        known = (y == label) | (y == self.ignored)
+        return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError if a label is out of range, or if all samples are to be ignored."""
@@ -195,11 +206,8 @@ def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
 def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss, its gradient, and the probabilities."""
     n = output.shape[0]
-    if output.is_cuda:
-        log_p = F.log_softmax(output, 1)
-        p = log_p.exp()
-        return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y) / n, p
-    log_p = F.log_softmax(output.mT.contiguous(), 0).mT  # along columns: many times faster for few classes
+    # on a CPU along columns: many times faster for few classes
+    log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
     p = log_p.exp()
     return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
 
@@ -208,32 +216,6 @@ def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
     pq = p * q
     Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1) / p.shape[0]
     return Hq if mass is None else mass * Hq
-
-
-def _row_or_nan(table: Tensor, y: Tensor, ignored: int, alone: bool) -> tuple[Tensor, Tensor]:
-    """`_marked` rows of a table with one for each class."""
-    label = y.clamp(0, len(table) - 1)
-    return _marked(table[label], y, label, ignored, alone)
-
-
-def _scattered(
-    output: Tensor, y: Tensor, classes: int, smoothing: float, ignored: int, alone: bool
-) -> tuple[Tensor, Tensor]:
-    """`_marked` rows of the output's type without such a table."""
-    label = y.clamp(0, classes - 1)
-    rest = output.new_full((len(y), classes), smoothing / classes)
-    return _marked(rest.scatter(1, label.unsqueeze(1), 1 - smoothing + smoothing / classes), y, label, ignored, alone)
-
-
-def _marked(rows: Tensor, y: Tensor, label: Tensor, ignored: int, alone: bool) -> tuple[Tensor, Tensor]:
-    """Rows and masses for labels y, given the rows of the nearest ones in range: NaN for one that is out of range, zero
-    for one that is to be ignored. The others have more mass for it, so that the mean over all places is that over those
-    that count. alone: whether no other rank has samples of the batch."""
-    counts = (y != ignored).to(rows.dtype)
-    total = counts.sum() if alone else counts.sum().clamp_min(1)
-    mass = (counts * (len(y) / total)).unsqueeze(1)
-    known = (y == label) | (y == ignored)
-    return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
 
 
 class SquaredError(Loss):

@@ -9,21 +9,26 @@ from altmin.calculus.context import LOCAL, Context
 from altmin.core.losses import Evaluation, Loss
 
 
-class Weighted(Loss):
+class OfBatch(Loss):
+    """A loss in which another one's values count differently."""
+
+    def __init__(self, loss: Loss):
+        self.loss, self.rounding = loss, loss.rounding
+
+    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
+        return self.loss.prepare(output, y, context)
+
+
+class Weighted(OfBatch):
     """A loss of weighted samples. Its value is the weighted mean; gradient and Hessian are those of one copy of each
     sample in a batch where it occurs w_t times."""
 
     def __init__(self, loss: Loss, w: Tensor):
-        self.loss, self.w, self.rounding = loss, w, loss.rounding
+        super().__init__(loss)
+        self.w = w
 
     def samples(self, output: Tensor) -> Any:
         return self.w.sum().item()
-
-    def terms(self, output: Tensor, y: Any) -> Any:
-        return self.w.sum().item()
-
-    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
-        return self.loss.prepare(output, y, context)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         each, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
@@ -31,7 +36,7 @@ class Weighted(Loss):
         return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
 
 
-class Shared(Loss):
+class Shared(OfBatch):
     """A loss of a mini-batch that is spread over ranks. With d_r the number of terms that rank r's mean is of, the
     value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it.
 
@@ -39,8 +44,8 @@ class Shared(Loss):
     and known from then on; every further value is a message of one number, and a gradient alone needs none."""
 
     def __init__(self, loss: Loss, context: Context):
-        self.loss, self.context, self.rounding = loss, context, loss.rounding
-        self.own = 0.0
+        super().__init__(loss)
+        self.context, self.own = context, 0.0
         """d_r."""
         self.counts: list[float] | None = None
         """sum_r d_r, and the samples of all ranks."""
@@ -52,9 +57,6 @@ class Shared(Loss):
         if isinstance(count, int):
             return self.context.count(count)
         return self.context.sum_numbers(count)[0] if self.counts is None else self.counts[1]
-
-    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
-        return self.loss.prepare(output, y, context)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         each = self.loss.at(output, y)

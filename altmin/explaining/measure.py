@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from altmin import layers
 from altmin.calculus import CLOSED_FORMS, Discrete, Dropout, own_call
 from altmin.calculus.context import Context
+from altmin.calculus.cut_values import shortened
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.linear import Convolution
 from altmin.common.errors import Diverged
@@ -22,7 +23,6 @@ from altmin.core.losses import CrossEntropy, Loss
 from altmin.core.trainer import AltMin
 from altmin.explaining.rows import Facts, Row
 from altmin.explaining.watch import Watch, trainer_of
-from altmin.graph.piece import shortened
 
 TIMED = 5
 """Steps whose times are measured, after a first one."""

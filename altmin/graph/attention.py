@@ -4,23 +4,18 @@ import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
 from altmin.calculus.attention import Attention
 from altmin.graph.piece import Piece
 from altmin.graph.regions import Region
-from altmin.graph.values import TUPLES_OF_VIEWS, numbers
+from altmin.graph.values import TUPLES_OF_VIEWS, named, numbers
 
-_MOVES = ("flatten", "unflatten", "transpose", "swapaxes", "swapdims", "permute", "movedim", "reshape", "squeeze")
-MOVES = {
-    operator.getitem,
-    *("contiguous", "view", "unsqueeze", torch.unsqueeze),
-    *_MOVES,
-    *(getattr(torch, name) for name in _MOVES),
-    *TUPLES_OF_VIEWS,
-}
+MOVES = {operator.getitem, *TUPLES_OF_VIEWS} | named(
+    *("flatten", "unflatten", "transpose", "swapaxes", "swapdims", "permute", "movedim", "reshape", "squeeze"),
+    *("contiguous", "view", "unsqueeze"),
+)
 """Functions and methods that only move entries of their first argument about."""
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
@@ -51,8 +46,8 @@ def attention(owner: nn.Module, region: Region, still: Collection[fx.Node]) -> t
         return None
     first = Piece(owner, [node for node in rest if node in before], moving, taken)
     last = Piece(owner, [node for node in rest if node in after], [calls[0], *moving], [region.output])
-    joint = Attention(first.values, last.values, masked, given["is_causal"], given["scale"])
-    return joint, [*moving, mask] if masked else moving
+    m = Attention(first.values, last.values, masked, given["is_causal"], given["scale"])
+    return m, [*moving, mask] if masked else moving
 
 
 def _needed(nodes: Iterable[fx.Node], among: Sequence[fx.Node]) -> set[fx.Node]:

@@ -10,26 +10,17 @@ from torch import fx, nn
 
 from altmin.layers import Scale, View
 
+_ACTIVATIONS = (
+    *("GELU", "SiLU", "Mish", "ELU", "SELU", "CELU", "ReLU6", "Softplus", "Softsign", "Hardtanh", "Hardswish"),
+    *("Hardsigmoid", "LogSigmoid", "Tanhshrink"),
+)
 MODULES: dict[Any, type[nn.Module]] = {
     **dict.fromkeys((F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), nn.ReLU),
     **dict.fromkeys((F.tanh, torch.tanh, "tanh"), nn.Tanh),
     **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), nn.Sigmoid),
     **dict.fromkeys((torch.flatten, "flatten"), nn.Flatten),
-    F.gelu: nn.GELU,
-    F.silu: nn.SiLU,
-    F.mish: nn.Mish,
-    F.elu: nn.ELU,
-    F.selu: nn.SELU,
-    F.celu: nn.CELU,
     F.leaky_relu: nn.LeakyReLU,
-    F.relu6: nn.ReLU6,
-    F.softplus: nn.Softplus,
-    F.softsign: nn.Softsign,
-    F.hardtanh: nn.Hardtanh,
-    F.hardswish: nn.Hardswish,
-    F.hardsigmoid: nn.Hardsigmoid,
-    F.logsigmoid: nn.LogSigmoid,
-    F.tanhshrink: nn.Tanhshrink,
+    **{getattr(F, name.lower()): getattr(nn, name) for name in _ACTIVATIONS},
     **{getattr(F, f"max_pool{d}d"): getattr(nn, f"MaxPool{d}d") for d in (1, 2, 3)},
     **{getattr(F, f"avg_pool{d}d"): getattr(nn, f"AvgPool{d}d") for d in (1, 2, 3)},
     **{getattr(F, f"adaptive_max_pool{d}d"): getattr(nn, f"AdaptiveMaxPool{d}d") for d in (1, 2, 3)},

@@ -44,8 +44,8 @@ def inline(graph: fx.Graph, owner: nn.Module, wanted: Callable[[fx.Node], bool] 
         node = left.pop()
         module = owner.get_submodule(str(node.target))
         node.meta.setdefault(ENDS, []).append(str(node.target))
-        if type(module) is nn.Identity and not own_call(module) and _sole(node) is not None:
-            _replace(graph, node, _sole(node))
+        if type(module) is nn.Identity and not own_call(module) and sole(node) is not None:
+            _replace(graph, node, sole(node))
         elif wanted(node) and not is_known(module) and not own_call(module):
             left += [new for new in reversed(_opened(graph, node, module)) if new.op == "call_module"]
 
@@ -73,7 +73,7 @@ def _opened(graph: fx.Graph, node: fx.Node, module: nn.Module) -> list[fx.Node]:
     return new
 
 
-def _sole(node: fx.Node) -> fx.Node | None:
+def sole(node: fx.Node) -> fx.Node | None:
     """The one argument of a call."""
     alone = len(node.args) == 1 and isinstance(node.args[0], fx.Node) and not node.kwargs
     return node.args[0] if alone else None  # type: ignore[return-value]

@@ -4,19 +4,17 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import fx, nn
 
-from altmin.graph.values import is_size, numbers
+from altmin.graph.values import is_size, named, numbers
 from altmin.layers import View
 
 IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name}__")}
-_VIEWS = (
+VIEWS = {getattr, operator.getitem} | named(
     *("chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "movedim", "narrow", "permute"),
     *("reshape", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "to", "transpose", "type_as", "unbind"),
     *("unflatten", "unsqueeze", "view", "view_as"),
 )
-VIEWS = {getattr, operator.getitem, *_VIEWS, *(getattr(torch, name) for name in _VIEWS if hasattr(torch, name))}
 """Functions and methods whose value may lie in the memory of what they are given."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
 

@@ -8,18 +8,17 @@ import torch
 from torch import fx, nn
 
 from altmin import calculus
-from altmin.calculus import RANDOM, Map, own_call
+from altmin.calculus import RANDOM, AnyModule, Map, own_call
 from altmin.calculus.graph import Ends, Graph, Node
-from altmin.calculus.multi_input import Aside, Concatenation, MultiInput, One, Product, Sum
-from altmin.calculus.other import AnyFunction
+from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
 from altmin.graph.attention import attention
 from altmin.graph.functional import module_of
-from altmin.graph.inline import inline, is_known
+from altmin.graph.inline import inline, is_known, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, record
 from altmin.graph.regions import Region, regions
-from altmin.graph.values import TUPLES_OF_VIEWS, aside, is_size, passing, without_unused
+from altmin.graph.values import TUPLES_OF_VIEWS, aside, following, is_size, passing, without_unused
 
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
@@ -39,8 +38,8 @@ def map_of(module: nn.Module) -> Map:
     ...
     ...     def forward(self, x):
     ...         return x + torch.tanh(self.inner(x)).cumsum(1)
-    >>> [type(node.joint).__name__ for node in map_of(Skip()).nodes]
-    ['One', 'One', 'AnyFunction', 'Sum']
+    >>> [type(node.map).__name__ for node in map_of(Skip()).nodes]
+    ['Linear', 'Tanh', 'AnyModule', 'Sum']
     """
     found = calculus.map_of(module)
     if not found.uses_autograd or own_call(module) or is_known(module):
@@ -77,20 +76,21 @@ def _graph(module: nn.Module) -> Graph | None:
         return None
     without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
     counts = given[len(given) - entry.sizes :] if entry else []
+    sizes = following(nodes, given, {*counts, *filter(is_size, nodes)})
     still = set(made[exit.moving :] if exit else ()) - set(given)
     called_once = passing(nodes, given) - set(given)
     found = None
     for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):  # only where that is needed
-        recomputed = (_sizes(nodes, given, counts) | anew) - set(made)
+        recomputed = (sizes | anew) - set(made)
         flow = [node for node in nodes if node in called_once and node not in recomputed]
-        joints = {node: joint for node in flow if (joint := _joint(module, node, {*flow, *given}, without)) is not None}
-        found = regions(nodes, flow, {*joints, *still}, given, made)
+        maps = {node: m for node in flow if (m := _closed_form(module, node, {*flow, *given}, without)) is not None}
+        found = regions(nodes, flow, {*maps, *still}, given, made)
         if found is not None:
             break
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
     place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
-    assembled = _assembled(module, found, joints, still, without, place)
+    assembled = _assembled(module, found, maps, still, without, place)
     ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
     return None if assembled is None else Graph(module, assembled, ends)
 
@@ -98,7 +98,7 @@ def _graph(module: nn.Module) -> Graph | None:
 def _assembled(
     module: nn.Module,
     found: Sequence[Region],
-    joints: dict[fx.Node, MultiInput],
+    maps: dict[fx.Node, Map],
     still: Collection[fx.Node],
     without: Collection[fx.Node],
     place: dict[fx.Node, int],
@@ -108,20 +108,20 @@ def _assembled(
     named = {id(p): name for name, p in module.named_parameters()}
     nodes = []
     for region in found:
-        joint, inputs = joints.get(region.output) if region.alone else None, region.inputs
-        attends = None if joint or region.output in still else attention(module, region, without)
+        m, inputs = maps.get(region.output) if region.alone else None, region.inputs
+        attends = None if m or region.output in still else attention(module, region, without)
         if attends is not None:
-            joint, inputs = attends
-        elif joint is None:
+            m, inputs = attends
+        elif m is None:
             piece = Piece(module, region.nodes, region.inputs, [region.output])
-            joint = Aside(piece) if region.output in still else AnyFunction(piece)
-        elif isinstance(joint, Sum | Product | Concatenation):
+            m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
+        elif isinstance(m, Sum | Product | Concatenation):
             inputs = _operands(region.output)
-        assert joint is not None
-        ids = [id(joint.module.get_parameter(name)) for name in joint.names]
+        assert m is not None
+        ids = [id(m.module.get_parameter(name)) for name in m.names]
         if not inputs or any(i not in named for i in ids):
             return None
-        nodes.append(Node(joint, tuple(place[each] for each in inputs), tuple(named.pop(i) for i in ids)))
+        nodes.append(Node(m, tuple(place[each] for each in inputs), tuple(named.pop(i) for i in ids)))
     return nodes
 
 
@@ -130,41 +130,26 @@ def _operands(node: fx.Node) -> list[Any]:
     return list(node.args[0]) if node.target in CONCATENATIONS else list(node.args[:2])  # type: ignore[arg-type]
 
 
-def _joint(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> MultiInput | None:
+def _closed_form(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> Map | None:
     """The closed form of one node whose inputs are among the values; None if it has none. still: values without
     derivative, which only an embedding takes: they may be no tensors."""
+    own = None
     if node.op == "call_module":
-        inner = module.get_submodule(str(node.target))
-        single = (
-            len(node.args) == 1 and isinstance(node.args[0], fx.Node) and node.args[0] in values and not node.kwargs
-        )
-        if not single or isinstance(inner, RANDOM):
-            return None
-        found = calculus.map_of(inner)
-        return None if found.uses_autograd else One(found)
-    if any(each in still for each in node.all_input_nodes):
+        own = module.get_submodule(str(node.target)) if sole(node) in values else None
+    elif any(each in still for each in node.all_input_nodes):
         return None
-    if node.target in CONCATENATIONS:
+    elif node.target in CONCATENATIONS:
         tensors, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         whole = isinstance(tensors, list | tuple) and set(node.all_input_nodes) <= set(values)
         return Concatenation(dim) if whole and type(dim) is int else None
-    both = len(node.args) == 2 and not node.kwargs and all(isinstance(each, fx.Node) for each in node.args)
-    if both and node.target in SUMS | PRODUCTS and all(each in values for each in node.args):
+    elif node.target in SUMS | PRODUCTS and _takes_two(node) and all(each in values for each in node.args):
         return Sum() if node.target in SUMS else Product()
-    sources = [each for each in node.all_input_nodes if each in values]
-    own = module_of([node], sources[0]) if len(sources) == 1 else None
-    if own is None:
-        return None
-    found = calculus.map_of(own)
-    return None if found.uses_autograd else One(found)
+    else:
+        sources = [each for each in node.all_input_nodes if each in values]
+        own = module_of([node], sources[0]) if len(sources) == 1 else None
+    found = None if own is None or isinstance(own, RANDOM) else calculus.map_of(own)
+    return None if found is None or found.uses_autograd else found
 
 
-def _sizes(nodes: Sequence[fx.Node], given: Collection[fx.Node], counts: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes that follow from sizes and numbers alone: they can be computed anew wherever they are used. counts:
-    those of the given values that are sizes."""
-    found: set[fx.Node] = set(counts)
-    for node in nodes:
-        sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes]
-        if is_size(node) or (node.op != "call_module" and sources and all(each in found for each in sources)):
-            found.add(node)
-    return found
+def _takes_two(node: fx.Node) -> bool:
+    return len(node.args) == 2 and not node.kwargs and all(isinstance(each, fx.Node) for each in node.args)

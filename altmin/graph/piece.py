@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from altmin.calculus.passage import Passage, parts
+from altmin.calculus.cut_values import CutValues, parts, shortened
 from altmin.graph.inplace import IN_PLACE, changes_its_input
 
 CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
 HIDDEN = {getattr, operator.getitem, "size", "dim", *CHECKS}
 """Nodes that a label leaves out: sizes, entries and assertions."""
-LONGEST = 7
 
 
 class Place(NamedTuple):
@@ -47,8 +46,8 @@ class Piece(nn.Module):
         nodes: Sequence[fx.Node],
         given: Sequence[fx.Node],
         made: Sequence[fx.Node],
-        entry: Passage | None = None,
-        exit: Passage | None = None,
+        entry: CutValues | None = None,
+        exit: CutValues | None = None,
     ):
         super().__init__()
         self.training = False
@@ -58,7 +57,7 @@ class Piece(nn.Module):
         held: dict[int, str] = {}
         for node in nodes:
             if node.op in ("call_module", "get_attr") and node.target not in names:
-                what = _find(owner, str(node.target))
+                what = operator.attrgetter(str(node.target))(owner)
                 if id(what) not in held:  # one that has two names is one
                     held[id(what)] = self._hold(str(node.target), what)
                 names[str(node.target)] = held[id(what)]
@@ -157,12 +156,6 @@ class Piece(nn.Module):
         return name[1:] if step.target in IN_PLACE else name
 
 
-def _find(owner: nn.Module, target: str) -> Any:
-    for name in target.split("."):
-        owner = getattr(owner, name)
-    return owner
-
-
 def mapped(a: Any, kind: type, f: Callable[[Any], Any]) -> Any:
     """Arguments of a node with f of everything in them that is of a kind."""
     if isinstance(a, kind):
@@ -176,9 +169,3 @@ def mapped(a: Any, kind: type, f: Callable[[Any], Any]) -> Any:
     if isinstance(a, slice):
         return slice(mapped(a.start, kind, f), mapped(a.stop, kind, f), mapped(a.step, kind, f))
     return a
-
-
-def shortened(labels: Sequence[str]) -> str:
-    """Names in a row, of many the first and the last."""
-    shown = [*labels[: LONGEST - 1], "...", labels[-1]] if len(labels) > LONGEST else labels
-    return ", ".join(shown)

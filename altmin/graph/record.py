@@ -162,18 +162,15 @@ def record(module: nn.Module, args: Sequence[Any] = (INPUT,), kwargs: Mapping[st
     placeholder, in this order; other values are fixed. Changes nothing. `Untraceable` unless the graph does what the
     forward does, in training and in evaluation.
     """
-    name = "its forward"
-    if args == (INPUT,):
-        demand_one_input(module)
     with _one_at_a_time, _as_it_was(module):
         graphs = [_traced(module, training, args, kwargs or {}) for training in (True, False)]
     if _text(graphs[0]) != _text(graphs[1]):
-        raise Untraceable(f"{name} asks whether it is in training (self.training)", MODULES)
+        raise Untraceable("its forward asks whether it is in training (self.training)", MODULES)
     graph = graphs[0]
     output = graph.output_node().args[0]
     if not isinstance(output, fx.Node):
         remedy = "let it return the tensor that the loss takes"
-        reason = f"{name} returns a {_kind(output)} where a chain ends with one tensor"
+        reason = f"its forward returns a {_kind(output)} where a chain ends with one tensor"
         raise Untraceable(reason, remedy, one_block=False)
     return graph
 

@@ -1,6 +1,6 @@
 """The nodes of a graph in groups, each of which is one map."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from torch import fx
@@ -94,15 +94,10 @@ def _sorted(of: dict[fx.Node, int], takes: dict[fx.Node, list[fx.Node]]) -> list
     needs: dict[int, set[int]] = {}
     for node, i in of.items():
         needs.setdefault(i, set()).update(of[each] for each in takes[node] if of[each] != i)
-    found: dict[int, None] = {}
-    while len(found) < len(needs):
-        ready = _next(needs, found)
+    found: list[int] = []
+    while left := [i for i in needs if i not in found]:
+        ready = next((i for i in left if needs[i] <= set(found)), None)
         if ready is None:
             return None
-        found[ready] = None
-    return list(found)
-
-
-def _next(needs: dict[int, set[int]], found: Iterable[int]) -> int | None:
-    done = set(found)
-    return next((i for i, wanted in needs.items() if i not in done and wanted <= done), None)
+        found.append(ready)
+    return found

@@ -3,7 +3,7 @@
 A *bottleneck* is a node of the graph through whose value everything later depends on the input: no later node uses the
 input or a value from before it, but for values without derivative such as masks and sizes. What lies between two
 bottlenecks is a module of one input and one output: one of the model's own, one that does what a function does, or a
-`Piece`. At a place that is asked for by name and is none, several values pass, as one (see `Passage`).
+`Piece`. At a place that is asked for by name and is none, several values pass, as one (see `CutValues`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from torch import fx, nn
 
 from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
-from altmin.calculus.passage import Passage
+from altmin.calculus.cut_values import CutValues
 from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
-from altmin.graph.inline import ENDS, inline, is_known, join, name_of
+from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
@@ -158,8 +158,8 @@ class Segment(NamedTuple):
     nodes: list[fx.Node]
     given: list[fx.Node]
     made: list[fx.Node]
-    entry: Passage | None = None
-    exit: Passage | None = None
+    entry: CutValues | None = None
+    exit: CutValues | None = None
 
     @property
     def plain(self) -> bool:
@@ -204,7 +204,7 @@ def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), na
 
 def _cuts(
     order: Sequence[fx.Node], output: fx.Node, still: Collection[fx.Node], at: Collection[fx.Node], name: str
-) -> Iterator[tuple[int, list[fx.Node], Passage | None]]:
+) -> Iterator[tuple[int, list[fx.Node], CutValues | None]]:
     """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
     values have no derivative. No cut but those of `at` lies between a size and its use."""
     sizes = numbers(order)
@@ -220,7 +220,7 @@ def _cuts(
             made = [*moving, *masks, *counts]
             where = f"after {name_of(node, name)!r}"
             names = [name_of(each, name) for each in made]
-            yield i + 1, made, Passage(len(moving), where, len(counts), names) if len(made) > 1 else None
+            yield i + 1, made, CutValues(len(moving), where, len(counts), names) if len(made) > 1 else None
 
 
 def _weightless(segment: Segment) -> bool:
@@ -238,6 +238,5 @@ def _is_a_module(segment: Segment) -> bool:
 def _called(module: nn.Module, segment: Segment) -> nn.Module | None:
     """The module that a segment calls with its input and nothing else, if that is all it does."""
     node = segment.nodes[0]
-    if len(segment.nodes) == 1 and segment.plain and node.op == "call_module" and not node.kwargs:
-        return module.get_submodule(str(node.target)) if node.args == (segment.given[0],) else None
-    return None
+    called = len(segment.nodes) == 1 and segment.plain and node.op == "call_module" and sole(node) is segment.given[0]
+    return module.get_submodule(str(node.target)) if called else None

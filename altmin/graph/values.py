@@ -9,18 +9,24 @@ from torch import Tensor, fx, nn
 
 SIZES = {"size", "dim", "numel"}
 ATTRIBUTES = ("shape", "ndim", "device", "dtype", "is_cuda", "training")
+FUNCTIONS = ("call_function", "call_method")
 PURE = {getattr, operator.getitem, *SIZES}
+
+
+def named(*names: str) -> set[Any]:
+    """Methods of tensors by their names, and the functions of torch that have these names."""
+    return {*names, *(getattr(torch, name) for name in names if callable(getattr(torch, name, None)))}
+
+
 _COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
-_ROUNDING = ("argmax", "argmin", "bool", "long", "int", "sign", "one_hot", "detach")
 WITHOUT_DERIVATIVE = {
-    *(name for name in (*_COMPARING, *_ROUNDING)),
-    *(getattr(module, name) for name in _COMPARING for module in (operator, torch) if hasattr(module, name)),
-    *(torch.argmax, torch.argmin, torch.sign, torch.nn.functional.one_hot, operator.invert),
+    *named(*_COMPARING, "argmax", "argmin", "bool", "long", "int", "sign", "one_hot", "detach"),
+    *(getattr(operator, name) for name in (*_COMPARING, "invert") if hasattr(operator, name)),
+    torch.nn.functional.one_hot,
 }
 """Functions and methods whose value has no derivative with respect to what they are given."""
 
-_TUPLES_OF_VIEWS = ("chunk", "split", "tensor_split", "unbind")
-TUPLES_OF_VIEWS = {*_TUPLES_OF_VIEWS, *(getattr(torch, name) for name in _TUPLES_OF_VIEWS)}
+TUPLES_OF_VIEWS = named("chunk", "split", "tensor_split", "unbind")
 """Functions and methods that compute nothing: they may be called again for every entry of the tuple they return."""
 
 
@@ -60,12 +66,17 @@ def numbers(nodes: Sequence[fx.Node]) -> set[fx.Node]:
 def aside(owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
     """The nodes of a graph through which no derivative goes: sizes, comparisons, integers that an embedding reads, and
     what functions make of these alone."""
-    found = {node for node in nodes if _indexes(owner, node)}
+    begin = {node for node in nodes if _indexes(owner, node) or is_size(node)}
+    begin |= {node for node in nodes if node.op in FUNCTIONS and node.target in WITHOUT_DERIVATIVE}
+    return following(nodes, given, begin)
+
+
+def following(nodes: Sequence[fx.Node], given: Collection[fx.Node], begin: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes `begin`, and what functions make of these, parameters, buffers and numbers alone."""
+    found = set(begin)
     for node in nodes:
         sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes or each in found]
-        from_these = bool(sources) and all(each in found for each in sources)
-        function = node.op in ("call_function", "call_method")
-        if is_size(node) or (function and (node.target in WITHOUT_DERIVATIVE or from_these)):
+        if node.op in FUNCTIONS and sources and all(each in found for each in sources):
             found.add(node)
     return found
 

@@ -44,13 +44,12 @@ class DiscreteCodes:
             raise unknown("residual of DiscreteCodes,", residual, RESIDUALS)
         self.amplify, self.sweeps, self.residual = amplify, sweeps, residual
         self.gradient = gradient or GradientCodes()
-        self.order = self.gradient.order
 
-    def __repr__(self) -> str:
-        options = (
-            f"amplify={self.amplify}, sweeps={self.sweeps}, residual={self.residual!r}, gradient={self.gradient!r}"
-        )
-        return f"DiscreteCodes({options})"
+    @property
+    def order(self) -> str:
+        return self.gradient.order
+
+    __repr__ = GradientCodes.__repr__
 
     def __call__(self, segment: Segment, above: Above) -> Moves:
         """Sets the codes below the blocks of a segment, from the last to the first."""

@@ -20,7 +20,7 @@ sequential sweep and as share goes to 0, the deltas of backprop through time.
 """
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,26 +51,17 @@ class RecurrentCodes(GradientCodes):
     v_t - W q_{t-1}. l1 is not offered.
     """
 
-    def __init__(  # noqa: PLR0913  (the options of GradientCodes, and two)
-        self,
-        sweep: str = "parallel",
-        rounds: int = 1,
-        steps: int = 1,
-        lr: float | str = "exact",
-        momentum: float = 0.0,
-        tolerance: float = 0.0,
-        l1: float = 0.0,
-        share: float = 0.1,
-        order: str = "weights-first",
-    ):
-        super().__init__(steps, lr, momentum, tolerance, l1, share, order)
+    def __init__(self, sweep: str = "parallel", rounds: int = 1, order: str = "weights-first", **options: Any):
+        super().__init__(order=order, **options)
         if sweep not in SWEEPS:
             raise ValueError(f'the sweep over time is "parallel" or "sequential", given {sweep!r}')
         demand("RecurrentCodes", "rounds", rounds, low=1, whole=True)
         if sweep == "sequential" and rounds != 1:
             raise ValueError(f'rounds belong to sweep="parallel"; a sequential sweep is one pass, given {rounds!r}')
-        if l1:
-            raise ValueError(f"codes in time take no l1, given {l1!r}; leave it out, or give one to the weight rule")
+        if self.l1:
+            raise ValueError(
+                f"codes in time take no l1, given {self.l1!r}; leave it out, or give one to the weight rule"
+            )
         self.sweep, self.rounds = sweep, rounds
 
     def check(self, chain: Chain) -> None:

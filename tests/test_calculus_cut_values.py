@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from altmin.calculus.passage import Passage, flat, parts
+from altmin.calculus.cut_values import CutValues, flat, parts
 
 
 @given(st.integers(1, 4), st.lists(st.lists(st.integers(1, 3), min_size=0, max_size=3), min_size=1, max_size=4))
 def test_what_is_joined_comes_apart_as_it_was(samples, shapes):
     values = [torch.randn(samples, *shape) for shape in shapes]
-    cut = Passage(len(values), "here")
+    cut = CutValues(len(values), "here")
     code, layout = cut.join([*values, "aside", 3]), cut.take()
     assert layout.aside == ["aside", 3]
     assert code.numel() == sum(v.numel() for v in values)
@@ -21,11 +21,11 @@ def test_what_is_joined_comes_apart_as_it_was(samples, shapes):
 
 def test_one_value_is_its_own_code():
     x = torch.randn(4, 3, 2)
-    assert Passage(1, "here").join([x, None]) is x
+    assert CutValues(1, "here").join([x, None]) is x
 
 
 def test_the_layout_is_taken_once():
-    cut = Passage(1, "here")
+    cut = CutValues(1, "here")
     cut.join([torch.ones(2)])
     cut.take()
     with pytest.raises(AssertionError):
@@ -43,4 +43,4 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_values_that_cannot_be_one_code_are_refused_with_what_they_are(case):
     with pytest.raises(ValueError, match=r"several values pass after 'x' and cannot be one code: .*; .*cut elsewhere"):
-        Passage(2, "after 'x'").join(REFUSED[case])
+        CutValues(2, "after 'x'").join(REFUSED[case])

@@ -6,9 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-MANY = 4
-"""Of more names only some are shown."""
-
 
 class Layout(NamedTuple):
     """The shapes of the tensors in a code, and what is handed on beside it."""
@@ -17,7 +14,7 @@ class Layout(NamedTuple):
     aside: list[Any]
 
 
-class Passage:
+class CutValues:
     """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor, of
     each the entries of a sample in a row, side by side; of one alone it is that tensor. The others have no derivative,
     such as masks and sizes: they are handed on as they are. The last `sizes` of them are no tensors.
@@ -25,7 +22,7 @@ class Passage:
     `join` keeps the layout of its code until `take` asks for it, once: the forward passes of two blocks follow each
     other.
 
-    >>> cut = Passage(2, "the cut")
+    >>> cut = CutValues(2, "the cut")
     >>> code = cut.join([torch.ones(4, 2, 3), torch.zeros(4, 5), "mask"])
     >>> code.shape, [tuple(shape) for shape in cut.take().shapes]
     (torch.Size([4, 11]), [(4, 2, 3), (4, 5)])
@@ -38,10 +35,10 @@ class Passage:
     def __str__(self) -> str:
         """How many values are copied, and all by name: those beside the code after a bar.
 
-        >>> print(Passage(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
+        >>> print(CutValues(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
         2: fc, add | ne, getitem
         """
-        shown = [_shortened(self.names[: self.moving]), _shortened(self.names[self.moving :])]
+        shown = [shortened(names, 3) for names in (self.names[: self.moving], self.names[self.moving :])]
         return f"{self.moving}: {' | '.join(each for each in shown if each)}"
 
     def join(self, values: Sequence[Any]) -> Tensor:
@@ -63,8 +60,9 @@ class Passage:
         return left
 
 
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join([*names[:2], "...", names[-1]] if len(names) > MANY else names)
+def shortened(names: Sequence[str], most: int = 7) -> str:
+    """Names in a row, of more than `most` the first and the last."""
+    return ", ".join([*names[: most - 1], "...", names[-1]] if len(names) > most else names)
 
 
 def _alike(tensors: Sequence[Any]) -> bool:

@@ -2,13 +2,12 @@
 them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual`, `View` and `Scale`."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from altmin.layers.recurrences import together
 
 
 def straight_through(model: nn.Module) -> nn.Module:
@@ -111,13 +110,8 @@ class StraightThrough(nn.Module):
         return y.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        return _passed(x, self.values(x))
-
-
-def _passed(x: Tensor, y: Tensor) -> Tensor:
-    """The values y; backward, the gradient passes to x unchanged where |x| <= 1 and is 0 elsewhere."""
-    passes = x.clamp(-1, 1)
-    return y.detach() + (passes - passes.detach())
+        passes = x.clamp(-1, 1)
+        return self.values(x) + (passes - passes.detach())
 
 
 def no_derivative(module: nn.Module) -> TypeError:
@@ -178,7 +172,7 @@ class Recurrent(nn.RNN):
         steps, real = self.parts(x)
         if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the fused kernel
             weights = [getattr(self, name) for name in self._all_weights[0]]
-            h = together(steps.transpose(0, 1), *weights).transpose(0, 1)
+            h = Recurrences.apply(steps.transpose(0, 1), *weights).transpose(0, 1)
         else:
             h = super().forward(steps)[0]
         return h if real is None else h * real
@@ -248,3 +242,55 @@ class Scale(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.factor)
+
+
+def recurrence(x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor, *, train: bool = False) -> Tensor:
+    """h_1..h_T of h_t = tanh(U x_t + W h_{t-1} + b + b2) by torch's own kernel, for x (steps, samples, features).
+    train: whether it is to be differentiated."""
+    start = x.new_zeros(1, x.shape[1], len(W))
+    return torch.rnn_tanh(x, start, [U, W, b, b2], True, 1, 0.0, train, False, False)[0]
+
+
+class Recurrences(torch.autograd.Function):
+    """`recurrence` inside `torch.func`, which has no rule for the kernel: the members of an ensemble one by one."""
+
+    @staticmethod
+    def forward(*given: Tensor) -> Tensor:
+        return recurrence(*given)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> Any:
+        return _Backward.apply(*ctx.saved_tensors, v)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, *given: Tensor) -> tuple[Tensor, int]:
+        return torch.stack([recurrence(*each) for each in _members(given, dims, info.batch_size)]), 0
+
+
+class _Backward(torch.autograd.Function):
+    """J^T v for the input and every weight, by the kernel's own derivative."""
+
+    @staticmethod
+    def forward(*given: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            leaves = [t.detach().requires_grad_() for t in given[:-1]]
+            return torch.autograd.grad(recurrence(*leaves, train=True), leaves, given[-1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        each = [_Backward.forward(*member) for member in _members(given, dims, info.batch_size)]
+        return tuple(torch.stack(grads) for grads in zip(*each, strict=True)), (0,) * len(each[0])
+
+
+def _members(given: Sequence[Tensor], dims: Sequence[int | None], n: int) -> list[list[Tensor]]:
+    """Of each member what it is given."""
+    pairs = list(zip(given, dims, strict=True))
+    return [[t if dim is None else t.select(dim, i) for t, dim in pairs] for i in range(n)]
