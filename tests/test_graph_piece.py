@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import altmin
 from altmin import methods
 from altmin.graph.piece import Piece, mapped, shortened
-from altmin.training.identity import method_settings
+from altmin.training.resumed import method_settings
 
 
 def test_arguments_are_mapped_inside_tuples_lists_dicts_and_slices():

@@ -16,8 +16,7 @@ from altmin.continual.method import MethodLearner
 from altmin.methods import Method
 from altmin.runners import precision
 from altmin.training.evaluate import accuracy
-from altmin.training.identity import fingerprint
-from altmin.training.samples import Samples, epoch_order
+from altmin.training.samples import Samples, epoch_order, fingerprint
 
 Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}

@@ -2,9 +2,8 @@
 
 from altmin.training.callbacks import BestWeights, EachBatch, EarlyStopping
 from altmin.training.ema import EMA
-from altmin.training.ensemble import EnsembleProgress, MemberHistory, fit_ensemble
 from altmin.training.evaluate import accuracy, mean_loss
-from altmin.training.loop import History
+from altmin.training.loop import History, MemberHistory, Progress
 from altmin.training.merging import (
     SiteMemories,
     apply_memories,
@@ -16,7 +15,7 @@ from altmin.training.merging import (
 from altmin.training.metrics import METRICS
 from altmin.training.on_device import train_on_device
 from altmin.training.reporters import ProgressBar, TensorBoard
-from altmin.training.run import Progress, fit
+from altmin.training.run import fit, fit_ensemble
 from altmin.training.samples import batches_per_epoch, epoch_order
 from altmin.training.schedule import SCHEDULES
 
@@ -27,7 +26,6 @@ __all__ = [
     "BestWeights",
     "EachBatch",
     "EarlyStopping",
-    "EnsembleProgress",
     "History",
     "MemberHistory",
     "Progress",

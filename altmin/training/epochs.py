@@ -1,7 +1,7 @@
 """How a run goes over its training data: the batches of each epoch, and from where in it a run can go on."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,20 +9,13 @@ from torch.utils.data import DistributedSampler
 
 from altmin.common.errors import demand
 from altmin.runners.ranks import bounds
+from altmin.training.config import RunConfig
 from altmin.training.samples import batches_per_epoch
 from altmin.training.sources import Batches, Indexed, Source, Stored
 
-
-class Batch(NamedTuple):
-    """Inputs and targets; rows: the samples' numbers, where they have some. For members of an ensemble that each have a
-    batch of their own, all of them have a dimension more in front. Of one rank's part of a batch, of: how many samples
-    the batch has, first: which of them is the part's first; else None."""
-
-    x: Tensor
-    y: Tensor
-    rows: Tensor | None
-    first: int | None = None
-    of: int | None = None
+Batch = tuple[Tensor, Tensor, dict[str, Any]]
+"""Inputs, targets, and what else the step is given: the samples' numbers as `rows`; of one rank's part of a batch, as
+`of` how many samples the batch has and as `first` which of them is the part's first."""
 
 
 class Epochs:
@@ -30,64 +23,36 @@ class Epochs:
 
     Samples that have numbers come in an order of seed and epoch; batches that somebody else makes come as they do, the
     same for every member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its
-    end. each: whether members have batches of their own. resumes: whether a run can go on inside an epoch. spread: this
-    rank's number and how many ranks there are, where each takes its own rows only.
+    end. each: whether members have batches of their own, which then have a dimension more in front. resumes: whether a
+    run can go on inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number
+    and how many ranks there are, where each takes its own rows only.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        model: nn.Module,
-        seeds: Sequence[int],
-        epochs: int,
-        batch_size: int | None,
-        epoch_batches: int | None,
-    ):
-        demand("fit", "epochs", epochs, low=1, whole=True)
-        self.source, self.batch_size, self.seeds = source, batch_size, list(seeds)
-        self.per_epoch: int | None
-        self.each = len(set(seeds)) > 1 and not isinstance(source, Batches)
+    def __init__(self, source: Source, model: nn.Module, seeds: Sequence[int], run: RunConfig):
+        for name in ("epochs", "batch_size", "epoch_batches"):
+            if getattr(run, name) is not None:
+                demand("fit", name, getattr(run, name), low=1, whole=True)
+        self.source, self.batch_size, self.seeds = source, run.batch_size, list(seeds)
         self.resumes = not isinstance(source, Batches)
+        self.each = len(set(seeds)) > 1 and self.resumes
+        self.give_rows = False
         self.spread: tuple[int, int] | None = None
-        if epoch_batches is not None:
-            demand("fit", "epoch_batches", epoch_batches, low=1, whole=True)
+        self.per_epoch: int | None
         if isinstance(source, Batches):
-            if batch_size is not None:
-                raise ValueError(
-                    f"batch_size of fit is for tensors and Datasets, and this {type(source.iterable).__name__} gives "
-                    "its batches itself; leave it out"
-                )
-            if source.once and epochs > 1 and epoch_batches is None:
-                raise ValueError(
-                    f"{epochs} epochs cannot be made of {type(source.iterable).__name__}, which can be gone through "
-                    "once; give a list or a DataLoader, or with epoch_batches the number of batches of an epoch"
-                )
-            self.per_epoch = source.count if epoch_batches is None else epoch_batches
-            if self.per_epoch == 0:
-                raise ValueError("train of fit has no batches")
+            self.per_epoch = source.per_epoch(run)
             return
-        if batch_size is None:
+        if run.batch_size is None:
             raise ValueError("fit divides tensors and Datasets into batches: give batch_size, such as batch_size=100")
-        demand("fit", "batch_size", batch_size, low=1, whole=True)
-        self.per_epoch = batches_per_epoch(model, len(source), batch_size)
-        if epoch_batches is not None:
+        if run.epoch_batches is not None:
             raise ValueError("epoch_batches of fit is for iterables; an epoch of tensors or a Dataset is all of them")
+        self.per_epoch = batches_per_epoch(model, len(source), run.batch_size)
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         """Those of an epoch from batch `start` on, counted from 0. ValueError if fewer come than were to."""
         source = self.source
         if isinstance(source, Batches):
             assert not start, "such an epoch is seen from its start"
-            number = 0
-            for x, y in source.passed(epoch, self.per_epoch):
-                number += 1
-                yield Batch(x, y, None)
-            if number < (self.per_epoch or 1):
-                wanted = "at least 1" if self.per_epoch is None else self.per_epoch
-                raise ValueError(
-                    f"train of fit gave {number} batches in epoch {epoch + 1}, and {wanted} were to come; give an "
-                    "iterable that begins anew each time, such as a DataLoader, or fewer epochs"
-                )
+            yield from ((x, y, {}) for x, y in source.epoch(epoch, self.per_epoch))
             return
         orders = [source.order(seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])]
         assert self.batch_size is not None
@@ -100,12 +65,12 @@ class Epochs:
         """The batch of these samples, or this rank's part of it. A batch with fewer samples than ranks is whole on each
         of them. So are all batches of a Dataset that draws from torch's random state, as all ranks have to do alike."""
         if self.spread is None or len(rows) < self.spread[1]:
-            return Batch(*source.take(rows), rows)
+            return *source.take(rows), {"rows": rows} if self.give_rows else {}
         first, end = bounds(len(rows), *self.spread)
         before = torch.get_rng_state()
-        own = Batch(*source.take(rows[first:end], len(rows)), rows[first:end], first, len(rows))
+        x, y = source.take(rows[first:end], len(rows))
         if torch.equal(before, torch.get_rng_state()):
-            return own
+            return x, y, {"first": first, "of": len(rows)}
         torch.set_rng_state(before)
         self.spread = None
         return self._taken(source, rows)
@@ -122,18 +87,14 @@ class Epochs:
 
     def settings(self) -> dict[str, Any]:
         """What tells a run over these data from others."""
-        found: dict[str, Any] = {"batch_size": self.batch_size}
-        if isinstance(self.source, Batches):
-            found["batches of an epoch"] = self.per_epoch
-        else:
-            found["number of training samples"] = len(self.source)
-        return {**found, "training data": self.source.describe()}
+        size = len(self.source) if not isinstance(self.source, Batches) else self.per_epoch
+        name = "number of training samples" if self.resumes else "batches of an epoch"
+        return {"batch_size": self.batch_size, name: size, "training data": self.source.describe()}
 
     def state(self) -> list[Tensor]:
         """Random states of the data's own, at the end of an epoch."""
-        return [g.get_state() for g in self.source.generators] if isinstance(self.source, Batches) else []
+        return [generator.get_state() for generator in self.source.generators]
 
     def load(self, state: Sequence[Tensor]) -> None:
-        if isinstance(self.source, Batches):
-            for generator, own in zip(self.source.generators, state, strict=True):
-                generator.set_state(own)
+        for generator, own in zip(self.source.generators, state, strict=True):
+            generator.set_state(own)

@@ -36,9 +36,7 @@ class Plan:
 
     def data(self, model: nn.Module, seeds: Sequence[int]) -> Epochs:
         """The batches to learn from."""
-        demand("fit", "epochs", self.run.epochs, low=1, whole=True)
-        found = source("train", self.train, model)
-        return Epochs(found, model, seeds, self.run.epochs, self.run.batch_size, self.run.epoch_batches)
+        return Epochs(source("train", self.train, model), model, seeds, self.run)
 
     def tests(self, model: nn.Module) -> dict[str, Source]:
         """What to measure on, by the name with which its columns begin."""

@@ -13,13 +13,11 @@ from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.runners.capture import can_capture
 from altmin.runners.ensemble import Ensemble
-from altmin.training import ensemble as together
-from altmin.training import run as alone
+from altmin.training import run as fitting
 from altmin.training.callbacks import EachBatch
 from altmin.training.config import RunConfig
-from altmin.training.loop import History
+from altmin.training.loop import History, Progress
 from altmin.training.plan import Plan
-from altmin.training.run import Progress
 from altmin.training.samples import Samples, batches_per_epoch
 
 Row = dict[str, Any]
@@ -73,7 +71,7 @@ class Trial:
         """One run as a row of a result. finished: gets the trained model. Raises Diverged."""
         method = self.build(run, bool(run.record))
         same = {name: getattr(run, name) for name in ("data", "model", "freeze_first", "precision", "method")}
-        history = alone.carry_out(self._plan(run), method, [EachBatch(report)], {**same, **plain(run.options)})
+        history = fitting.fit_one(self._plan(run), method, [EachBatch(report)], {**same, **plain(run.options)})
         finished(method.model)
         return {"seed": run.seed, **asdict(history)}
 
@@ -106,7 +104,7 @@ class Trial:
         if ensemble is None:
             return self.in_turn(runs, tick)
         seeds = [run.seed for run in runs]
-        histories = together.carry_out(self._plan(self.run), ensemble, seeds, [EachBatch(with_loss(tick))])
+        histories = fitting.fit_members(self._plan(self.run), ensemble, seeds, [EachBatch(with_loss(tick))])
         rows = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
