@@ -15,7 +15,7 @@ from torch.nn.functional import log_softmax
 
 from altmin import methods
 from altmin.continual.ewc import ElasticWeights, ewc, fisher
-from altmin.continual.falling_rate import falling_sgd
+from altmin.continual.learners import falling_sgd
 from altmin.continual.replay import Replay, Reservoir, replay
 from altmin.continual.slda import StreamingLDA, slda
 from altmin.methods.backprop import Backprop

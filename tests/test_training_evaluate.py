@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from altmin import AltMin, Ensemble
 from altmin.models import gpt
 from altmin.training import METRICS, accuracy, epoch_order, fit, fit_ensemble, mean_loss
-from altmin.training.evaluate import measure
-from altmin.training.metrics import Metric
+from altmin.training.evaluate import Metric, measure
 from altmin.training.sources import Stored
 
 

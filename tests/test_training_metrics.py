@@ -10,8 +10,7 @@ from loop_cases import learner, numbers, samples
 from torch import Tensor, nn
 
 from altmin.training import fit
-from altmin.training.evaluate import measure
-from altmin.training.metrics import METRICS, choose, higher_is_better
+from altmin.training.evaluate import METRICS, choose, higher_is_better, measure
 from altmin.training.sources import Stored
 
 

@@ -39,18 +39,17 @@ def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> Non
 
 def build(
     name: str,
-    inputs: int,
-    hidden: tuple[int, ...],
-    outputs: int,
+    widths: tuple[int, tuple[int, ...], int],
     loss: nn.Module,
     lr: float | None,
     options: Mapping[str, Any] | None,
     seed: int,
 ) -> methods.Method:
-    """A method with a fully connected network in double precision, which costs small nets nothing."""
+    """A method with a fully connected network in double precision, which costs small nets nothing. widths: of its
+    inputs, hidden layers and outputs."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = mlp(inputs, hidden, outputs).double()
+        model = mlp(*widths).double()
     own = {**DEFAULTS[name], **(REGRESSION.get(name, {}) if isinstance(loss, nn.MSELoss) else {})}
     chosen = {**own, **copy.deepcopy(dict(options or {})), **({} if lr is None else {"lr": lr})}
     return methods.create(name, model, loss=loss, **chosen)

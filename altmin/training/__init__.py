@@ -1,8 +1,7 @@
 """Running a method: data, epochs, metrics, callbacks, learning rates, checkpoints. How it learns is its affair."""
 
-from altmin.training.callbacks import BestWeights, EachBatch, EarlyStopping
-from altmin.training.ema import EMA
-from altmin.training.evaluate import accuracy, mean_loss
+from altmin.training.callbacks import EMA, BestWeights, EachBatch, EarlyStopping
+from altmin.training.evaluate import METRICS, accuracy, mean_loss
 from altmin.training.loop import History, MemberHistory, Progress
 from altmin.training.merging import (
     SiteMemories,
@@ -12,7 +11,6 @@ from altmin.training.merging import (
     merge_memories,
     save_memories,
 )
-from altmin.training.metrics import METRICS
 from altmin.training.on_device import train_on_device
 from altmin.training.reporters import ProgressBar, TensorBoard
 from altmin.training.run import fit, fit_ensemble

@@ -27,10 +27,12 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand
-from altmin.training.metrics import higher_is_better
+from altmin.common.state import check_module
+from altmin.training.evaluate import higher_is_better
 
 HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")
 
@@ -226,3 +228,49 @@ def column_of(of: str, monitor: str | None, columns: Sequence[str]) -> str:
     if monitor not in (*columns, "train_loss"):
         raise ValueError(f"{of} watches {monitor!r}, and an epoch's row has {', '.join(('train_loss', *columns))}")
     return monitor
+
+
+class EMA:
+    """A callback that averages weights and buffers after every step: a <- decay a + (1 - decay) w, from a = w after the
+    first one, by torch's `AveragedModel` with `get_ema_multi_avg_fn(decay)`, which is `average`.
+
+    Evaluations measure the average, and at the end of a run the model has it. Buffers that are no floating numbers are
+    those of the model.
+    """
+
+    for_one = True
+
+    def __init__(self, decay: float = 0.999):
+        demand("EMA", "decay", decay)
+        if decay >= 1:
+            raise ValueError(f"decay of EMA must be below 1, given {decay!r}")
+        self.decay = decay
+        self.average: Any = None
+
+    def __repr__(self) -> str:
+        return f"EMA(decay={self.decay})"
+
+    def on_start(self, progress: Any) -> None:
+        update = get_ema_multi_avg_fn(self.decay)
+        self.average = AveragedModel(progress.model, multi_avg_fn=update, use_buffers=True).requires_grad_(False)
+
+    def after_step(self, model: nn.Module) -> None:
+        self.average.update_parameters(model)
+        for own, buffer in zip(self.average.module.buffers(), model.buffers(), strict=True):
+            if not own.is_floating_point():
+                own.copy_(buffer)
+
+    def evaluated_model(self, model: nn.Module) -> nn.Module:
+        return self.average.module if self.average.n_averaged else model
+
+    def on_end(self, progress: Any) -> None:
+        if self.average.n_averaged:
+            progress.model.load_state_dict(self.average.module.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.average.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError, and nothing changes, for weights of another model."""
+        check_module(self.average, state)
+        self.average.load_state_dict(state)

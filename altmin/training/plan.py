@@ -12,11 +12,10 @@ from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import demand
 from altmin.runners import precision
 from altmin.training import augment as augmentation
-from altmin.training import metrics as named
+from altmin.training import evaluate
 from altmin.training.config import RunConfig
 from altmin.training.epochs import Epochs
-from altmin.training.schedule import Schedule
-from altmin.training.scheduler import TorchScheduler
+from altmin.training.schedule import Schedule, TorchScheduler
 from altmin.training.sources import Batches, Source, Stored, source
 
 
@@ -52,11 +51,11 @@ class Plan:
                 )
         return found
 
-    def measures(self, tests: Mapping[str, Source], loss: Any) -> dict[str, list[named.Metric]]:
+    def measures(self, tests: Mapping[str, Source], loss: Any) -> dict[str, list[evaluate.Metric]]:
         """The metrics of each part that is measured on."""
         if not tests:
-            named.choose(self.run.metrics, None, loss)  # a wrong name is wrong though nothing is measured
-        return {name: named.choose(self.run.metrics, part.first()[1], loss) for name, part in tests.items()}
+            evaluate.choose(self.run.metrics, None, loss)  # a wrong name is wrong though nothing is measured
+        return {name: evaluate.choose(self.run.metrics, part.first()[1], loss) for name, part in tests.items()}
 
     def evaluated(self, tests: Mapping[str, Source], per_epoch: int | None) -> list[int]:
         """After which batches of the run to measure."""
@@ -83,7 +82,7 @@ class Plan:
             )
         return augmentation.change(self.run.augment, (data.source.x, data.source.y), methods)
 
-    def rates(self, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Schedule | TorchScheduler:
+    def rates(self, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Schedule:
         """What moves the learning rates. A torch scheduler is made here, so nothing may fail afterwards."""
         batches = None if per_epoch is None else self.run.epochs * per_epoch
         if self.run.scheduler is None:
