@@ -14,9 +14,8 @@ from torch import Tensor, nn
 import altmin
 from altmin import methods, models
 from altmin.stream import growth, settings
-from altmin.stream.features import Features, table_of
+from altmin.stream.features import FARTHEST, Features, RunningStatistics, table_of
 from altmin.stream.settings import DEFAULTS
-from altmin.stream.statistics import FARTHEST, RunningStatistics
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -110,7 +110,7 @@ def test_numbers_as_targets_have_no_default_where_the_loss_is_unknown() -> None:
     train = torch.arange(4.0)[:, None], torch.arange(4)
     test = torch.ones(4, 1), torch.ones(4, 2)
     recorder = Recorder()
-    with pytest.raises(ValueError, match=r"this method's loss is no function to measure with; give metrics"):
+    with pytest.raises(ValueError, match=r"this method's loss is no function; give metrics"):
         fit(recorder, train, test, epochs=1, batch_size=2)
     assert recorder.seen == []
     row = fit(recorder, train, test, epochs=1, batch_size=2, metrics={"score": lambda output, y: 3}).epochs[0]

@@ -13,7 +13,7 @@ from altmin.common.errors import demand, unknown
 from altmin.continual.base import Learner
 from altmin.continual.ewc import ewc
 from altmin.continual.replay import replay
-from altmin.continual.slda import slda
+from altmin.continual.slda import StreamingLDA
 from altmin.core.losses import LossFunction
 from altmin.core.trainer import AltMin
 from altmin.core.weights.local import LocalAdam
@@ -47,7 +47,7 @@ CONTINUAL: Mapping[str, Callable[..., Any]] = {
     "ewc": ewc,
     "falling-sgd": falling_sgd,
     "replay": replay,
-    "slda": slda,
+    "slda": StreamingLDA,
 }
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from altmin.common.errors import demand
 from altmin.methods import Method
 from altmin.stream import growth, settings
-from altmin.stream.features import Features, table_of
-from altmin.stream.statistics import Array, RunningStatistics
+from altmin.stream.features import Array, Features, RunningStatistics, table_of
 
 
 class OnlineNetwork:

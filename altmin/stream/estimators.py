@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from altmin.stream import growth
 from altmin.stream.estimator import OnlineNetwork
-from altmin.stream.features import LARGEST
-from altmin.stream.statistics import RunningStatistics
+from altmin.stream.features import LARGEST, RunningStatistics
 
 
 class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):

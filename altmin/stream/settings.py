@@ -31,9 +31,9 @@ def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> Non
         demand(f"method {name!r}", "lr", lr)
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options are a dict of the method's options, given {options!r:.60}")
+    accepted = [each for each in methods.options(name) if each not in ("lr", "loss")]
     for option in options or {}:
-        if option in ("lr", "loss") or option not in methods.options(name):
-            accepted = [each for each in methods.options(name) if each not in ("lr", "loss")]
+        if option not in accepted:
             raise unknown(f"option of method {name!r},", option, accepted)
 
 

@@ -46,17 +46,14 @@ class Callbacks:
         self.all = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
         for each in self.all:
             if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
-                raise TypeError(
-                    "a callback is a function of the progress, or an object with a method such as on_epoch_end, given "
-                    f"{each!r:.60}"
-                )
+                raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {each!r:.60}")
         self.all = [each for each in self.all if first or not getattr(each, "first_rank_only", False)]
         self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
         self.steps = self._hooks("after_step")
         self.kept = [each for each in self.all if hasattr(each, "state_dict")]
         self.free = [each for each in self.all if not hasattr(each, "state_dict")]
 
-    def _hooks(self, name: str, among: Sequence[Any] | None = None) -> list[Callable[[Any], Any]]:
+    def _hooks(self, name: str, among: Sequence[Any] | None = None) -> list[Callable[..., Any]]:
         return [getattr(each, name) for each in (self.all if among is None else among) if hasattr(each, name)]
 
     @property
@@ -68,13 +65,11 @@ class Callbacks:
         """ValueError for a callback that cannot follow an ensemble."""
         for each in self.all:
             if getattr(each, "for_one", False):
-                raise ValueError(
-                    f"{type(each).__name__} follows one model, and an ensemble has several; train them one by one with "
-                    "fit, or leave it out"
-                )
+                raise ValueError(f"{type(each).__name__} follows one model, not an ensemble; leave it out, or use fit")
 
-    def start(self, progress: Any) -> None:
-        for hook in self._hooks("on_start"):
+    def call(self, name: str, progress: Any) -> None:
+        """Every callback's `on_start` or `on_end`."""
+        for hook in self._hooks(name):
             hook(progress)
 
     def evaluated(self, model: nn.Module) -> nn.Module:
@@ -93,14 +88,9 @@ class Callbacks:
         functions = [] if kept else [each for each in self.free if not _has_hooks(each)]
         return _any_true([*self._hooks("on_epoch_end", among), *functions], progress)
 
-    def end(self, progress: Any) -> None:
-        for hook in self._hooks("on_end"):
-            hook(progress)
-
     def close(self) -> None:
-        for each in self.all:
-            if hasattr(each, "close"):
-                each.close()
+        for close in self._hooks("close"):
+            close()
 
     def settings(self) -> dict[str, str]:
         """Those of callbacks that have something to go on from: they tell one run from another."""
@@ -158,12 +148,11 @@ class Monitor:
     def on_start(self, progress: Any) -> None:
         """Begins again. ValueError if there is no such column, or no word on which values are better."""
         self.load_state_dict(self.fresh)
-        self.column = column_of(type(self).__name__, self.monitor, progress.columns)
+        name = type(self).__name__
+        self.column = column_of(name, self.monitor, progress.columns)
         higher = higher_is_better(self.column) if self.mode is None else self.mode == "max"
         if higher is None:
-            raise ValueError(
-                f'mode of {type(self).__name__} says whether more of {self.column} is better, "max" or "min"'
-            )
+            raise ValueError(f'mode of {name} says whether more of {self.column} is better, "max" or "min"')
         self.sign = 1.0 if higher else -1.0
 
     def better(self, progress: Any) -> bool:

@@ -17,11 +17,7 @@ from altmin.training.sources import Source, Stored
 
 LABELS = 1000
 """Labels, or a few more, that a part of an evaluation has."""
-
-
 Loss = Callable[[Tensor, Tensor], Tensor]
-Given = str | Callable[[Tensor, Tensor], Any] | Sequence[Any] | Mapping[str, Any] | None
-"""A name, a function (output, y) -> number, several of them, or by name; None for what suits the targets."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,9 @@ def higher_is_better(column: str) -> bool | None:
     return HIGHER.get(column.rpartition("_")[2])
 
 
-def choose(given: Given, targets: Tensor | None, loss: Any) -> list[Metric]:
-    """The metrics of a run. targets: some of those that are measured on. loss: the method's.
+def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
+    """The metrics of a run. given: a name, a function (output, y) -> number, several of them, or by name. targets: some
+    of those that are measured on. loss: the method's.
 
     None is for labels the accuracy, and where a sample has several of them also the loss; for numbers the loss alone.
     ValueError or TypeError, in one sentence, for an unknown name or what is no metric.
@@ -120,38 +117,28 @@ def choose(given: Given, targets: Tensor | None, loss: Any) -> list[Metric]:
             return []
         floating = targets.is_floating_point()
         given = ["loss"] if floating else ["accuracy", *["loss"] * (targets.ndim > 1 and callable(loss))]
-    if isinstance(given, Mapping):
-        named = dict(given)
-    else:
-        alone = isinstance(given, str) or callable(given)
-        named = dict(_named(each) for each in ([given] if alone or not isinstance(given, Sequence) else given))
-    found = [_metric(name, value, loss) for name, value in named.items()]
+    if not isinstance(given, Mapping):
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        given = {_name(each): each for each in (given if several else [given])}
+    found = [_metric(name, value, loss) for name, value in given.items()]
     for metric in found:
         if metric.name == "accuracy" and targets is not None and targets.is_floating_point():
-            raise ValueError(
-                f"targets of type {str(targets.dtype).removeprefix('torch.')} have no accuracy; give metrics such as "
-                '"mse" or "r2"'
-            )
+            raise ValueError(f"targets of type {targets.dtype} have no accuracy; give metrics such as 'mse' or 'r2'")
     return found
 
 
-def _named(value: Any) -> tuple[str, Any]:
-    if isinstance(value, str):
-        return value, value
-    name = getattr(value, "__name__", "<lambda>")
-    if callable(value) and name.isidentifier():
-        return name, value
-    if callable(value):
+def _name(value: Any) -> str:
+    name = value if isinstance(value, str) else getattr(value, "__name__", "<lambda>")
+    if callable(value) and not name.isidentifier():
         raise ValueError('a metric without a name of its own is given by one: metrics={"name": function}')
-    raise TypeError(f"a metric is a name or a function (output, y) -> number, given {value!r:.60}")
+    return name
 
 
 def _metric(name: str, value: Any, loss: Any) -> Metric:
     if value == "loss":
         if not callable(loss):
             raise ValueError(
-                "this method's loss is no function to measure with; give metrics, names or functions (output, y) -> "
-                "number"
+                "this method's loss is no function; give metrics, names or functions (output, y) -> number"
             )
         return Metric(name, loss_sums(loss), sums=True)
     if isinstance(value, str):

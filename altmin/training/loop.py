@@ -154,10 +154,7 @@ class Loop:
         self.device = device_of(model)
         self.data.give_rows = any(getattr(method, "takes_rows", False) for method in methods)
         if self.data.give_rows and not self.data.resumes:
-            raise ValueError(
-                f"{type(methods[0]).__name__} keeps variables for each sample, by its number in the data; give tensors "
-                "or a Dataset instead of batches"
-            )
+            raise ValueError(f"{type(methods[0]).__name__} keeps variables of each sample; give tensors or a Dataset")
         if self.change is None and not self.data.give_rows:
             self.data.spread = together.spread
         self.at = Position([0.0] * len(self.seeds))
@@ -218,7 +215,7 @@ class Loop:
         member that `trained.diverged` names: that one takes no further part.
         """
         try:
-            self.callbacks.start(self.progress())
+            self.callbacks.call("on_start", self.progress())
             if resume:
                 resumed.restore(self)
                 another = "is not the same file on all ranks; put it on a disc that all machines share"
@@ -232,7 +229,7 @@ class Loop:
             while self.at.epoch < self.epochs and not self.stopped:
                 if self._train_epoch():
                     self._after_epoch()
-            self.callbacks.end(self.progress())
+            self.callbacks.call("on_end", self.progress())
         except Diverged as error:
             self.diverged = self.trained.diverged
             if self.active:

@@ -53,7 +53,8 @@ def _load(state: dict[str, Any], loop: Any) -> None:
     loop.method.load_state_dict(state["method"])
     loop.schedule.load_state_dict(state["schedule"])
     loop.data.load(state["data"])
-    loop.at, loop.histories[0] = type(loop.at)(**state["at"]), type(loop.histories[0])(**state["history"])
+    vars(loop.at).update(state["at"])
+    vars(loop.histories[0]).update(state["history"])
     torch.set_rng_state(state["random"]["cpu"])
     if loop.device.type == "cuda" and "cuda" in state["random"]:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)

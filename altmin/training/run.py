@@ -82,7 +82,7 @@ def fit(
 
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
-    return fit_one(Plan(RunConfig(epochs=epochs, **settings), train, test), method, callbacks, config)
+    return fit_one(Plan(RunConfig(epochs=epochs, **settings), train, test), method, History(), callbacks, config or {})
 
 
 @takes(*OF_BATCHES)
@@ -106,9 +106,10 @@ def fit_ensemble(
     return fit_members(Plan(RunConfig(epochs=epochs, **settings), train, test), ensemble, seeds, callbacks)
 
 
-def fit_one(plan: Plan, method: Method, callbacks: Any = None, config: Mapping[str, Any] | None = None) -> History:
-    """`fit`, of a plan."""
-    return _carry_out(plan, Single(method), [History()], [plan.run.seed], callbacks, config)[0]
+def fit_one(plan: Plan, method: Method, history: History, callbacks: Any, config: Mapping[str, Any]) -> History:
+    """`fit`, of a plan. Rows are added to `history`, which is returned."""
+    _carry_out(plan, Single(method), [history], [plan.run.seed], callbacks, config)
+    return history
 
 
 def fit_members(plan: Plan, ensemble: Any, seeds: Sequence[int] | None, callbacks: Any = None) -> list[MemberHistory]:
@@ -118,7 +119,9 @@ def fit_members(plan: Plan, ensemble: Any, seeds: Sequence[int] | None, callback
     if len(seeds) != members:
         raise ValueError(f"there are {members} members but {len(seeds)} seeds; give one for each")
     Callbacks(callbacks).demand_many()
-    return _carry_out(plan, ensemble, [MemberHistory() for _ in seeds], seeds, callbacks)
+    histories = [MemberHistory() for _ in seeds]
+    _carry_out(plan, ensemble, histories, seeds, callbacks, {})
+    return histories
 
 
 def _carry_out(
@@ -127,9 +130,9 @@ def _carry_out(
     histories: Sequence[History],
     seeds: Sequence[int],
     callbacks: Any,
-    config: Mapping[str, Any] | None = None,
-) -> list[Any]:
-    """A run of an `Ensemble` or a `Single`: the histories, filled."""
+    config: Mapping[str, Any],
+) -> None:
+    """A run of an `Ensemble` or a `Single`. Rows are added to the histories."""
     run, together = plan.run, Together(trained.methods[0])
     with ExitStack() as during:
         context = during.enter_context(plan.products())
@@ -137,7 +140,7 @@ def _carry_out(
             loop = Loop(trained, histories, seeds, plan, Callbacks(callbacks, together.first), context, together)
             loop.data.demand_whole(together.size)
             during.enter_context(loop.schedule.during())
-            identity = {} if run.checkpoint is None else _identity(loop, config or {})
+            identity = {} if run.checkpoint is None else _identity(loop, config)
             loop.file = CheckpointFile(run.checkpoint, run.checkpoint_every, identity)
             _check_file(loop)
             there = loop.file.exists
@@ -147,7 +150,6 @@ def _carry_out(
         with together.telling():
             loop.run(run.resume)
         together.total(0.0)  # waits until all ranks have come here
-        return loop.histories
 
 
 def _identity(loop: Loop, config: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
@@ -161,12 +163,6 @@ def _check_file(loop: Loop) -> None:
     if loop.data.resumes:
         return
     if loop.file.every is not None:
-        raise ValueError(
-            "a run over batches of an iterable is kept at the ends of epochs; leave out checkpoint_every, or give "
-            "tensors or a Dataset"
-        )
+        raise ValueError("a run over an iterable is kept at the ends of epochs only; leave out checkpoint_every")
     if loop.file.path is not None and getattr(loop.data.source, "once", False):
-        raise ValueError(
-            "an iterator cannot be begun anew, so a run over it could not go on from its checkpoint; give a list, a "
-            "Dataset or a DataLoader, or leave out checkpoint"
-        )
+        raise ValueError("an iterator cannot begin again at a checkpoint; give a list, a Dataset or a DataLoader")

@@ -165,10 +165,7 @@ class TorchScheduler(Schedule):
         """The scheduler; TypeError or ValueError if it is none, or one of another optimizer."""
         made = given(self.optimizer) if self.own and callable(given) else given
         if not isinstance(made, LRScheduler):
-            raise TypeError(
-                "scheduler of fit is one of torch.optim.lr_scheduler, or a function (optimizer) -> scheduler, given "
-                f"{given!r:.60}"
-            )
+            raise TypeError(f"scheduler of fit is torch's, or a function (optimizer) -> scheduler, given {given!r:.60}")
         if made.optimizer is not self.optimizer:
             raise ValueError("the scheduler moves another optimizer; build it on method.optimizer")
         return made

@@ -54,16 +54,6 @@ class Stored:
         return fingerprint((self.x, self.y))
 
 
-class Sliced:
-    """The order of Shards, of which consecutive places are asked for, so that all of it is never made."""
-
-    def __init__(self, order: BlockOrder):
-        self.order = order
-
-    def __getitem__(self, places: slice) -> Tensor:
-        return torch.from_numpy(self.order[places])
-
-
 class Indexed:
     """A torch Dataset that gives the sample of a number; samples become batches as in a DataLoader."""
 
@@ -75,7 +65,7 @@ class Indexed:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def order(self, seed: int, epoch: int) -> "Tensor | Sliced":
+    def order(self, seed: int, epoch: int) -> Tensor | BlockOrder:
         return epoch_order(len(self), seed, epoch)
 
     def take(self, rows: Tensor, of: int | None = None) -> Samples:
@@ -106,8 +96,9 @@ class Sharded(Indexed):
 
     dataset: Shards
 
-    def order(self, seed: int, epoch: int) -> "Sliced":
-        return Sliced(self.dataset.order(seed, epoch))
+    def order(self, seed: int, epoch: int) -> BlockOrder:
+        """Of which the places asked for are computed, so that all of it is never made."""
+        return self.dataset.order(seed, epoch)
 
     def take(self, rows: Tensor, of: int | None = None) -> Samples:
         self.dataset.skipped(0 if of is None else of - len(rows))
@@ -219,10 +210,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
             raise ValueError(f"{name} of fit has no samples")
         return Sharded(name, given) if isinstance(given, Shards) else Indexed(name, given)
     if isinstance(given, IterableDataset):
-        raise TypeError(
-            f"{name} of fit is an {type(given).__name__}, which gives samples one by one; give "
-            "torch.utils.data.DataLoader(dataset, batch_size=...), which makes batches of them"
-        )
+        raise TypeError(f"{name} of fit gives samples one by one; give a DataLoader(dataset, batch_size=...) of it")
     text = isinstance(given, str | bytes | Mapping)
     pair = isinstance(given, tuple) and len(given) == 2  # of which one part or both are no arrays
     alone = _array(given)

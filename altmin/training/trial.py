@@ -67,27 +67,24 @@ class Trial:
         run: RunConfig,
         report: Callable[[Progress], None],
         finished: Callable[[nn.Module], None] = lambda model: None,
+        history: History | None = None,
     ) -> Row:
-        """One run as a row of a result. finished: gets the trained model. Raises Diverged."""
+        """One run as a row of a result. finished: gets the trained model. history: where rows are added. Raises
+        Diverged."""
         method = self.build(run, bool(run.record))
         same = {name: getattr(run, name) for name in ("data", "model", "freeze_first", "precision", "method")}
-        history = fitting.fit_one(self._plan(run), method, [EachBatch(report)], {**same, **plain(run.options)})
+        config = {**same, **plain(run.options)}
+        history = fitting.fit_one(self._plan(run), method, history or History(), [EachBatch(report)], config)
         finished(method.model)
         return {"seed": run.seed, **asdict(history)}
 
     def attempt(self, run: RunConfig, report: Callable[[Progress], None]) -> Row:
         """As `one`; if it diverges, the row has what it came to and, as `diverged`, why it stopped."""
-        reached = History()
-
-        def note(at: Progress) -> None:
-            nonlocal reached
-            reached = at.history
-            report(at)
-
+        history = History()
         try:
-            return self.one(run, note)
+            return self.one(run, report, history=history)
         except Diverged as error:
-            return {"seed": run.seed, **asdict(reached), "diverged": str(error)}
+            return {"seed": run.seed, **asdict(history), "diverged": str(error)}
 
     def in_turn(self, runs: Sequence[RunConfig], tick: Tick) -> list[Row]:
         """A row for each run, one run after the other."""
