@@ -21,7 +21,8 @@ from altmin.training.samples import Samples
 
 class StreamingLDA:
     """Sets the last layer of `model`, an nn.Linear, to the discriminant of what the layers before it make of a sample;
-    those layers stay as they are; of a linear model there are none. The layer is set at the end of an epoch, from the sums that a step updates."""
+    those layers stay as they are. Of a linear model that is the input itself. The layer is set at the end of an epoch,
+    from the sums that a step updates."""
 
     optimizer = None
 

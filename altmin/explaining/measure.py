@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,7 +63,11 @@ def _share_masks(chain: Chain, reference: nn.Module) -> None:
     for name, module in chain.model.named_modules():
         if id(module) in found:
             same = reference.get_submodule(name)
-            same.forward = lambda x, m=Dropout(same): m.forward((), x)[0]
+            same.forward = partial(_dropped, Dropout(same))
+
+
+def _dropped(m: Dropout, x: Tensor) -> Tensor:
+    return m.forward((), x)[0]
 
 
 def _backprop(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> dict[str, Tensor]:
