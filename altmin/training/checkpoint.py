@@ -41,7 +41,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]
     tensors, header = read(path, "a checkpoint")
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is not a checkpoint written by this version of altmin, which is {FORMAT!r}")
-    if header["digest"] != _digest(header["state"], tensors):
+    if header.get("digest") != _digest(header.get("state", ""), tensors):
         raise ValueError(f"{path} is damaged: it no longer holds what was written; go back to an earlier copy of it")
     state: dict[str, Any] = _decode(json.loads(header["state"]), tensors, torch.device(device))
     return state
