@@ -19,7 +19,7 @@ from common import HERE, Row, read, write
 from river.datasets import synth
 
 import altmin
-from altmin.stream.statistics import RunningStatistics
+from altmin.stream.features import RunningStatistics
 
 RESULTS = HERE / "benchmarks/stream_search.jsonl"
 SAMPLES, SETTINGS = 2000, 48

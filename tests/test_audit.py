@@ -121,7 +121,7 @@ def test_a_model_or_a_trainer_is_looked_at_and_nothing_else(look):
         ValueError, match=f"{look.__name__} takes options for a model, and a trainer has its own; leave"
     ):
         look(am, x, y, share=0.2)
-    with pytest.raises(ValueError, match=f"{look.__name__} is about codes, which 'adam' does not have"):
+    with pytest.raises(ValueError, match=f"{look.__name__} is about codes, and 'adam' moves none in a step"):
         look(model, x, y, "adam")
     with pytest.raises(TypeError, match=f"{look.__name__} takes a model or an altmin.AltMin, given namespace"):
         look(SimpleNamespace(model=model), x, y)

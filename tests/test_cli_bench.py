@@ -114,7 +114,7 @@ def exactly(value: float) -> Any:
 
 WRONG = {
     "--model mlp-2x100:128@higgs": "should be NAME, NAME@DATA, NAME:BATCH or NAME@DATA:BATCH",
-    "--model mlp-2x100:0": "should have a batch size from 1 after the colon, such as mlp-2x100:128, not '0'",
+    "--model mlp-2x100:0": "should have a batch size from 1, as in mlp-2x100:128, not '0'",
     "--model mlp-2x100:many": "not 'many'",
     "--model mlp-2x100@mnits": "unknown data set 'mnits'; did you mean 'mnist'?",
     "--model elman-15": "elman-15 reads sequences of steps x features",

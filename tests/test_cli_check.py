@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from altmin.cli.check import checked
+from altmin.cli.parse import checked
 
 Solver = Callable[[int], int] | Literal["exact", "fixed"] | float | None
 

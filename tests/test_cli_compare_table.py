@@ -2,7 +2,7 @@
 
 from compared import result
 
-from altmin.cli.compare_table import table
+from altmin.cli.compare import table
 
 
 def test_the_table_gives_mean_and_deviation_over_the_seeds_and_the_time_against_adam() -> None:

@@ -84,7 +84,7 @@ def test_a_module_that_is_imported_registers_a_method_for_every_command(
     assert altmin(*mine) == 2
     assert "method 'mine' needs its option hurry; give it by --set hurry=VALUE" in capsys.readouterr().err
     assert altmin(*TRAIN, "--import", "my_method_of_a_test") == 2
-    assert "there is no module my_method_of_a_test to import; give its name" in capsys.readouterr().err
+    assert "there is no module my_method_of_a_test to import; give mymethods" in capsys.readouterr().err
 
 
 def test_where_results_go_is_no_setting_of_a_run(altmin: Any) -> None:

@@ -55,7 +55,7 @@ def test_a_text_model_is_explained_too(altmin: Any, capsys: pytest.CaptureFixtur
     [
         ("doctor", "MODEL"),
         ("doctor mlp", "unknown model 'mlp'"),
-        ("doctor mlp-2x16 --method adam", "explain is about codes, which 'adam' does not have"),
+        ("doctor mlp-2x16 --method adam", "explain is about codes, and 'adam' moves none in a step"),
         ("doctor mlp-2x16 --method am-adm", "did you mean 'am-adam'?"),
         ("doctor mlp-2x16 --data shakespeare", "mlp-2x16 reads numbers"),
         ("doctor mlp-2x16 --set shares=1", "did you mean 'share'?"),

@@ -115,7 +115,7 @@ def test_a_file_that_exists_is_refused_at_first_and_gone_on_from_after_a_restart
 @pytest.mark.parametrize(
     "what, words",
     [
-        ("compare", "altmin compare runs in one process, and torchrun has started 2; leave out torchrun"),
+        ("compare", "altmin compare runs in one process, and torchrun has started 2; leave it out"),
         (
             "seeds",
             "--seeds 2 trains several models, and torchrun has started 2 processes for one; leave one of them out",

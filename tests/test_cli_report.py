@@ -40,8 +40,7 @@ def test_a_folder_that_is_not_there_is_refused_and_nothing_written(
 ) -> None:
     assert run(["report", *options, "--results", "nowhere"]) == 2
     assert capsys.readouterr().err == (
-        "altmin: there is no folder nowhere of results; `altmin reproduce FIGURE` makes them, --results DIR says"
-        " where\n"
+        "altmin: there is no folder nowhere of results; `altmin reproduce FIGURE` makes them\n"
     )
     assert run(["report", *options, "--figures", "nowhere"]) == 2
     assert "there are no figures in nowhere" in capsys.readouterr().err

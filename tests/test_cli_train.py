@@ -222,4 +222,4 @@ def test_one_seed_is_as_ever_and_checkpoints_are_for_one_run(altmin: Any, capsys
 
 def test_recording_without_a_gpu_is_refused_with_the_remedy(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert altmin(*SEEDS, "--record") == 2
-    assert "which --device cpu does not have; give --device cuda" in capsys.readouterr().err
+    assert "which --device cpu lacks; give --device cuda" in capsys.readouterr().err

@@ -178,7 +178,7 @@ def test_images_are_changed_as_asked_and_the_result_says_so(altmin: Any) -> None
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--sample", 5], "--sample prints text of a gpt, given mlp-2x100 on mnist; choose --model gpt-6x128 --data"),
+        (["--sample", 5], "--sample prints text of a gpt, given mlp-2x100 on mnist; try gpt-6x128"),
         ([*GPT[1:], "--sample", 5, "--seeds", 2], "--sample prints the text of one model, given --seeds 2"),
         (["--model", "gpt-1x16"], "gpt-1x16 reads sequences of tokens, these samples are (1, 28, 28) numbers"),
         (["--data", "shakespeare"], "mlp-2x100 reads numbers, these samples are sequences of tokens"),

@@ -11,9 +11,8 @@ import altmin
 from altmin import continual, methods
 from altmin.common.errors import Diverged
 from altmin.continual import Stream, Task, learners, run
-from altmin.continual.measures import average_accuracy, average_so_far, forgetting
-from altmin.continual.method import MethodLearner
-from altmin.continual.tasks import permuted, split
+from altmin.continual.base import Learner
+from altmin.continual.tasks import average_accuracy, average_so_far, forgetting, permuted, split
 from altmin.training.samples import Samples, epoch_order
 
 A = [[0.9], [0.95, 0.8], [0.5, 0.6, 1.0]]
@@ -105,7 +104,7 @@ def test_its_steps_are_the_methods_and_the_end_of_a_task_changes_nothing() -> No
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     other = copy.deepcopy(model)
-    learner, method = MethodLearner(methods.create("am-mem", model)), methods.create("am-mem", other)
+    learner, method = Learner(methods.create("am-mem", model)), methods.create("am-mem", other)
     x, y = torch.randn(6, 3), torch.arange(6) % 2
     for _ in range(3):
         assert learner.step(x, y).loss == method.step(x, y).loss
@@ -115,7 +114,7 @@ def test_its_steps_are_the_methods_and_the_end_of_a_task_changes_nothing() -> No
     assert learner.model is model
     assert learner.optimizer is learner.method.optimizer
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
-    kept = learner.state_dict()["method"]["weights"]["states"]
+    kept = learner.state_dict()["weights"]["states"]
     torch.testing.assert_close(kept, method.state_dict()["weights"]["states"], rtol=0, atol=0)
 
 

@@ -15,9 +15,9 @@ from torch.nn.functional import log_softmax
 
 from altmin import methods
 from altmin.continual.ewc import ElasticWeights, ewc, fisher
-from altmin.continual.falling_rate import falling_sgd
+from altmin.continual.learners import falling_sgd
 from altmin.continual.replay import Replay, Reservoir, replay
-from altmin.continual.slda import StreamingLDA, slda
+from altmin.continual.slda import StreamingLDA
 from altmin.methods.backprop import Backprop
 
 
@@ -301,7 +301,7 @@ def test_mini_batches_in_any_order_give_the_discriminant_of_all_samples(
 ) -> None:
     x, y = clusters(60, 3, 4, seed)
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
-    learner = slda(model, shrinkage)
+    learner = StreamingLDA(model, shrinkage)
     order = y.argsort() if sorted_by_class else torch.arange(60)
     for rows in order.split(batch):
         learner.step(x[rows], y[rows])
@@ -314,7 +314,7 @@ def test_mini_batches_in_any_order_give_the_discriminant_of_all_samples(
 def test_its_discriminant_is_the_logarithm_of_the_normal_densities_up_to_what_classes_share() -> None:
     x, y = clusters(200, 3, 2, 0)
     model = nn.Sequential(nn.Linear(2, 3)).double()
-    learner = slda(model, 0.1)
+    learner = StreamingLDA(model, 0.1)
     learner.step(x, y)
     learner.end_epoch()
     C = 0.9 * learner.scatter / 200 + 0.1 * learner.scatter.trace() / 400 * torch.eye(2, dtype=torch.float64)
@@ -329,7 +329,7 @@ def test_layers_before_the_last_stay_as_they_are_and_make_the_features() -> None
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
     before = [p.detach().clone() for p in model[0].parameters()]
-    learner = slda(model, 0.1)
+    learner = StreamingLDA(model, 0.1)
     learner.step(x, y)
     learner.end_epoch()
     assert all(torch.equal(a, b) for a, b in zip(before, model[0].parameters(), strict=True))
@@ -341,7 +341,7 @@ def test_layers_before_the_last_stay_as_they_are_and_make_the_features() -> None
 def test_a_class_not_seen_yet_is_never_predicted() -> None:
     x, y = clusters(50, 4, 3, 2)
     model = nn.Sequential(nn.Linear(3, 4)).double()
-    learner = slda(model)
+    learner = StreamingLDA(model)
     known = y < 2
     learner.step(x[known], y[known])
     learner.end_epoch()
@@ -355,7 +355,7 @@ def test_the_loss_of_a_step_is_that_before_it() -> None:
     x, y = clusters(20, 3, 4, 3)
     model = nn.Sequential(nn.Linear(4, 3)).double()
     expected = nn.functional.cross_entropy(model(x), y)
-    torch.testing.assert_close(slda(model).step(x, y).loss, expected.detach())
+    torch.testing.assert_close(StreamingLDA(model).step(x, y).loss, expected.detach())
 
 
 def test_what_cannot_be_set_is_refused() -> None:
@@ -364,6 +364,6 @@ def test_what_cannot_be_set_is_refused() -> None:
             StreamingLDA(model)  # type: ignore[arg-type]
     model = nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="shrinkage of StreamingLDA must be a finite number above 0, given 0"):
-        slda(model, 0.0)
+        StreamingLDA(model, 0.0)
     with pytest.raises(ValueError, match=r"shrinkage of StreamingLDA lies between 0 and 1, given 1\.5"):
-        slda(model, 1.5)
+        StreamingLDA(model, 1.5)

@@ -193,7 +193,7 @@ def test_facts_are_those_of_the_mini_batch() -> None:
 @pytest.mark.parametrize(
     "change, options, words",
     [
-        (lambda x, y: (x, y), {"method": "adam"}, "explain is about codes, which 'adam' does not have"),
+        (lambda x, y: (x, y), {"method": "adam"}, "explain is about codes, and 'adam' moves none in a step"),
         (lambda x, y: (x, y), {"method": "am-adm"}, "did you mean 'am-adam'?"),
         (lambda x, y: (x, y), {"shares": 0.1}, "did you mean 'share'?"),
         (lambda x, y: (x, y + 1), {}, "label 3 is out of range"),

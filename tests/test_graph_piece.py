@@ -12,7 +12,7 @@ import altmin
 from altmin import methods
 from altmin.calculus.cut_values import shortened
 from altmin.graph.piece import Piece, mapped
-from altmin.training.identity import method_settings
+from altmin.training.resumed import method_settings
 
 
 def test_arguments_are_mapped_inside_tuples_lists_dicts_and_slices():

@@ -15,7 +15,7 @@ from trainer_cases import equal
 import altmin
 from altmin.methods import LOCAL, Context
 from altmin.training import EachBatch, fit
-from altmin.training.identity import method_settings
+from altmin.training.resumed import method_settings
 
 EVERY = pytest.mark.parametrize("name", RIVALS)
 

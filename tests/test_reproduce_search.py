@@ -20,7 +20,7 @@ from altmin.paper.reproduce.run import Run
 from altmin.paper.reproduce.search import Between, Search, search
 from altmin.paper.reproduce.settings import History
 from altmin.runners.ensemble import Ensemble
-from altmin.training.ensemble import carry_out
+from altmin.training.run import fit_members
 from altmin.training.trial import Trial
 
 # ruff: noqa: F811
@@ -188,10 +188,10 @@ def test_configurations_and_seeds_that_train_as_one_ensemble_come_to_what_each_d
 
     def fitted(plan: Any, ensemble: Ensemble, *given: Any) -> Any:
         members.append(len(ensemble))
-        return carry_out(plan, ensemble, *given)
+        return fit_members(plan, ensemble, *given)
 
     monkeypatch.setattr(Trial, "together", True)
-    monkeypatch.setattr("altmin.training.ensemble.carry_out", fitted)
+    monkeypatch.setattr("altmin.training.run.fit_members", fitted)
     together = made(each).rows
     assert members == [8], "four configurations on two seeds"
     for one, other in zip(alone, together, strict=True):

@@ -6,8 +6,8 @@ import torch
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
-from altmin.sklearn import rows
-from altmin.sklearn.rows import chunks, dense, inputs, learn_scale
+from altmin.sklearn import training as rows
+from altmin.sklearn.training import chunks, dense, inputs, learn_scale
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ pd = pytest.importorskip("pandas")
 from river import checks  # noqa: E402
 
 from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
-from altmin.stream.statistics import RunningStatistics  # noqa: E402
+from altmin.stream.features import RunningStatistics  # noqa: E402
 
 ESTIMATORS = (OnlineClassifier, OnlineRegressor)
 Sample = tuple[dict[str, float], Any]

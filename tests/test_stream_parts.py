@@ -14,9 +14,8 @@ from torch import Tensor, nn
 import altmin
 from altmin import methods, models
 from altmin.stream import growth, settings
-from altmin.stream.features import Features, table_of
+from altmin.stream.features import FARTHEST, Features, RunningStatistics, table_of
 from altmin.stream.settings import DEFAULTS
-from altmin.stream.statistics import FARTHEST, RunningStatistics
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -192,7 +191,7 @@ def test_moments_of_old_outputs_stay() -> None:
 def test_a_network_has_the_widths_and_the_seed_that_were_given(name: str) -> None:
     before = torch.random.get_rng_state()
     first, second, other = (
-        settings.build(name, 4, (5, 3), 2, nn.CrossEntropyLoss(), 0.07, None, seed).model for seed in (1, 1, 2)
+        settings.build(name, (4, (5, 3), 2), nn.CrossEntropyLoss(), 0.07, None, seed).model for seed in (1, 1, 2)
     )
     assert torch.equal(torch.random.get_rng_state(), before)  # the user's random numbers stay
     assert [tuple(p.shape) for p in first.parameters()] == [(5, 4), (5,), (3, 5), (3,), (2, 3), (2,)]
@@ -202,7 +201,7 @@ def test_a_network_has_the_widths_and_the_seed_that_were_given(name: str) -> Non
 
 
 def test_what_is_given_replaces_the_default() -> None:
-    made = settings.build("am-mem", 4, (5,), 2, nn.CrossEntropyLoss(), 0.07, {"rate": 12.0}, 0)
+    made = settings.build("am-mem", (4, (5,), 2), nn.CrossEntropyLoss(), 0.07, {"rate": 12.0}, 0)
     assert (made.weights.rate, made.weights.forget) == (12.0, settings.DEFAULTS["am-mem"]["forget"])
     assert made.optimizer.param_groups[0]["lr"] == 0.07
 
@@ -210,7 +209,7 @@ def test_what_is_given_replaces_the_default() -> None:
 def test_options_are_not_used_up() -> None:
     options = {"penalty": altmin.Penalty(3.0)}
     for _ in range(2):
-        assert settings.build("am-adam", 4, (5,), 2, nn.CrossEntropyLoss(), None, options, 0).penalty.start == 3.0
+        assert settings.build("am-adam", (4, (5,), 2), nn.CrossEntropyLoss(), None, options, 0).penalty.start == 3.0
     assert not options["penalty"].claimed
 
 
@@ -229,7 +228,7 @@ def test_unknown_methods_and_options_are_refused() -> None:
 
 def test_the_squared_error_has_a_rate_of_its_own() -> None:
     for loss, rate in ((nn.CrossEntropyLoss(), 20.0), (nn.MSELoss(), settings.REGRESSION["am-mem"]["rate"])):
-        assert settings.build("am-mem", 4, (5,), 2, loss, None, None, 0).weights.rate == rate
+        assert settings.build("am-mem", (4, (5,), 2), loss, None, None, 0).weights.rate == rate
 
 
 def table(seed: int, samples: int, features: int, absent: float) -> np.ndarray:

@@ -188,15 +188,15 @@ def test_all_members_hear_of_an_epoch_together_and_stop_together() -> None:
 
 def test_what_follows_one_model_does_not_follow_an_ensemble() -> None:
     ensemble = Ensemble([learner(seed=s) for s in (0, 1)])
-    with pytest.raises(ValueError, match="EarlyStopping follows one model, and an ensemble has several"):
+    with pytest.raises(ValueError, match="EarlyStopping follows one model, not an ensemble"):
         fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, callbacks=EarlyStopping())
 
 
 @pytest.mark.parametrize(
     "make, error, words",
     [
-        (lambda: 3, TypeError, "a callback is a function of the progress, or an object with a method such as on_epoch"),
-        (lambda: EarlyStopping, TypeError, "a callback is a function of the progress"),
+        (lambda: 3, TypeError, "a callback is a function or has methods such as on_epoch"),
+        (lambda: EarlyStopping, TypeError, "a callback is a function or has methods"),
         (lambda: EarlyStopping(0), ValueError, "patience of EarlyStopping must be a whole number of at least 1"),
         (lambda: EarlyStopping(1, min_delta=-1), ValueError, "min_delta of EarlyStopping must be"),
         (lambda: BestWeights(mode="best"), ValueError, 'mode of BestWeights is "min" or "max", given \'best\''),

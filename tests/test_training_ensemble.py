@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble, Penalty, methods, models
 from altmin.common.errors import Diverged
-from altmin.training import EachBatch, EnsembleProgress, fit, fit_ensemble
+from altmin.training import EachBatch, Progress, fit, fit_ensemble
 
 SEEDS = [3, 4, 9]
 METHODS = {"am-adam": [0.01, 0.02, 0.001], "am-sgd": [0.1, 0.05, 0.01], "am-mem": [0.01] * 3, "adam": [0.01, 0.1, 0.02]}
@@ -65,7 +65,7 @@ def test_every_member_gets_the_history_that_fit_gives_it_alone(name: str, schedu
 
 def test_members_with_one_seed_see_the_same_data_and_report_tells_how_it_goes() -> None:
     train = samples()
-    told: list[EnsembleProgress] = []
+    told: list[Progress] = []
     ensemble = Ensemble(made("am-adam"))
     found = fit_ensemble(ensemble, train, epochs=2, batch_size=20, seeds=[5] * 3, callbacks=[EachBatch(told.append)])
     for history, method in zip(found, made("am-adam"), strict=True):
@@ -94,7 +94,7 @@ def test_a_member_that_diverges_has_rows_up_to_there_and_the_others_all() -> Non
 
 
 def test_progress_leaves_out_members_that_have_diverged() -> None:
-    told: list[EnsembleProgress] = []
+    told: list[Progress] = []
     ensemble = Ensemble(made("am-adam", [0.01, 1e200, 0.02]))
     found = fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, seeds=SEEDS, callbacks=[EachBatch(told.append)])
     assert [math.isnan(loss) for loss in told[-1].train_losses] == [False, True, False]
@@ -113,11 +113,11 @@ def test_a_member_lost_in_an_earlier_run_takes_no_part_in_the_next() -> None:
 def test_a_divergence_that_no_member_explains_is_not_passed_over() -> None:
     ensemble = Ensemble(made("am-adam"))
 
-    def spoil(at: EnsembleProgress) -> None:
+    def spoil(at: Progress) -> None:
         if at.batch == 6:
             nn.init.constant_(next(ensemble.member(1).parameters()), float("nan"))
 
-    with pytest.raises(Diverged, match=r"1\.weight is not finite"):
+    with pytest.raises(Diverged, match=r"1\.weight in epoch 1, batch 6 of 6 is not finite"):
         fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, callbacks=[EachBatch(spoil)])
 
 

@@ -66,9 +66,9 @@ def test_more_epochs_than_an_iterator_has_are_refused_before_and_fewer_batches_w
         (list(endless(3)), {"epoch_batches": 0}, "epoch_batches of fit must be a whole number of at least 1"),
         (endless(3), {"schedule": "cosine"}, "'cosine' needs to know how many batches.*epoch_batches, or 'cosine/epo"),
         (endless(3), {"warmup": 2}, "'constant' needs to know how many batches"),
-        (list(endless(3)), {"augment": "crop-flip"}, "augment of fit changes samples that lie in tensors"),
-        (list(endless(3)), {"checkpoint_every": 1}, "kept at the ends of epochs; leave out checkpoint_every"),
-        (endless(3), {}, "an iterator cannot be begun anew, so a run over it could not go on from its checkpoint"),
+        (list(endless(3)), {"augment": "crop-flip"}, "augment of fit is for tensors"),
+        (list(endless(3)), {"checkpoint_every": 1}, "kept at the ends of epochs only; leave out checkpoint_every"),
+        (endless(3), {}, "an iterator cannot begin again at a checkpoint"),
     ],
 )
 def test_what_batches_cannot_do_is_refused(train: Any, more: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_schedule_over_a_known_number_of_batches_is_that_of_tensors() -> None:
 
 
 def test_a_method_that_knows_samples_by_their_numbers_needs_some() -> None:
-    with pytest.raises(ValueError, match="RowRecorder keeps variables for each sample, by its number in the data"):
+    with pytest.raises(ValueError, match="RowRecorder keeps variables of each sample; give tensors or a Dataset"):
         fit(RowRecorder(), list(endless(3)), epochs=1)
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from altmin import AltMin, Ensemble
 from altmin.models import gpt
 from altmin.training import METRICS, accuracy, epoch_order, fit, fit_ensemble, mean_loss
-from altmin.training.evaluate import measure
-from altmin.training.metrics import Metric
+from altmin.training.evaluate import Metric, measure
 from altmin.training.sources import Stored
 
 
@@ -111,7 +110,7 @@ def test_numbers_as_targets_have_no_default_where_the_loss_is_unknown() -> None:
     train = torch.arange(4.0)[:, None], torch.arange(4)
     test = torch.ones(4, 1), torch.ones(4, 2)
     recorder = Recorder()
-    with pytest.raises(ValueError, match=r"this method's loss is no function to measure with; give metrics"):
+    with pytest.raises(ValueError, match=r"this method's loss is no function; give metrics"):
         fit(recorder, train, test, epochs=1, batch_size=2)
     assert recorder.seen == []
     row = fit(recorder, train, test, epochs=1, batch_size=2, metrics={"score": lambda output, y: 3}).epochs[0]

@@ -10,7 +10,8 @@ from torch import nn
 import altmin
 from altmin import methods
 from altmin.runners.precision import using
-from altmin.training.identity import fingerprint, method_settings, parameters
+from altmin.training.resumed import method_settings, parameters
+from altmin.training.samples import fingerprint
 
 
 def net(width: int = 8, dtype: torch.dtype = torch.float32) -> nn.Sequential:
@@ -85,4 +86,3 @@ def test_a_fingerprint_sees_the_first_and_the_last_sample_and_every_one_of_few(n
             changed[part][i] += 1
             assert fingerprint((changed[0], changed[1])) != expected
     assert fingerprint((x.double(), y)) != expected
-    assert fingerprint(None) == "none"

@@ -10,8 +10,7 @@ from loop_cases import learner, numbers, samples
 from torch import Tensor, nn
 
 from altmin.training import fit
-from altmin.training.evaluate import measure
-from altmin.training.metrics import METRICS, choose, higher_is_better
+from altmin.training.evaluate import METRICS, choose, higher_is_better, measure
 from altmin.training.sources import Stored
 
 
@@ -110,8 +109,8 @@ FLOATS, LABELS = torch.ones(3, 2), torch.zeros(3, dtype=torch.int64)
         ([lambda output, y: 0], FLOATS, ValueError, 'a metric without a name of its own is given by one: metrics={"n'),
         ([functools.partial(max)], FLOATS, ValueError, "a metric without a name of its own"),
         (nn.MSELoss, FLOATS, TypeError, "a metric is a name or a function"),
-        ("accuracy", FLOATS, ValueError, 'targets of type float32 have no accuracy; give metrics such as "mse"'),
-        ("loss", LABELS, ValueError, "this method's loss is no function to measure with"),
+        ("accuracy", FLOATS, ValueError, "targets of type torch.float32 have no accuracy; give metrics such as 'mse'"),
+        ("loss", LABELS, ValueError, "this method's loss is no function; give metrics"),
     ],
 )
 def test_what_is_no_metric_is_refused(given: Any, targets: Tensor, error: type[Exception], words: str) -> None:

@@ -54,9 +54,9 @@ def test_without_a_known_end_any_later_batch_can_be_evaluated() -> None:
         (
             {"test": iter([samples()])},
             ValueError,
-            "test of fit is gone through after every epoch, and list_iterator can",
+            "test of fit is needed after every epoch; give a list or a DataLoader, no iterator",
         ),
-        ({"test": {"held": iter([samples()])}}, ValueError, "held of fit is gone through after every epoch"),
+        ({"test": {"held": iter([samples()])}}, ValueError, "held of fit is needed after every epoch"),
         ({"test": []}, ValueError, "test of fit has no batches"),
         ({"test": {"held": 3}}, TypeError, "held of fit is a pair of tensors or arrays, .*, given int"),
         ({"eval_batches": "12"}, TypeError, "eval_batches of fit is a list of numbers of batches"),
@@ -71,7 +71,7 @@ def test_without_a_known_end_any_later_batch_can_be_evaluated() -> None:
         (
             {"method": Recorder(), "precision": "bf16"},
             ValueError,
-            "steps of Recorder do not round their products, as",
+            "steps of Recorder take no context to round products",
         ),
         ({"device": "cpu"}, TypeError, "unknown setting of fit, 'device'"),
     ],

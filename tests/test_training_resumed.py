@@ -1,4 +1,4 @@
-"""A checkpoint whose numbers cannot be those of the run is refused, though its digest is right; nothing changes."""
+"""A checkpoint of which a part does not load is refused, though its digest is right, and nothing changes."""
 
 import copy
 import math
@@ -16,54 +16,12 @@ from altmin.training import EachBatch, checkpoint, fit
 State = dict[str, Any]
 
 EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
-    "epoch below": (
-        lambda s: s["at"].update(epoch=-1),
-        "epoch of the run's position must be a whole number of at least 0, given -1",
-    ),
     "epoch beyond": (lambda s: s["at"].update(epoch=4), "it holds 4 epochs, more than 3"),
-    "half an epoch": (lambda s: s["at"].update(epoch=0.5), "epoch of the run's position must be a whole number"),
-    "batch below": (
-        lambda s: s["at"].update(batch=-2),
-        "batch of the run's position must be a whole number of at least 0, given -2",
-    ),
-    "batch beyond": (lambda s: s["at"].update(batch=5), "1 epochs, 5 batches in them and 5 after are not of this run"),
-    "before": (lambda s: s["at"].update(before=4), "1 epochs, 4 batches in them and 2 after are not of this run"),
-    "seconds": (lambda s: s["at"].update(seconds=math.nan), "seconds of the run's position must be a finite number"),
-    "losses": (lambda s: s["at"].update(losses=[1.0, 2.0]), "losses of the run's position must be 1 entries"),
-    "loss": (lambda s: s["at"].update(losses=[math.inf]), "entry 0 of losses of the run's position must be a finite"),
-    "no batch": (lambda s: s["at"].pop("batch"), "not the state of the run's position: it lacks batch"),
-    "no rows": (lambda s: s["history"]["epochs"].clear(), r"epochs of the history must be 1 entries, given \[\]"),
-    "extra row": (lambda s: s["history"]["batches"].append({}), "batches of the history must be 2 entries"),
-    "rows": (lambda s: s["history"].update(epochs=5), "epochs of the history must be 1 entries, given 5"),
-    "row's batch": (
-        lambda s: s["history"]["batches"][1].update(batch=8),
-        r"not of a run that has done 7 batches, evaluated after \[2, 7\]",
-    ),
-    "row's loss": (
-        lambda s: s["history"]["epochs"][0].update(train_loss=math.nan),
-        "train_loss of entry 0 of epochs of the history must be a finite number",
-    ),
-    "row's measure": (
-        lambda s: s["history"]["epochs"][0].update(test_accuracy="x"),
-        "test_accuracy of entry 0 of epochs of the history must be",
-    ),
-    "row's entries": (
-        lambda s: s["history"]["epochs"][0].pop("seconds"),
-        "entry 0 of epochs of the history: it lacks seconds",
-    ),
     "rate not finite": (lambda s: rates(s, math.nan), "lr of group 0 of the optimizer must be a finite number"),
-    "weights": (lambda s: s["model"]["0.weight"].fill_(math.nan), "0.weight of the model holds numbers that are not"),
-    "shape": (lambda s: s["model"].update({"0.bias": torch.zeros(3)}), "0.bias of the model must be torch.float32"),
+    "shape": (lambda s: s["model"].update({"0.bias": torch.zeros(3)}), "does not fit this run: .*size mismatch"),
     "moments": (lambda s: moments(s, torch.zeros(1)), "exp_avg of parameter 0 must be torch.float32 of shape"),
-    "random": (lambda s: s["random"].update(cpu=torch.zeros(3)), "random numbers on cpu must be torch.uint8 of shape"),
-    "random bytes": (
-        lambda s: s["random"].update(cpu=torch.zeros(7, dtype=torch.uint8)),
-        "the state of random numbers on cpu must be torch.uint8 of shape",
-    ),
     "random state": (lambda s: s["random"]["cpu"].fill_(255), "does not fit this run: .*mt19937"),
-    "no random": (lambda s: s["random"].clear(), "not the state of random numbers: it lacks cpu"),
-    "part": (lambda s: s.pop("random"), "not the state of a run: it lacks random"),
-    "callbacks": (lambda s: s.update(callbacks=[{}]), r"the state of 0 callbacks is a list, given \[{}\]"),
+    "part": (lambda s: s.pop("random"), "does not fit this run: 'random'"),
     "method": (lambda s: s.update(method=[]), "the state of a Backprop is a dict, given list"),
     "config": (lambda s: s.update(config=3), "it has no settings to compare"),
 }
@@ -99,11 +57,3 @@ def test_what_cannot_be_of_this_run_is_refused_and_changes_nothing(edit: str, st
         fit(method, problem(), problem(40, 1), **SETTINGS, checkpoint=tmp_path / "run", resume=True)
     assert "\n" not in str(error.value)
     assert equal((method.model.state_dict(), method.state_dict(), torch.get_rng_state()), before)
-
-
-def test_a_finished_run_has_no_batch_under_way(state: State, tmp_path: Path) -> None:
-    wrong = copy.deepcopy(state)
-    wrong["at"].update(epoch=3, batch=1)
-    checkpoint.save(tmp_path / "run", wrong)
-    with pytest.raises(ValueError, match="3 epochs, 5 batches in them and 1 after are not of this run"):
-        fit(learner(), problem(), problem(40, 1), **SETTINGS, checkpoint=tmp_path / "run", resume=True)

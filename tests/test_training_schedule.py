@@ -159,7 +159,7 @@ def test_every_group_keeps_its_own_rate() -> None:
     plan.after_epoch(1)
     assert [float(group["lr"]) for group in optimizer.param_groups] == [0.75, 1.5]
     assert optimizer.param_groups[1]["lr"] is tensor, "a recorded step reads that tensor"
-    plan.set(0)
+    plan.begin(0, 0)
     assert [float(group["lr"]) for group in optimizer.param_groups] == [1, 2]
 
 
@@ -172,7 +172,7 @@ def test_only_a_run_at_a_constant_rate_may_be_prolonged() -> None:
 
 
 def test_a_method_without_a_learning_rate_has_the_constant_schedule_only() -> None:
-    Schedule("constant", None, 2, 10).set(3)
+    Schedule("constant", None, 2, 10).after_batch(3)
     with pytest.raises(ValueError, match="no learning rate that the schedule 'cosine' could move"):
         Schedule("cosine", None, 2, 10)
     with pytest.raises(ValueError, match="use schedule='constant' without warmup"):

@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "a list as labels": ((ONE[0], [0, 1, 2]), TypeError, r"given \['Tensor', 'list'\]"),
     "words": ((ONE[0], np.array(["a", "b", "c"])), TypeError, "holds <U1 where numbers are needed; encode them first"),
     "NaN": ((ONE[0] / 0, ONE[1]), ValueError, "the inputs of train hold NaN or infinite values"),
-    "single samples": (Stream(), TypeError, r"gives samples one by one; give torch.utils.data.DataLoader\("),
+    "single samples": (Stream(), TypeError, r"gives samples one by one; give a DataLoader\("),
     "an empty Dataset": (Pairs(*samples(0)), ValueError, "train of fit has no samples"),
     "no batches": ([], ValueError, "train of fit has no batches"),
     "a dict of a batch": ([{"x": ONE[0]}], TypeError, "a batch of train is a pair of tensors, .*, given dict"),

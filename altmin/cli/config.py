@@ -17,7 +17,6 @@ import typer
 
 from altmin import __version__, methods
 from altmin.cli import output, parse
-from altmin.cli.check import checked
 from altmin.common.errors import unknown
 
 OF_METHODS = {"set_", "lr", "codes", "order", "share", "at"}
@@ -38,9 +37,7 @@ def import_modules(names: list[str] | None) -> list[str] | None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-            raise ValueError(
-                f"there is no module {name} to import; give its name, as in mymethods for mymethods.py"
-            ) from None
+            raise ValueError(f"there is no module {name} to import; give mymethods for mymethods.py") from None
     return names
 
 
@@ -54,7 +51,7 @@ def read(ctx: typer.Context, path: Path | None) -> Path | None:
     known = {_key(param): param for param in ctx.command.params if param.name not in OF_METHODS | OF_FILES | {"help"}}
     hints = get_type_hints(ctx.command.callback)
     defaults, tables, given = {}, {}, _load(path)
-    import_modules(checked("import", str(path), list[str], given.get("import", []), none=False))
+    import_modules(parse.checked("import", str(path), list[str], given.get("import", []), none=False))
     for key, value in given.items():
         name = key.replace("-", "_")
         if name in known:
@@ -131,7 +128,7 @@ def _converted(ctx: typer.Context, path: Path, name: str, param: Any, hint: Any,
     """A value of the file as the command takes it."""
     if isinstance(value, list) and str(param.metavar or "").endswith(",..."):
         value = ",".join(map(str, value))
-    value = checked(name, str(path), hint, value, none=False)
+    value = parse.checked(name, str(path), hint, value, none=False)
     try:
         param.process_value(ctx, value)
     except Exception as error:

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from safetensors import safe_open
 from safetensors.torch import save as to_bytes
-from torch import Tensor
 
 from altmin.cli import output
+from altmin.training import checkpoint
 from altmin.training.merging import fitted_weights, merge_memories
 
 Files = Annotated[list[Path], typer.Argument(help="Files of the sites, written by altmin.training.save_memories.")]
@@ -29,8 +28,8 @@ def merge(files: Files, out: Out, model: Model = None, new_model: NewModel = Non
     merged = merge_memories(files)
     content = None
     if model is not None:
-        weights, header = _read(model)
-        content = to_bytes(fitted_weights(merged, weights), header)
+        weights, header = checkpoint.read(model, "a model's weights in a safetensors file")
+        content = to_bytes(fitted_weights(merged, weights), header or None)
     merged.save(out)
     print(f"added up {len(files)} files with {merged.samples} samples\nwrote {out}")
     if content is not None and new_model is not None:
@@ -38,14 +37,3 @@ def merge(files: Files, out: Out, model: Model = None, new_model: NewModel = Non
         fitted = {name for names in merged.about["fitted"].values() for name in names}
         left = [name for name in merged.about["network"] if name not in fitted]
         print(f"no memory holds {', '.join(left)}: as in {model}")
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str] | None]:
-    """Tensors and header of a safetensors file."""
-    with open(path, "rb"):  # a missing or forbidden file says so itself
-        pass
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    except Exception as error:  # whatever a damaged file leads to
-        raise ValueError(f"{path} cannot be read as a model's weights in a safetensors file") from error

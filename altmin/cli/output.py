@@ -52,7 +52,7 @@ def write(path: Path, content: bytes) -> None:
     print(f"wrote {path}")
 
 
-def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
+def write_json(path: Path | None, result: Any) -> None:
     if path is not None:
         write(path, (json.dumps(result, indent=2) + "\n").encode())
 

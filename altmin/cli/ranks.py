@@ -67,9 +67,7 @@ def check_gpus(given: str) -> None:
 def check(command: str | None) -> None:
     """ValueError for a command that several processes would do several times."""
     if count() > 1 and command not in (None, "train"):
-        raise ValueError(
-            f"altmin {command} runs in one process, and torchrun has started {count()}; leave out torchrun"
-        )
+        raise ValueError(f"altmin {command} runs in one process, and torchrun has started {count()}; leave it out")
 
 
 def join(place: torch.device) -> None:

@@ -21,9 +21,7 @@ def report(
     output.check_writable(out)
     known = load(figures)
     if results != RESULTS and not results.is_dir():  # that one is made with the first result
-        raise ValueError(
-            f"there is no folder {results} of results; `altmin reproduce FIGURE` makes them, --results DIR says where"
-        )
+        raise ValueError(f"there is no folder {results} of results; `altmin reproduce FIGURE` makes them")
     made = {name: Results.read(results / f"{name}.jsonl") for name in known}
     from altmin.paper.report.page import page  # matplotlib, whose colours the page shares, takes a second to import
 

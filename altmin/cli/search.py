@@ -1,6 +1,5 @@
 """`altmin search`: looks for the settings with which a figure's runs are made."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -54,8 +53,7 @@ def search(
     found = summary(chosen, rows)
     output.console().print(shown(found))
     output.console().print(f"history in {path}")
-    if json_file is not None:
-        output.write(json_file, (json.dumps(found, indent=2) + "\n").encode())
+    output.write_json(json_file, found)
 
 
 def with_searches(figures: Mapping[str, Figure], name: str, trials: int | None) -> Figure:

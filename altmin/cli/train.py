@@ -40,9 +40,7 @@ def train(ctx: typer.Context, given: Train) -> None:
     ranks.check_gpus(given.device)
     device = training.prepare(ranks.device(given.device), given.threads, given.precision)
     if given.record and device.type != "cuda":
-        raise ValueError(
-            f"--record records CUDA graphs, which --device {given.device} does not have; give --device cuda"
-        )
+        raise ValueError(f"--record records CUDA graphs, which --device {given.device} lacks; give --device cuda")
     parts = ranks.PARTS if given.micro_batches is None and given.layer_ranks > 1 else given.micro_batches
     tables = config.tables(ctx)
     of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]
@@ -83,9 +81,7 @@ def _check(given: Train) -> None:
         raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
     ranks.check_layers(given.layer_ranks, given.micro_batches, given.method, given.record)
     if given.checkpoint is None and (given.resume or given.checkpoint_every is not None):
-        raise ValueError(
-            f"--{'resume' if given.resume else 'checkpoint-every'} needs --checkpoint FILE, where the run is kept"
-        )
+        raise ValueError(f"--{'resume' if given.resume else 'checkpoint-every'} needs --checkpoint FILE")
     if given.checkpoint is not None:
         _check_file(given.checkpoint, given)
     if given.sample is not None:
@@ -94,9 +90,7 @@ def _check(given: Train) -> None:
 
 def _check_file(path: Path, given: Train) -> None:
     if given.resume and not path.exists():
-        raise ValueError(
-            f"there is no checkpoint {path} to go on from; leave out --resume to begin a run that is kept there"
-        )
+        raise ValueError(f"there is no checkpoint {path} to go on from; leave out --resume to begin a run")
     if given.seeds > 1:
         raise ValueError(f"--checkpoint keeps one run, given --seeds {given.seeds}; leave one of them out")
 

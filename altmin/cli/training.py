@@ -63,9 +63,7 @@ def augmentation(given: str | None, name: str) -> str | None:
 def check_sample(model: str, name: str, seeds: int) -> None:
     """ValueError unless a model by this name writes text after it was trained on this data with so many seeds."""
     if not isinstance(data.dataset(name), Text) or not model.startswith("gpt-"):
-        raise ValueError(
-            f"--sample prints text of a gpt, given {model} on {name}; choose --model gpt-6x128 --data shakespeare"
-        )
+        raise ValueError(f"--sample prints text of a gpt, given {model} on {name}; try gpt-6x128 on shakespeare")
     if seeds > 1:
         raise ValueError(f"--sample prints the text of one model, given --seeds {seeds}; leave one of them out")
 

@@ -1,6 +1,5 @@
 """`altmin verify`: the paper's claims beside what was found."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ def verify(figures: Figures = FIGURES, results: Store = RESULTS, json_file: opti
     for row in rows:
         table.add_row(row["claim"], f"{row['text']}: {row['paper']}", row["ours"], row["verdict"])
     output.console().print(table)
-    if json_file is not None:
-        output.write(json_file, (json.dumps(rows, indent=2) + "\n").encode())
+    output.write_json(json_file, rows)
 
 
 def verdicts(figures: Path, results: Path) -> list[dict[str, Any]]:

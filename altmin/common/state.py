@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from altmin.common.errors import check_number
@@ -104,15 +104,6 @@ def demand_tensor(
 
 def _finite(x: Tensor) -> bool:
     return bool((x._values() if x.is_sparse else x).isfinite().all())
-
-
-def check_module(model: nn.Module, state: Any) -> None:
-    """ValueError unless `model.load_state_dict(state)` gives each of its tensors one of the same shape and type, finite
-    if it is a parameter or what is there now is finite."""
-    own, trained = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
-    demand_entries(state, own, "this model")
-    for name, here in own.items():
-        check_like(state[name], torch.zeros_like(here) if name in trained else here, f"{name} of the model")
 
 
 def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False, tables: Collection[int] = ()) -> None:

@@ -1,10 +1,9 @@
 """Continual learning: tasks one after the other, what learns them, and how much of the earlier ones is forgotten."""
 
-from altmin.continual.keeping import learner
-from altmin.continual.learners import Learner, create, names
-from altmin.continual.measures import average_accuracy, average_so_far, forgetting
+from altmin.continual.base import Learner
+from altmin.continual.learners import create, learner, names
 from altmin.continual.run import Stream, run
-from altmin.continual.tasks import Task, permuted, split
+from altmin.continual.tasks import Task, average_accuracy, average_so_far, forgetting, permuted, split
 
 __all__ = [
     "Learner",

@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from altmin.common.errors import demand
-from altmin.continual.method import MethodLearner
+from altmin.continual.base import Learner
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.training.samples import Samples
 
@@ -38,7 +38,7 @@ def fisher(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     return {name: sums / len(x) for name, sums in total.items()}
 
 
-class ElasticWeights(MethodLearner):
+class ElasticWeights(Learner):
     """Steps of `method` on the loss and the penalty. strength: lambda. samples: how many of a task's samples, the
     first, its Fisher information is taken from; they are seen once more for it, when the task ends."""
 
@@ -46,15 +46,15 @@ class ElasticWeights(MethodLearner):
         demand("ElasticWeights", "strength", strength)
         demand("ElasticWeights", "samples", samples, low=1, whole=True)
         super().__init__(method)
-        self.backprop, self.strength, self.samples = method, strength, samples
+        self.strength, self.samples = strength, samples
         self.importance: dict[str, Tensor] = {}
         self.anchor: dict[str, Tensor] = {}
 
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         """The loss that it reports is without the penalty."""
-        loss = self.backprop.differentiate(x, y)
+        loss = self.method.differentiate(x, y)
         self.add_gradient()
-        self.backprop.update()
+        self.method.update()
         return LossOnly(loss)
 
     @torch.no_grad()

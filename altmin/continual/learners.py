@@ -1,43 +1,53 @@
 """What learns a sequence of tasks, by name: every method of `altmin.methods`, and some made for it."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from altmin import methods
-from altmin.common.errors import unknown
+from altmin.common.errors import demand, unknown
+from altmin.continual.base import Learner
 from altmin.continual.ewc import ewc
-from altmin.continual.falling_rate import falling_sgd
-from altmin.continual.method import MethodLearner
 from altmin.continual.replay import replay
-from altmin.continual.slda import slda
-from altmin.training.samples import Samples
+from altmin.continual.slda import StreamingLDA
+from altmin.core.losses import LossFunction
+from altmin.core.trainer import AltMin
+from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.memory import CoActivationMemory, Memory
+from altmin.methods.backprop import Backprop
 
 
-class Learner(Protocol):
-    """As a `Method`, with one call more: `end_task` comes after the last `end_epoch` of a task, with its samples.
+class FallingRate(Learner):
+    """A method whose optimizer has the rate lr / (1 + t / batches) after t steps: the control for what steps that
+    shrink are worth without a memory. A co-activation memory that keeps everything grows with the samples seen, so what
+    a mini-batch can change shrinks."""
 
-    `state_dict` has all that it keeps from step to step, apart from the model's own.
-    """
+    def __init__(self, method: Backprop, batches: float):
+        demand("FallingRate", "batches", batches, above=True)
+        super().__init__(method)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(method.optimizer, lambda t: 1 / (1 + t / batches))
 
-    @property
-    def model(self) -> nn.Module: ...
-    @property
-    def optimizer(self) -> Optimizer | None: ...
-    def step(self, x: Tensor, y: Tensor) -> Any: ...
-    def end_epoch(self) -> None: ...
-    def end_task(self, samples: Samples) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
+    def step(self, x: Tensor, y: Tensor) -> object:
+        metrics = super().step(x, y)
+        self.schedule.step()
+        return metrics
 
 
-CONTINUAL: Mapping[str, Callable[..., Learner]] = {
+def falling_sgd(model: nn.Module, lr: float = 0.1, batches: float = 3.0) -> FallingRate:
+    """SGD without momentum whose rate is lr / (1 + t / batches) after t steps."""
+    demand("falling-sgd", "lr", lr)
+    return FallingRate(Backprop(model, torch.optim.SGD(model.parameters(), lr)), batches)
+
+
+CONTINUAL: Mapping[str, Callable[..., Any]] = {
     "ewc": ewc,
     "falling-sgd": falling_sgd,
     "replay": replay,
-    "slda": slda,
+    "slda": StreamingLDA,
 }
 
 
@@ -46,11 +56,11 @@ def names() -> list[str]:
     return sorted([*methods.names(), *CONTINUAL])
 
 
-def create(name: str, model: nn.Module, **options: Any) -> Learner:
+def create(name: str, model: nn.Module, **options: Any) -> Any:
     """A learner by name, for example `create("replay", model, lr=1e-3)`. Raises ValueError for an unknown name or
     option."""
     if name in methods.names():
-        return MethodLearner(methods.create(name, model, **options))
+        return Learner(methods.create(name, model, **options))
     if name not in CONTINUAL:
         raise unknown("learner", name, names())
     accepted = [p for p in inspect.signature(CONTINUAL[name]).parameters if p != "model"]
@@ -60,7 +70,7 @@ def create(name: str, model: nn.Module, **options: Any) -> Learner:
     return CONTINUAL[name](model, **options)
 
 
-def sizes(learner: Learner) -> dict[str, int]:
+def sizes(learner: Any) -> dict[str, int]:
     """Bytes of the tensors that a learner keeps: "weights", the model's own; "moments", those of its optimizer;
     "memory", everything else. Single numbers are not counted."""
     moments = _bytes(learner.optimizer.state_dict()["state"] if learner.optimizer is not None else {})
@@ -69,12 +79,32 @@ def sizes(learner: Learner) -> dict[str, int]:
 
 
 def _bytes(state: Any) -> int:
-    return sum(t.numel() * t.element_size() for t in _tensors(state) if t.ndim)
+    tensors = [t for t in pytree.tree_leaves(state) if isinstance(t, Tensor) and t.ndim]
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def _tensors(state: Any) -> Iterator[Tensor]:
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, Mapping | list | tuple):
-        for part in state.values() if isinstance(state, Mapping) else state:
-            yield from _tensors(part)
+def learner(
+    model: nn.Module,
+    lr: float = 1e-4,
+    rate: float = 30.0,
+    damping: float = 10.0,
+    prior: Mapping[int, Memory] | None = None,
+    loss: LossFunction | None = None,
+) -> AltMin:
+    """AM-mem for data that come in tasks, one after the other, and are not seen again.
+
+    Hidden layers are fitted to A = sum a a^T and B = sum c a^T over all samples ever seen (forget = 1), by an exact
+    solve a mini-batch; the output layer follows by Adam with a small lr, since no memory holds it. The other options
+    are those of `CoActivationMemory`; the defaults are those of docs/continual.md.
+
+    The result is an ordinary method: it takes `step(x, y)`, `altmin.fit` and `continual.run`, and is not told when a
+    task ends. prior: memories to go on from, the `weights.memories` of an earlier one, beside the weights that the
+    model has; checkpoints (`state_dict`) hold them too. ValueError if they do not fit the model.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> learner(model).weights.forget
+    1.0
+    """
+    demand("learner", "lr", lr)
+    rule = CoActivationMemory(1.0, damping, None, rate, LocalAdam(lr), prior, steps=None)
+    return AltMin(model, loss, weights=rule)

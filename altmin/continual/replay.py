@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.common.errors import demand
-from altmin.continual.method import MethodLearner
+from altmin.continual.base import Learner
 from altmin.methods import Method, create
 from altmin.training.samples import Samples
 
@@ -65,7 +65,7 @@ class Reservoir:
         return {"inputs": self.inputs, "labels": self.labels} if self.seen else {}
 
 
-class Replay(MethodLearner):
+class Replay(Learner):
     """A step of `method` on a mini-batch and as many samples drawn from the buffer, to which the batch is then added.
 
     Of a buffer with fewer samples all are drawn; the first mini-batch is learnt alone.

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -11,13 +11,11 @@ from altmin import data, models
 from altmin.common.describe import plain
 from altmin.common.errors import Diverged, demand, unknown
 from altmin.continual import learners, tasks
-from altmin.continual.measures import average_accuracy, average_so_far, forgetting
-from altmin.continual.method import MethodLearner
-from altmin.methods import Method
+from altmin.continual.base import Learner
+from altmin.continual.tasks import average_accuracy, average_so_far, forgetting
 from altmin.runners import precision
 from altmin.training.evaluate import accuracy
-from altmin.training.identity import fingerprint
-from altmin.training.samples import Samples, epoch_order
+from altmin.training.samples import Samples, epoch_order, fingerprint
 
 Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}
@@ -26,16 +24,8 @@ QUICK_ROWS = {"split": 20_000, "permuted": 4_000}
 """For a look: every permuted task has them all, a split task a fifth."""
 
 
-class Setting(Protocol):
-    """Where runs are made, and their data: inputs and labels of the first `limit` samples of a part, on the device."""
-
-    @property
-    def device(self) -> torch.device: ...
-    def samples(self, name: str, part: str, limit: int | None = None) -> Samples: ...
-
-
 def run(
-    learner: learners.Learner | Method,
+    learner: Any,
     sequence: Iterable[tasks.Task],
     *,
     epochs: int = 1,
@@ -48,7 +38,7 @@ def run(
     `altmin.methods`, which has no `end_task`, is not told that a task has ended. Raises `Diverged`."""
     demand("run", "epochs", epochs, low=1, whole=True)
     demand("run", "batch_size", batch_size, low=1, whole=True)
-    learner = learner if hasattr(learner, "end_task") else MethodLearner(learner)
+    learner = learner if hasattr(learner, "end_task") else Learner(learner)
     seen: list[Samples] = []
     found: list[list[float]] = []
     for k, task in enumerate(sequence):
@@ -107,7 +97,7 @@ class Stream:
         settings = asdict(self) | {"options": dict(self.options)}
         return {name: plain(value) for name, value in settings.items() if name not in ("seeds", "label")}
 
-    def lacking(self, setting: Setting) -> str:
+    def lacking(self, setting: Any) -> str:
         return ""
 
     def reduced(self) -> "Stream":
@@ -115,7 +105,7 @@ class Stream:
         most = QUICK_ROWS[self.sequence]
         return replace(self, seeds=1, epochs=1, limit=min(self.limit or most, most))
 
-    def make(self, seeds: Sequence[int], setting: Setting, tick: Callable[[int, int, str], None]) -> list[Row]:
+    def make(self, seeds: Sequence[int], setting: Any, tick: Callable[[int, int, str], None]) -> list[Row]:
         """A row for each seed: `accuracies`, `a[k][j]` as `run` returns it, `average_accuracy` and `forgetting`, or, if
         it diverged, the reason as `diverged`; `bytes` kept, and `seconds` taken, evaluations included."""
         train, evaluated = setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
@@ -138,7 +128,7 @@ class Stream:
             raise ValueError(f"a run over tasks is drawn against 'tasks', given {axis!r}")
         return [(float(k), value) for k, value in enumerate(average_so_far(row.get("accuracies", [])), 1)]
 
-    def build(self, seed: int, device: torch.device) -> learners.Learner:
+    def build(self, seed: int, device: torch.device) -> Any:
         """The learner on a model whose first weights depend on the seed alone."""
         known = data.dataset(self.data)
         torch.manual_seed(seed)

@@ -21,7 +21,8 @@ from altmin.training.samples import Samples
 
 class StreamingLDA:
     """Sets the last layer of `model`, an nn.Linear, to the discriminant of what the layers before it make of a sample;
-    those layers stay as they are. The layer is set at the end of an epoch, from the sums that a step updates."""
+    those layers stay as they are. Of a linear model that is the input itself. The layer is set at the end of an epoch,
+    from the sums that a step updates."""
 
     optimizer = None
 
@@ -72,8 +73,3 @@ class StreamingLDA:
 
     def state_dict(self) -> dict[str, Any]:
         return {"counts": self.counts, "means": self.means, "scatter": self.scatter}
-
-
-def slda(model: nn.Sequential, shrinkage: float = 1e-2) -> StreamingLDA:
-    """Streaming LDA on the layers that the model has before its last; of a linear model, on the input itself."""
-    return StreamingLDA(model, shrinkage)

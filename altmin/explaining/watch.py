@@ -40,10 +40,7 @@ def trainer_of(subject: nn.Module | AltMin, by: str, method: str, options: Mappi
     parts = {name: copy.deepcopy(value) if name in kept else value for name, value in options.items()}
     made = methods.create(method, own, **parts)
     if not isinstance(made, AltMin):
-        raise ValueError(
-            f"{by} is about codes, which {method!r} does not have or does not move at each step; give am-adam, am-sgd "
-            "or am-mem"
-        )
+        raise ValueError(f"{by} is about codes, and {method!r} moves none in a step; give am-adam, am-sgd or am-mem")
     return made
 
 

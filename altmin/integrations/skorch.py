@@ -19,6 +19,9 @@ from skorch.utils import to_tensor
 class AltMinTraining(NeuralNet):
     """What the two nets below share: the method in the place of the optimizer, and its step in that of backprop."""
 
+    def __init__(self, module: Any, *args: Any, optimizer: str = "am-adam", lr: float | None = None, **kwargs: Any):
+        super().__init__(module, *args, optimizer=optimizer, lr=lr, **kwargs)
+
     def initialize_optimizer(self, *_: Any) -> Any:
         """Makes the method for `module_` and `criterion_`. lr: that of the net; None leaves it to the method."""
         if any(isinstance(callback, GradientNormClipping) for _, callback in self.callbacks_):
@@ -51,28 +54,12 @@ class AltMinNetClassifier(AltMinTraining, NeuralNetClassifier):
     >>> net = AltMinNetClassifier(nn.Linear(2, 3), optimizer="am-sgd", lr=0.1, optimizer__momentum=0.5)
     """
 
-    def __init__(
-        self,
-        module: Any,
-        *args: Any,
-        criterion: Any = nn.CrossEntropyLoss,
-        optimizer: str = "am-adam",
-        lr: float | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(module, *args, criterion=criterion, optimizer=optimizer, lr=lr, **kwargs)
+    def __init__(self, module: Any, *args: Any, criterion: Any = nn.CrossEntropyLoss, **kwargs: Any):
+        super().__init__(module, *args, criterion=criterion, **kwargs)
 
 
 class AltMinNetRegressor(AltMinTraining, NeuralNetRegressor):
     """skorch's NeuralNetRegressor, trained by a method of altmin. Targets have the shape of the outputs."""
 
-    def __init__(
-        self,
-        module: Any,
-        *args: Any,
-        criterion: Any = nn.MSELoss,
-        optimizer: str = "am-adam",
-        lr: float | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(module, *args, criterion=criterion, optimizer=optimizer, lr=lr, **kwargs)
+    def __init__(self, module: Any, *args: Any, criterion: Any = nn.MSELoss, **kwargs: Any):
+        super().__init__(module, *args, criterion=criterion, **kwargs)

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from altmin import methods, models
 from altmin.common.errors import demand
-from altmin.sklearn.rows import learn_scale
-from altmin.sklearn.training import Rows, Training
+from altmin.sklearn.training import Rows, Training, learn_scale
 
 NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
 LR, DECAY = 1e-3, 0.01
@@ -138,8 +137,7 @@ class Estimator(BaseEstimator):
             return given | {"loss": self._loss()}
         if self._loss is not nn.CrossEntropyLoss:
             raise ValueError(
-                f"method {self.method!r} trains classifiers alone, as it has no option that takes another loss; use "
-                "am-adam or another for a regression"
+                f"method {self.method!r} trains classifiers alone; use am-adam or another for a regression"
             )
         return given
 
@@ -148,12 +146,10 @@ class Estimator(BaseEstimator):
         `options`. ValueError for a number above zero where it has none, or one beside that of `options`."""
         known, auto = "weight_decay" in methods.options(self.method), self.weight_decay == "auto"
         if not auto and "weight_decay" in (self.options or {}):
-            raise ValueError(
-                f"weight_decay={self.weight_decay!r} is given, and in options too; give it once, as weight_decay="
-            )
+            raise ValueError(f"weight_decay={self.weight_decay!r} is given, and in options too; give it once")
         if not known and not auto and self.weight_decay:
             raise ValueError(
-                f'method {self.method!r} has no weight decay, given {self.weight_decay!r}; leave weight_decay="auto"'
+                f'method {self.method!r} has no weight decay, given {self.weight_decay!r}; leave it "auto"'
             )
         return {"weight_decay": DECAY if auto else float(self.weight_decay)} if known else {}
 
@@ -256,10 +252,8 @@ class Estimator(BaseEstimator):
             raise ValueError(f"the network gives an output of shape {shape} for one row, (1, {n_outputs}) is needed")
 
     def _demand_weights(self, training: Training) -> None:
-        if not training.takes_weights:
-            raise ValueError(
-                f"method {self.method!r} takes no sample weights; am-adam, am-sgd, am-mem, adam and sgd do"
-            )
+        if "sample_weight" not in inspect.signature(training.method.step).parameters:
+            raise ValueError(f"method {self.method!r} takes no sample weights; am-adam, am-mem, adam and sgd do")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,8 +11,7 @@ from sklearn.utils.validation import column_or_1d
 from torch import nn
 
 from altmin.sklearn.base import Estimator
-from altmin.sklearn.rows import learn_scale
-from altmin.sklearn.training import Training
+from altmin.sklearn.training import Training, learn_scale
 
 
 class AltMinClassifier(ClassifierMixin, Estimator):
@@ -94,9 +93,7 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     def _demand_known(self, known: np.ndarray, y: np.ndarray) -> None:
         if len(new := np.setdiff1d(y, known)):
-            raise ValueError(
-                f"label {new.tolist()[0]!r} is not among the classes {known.tolist()!r:.60} of the first call"
-            )
+            raise ValueError(f"label {new.tolist()[0]!r} is not among the classes {known.tolist()!r:.60}")
 
     def _encoded(self, known: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.searchsorted(known, y)

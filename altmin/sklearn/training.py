@@ -1,7 +1,7 @@
-"""A network in training on rows of a table: everything that `partial_fit` goes on with, also after pickling."""
+"""A network in training on rows of a table, dense or sparse, which it takes a few at a time and standardised: all that
+`partial_fit` goes on with, also after pickling."""
 
 import copy
-import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from altmin.core.losses import adapt
 from altmin.methods.protocol import Method
-from altmin.sklearn.rows import chunks, inputs
 from altmin.training.samples import batches_per_epoch, device_of
+
+CHUNK = 1000
+"""So many rows of a sparse table are dense at once where no mini-batch says how many."""
 
 
 class Rows(NamedTuple):
@@ -24,6 +26,34 @@ class Rows(NamedTuple):
     X: Any
     t: Tensor
     w: np.ndarray | None = None
+
+
+def dense(X: Any, rows: Any) -> np.ndarray:
+    """Some rows of a table, as an array of their own."""
+    part = X[rows]
+    return part.toarray() if hasattr(part, "toarray") else np.array(part, order="C")
+
+
+def chunks(n: int) -> Iterator[slice]:
+    """Slices that cover n rows."""
+    return (slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK))
+
+
+def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None) -> None:
+    """Adds the rows of a table to what a scaler knows of means and variances. w: their weights.
+
+    A sparse table goes through the same arithmetic as a dense one, so that both have the same scale.
+    """
+    for part in chunks(X.shape[0]):
+        scaler.partial_fit(dense(X, part), sample_weight=None if w is None else w[part])
+
+
+def inputs(X: Any, rows: Any, scaler: StandardScaler | None) -> Tensor:
+    """Some rows of a table as a tensor of the table's type, (x - mean) / deviation of each column with a scaler."""
+    part = dense(X, rows)
+    if scaler is not None:
+        part = ((part - scaler.mean_) / scaler.scale_).astype(part.dtype, copy=False)
+    return torch.from_numpy(part)
 
 
 class Training:
@@ -45,10 +75,6 @@ class Training:
         self.generator, self.device = generator, device_of(method.model)
         self.losses: list[float] = []
         self.held_losses: list[float] = []
-
-    @property
-    def takes_weights(self) -> bool:
-        return "sample_weight" in inspect.signature(self.method.step).parameters
 
     def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int) -> None:
         """Epochs, each in a random order, until the loss has for `patience` of them not fallen by more than `tol` below

@@ -4,7 +4,6 @@ from altmin.common.optional import need
 
 need("river", "stream", "altmin.stream")
 
-from altmin.stream.classifier import OnlineClassifier
-from altmin.stream.regressor import OnlineRegressor
+from altmin.stream.estimators import OnlineClassifier, OnlineRegressor
 
 __all__ = ["OnlineClassifier", "OnlineRegressor"]

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from altmin.common.errors import demand
 from altmin.methods import Method
 from altmin.stream import growth, settings
-from altmin.stream.features import Features, table_of
-from altmin.stream.statistics import Array, RunningStatistics
+from altmin.stream.features import Array, Features, RunningStatistics, table_of
 
 
 class OnlineNetwork:
@@ -38,6 +37,8 @@ class OnlineNetwork:
     seed
         Of the initial weights; None for different ones each time.
     """
+
+    _loss: type[nn.Module]
 
     def __init__(
         self,
@@ -79,16 +80,10 @@ class OnlineNetwork:
         """The features seen so far, in the order of the network's inputs."""
         return list(self._features.names)
 
-    def _loss(self) -> nn.Module:
-        raise NotImplementedError
-
     def _build(self, outputs: int) -> None:
         """Makes the network for the features seen so far."""
-        inputs = max(1, len(self._features.names))
-        seed = int(self._random.integers(2**31))
-        self._trained = settings.build(
-            self.method, inputs, self.hidden, outputs, self._loss(), self.lr, self.options, seed
-        )
+        widths, seed = (max(1, len(self._features.names)), self.hidden, outputs), int(self._random.integers(2**31))
+        self._trained = settings.build(self.method, widths, self._loss(), self.lr, self.options, seed)
 
     def _admit(self, new: Sequence[Hashable]) -> None:
         """Gives features that appear for the first time a column, statistics and an input."""
@@ -127,15 +122,12 @@ class OnlineNetwork:
                 self._statistics.update(row)
             y = self._targets(targets[start : start + self.batch_size])
             if y is not None:
-                self._step(self._inputs(part), y)
+                assert self._trained is not None
+                self._trained.step(self._inputs(part), y)
 
     def _targets(self, targets: Sequence[Any]) -> Tensor | None:
         """Targets as the loss takes them; None if there is nothing to learn from them yet."""
         raise NotImplementedError
-
-    def _step(self, x: Tensor, y: Tensor) -> None:
-        assert self._trained is not None
-        self._trained.step(x, y)
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
         """Learns from one sample. ValueError or TypeError, and nothing changes, for one that cannot be learnt from."""

@@ -1,11 +1,16 @@
-"""Samples that are dicts of named features, as rows of numbers."""
+"""Samples that are dicts of named features, as rows of numbers, and running means and variances of these."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from altmin.stream.statistics import Array
+from altmin.common.errors import demand
+
+Array = NDArray[np.float64]
+FARTHEST = 10.0
+"""A standardised value beyond this counts as this: one outlier must not undo what a stream has taught."""
 
 LARGEST = 1e100
 """Beyond, the square of a value and sums of squares may not be finite."""
@@ -57,9 +62,7 @@ class Features:
     def _checked(self, values: Array, names: Sequence[Hashable]) -> Array:
         if (np.abs(values) > LARGEST).any():  # NaN is not
             name = names[int(np.argwhere(np.abs(values) > LARGEST)[0, -1])]
-            raise ValueError(
-                f"feature {name!r} is infinite or beyond {LARGEST:g}; leave out what is unknown (nothing was learnt)"
-            )
+            raise ValueError(f"feature {name!r} is infinite or beyond {LARGEST:g}; leave it out (nothing was learnt)")
         return np.nan_to_num(values, nan=0.0) if self.absent == "zero" else values
 
     def _no_number(self, x: Mapping[Hashable, Any]) -> ValueError:
@@ -90,3 +93,59 @@ def table_of(X: Any) -> tuple[list[Hashable], Array]:
                     "river.preprocessing.OneHotEncoder() (nothing was learnt)"
                 ) from None
         raise
+
+
+class RunningStatistics:
+    """Running mean and variance of each of `size` features that come and go. forget: f, from above 0 to 1, where
+    nothing fades.
+
+    Of every feature, with the factor f on the past before each of its samples (Welford's recursion for f = 1; West,
+    1979):
+
+        w <- f w + 1,   d = x - m,   m <- m + d / w,   s <- f s + d (x - m),
+
+    so that m and s / w are the mean and the variance of all its samples, each weighted by f^(number of later ones).
+    """
+
+    def __init__(self, size: int = 0, forget: float = 1.0):
+        demand("RunningStatistics", "forget", forget, above=True)
+        if forget > 1:
+            raise ValueError(f"forget of the running statistics lies above 0 and is at most 1, given {forget!r}")
+        self.forget, self.total = forget, 0.0
+        self.weight, self.mean, self.scatter = np.zeros(size), np.zeros(size), np.zeros(size)
+
+    @property
+    def variance(self) -> Array:
+        """s / w, 0 of a feature that has not been seen."""
+        return self.scatter / np.maximum(self.weight, 1.0)
+
+    def grow(self, features: int, seen: bool = False) -> None:
+        """Adds features. seen: whether they count as having been zero in all samples so far."""
+        more = np.zeros(features)
+        self.weight = np.concatenate([self.weight, more + (self.total if seen else 0.0)])
+        self.mean, self.scatter = np.concatenate([self.mean, more]), np.concatenate([self.scatter, more])
+
+    def update(self, x: Array) -> None:
+        """Takes one sample (size,). A feature that is NaN is absent: nothing of it changes."""
+        self.total = self.forget * self.total + 1
+        d = x - self.mean
+        weight = self.forget * self.weight + 1
+        mean = self.mean + d / weight
+        scatter = self.forget * self.scatter + d * (x - mean)
+        absent = np.isnan(d)
+        if absent.any():
+            weight, mean, scatter = (
+                np.where(absent, old, new)
+                for old, new in ((self.weight, weight), (self.mean, mean), (self.scatter, scatter))
+            )
+        self.weight, self.mean, self.scatter = weight, mean, scatter
+
+    def standardise(self, x: Array) -> Array:
+        """(x - m) / sqrt(s / w), between -FARTHEST and FARTHEST; 0 for a feature that is absent or has not varied yet.
+        x: (..., size)."""
+        varies = self.scatter > 0
+        z = np.minimum(
+            np.maximum((x - self.mean) / np.sqrt(np.where(varies, self.variance, np.inf)), -FARTHEST), FARTHEST
+        )
+        known = ~np.isnan(z)
+        return z if known.all() else np.where(known, z, 0.0)

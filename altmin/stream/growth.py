@@ -5,9 +5,6 @@ of zero: the state of a network that had them from the start, and never saw an i
 same objects, so that trainers and optimizers go on with them.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -46,15 +43,10 @@ def _extend(method: Method, p: Tensor, values: Tensor, dim: int) -> None:
     shape = p.shape
     p.data = torch.cat([p.data, values.to(p)], dim)
     p.grad = None
-    for name, kept in _kept(method, p):
-        if isinstance(kept[name], Tensor) and kept[name].shape == shape:
-            kept[name] = torch.cat([kept[name], torch.zeros_like(values).to(p)], dim)
-
-
-def _kept(method: Method, p: Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The names of what an optimizer keeps of a parameter, and where."""
-    state = {} if method.optimizer is None else method.optimizer.state.get(p, {})
-    yield from ((name, state) for name in list(state))
+    kept = {} if method.optimizer is None else method.optimizer.state.get(p, {})
+    for name, value in kept.items():
+        if isinstance(value, Tensor) and value.shape == shape:
+            kept[name] = torch.cat([value, torch.zeros_like(values).to(p)], dim)
 
 
 def _insert(t: Tensor, at: int, count: int, dim: int) -> Tensor:

@@ -31,26 +31,25 @@ def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> Non
         demand(f"method {name!r}", "lr", lr)
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options are a dict of the method's options, given {options!r:.60}")
+    accepted = [each for each in methods.options(name) if each not in ("lr", "loss")]
     for option in options or {}:
-        if option in ("lr", "loss") or option not in methods.options(name):
-            accepted = [each for each in methods.options(name) if each not in ("lr", "loss")]
+        if option not in accepted:
             raise unknown(f"option of method {name!r},", option, accepted)
 
 
 def build(
     name: str,
-    inputs: int,
-    hidden: tuple[int, ...],
-    outputs: int,
+    widths: tuple[int, tuple[int, ...], int],
     loss: nn.Module,
     lr: float | None,
     options: Mapping[str, Any] | None,
     seed: int,
 ) -> methods.Method:
-    """A method with a fully connected network in double precision, which costs small nets nothing."""
+    """A method with a fully connected network in double precision, which costs small nets nothing. widths: of its
+    inputs, hidden layers and outputs."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = mlp(inputs, hidden, outputs).double()
+        model = mlp(*widths).double()
     own = {**DEFAULTS[name], **(REGRESSION.get(name, {}) if isinstance(loss, nn.MSELoss) else {})}
     chosen = {**own, **copy.deepcopy(dict(options or {})), **({} if lr is None else {"lr": lr})}
     return methods.create(name, model, loss=loss, **chosen)

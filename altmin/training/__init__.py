@@ -1,10 +1,8 @@
 """Running a method: data, epochs, metrics, callbacks, learning rates, checkpoints. How it learns is its affair."""
 
-from altmin.training.callbacks import BestWeights, EachBatch, EarlyStopping
-from altmin.training.ema import EMA
-from altmin.training.ensemble import EnsembleProgress, MemberHistory, fit_ensemble
-from altmin.training.evaluate import accuracy, mean_loss
-from altmin.training.loop import History
+from altmin.training.callbacks import EMA, BestWeights, EachBatch, EarlyStopping
+from altmin.training.evaluate import METRICS, accuracy, mean_loss
+from altmin.training.loop import History, MemberHistory, Progress
 from altmin.training.merging import (
     SiteMemories,
     apply_memories,
@@ -13,10 +11,9 @@ from altmin.training.merging import (
     merge_memories,
     save_memories,
 )
-from altmin.training.metrics import METRICS
 from altmin.training.on_device import train_on_device
 from altmin.training.reporters import ProgressBar, TensorBoard
-from altmin.training.run import Progress, fit
+from altmin.training.run import fit, fit_ensemble
 from altmin.training.samples import batches_per_epoch, epoch_order
 from altmin.training.schedule import SCHEDULES
 
@@ -27,7 +24,6 @@ __all__ = [
     "BestWeights",
     "EachBatch",
     "EarlyStopping",
-    "EnsembleProgress",
     "History",
     "MemberHistory",
     "Progress",

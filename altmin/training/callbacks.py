@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand
-from altmin.training.metrics import higher_is_better
+from altmin.training.evaluate import higher_is_better
 
 HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")
 
@@ -44,17 +45,14 @@ class Callbacks:
         self.all = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
         for each in self.all:
             if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
-                raise TypeError(
-                    "a callback is a function of the progress, or an object with a method such as on_epoch_end, given "
-                    f"{each!r:.60}"
-                )
+                raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {each!r:.60}")
         self.all = [each for each in self.all if first or not getattr(each, "first_rank_only", False)]
         self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
         self.steps = self._hooks("after_step")
         self.kept = [each for each in self.all if hasattr(each, "state_dict")]
         self.free = [each for each in self.all if not hasattr(each, "state_dict")]
 
-    def _hooks(self, name: str, among: Sequence[Any] | None = None) -> list[Callable[[Any], Any]]:
+    def _hooks(self, name: str, among: Sequence[Any] | None = None) -> list[Callable[..., Any]]:
         return [getattr(each, name) for each in (self.all if among is None else among) if hasattr(each, name)]
 
     @property
@@ -66,13 +64,11 @@ class Callbacks:
         """ValueError for a callback that cannot follow an ensemble."""
         for each in self.all:
             if getattr(each, "for_one", False):
-                raise ValueError(
-                    f"{type(each).__name__} follows one model, and an ensemble has several; train them one by one with "
-                    "fit, or leave it out"
-                )
+                raise ValueError(f"{type(each).__name__} follows one model, not an ensemble; leave it out, or use fit")
 
-    def start(self, progress: Any) -> None:
-        for hook in self._hooks("on_start"):
+    def call(self, name: str, progress: Any) -> None:
+        """Every callback's `on_start` or `on_end`."""
+        for hook in self._hooks(name):
             hook(progress)
 
     def evaluated(self, model: nn.Module) -> nn.Module:
@@ -91,14 +87,9 @@ class Callbacks:
         functions = [] if kept else [each for each in self.free if not _has_hooks(each)]
         return _any_true([*self._hooks("on_epoch_end", among), *functions], progress)
 
-    def end(self, progress: Any) -> None:
-        for hook in self._hooks("on_end"):
-            hook(progress)
-
     def close(self) -> None:
-        for each in self.all:
-            if hasattr(each, "close"):
-                each.close()
+        for close in self._hooks("close"):
+            close()
 
     def settings(self) -> dict[str, str]:
         """Those of callbacks that have something to go on from: they tell one run from another."""
@@ -156,12 +147,11 @@ class Monitor:
     def on_start(self, progress: Any) -> None:
         """Begins again. ValueError if there is no such column, or no word on which values are better."""
         self.load_state_dict(self.fresh)
-        self.column = column_of(type(self).__name__, self.monitor, progress.columns)
+        name = type(self).__name__
+        self.column = column_of(name, self.monitor, progress.columns)
         higher = higher_is_better(self.column) if self.mode is None else self.mode == "max"
         if higher is None:
-            raise ValueError(
-                f'mode of {type(self).__name__} says whether more of {self.column} is better, "max" or "min"'
-            )
+            raise ValueError(f'mode of {name} says whether more of {self.column} is better, "max" or "min"')
         self.sign = 1.0 if higher else -1.0
 
     def better(self, progress: Any) -> bool:
@@ -226,3 +216,47 @@ def column_of(of: str, monitor: str | None, columns: Sequence[str]) -> str:
     if monitor not in (*columns, "train_loss"):
         raise ValueError(f"{of} watches {monitor!r}, and an epoch's row has {', '.join(('train_loss', *columns))}")
     return monitor
+
+
+class EMA:
+    """A callback that averages weights and buffers after every step: a <- decay a + (1 - decay) w, from a = w after the
+    first one, by torch's `AveragedModel` with `get_ema_multi_avg_fn(decay)`, which is `average`.
+
+    Evaluations measure the average, and at the end of a run the model has it. Buffers that are no floating numbers are
+    those of the model.
+    """
+
+    for_one = True
+
+    def __init__(self, decay: float = 0.999):
+        demand("EMA", "decay", decay)
+        if decay >= 1:
+            raise ValueError(f"decay of EMA must be below 1, given {decay!r}")
+        self.decay = decay
+        self.average: Any = None
+
+    def __repr__(self) -> str:
+        return f"EMA(decay={self.decay})"
+
+    def on_start(self, progress: Any) -> None:
+        update = get_ema_multi_avg_fn(self.decay)
+        self.average = AveragedModel(progress.model, multi_avg_fn=update, use_buffers=True).requires_grad_(False)
+
+    def after_step(self, model: nn.Module) -> None:
+        self.average.update_parameters(model)
+        for own, buffer in zip(self.average.module.buffers(), model.buffers(), strict=True):
+            if not own.is_floating_point():
+                own.copy_(buffer)
+
+    def evaluated_model(self, model: nn.Module) -> nn.Module:
+        return self.average.module if self.average.n_averaged else model
+
+    def on_end(self, progress: Any) -> None:
+        if self.average.n_averaged:
+            progress.model.load_state_dict(self.average.module.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.average.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.average.load_state_dict(state)

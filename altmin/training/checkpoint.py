@@ -38,23 +38,25 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
 def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `save` was given, bit for bit: a file that has changed since is a `ValueError`. Tensors that lived on an
     accelerator go to `device`, the others to the CPU."""
+    tensors, header = read(path, "a checkpoint")
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a checkpoint written by this version of altmin, which is {FORMAT!r}")
+    if header.get("digest") != _digest(header.get("state", ""), tensors):
+        raise ValueError(f"{path} is damaged: it no longer holds what was written; go back to an earlier copy of it")
+    state: dict[str, Any] = _decode(json.loads(header["state"]), tensors, torch.device(device))
+    return state
+
+
+def read(path: str | Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the header of a safetensors file; ValueError, which says what it should be, for another file."""
     with open(path, "rb"):  # a missing or forbidden file says so itself
         pass
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
             # Copies, since the file's own memory must not change under a training run.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        if header.get("format") == FORMAT:
-            intact = header["digest"] == _digest(header["state"], tensors)
-            state = _decode(json.loads(header["state"]), tensors, torch.device(device)) if intact else None
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except Exception as error:  # whatever a damaged file leads to
-        raise ValueError(f"{path} cannot be read as a checkpoint: it is damaged or of another kind") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a checkpoint written by this version of altmin, which is {FORMAT!r}")
-    if not isinstance(state, dict):
-        raise ValueError(f"{path} is damaged: it no longer holds what was written; go back to an earlier copy of it")
-    return state
+        raise ValueError(f"{path} cannot be read as {what}: it is damaged or of another kind") from error
 
 
 def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
@@ -126,9 +128,7 @@ class CheckpointFile:
         """A `ValueError` if the file exists and the run is not to go on from it, so that no earlier run is lost, or if
         only some of the ranks can. seen: how many of them see the file."""
         if resume and 0 < seen < ranks:
-            raise ValueError(
-                f"{seen:g} of {ranks} ranks see the checkpoint {self.path}; put it on a disc that all machines share"
-            )
+            raise ValueError(f"{seen:g} of {ranks} ranks see {self.path}; put it on a disc that all machines share")
         if not resume and seen:
             raise ValueError(f"{self.path} exists already: resume from it, or choose another checkpoint file")
 
@@ -158,14 +158,10 @@ class CheckpointFile:
         if not isinstance(there, dict) or not all(isinstance(key, tuple) and len(key) == 2 for key in there):
             raise ValueError(f"{self.path} is not the checkpoint of a run: it has no settings to compare")
         for key in (*self.config, *there):
-            self.demand_same(key[1], there.get(key, "absent"), self.config.get(key, "absent"))
+            if (was := there.get(key, "absent")) != (here := self.config.get(key, "absent")):
+                a, b = apart(str(was), str(here))
+                raise ValueError(f"{self.path} belongs to another run: its {key[1]} is {a}, here it is {b}")
         return state
-
-    def demand_same(self, name: str, there: Any, here: Any) -> None:
-        """A `ValueError` if something is not what it was in the run that wrote the file."""
-        if there != here:
-            a, b = apart(str(there), str(here))
-            raise ValueError(f"{self.path} belongs to another run: its {name} is {a}, here it is {b}")
 
     def hint(self) -> str:
         """What to add to an error message: where the last checkpoint is."""

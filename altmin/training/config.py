@@ -10,9 +10,6 @@ from typing import Any, TypeVar
 import torch
 
 from altmin.common.errors import unknown
-from altmin.training import augment as augmentation
-from altmin.training import metrics as named
-from altmin.training.scheduler import Given as GivenScheduler
 
 CPU = torch.device("cpu")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,15 +36,15 @@ class RunConfig:
     freeze_first: bool = False
     limit: int | None = None
     part: str = "test"
-    augment: augmentation.Given = None
+    augment: Any = None
     warmup: int = 0
     seed: int = 0
     device: torch.device = CPU
     precision: str | None = None
     record: bool | None = False
     epoch_batches: int | None = None
-    metrics: named.Given = None
-    scheduler: GivenScheduler | None = None
+    metrics: Any = None
+    scheduler: Any = None
     scheduler_every: str = "epoch"
     checkpoint: str | Path | None = None
     checkpoint_every: int | None = None

@@ -1,19 +1,153 @@
-"""Measuring a model on samples held back from training: all metrics in one pass, which leaves no trace."""
+"""What a run measures on samples held back from training, by name or by functions: accuracies of labels, errors of
+numbers, the method's own loss; all in one pass, which leaves no trace."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from altmin.common.describe import kind
-from altmin.training.metrics import METRICS, Loss, Metric, loss_sums
+from altmin.common.errors import unknown
+from altmin.core.labels import class_axis
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
 
 LABELS = 1000
 """Labels, or a few more, that a part of an evaluation has."""
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """sums: whether `function(output, y)` of a part of the samples is a sum over what counts and how much that is, so
+    that the metric is the ratio of all; else it is a number, of all samples at once."""
+
+    name: str
+    function: Callable[[Tensor, Tensor], Any]
+    sums: bool = False
+
+
+def right(output: Tensor, y: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
+    """How many labels are among the k largest outputs, and how many count: those below 0, as torch's -100, do not."""
+    axis = class_axis(output, y) if y.ndim > 1 else 1
+    if k == 1:
+        return (output.argmax(axis) == y).sum(), (y >= 0).sum()
+    if output.shape[axis] < k:
+        raise ValueError(f"top{k} needs {k} classes or more, the output has {output.shape[axis]}")
+    return (output.topk(k, axis).indices == y.unsqueeze(axis)).sum(), (y >= 0).sum()
+
+
+def squares(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of (output - y)^2 over all entries, and their number."""
+    return _errors(output, y).square().sum(), torch.tensor(y.numel())
+
+
+def absolutes(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of |output - y| over all entries, and their number."""
+    return _errors(output, y).abs().sum(), torch.tensor(y.numel())
+
+
+def rmse(output: Tensor, y: Tensor) -> Tensor:
+    """The root of the mean squared error."""
+    return _errors(output, y).square().mean().sqrt()
+
+
+def r2(output: Tensor, y: Tensor) -> Tensor:
+    """1 - sum (output - y)^2 / sum (y - mean y)^2 of each output, and the mean over them; of constant targets, as in
+    scikit-learn, 1 if they are met, else 0."""
+    errors, y = _errors(output, y).flatten(1 if y.ndim > 1 else 0), y.double().flatten(1 if y.ndim > 1 else 0)
+    left, all_ = errors.square().sum(0), (y - y.mean(0)).square().sum(0)
+    constant = torch.where(left == 0, 1.0, 0.0).to(left)
+    return torch.where(all_ == 0, constant, 1 - left / all_.clamp_min(torch.finfo(all_.dtype).tiny)).mean()
+
+
+def loss_sums(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Of a loss that is a mean over what counts: its sum, and how much that is."""
+
+    def total(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        counted = torch.tensor(len(y)) if y.is_floating_point() else (y >= 0).sum()
+        # a part without any label that counts has no mean
+        return (loss(output, y).mean() * counted if counted else output.new_zeros(())), counted
+
+    return total
+
+
+def _errors(output: Tensor, y: Tensor) -> Tensor:
+    if output.shape != y.shape:
+        raise ValueError(
+            f"errors are between outputs and targets of one shape, given {tuple(output.shape)} and {tuple(y.shape)}; "
+            "give the targets the outputs' shape, for example by y[:, None]"
+        )
+    return output.double() - y.double()
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", right, sums=True),
+        Metric("top5", lambda output, y: right(output, y, 5), sums=True),
+        Metric("mse", squares, sums=True),
+        Metric("mae", absolutes, sums=True),
+        Metric("rmse", rmse),
+        Metric("r2", r2),
+    )
+}
+"""Those that need nothing but outputs and targets; "loss", the method's own, is another."""
+HIGHER = {"accuracy": True, "top5": True, "r2": True, "loss": False, "mse": False, "mae": False, "rmse": False}
+"""Whether more is better."""
+
+
+def higher_is_better(column: str) -> bool | None:
+    """Of a column of a row, such as "test_accuracy" or "train_loss"; None where nobody has said."""
+    return HIGHER.get(column.rpartition("_")[2])
+
+
+def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
+    """The metrics of a run. given: a name, a function (output, y) -> number, several of them, or by name. targets: some
+    of those that are measured on. loss: the method's.
+
+    None is for labels the accuracy, and where a sample has several of them also the loss; for numbers the loss alone.
+    ValueError or TypeError, in one sentence, for an unknown name or what is no metric.
+    """
+    if given is None:
+        if targets is None:
+            return []
+        floating = targets.is_floating_point()
+        given = ["loss"] if floating else ["accuracy", *["loss"] * (targets.ndim > 1 and callable(loss))]
+    if not isinstance(given, Mapping):
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        given = {_name(each): each for each in (given if several else [given])}
+    found = [_metric(name, value, loss) for name, value in given.items()]
+    for metric in found:
+        if metric.name == "accuracy" and targets is not None and targets.is_floating_point():
+            raise ValueError(f"targets of type {targets.dtype} have no accuracy; give metrics such as 'mse' or 'r2'")
+    return found
+
+
+def _name(value: Any) -> str:
+    name = value if isinstance(value, str) else getattr(value, "__name__", "<lambda>")
+    if callable(value) and not name.isidentifier():
+        raise ValueError('a metric without a name of its own is given by one: metrics={"name": function}')
+    return name
+
+
+def _metric(name: str, value: Any, loss: Any) -> Metric:
+    if value == "loss":
+        if not callable(loss):
+            raise ValueError(
+                "this method's loss is no function; give metrics, names or functions (output, y) -> number"
+            )
+        return Metric(name, loss_sums(loss), sums=True)
+    if isinstance(value, str):
+        if value not in METRICS:
+            raise unknown("metric", value, [*METRICS, "loss"])
+        return replace(METRICS[value], name=name)
+    if not callable(value) or isinstance(value, type):
+        raise TypeError(f"a metric is a name or a function (output, y) -> number, given {value!r:.60}")
+    return Metric(name, value)
 
 
 def accuracy(model: nn.Module, samples: Samples, chunk: int = LABELS) -> float:

@@ -1,10 +1,11 @@
-"""The training loop, of one model or of many at once: epochs, batches, schedule, evaluations, losses and the clock."""
+"""The training loop, of one model or of many at once: epochs, batches, evaluations, callbacks, checkpoints."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
+from altmin.training import resumed
 from altmin.training.callbacks import Callbacks
-from altmin.training.epochs import Batch
+from altmin.training.checkpoint import CheckpointFile
 from altmin.training.evaluate import measure
 from altmin.training.plan import Plan, demand_context
 from altmin.training.samples import Samples, batch_generator, device_of
+from altmin.training.together import Together
 
 
 @dataclass
@@ -26,6 +29,13 @@ class History:
 
     batches: list[dict[str, Any]] = field(default_factory=list)
     epochs: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class MemberHistory(History):
+    """The rows of a member of an ensemble; if it has diverged, those before, and what `fit` would have said."""
+
+    diverged: str | None = None
 
 
 @dataclass
@@ -40,52 +50,99 @@ class Position:
     seconds: float = 0.0
 
 
-class Single:
-    """One method in the form of an ensemble with one member, which is what the loop trains.
+@dataclass(frozen=True)
+class Progress:
+    """What callbacks get: batches and epochs done and, as far as it is known, of how many; the mean loss of every
+    member in the epoch under way, or when a row has been written in the last one (not a number if it has diverged); the
+    members' rows so far, and which columns are measured. A method alone is one member."""
 
-    spread: this rank's number and how many there are, where each takes its own rows of a batch (`Distributed`)."""
+    batch: int
+    batches: int | None
+    epoch: int
+    epochs: int
+    train_losses: list[float]
+    histories: list[Any]
+    columns: Sequence[str]
+    method: Any
+    callbacks: Callbacks
+
+    @property
+    def train_loss(self) -> float:
+        """The mean over the members that take part."""
+        return fmean([loss for loss in self.train_losses if loss == loss] or [math.nan])
+
+    @property
+    def history(self) -> Any:
+        """The rows of the first member."""
+        return self.histories[0]
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The first member's row of the last epoch."""
+        return self.history.epochs[-1]
+
+    @property
+    def model(self) -> nn.Module:
+        """The one that is trained."""
+        return self.method.model
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The one that is measured: with `EMA` the averaged one."""
+        return self.callbacks.evaluated(self.model)
+
+
+class Single:
+    """One method in the form of an ensemble with one member, which is what the loop trains."""
 
     diverged: Mapping[int, int] = {}
+    steps = 0
 
-    def __init__(self, method: Method, spread: tuple[int, int] | None = None):
+    def __init__(self, method: Method):
         if isinstance(method, nn.Module):
             raise TypeError(f"fit trains by a method, given a {type(method).__name__}; give altmin.AltMin(model)")
-        self.methods, self.optimizer, self.spread = [method], method.optimizer, spread
+        self.method, self.methods, self.optimizer = method, [method], method.optimizer
 
     def member(self, i: int) -> nn.Module:
-        """Asked of the method anew each time, since a recorded one then does the steps it has put off."""
-        return self.methods[i].model
+        """Asked of the method each time, since a recorded one then does the steps it has put off."""
+        return self.method.model
 
     def step(self, x: Tensor, y: Tensor, each: bool, **how: Any) -> Any:
-        method: Any = self.methods[0]
+        method: Any = self.method
         return method.step_share(x, y, **how) if "of" in how else method.step(x, y, **how)
 
     def end_epoch(self) -> None:
-        self.methods[0].end_epoch()
+        self.method.end_epoch()
 
 
 class Loop:
     """A run of `trained`, an `Ensemble` or a `Single`, by a plan, and where it is.
 
     histories: one for each member; rows are added to those of members that have not diverged. seeds: one for each
-    member, which give the orders in which they see the data. context: of the steps. A loop that is made moves the rates
-    of the optimizer only within `schedule.during()`.
+    member, which give the orders in which they see the data. context: of the steps. together: the ranks that train.
+    file: where the run is kept. A loop that is made moves the rates of the optimizer only within `schedule.during()`.
     """
+
+    file = CheckpointFile(None, None, {})
+    diverged: Mapping[int, int]
 
     def __init__(
         self,
         trained: Any,
-        histories: Sequence[History],
+        histories: Sequence[Any],
         seeds: Sequence[int],
         plan: Plan,
         callbacks: Callbacks,
-        context: Context = LOCAL,
+        context: Context,
+        together: Together,
     ):
+        self.method = trained.method if isinstance(trained, Single) else trained
         if context is not LOCAL:
-            demand_context(trained.methods[0] if isinstance(trained, Single) else trained)
+            demand_context(self.method)
         model = trained.member(0)
         self.trained, self.histories, self.seeds = trained, list(histories), list(seeds)
-        self.plan, self.callbacks, self.epochs, self.context = plan, callbacks, plan.run.epochs, context
+        self.plan, self.callbacks, self.context, self.together = plan, callbacks, context, together
+        self.epochs, self.steps_before = plan.run.epochs, trained.steps
         self.data = plan.data(model, seeds)
         self.per_epoch = self.data.per_epoch
         methods = trained.methods
@@ -95,14 +152,11 @@ class Loop:
         self.eval_batches = plan.evaluated(self.tests, self.per_epoch)
         self.change = plan.change(self.data, methods)
         self.device = device_of(model)
-        self.takes_rows = any(getattr(method, "takes_rows", False) for method in methods)
-        if self.takes_rows and not self.data.resumes:
-            raise ValueError(
-                f"{type(methods[0]).__name__} keeps variables for each sample, by its number in the data; give tensors "
-                "or a Dataset instead of batches"
-            )
-        if self.change is None and not self.takes_rows:
-            self.data.spread = getattr(trained, "spread", None)
+        self.data.give_rows = any(getattr(method, "takes_rows", False) for method in methods)
+        if self.data.give_rows and not self.data.resumes:
+            raise ValueError(f"{type(methods[0]).__name__} keeps variables of each sample; give tensors or a Dataset")
+        if self.change is None and not self.data.give_rows:
+            self.data.spread = together.spread
         self.at = Position([0.0] * len(self.seeds))
         self.stopped = False
         self.unread: list[Tensor] = []
@@ -114,17 +168,6 @@ class Loop:
     def number(self) -> int:
         """Batches done since the run began."""
         return self.at.before + self.at.batch
-
-    @property
-    def batches(self) -> int | None:
-        """Batches of the whole run, if that is known."""
-        return None if self.per_epoch is None else self.epochs * self.per_epoch
-
-    @property
-    def means(self) -> list[float]:
-        """Each member's mean loss in this epoch, as far as it was read; not a number for those that have diverged."""
-        count = max(1, self.at.batch - len(self.unread))
-        return [math.nan if i in self.diverged else loss / count for i, loss in enumerate(self.at.losses)]
 
     @property
     def active(self) -> list[int]:
@@ -145,27 +188,67 @@ class Loop:
         epoch, batch = divmod(number - 1, self.per_epoch)
         return f"epoch {epoch + 1}, batch {batch + 1} of {self.per_epoch}"
 
-    def run(self, after_batch: Callable[[], None], after_epoch: Callable[[], None]) -> None:
-        """Train from where the run is to its end, or until `stopped` is set. Within `schedule.during()`.
+    def progress(self) -> Progress:
+        """For callbacks. Losses of an epoch under way are as far as they were read."""
+        count = max(1, self.at.batch - len(self.unread))
+        losses = [loss / count for loss in self.at.losses]
+        if self.at.batch == 0:
+            ended = [history.epochs[-1:] for history in self.histories]
+            losses = [row[0]["train_loss"] if row else loss for loss, row in zip(losses, ended, strict=True)]
+        return Progress(
+            batch=self.number,
+            batches=None if self.per_epoch is None else self.epochs * self.per_epoch,
+            epoch=self.at.epoch,
+            epochs=self.epochs,
+            train_losses=[math.nan if i in self.diverged else loss for i, loss in enumerate(losses)],
+            histories=self.histories,
+            columns=self.columns,
+            method=self.method,
+            callbacks=self.callbacks,
+        )
+
+    def run(self, resume: bool) -> None:
+        """Train from the start, or from where the checkpoint was written, to the end, or until a callback stops it.
+        Within `schedule.during()`.
 
         A loss that is not finite, or at the end of an epoch a parameter, raises `Diverged`, unless it belongs to a
         member that `trained.diverged` names: that one takes no further part.
         """
-        self.schedule.begin(self.number, self.at.epoch)
-        while self.at.epoch < self.epochs and not self.stopped:
-            if self._train_epoch(after_batch):
-                after_epoch()
+        try:
+            self.callbacks.call("on_start", self.progress())
+            if resume:
+                resumed.restore(self)
+                another = "is not the same file on all ranks; put it on a disc that all machines share"
+                self.together.demand_same(self.number, f"{self.file.path} {another}")
+                self.stopped = self.callbacks.stopped
+            if self.together.first:
+                self.file.tidy()
+            self.schedule.begin(self.number, self.at.epoch)
+            if not resume:
+                self.save()
+            while self.at.epoch < self.epochs and not self.stopped:
+                if self._train_epoch():
+                    self._after_epoch()
+            self.callbacks.call("on_end", self.progress())
+        except Diverged as error:
+            self.diverged = self.trained.diverged
+            if self.active:
+                remedy = str(error).partition("is not finite; ")[2]
+                raise Diverged(f"{error.where} in {self.here}", f"{remedy}{self.file.hint()}") from error
+        except KeyboardInterrupt:
+            resuming = " (resume=True, or --resume, goes on from there)" if self.file.written else ""
+            raise KeyboardInterrupt(f"stopped in {self.here}{self.file.hint()}{resuming}") from None
+        finally:
+            self.callbacks.close()
+        self._note_diverged()
 
-    def _train_epoch(self, after_batch: Callable[[], None]) -> bool:
+    def _train_epoch(self) -> bool:
         """What is left of the epoch under way; whether it came to its end."""
         self.clock = time.perf_counter()
-        for batch in self.data.batches(self.at.epoch, self.at.batch):
-            how: dict[str, Any] = {} if self.context is LOCAL else {"context": self.context}
-            how |= {"rows": batch.rows} if self.takes_rows else {}
-            if batch.of is not None:
-                how |= {"first": batch.first, "of": batch.of}
-            x, y = self._changed(batch)
-            metrics = self.trained.step(x, y, each=self.data.each, **how)
+        rounded: dict[str, Any] = {} if self.context is LOCAL else {"context": self.context}
+        for x, y, how in self.data.batches(self.at.epoch, self.at.batch):
+            x, y = self._changed(x.to(self.device), y.to(self.device))
+            metrics = self.trained.step(x, y, each=self.data.each, **how, **rounded)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
             self.at.batch += 1
             if self.callbacks.steps:
@@ -181,7 +264,7 @@ class Loop:
                     self.synchronize()
                     for i in self.active:
                         self.histories[i].batches.append({"batch": self.number, **self._measured(i)})
-            after_batch()
+            self._after_batch()
             if self.stopped and self.at.batch != self.per_epoch:
                 return False
         self.trained.end_epoch()
@@ -196,6 +279,30 @@ class Loop:
             self.schedule.after_epoch(self.at.epoch, row)
         return True
 
+    def _after_batch(self) -> None:
+        self._note_diverged()
+        self.stopped |= self.callbacks.batch_end(self.progress, kept=True)
+        inside = self.data.resumes and self.at.batch != self.per_epoch
+        saved = inside and self.file.due(self.number)
+        if saved:
+            with self.off_the_clock():
+                self.save()
+        self.stopped |= self.callbacks.batch_end(self.progress, kept=False)
+        if self.stopped and inside and not saved:
+            self.save()
+
+    def _after_epoch(self) -> None:
+        self.stopped |= self.callbacks.epoch_end(self.progress(), kept=True)
+        self.save()
+        self.stopped |= self.callbacks.epoch_end(self.progress(), kept=False)
+        self.stopped = self.together.total(self.stopped)[0] > 0
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a file for it. `Diverged` if a loss or a parameter is not finite."""
+        self.demand_finite()
+        if self.file.path is not None:
+            self.file.save(resumed.state_of(self), self.together.first)  # ranks may gather their states
+
     def read(self) -> None:
         """Wait for the losses that have gathered and for news of members that diverged.
 
@@ -204,7 +311,7 @@ class Loop:
         """
         batches = torch.stack(self.unread).tolist() if self.unread else []
         self.unread.clear()
-        self.diverged: Mapping[int, int] = self.trained.diverged
+        self.diverged = self.trained.diverged
         for position, losses in enumerate(batches):
             for i, loss in enumerate(losses):
                 if math.isfinite(loss):
@@ -212,6 +319,12 @@ class Loop:
                 elif i not in self.diverged:
                     self.at.batch -= len(batches) - position
                     raise Diverged("the loss")
+
+    def _note_diverged(self) -> None:
+        for i, step in self.diverged.items():
+            here = step - self.steps_before
+            place = self.place(here) if here > 0 else "an earlier run"
+            self.histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
 
     def demand_finite(self) -> None:
         """Raise `Diverged` for a loss or a parameter that is not finite: a loss tells of those before its step only."""
@@ -226,9 +339,8 @@ class Loop:
     def synchronize(self) -> None:
         """Every rank gets the weights that others have: of a method whose blocks are spread over ranks
         (`LayerParallel`), before the model is looked at."""
-        for method in self.trained.methods:
-            if hasattr(method, "synchronize"):
-                method.synchronize()
+        if hasattr(self.method, "synchronize"):
+            self.method.synchronize()
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
@@ -248,15 +360,12 @@ class Loop:
             found |= {f"{part}_{name}": value for name, value in values.items()}
         return found
 
-    def _changed(self, batch: Batch) -> Samples:
-        """The batch under way as it is learnt from, on the model's device."""
-        x, y = batch.x.to(self.device), batch.y.to(self.device)
+    def _changed(self, x: Tensor, y: Tensor) -> Samples:
+        """The batch under way, augmented."""
         if self.change is None:
             return x, y
-        each = self.data.each
-        seeds = self.seeds if each else self.seeds[:1]
-        generators = [batch_generator(seed, self.at.epoch, self.at.batch) for seed in seeds]
-        if not each:
-            return self.change(x, y, generators[0])
+        if not self.data.each:
+            return self.change(x, y, batch_generator(self.seeds[0], self.at.epoch, self.at.batch))
+        generators = [batch_generator(seed, self.at.epoch, self.at.batch) for seed in self.seeds]
         parts = [self.change(*part) for part in zip(x, y, generators, strict=True)]
         return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])

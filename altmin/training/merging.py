@@ -9,7 +9,7 @@ what one site would have gathered from all their parts, and its step gives the w
 sums and no sample.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,7 @@ def merge_memories(paths: Sequence[str | Path]) -> SiteMemories:
         _demand_same(path, part.about, paths[0], whole.about)
         content = _content(part)
         if content in seen:
-            raise ValueError(
-                f"{path} holds the same sums as {seen[content]}, which would count twice; name every site once"
-            )
+            raise ValueError(f"{path} holds the same sums as {seen[content]}, which would count twice; give it once")
         seen[content] = path
         whole = whole + part
     return whole
@@ -134,14 +132,9 @@ def fitted_weights(merged: SiteMemories, weights: Mapping[str, Tensor]) -> dict[
             there = kind(weights[name]) if name in weights else "absent"
             raise ValueError(f"the sites' network has {name}, {what}; in the model it is {there}")
     if digest(*(weights[name] for name in about["network"])) != about["weights"]:
-        raise ValueError(
-            "the model has other weights than the sites had when they gathered; give those they began with"
-        )
+        raise ValueError("the model has other weights than the sites had when they gathered; give their first ones")
     if about["remembers"]:
-        raise ValueError(
-            "the sites remember earlier rounds, which the files do not hold; apply the sum at a site instead, with "
-            "altmin.training.apply_memories"
-        )
+        raise ValueError("the sites remember earlier rounds, which files do not hold; use apply_memories at a site")
     if about["fit"] is None:
         raise ValueError("the sites have no CoActivationMemory; apply the sum at a site, with apply_memories")
     rule, result = CoActivationMemory(**about["fit"]), dict(weights)
@@ -191,12 +184,8 @@ def _content(sums: SiteMemories) -> str:
     return digest(*_tensors(sums.gathered))
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: Any) -> list[Tensor]:
     """All tensors in nested dicts, lists and tuples, in their order; numbers as tensors."""
-    if isinstance(value, Tensor):
-        yield value.to_dense() if value.is_sparse else value
-    elif isinstance(value, float | int):
-        yield torch.tensor(float(value), dtype=torch.float64)
-    elif isinstance(value, Mapping | list | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(each)
+    leaves = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor | float | int)]
+    tensors = [leaf if isinstance(leaf, Tensor) else torch.tensor(float(leaf)).double() for leaf in leaves]
+    return [t.to_dense() if t.is_sparse else t for t in tensors]

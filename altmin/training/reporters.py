@@ -74,7 +74,7 @@ class TensorBoard:
         self.make = SummaryWriter
 
     def on_batch_end(self, progress: Any) -> None:
-        for row in self._histories(progress)[0].batches[-1:]:
+        for row in progress.history.batches[-1:]:
             if row["batch"] == progress.batch:
                 self._write(progress, "batches", row["batch"])
 
@@ -86,16 +86,12 @@ class TensorBoard:
         """The rows that were written last; of an ensemble each member's under its number."""
         if self.writer is None:  # what a run that goes on repeats is cut off
             self.writer = self.make(self.folder, purge_step=number)
-        histories = self._histories(progress)
-        for i, history in enumerate(histories):
+        for i, history in enumerate(progress.histories):
             rows = getattr(history, kind)
             for name, value in rows[-1].items() if rows else ():
                 if name not in ("epoch", "batch"):
-                    parts = ["batch"] * (kind == "batches") + [f"member {i}"] * (len(histories) > 1) + [name]
+                    parts = ["batch"] * (kind == "batches") + [f"member {i}"] * (len(progress.histories) > 1) + [name]
                     self.writer.add_scalar("/".join(parts), float(value), number)
-
-    def _histories(self, progress: Any) -> list[Any]:
-        return progress.histories if hasattr(progress, "histories") else [progress.history]
 
     def close(self) -> None:
         if self.writer is not None:

@@ -1,27 +1,32 @@
-"""The state of a run, which a checkpoint holds: what it is, what it must be for a run to go on from it, and how."""
+"""The state of a run, which a checkpoint holds, and what tells one run from another, as a run goes on from its own
+checkpoint only."""
 
 import copy
-import math
 from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import nn
 
-from altmin.common.state import check_like, check_module, demand_entries
-from altmin.training.checkpoint import CheckpointFile
-from altmin.training.loop import History, Loop, Position
+from altmin.calculus.context import LOCAL, Context
+from altmin.common.describe import describe, kind
+from altmin.methods.offline import Offline
+from altmin.runners import precision
+from altmin.runners.distributed import Distributed
+from altmin.runners.layer_parallel import LayerParallel
+from altmin.runners.recorded import Recorded
 
 
-def state_of(loop: Loop, method: Any) -> dict[str, Any]:
-    """All that a run needs to go on from where it is."""
+def state_of(loop: Any) -> dict[str, Any]:
+    """All that the run of a `Loop` needs to go on from where it is."""
     random = {"cpu": torch.get_rng_state()}
     if loop.device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state(loop.device)
     return {
         "at": asdict(loop.at),
         "history": asdict(loop.histories[0]),
-        "model": method.model.state_dict(),
-        "method": method.state_dict(),
+        "model": loop.method.model.state_dict(),
+        "method": loop.method.state_dict(),
         "schedule": loop.schedule.state_dict(),
         "callbacks": loop.callbacks.state(),
         "random": random,
@@ -29,62 +34,88 @@ def state_of(loop: Loop, method: Any) -> dict[str, Any]:
     }
 
 
-def restore(loop: Loop, method: Any, file: CheckpointFile) -> None:
+def restore(loop: Any) -> None:
     """Goes to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
-    state, before = file.load(loop.device), copy.deepcopy(state_of(loop, method))
-    loading = False
+    state, before = loop.file.load(loop.device), copy.deepcopy(state_of(loop))
     try:
-        check(state, before, loop, method)
-        loading = True
-        _load(state, loop, method)
+        if state["at"]["epoch"] > loop.epochs:
+            raise ValueError(f"it holds {state['at']['epoch']} epochs, more than {loop.epochs}")
+        _load(state, loop)
     except Exception as error:
-        if loading:  # of a part that checks as it loads
-            _load(before, loop, method)
-        raise ValueError(f"{file.path} does not fit this run: {' '.join(str(error).split())}") from error
-    file.written = True
+        _load(before, loop)
+        raise ValueError(f"{loop.file.path} does not fit this run: {' '.join(str(error).split())}") from error
+    loop.file.written = True
 
 
-def _load(state: dict[str, Any], loop: Loop, method: Any) -> None:
+def _load(state: dict[str, Any], loop: Any) -> None:
     loop.callbacks.load(state["callbacks"])
-    method.model.load_state_dict(state["model"])
-    method.load_state_dict(state["method"])
+    loop.method.model.load_state_dict(state["model"])
+    loop.method.load_state_dict(state["method"])
     loop.schedule.load_state_dict(state["schedule"])
     loop.data.load(state["data"])
-    loop.at, loop.histories[0] = Position(**state["at"]), History(**state["history"])
+    vars(loop.at).update(state["at"])
+    vars(loop.histories[0]).update(state["history"])
     torch.set_rng_state(state["random"]["cpu"])
     if loop.device.type == "cuda" and "cuda" in state["random"]:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)
 
 
-def check(state: Any, own: dict[str, Any], loop: Loop, method: Any) -> None:
-    """ValueError if anything of a state does not fit the run, whose present state is `own`; nothing changes. What only
-    a method without a `check_state`, or a callback, knows shows when it loads its part."""
-    demand_entries(state, ("config", *own), "a run")
-    check_like(state["at"], own["at"], "the run's position")
-    _check_history(state["history"], loop, Position(**state["at"]))
-    check_module(method.model, state["model"])
-    if hasattr(method, "check_state"):
-        method.check_state(state["method"])
-    demand_entries(state["schedule"], own["schedule"], "what moves the learning rate")
-    demand_entries(state["random"], {"cpu", *state["random"]} & {"cpu", "cuda"}, "random numbers")
-    for name, value in own["random"].items():
-        check_like(state["random"].get(name, value), value, f"the state of random numbers on {name}")
-    check_like(state["data"], own["data"], "the state of the data")
-    if not isinstance(state["callbacks"], list) or len(state["callbacks"]) != len(own["callbacks"]):
-        raise ValueError(f"the state of {len(own['callbacks'])} callbacks is a list, given {state['callbacks']!r:.40}")
+def settings_of(loop: Any) -> dict[str, Any]:
+    """All that tells the run of a `Loop` from others."""
+    tests = {name: part.describe() for name, part in loop.tests.items()}
+    single = tests["test"] if list(tests) == ["test"] else "; ".join(f"{k}: {v}" for k, v in tests.items())
+    augment = loop.plan.run.augment
+    return {
+        "seed": loop.seeds[0],
+        **loop.data.settings(),
+        "schedule": loop.schedule.description,
+        "eval_batches": loop.eval_batches,
+        "metrics": " and ".join(loop.columns),
+        **method_settings(loop.method, loop.context),
+        "test data": single or "none",
+        **({} if augment is None else {"augmentation": describe(augment)}),
+        **loop.callbacks.settings(),
+    }
 
 
-def _check_history(state: Any, loop: Loop, at: Position) -> None:
-    """The position and the rows are such as the loop would have come to."""
-    if at.epoch > loop.epochs:
-        raise ValueError(f"it holds {at.epoch} epochs, more than {loop.epochs}")
-    last = (loop.per_epoch or 1) if at.epoch < loop.epochs and loop.data.resumes else 1
-    if at.batch >= last or (loop.per_epoch is not None and at.before != at.epoch * loop.per_epoch):
-        raise ValueError(f"{at.epoch} epochs, {at.before} batches in them and {at.batch} after are not of this run")
-    done, measured = at.before + at.batch, dict.fromkeys(loop.columns, math.nan)  # a metric may have no value
-    evaluated = [number for number in loop.eval_batches if number <= done]
-    epochs = [{"epoch": n + 1, "train_loss": 0.0, "seconds": 0.0, **measured} for n in range(at.epoch)]
-    rows = {"batches": [{"batch": n, **measured} for n in evaluated], "epochs": epochs}
-    check_like(state, rows, "the history")
-    if [row["batch"] for row in state["batches"]] != evaluated:
-        raise ValueError(f"the history is not of a run that has done {done} batches, evaluated after {evaluated}")
+def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
+    """A method's kind, parts and options, its model, and the precision of products as it is set for a GPU, since a run
+    may go on with one or without. A recorded step is its method's, and so is one of which the samples or the blocks are
+    spread over ranks, but for the parts in which a mini-batch passes through them."""
+    inner = method.method if isinstance(method, Recorded | Distributed) else method
+    in_parts = {"micro_batches": str(inner.micro_batches)} if isinstance(inner, LayerParallel) else {}
+    inner = inner.am if isinstance(inner, LayerParallel) else inner
+    found = in_parts | {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
+    found |= {name: describe(value) for name, value in getattr(inner, "options", {}).items()}
+    parts = inner.method if isinstance(inner, Offline) else inner
+    found |= {
+        name: describe(getattr(parts, name)) for name in ("codes", "weights", "penalty", "loss") if hasattr(parts, name)
+    }
+    found["model"] = parameters(inner.model)
+    found["layers"] = " ".join(repr(inner.model).split())
+    at: Any = getattr(parts, "at", None)
+    if at is not None:
+        found["cut after"] = ", ".join(sorted(at)) or "nothing"
+    found["precision of products"] = precision.current(torch.device("cuda"), context)
+    return found
+
+
+def optimizer_settings(optimizer: Any) -> str:
+    """An optimizer's kind and numbers, e.g. "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08)"."""
+    if optimizer is None:
+        return "none"
+    numbers = [
+        ", ".join(f"{k}={v}" for k, v in group.items() if type(v) in (int, float, tuple))
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__name__}({'; '.join(numbers)})"
+
+
+def parameters(model: nn.Module) -> str:
+    """Names, shapes and types of a model's parameters and buffers, and which are frozen."""
+    frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return ", ".join(
+        f"{name} {'x'.join(map(str, x.shape))} {kind(x).partition(' ')[0]}{' frozen' * (name in frozen)}"
+        for name, x in named
+    )

@@ -1,54 +1,19 @@
-"""`fit`: one run of a method over the data, which can stop anywhere and go on as if it had not."""
+"""`fit` and `fit_ensemble`: a run of a method, or of many at once, over the data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
-from altmin.common.describe import describe
-from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
-from altmin.training import resumed
+from altmin.runners.ensemble import Ensemble
+from altmin.runners.recorded import Recorded
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
 from altmin.training.config import OF_BATCHES, RunConfig, takes
-from altmin.training.identity import method_settings
-from altmin.training.loop import History, Loop, Single
+from altmin.training.loop import History, Loop, MemberHistory, Progress, Single
 from altmin.training.plan import Plan
+from altmin.training.resumed import settings_of
 from altmin.training.together import Together
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What callbacks get: batches and epochs done and, as far as it is known, of how many; the mean loss of the epoch
-    under way, or when a row has been written the last one's; the rows so far, and which columns are measured."""
-
-    batch: int
-    batches: int | None
-    epoch: int
-    epochs: int
-    train_loss: float
-    history: History
-    columns: Sequence[str]
-    method: Method
-    callbacks: Callbacks
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The last epoch's."""
-        return self.history.epochs[-1]
-
-    @property
-    def model(self) -> nn.Module:
-        """The one that is trained."""
-        return self.method.model
-
-    @property
-    def evaluated(self) -> nn.Module:
-        """The one that is measured: with `EMA` the averaged one."""
-        return self.callbacks.evaluated(self.model)
 
 
 @takes("seed", *OF_BATCHES, "scheduler", "scheduler_every", "checkpoint", "checkpoint_every", "resume")
@@ -117,138 +82,87 @@ def fit(
 
     A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
     """
-    return carry_out(Plan(RunConfig(epochs=epochs, **settings), train, test), method, callbacks, config)
+    return fit_one(Plan(RunConfig(epochs=epochs, **settings), train, test), method, History(), callbacks, config or {})
 
 
-def carry_out(plan: Plan, method: Method, callbacks: Any = None, config: Mapping[str, Any] | None = None) -> History:
-    """`fit`, of a plan."""
-    run, together = plan.run, Together(method)
+@takes(*OF_BATCHES)
+def fit_ensemble(
+    ensemble: Ensemble | Recorded,
+    train: Any,
+    test: Any = None,
+    *,
+    epochs: int,
+    seeds: Sequence[int] | None = None,
+    callbacks: Sequence[Any] | Callable[[Progress], Any] | None = None,
+    **settings: Any,
+) -> list[MemberHistory]:
+    """What `fit` does, for every member at once: one history for each, with the rows that `fit` would have given.
+
+    `seeds` are the members' own and give the order in which each sees the data, as in `fit`; 0, 1, 2, ... if not given.
+    Batches of an iterable are the same for all. A member's `seconds` are its share: those of the ensemble over the
+    number of members. Members that diverge stop there and do not hinder the others; if all do, the run ends. Callbacks
+    get a `Progress` and stop all members together; those that follow one model are refused.
+    """
+    return fit_members(Plan(RunConfig(epochs=epochs, **settings), train, test), ensemble, seeds, callbacks)
+
+
+def fit_one(plan: Plan, method: Method, history: History, callbacks: Any, config: Mapping[str, Any]) -> History:
+    """`fit`, of a plan. Rows are added to `history`, which is returned."""
+    _carry_out(plan, Single(method), [history], [plan.run.seed], callbacks, config)
+    return history
+
+
+def fit_members(plan: Plan, ensemble: Any, seeds: Sequence[int] | None, callbacks: Any = None) -> list[MemberHistory]:
+    """`fit_ensemble`, of a plan."""
+    members = len(ensemble)
+    seeds = range(members) if seeds is None else seeds
+    if len(seeds) != members:
+        raise ValueError(f"there are {members} members but {len(seeds)} seeds; give one for each")
+    Callbacks(callbacks).demand_many()
+    histories = [MemberHistory() for _ in seeds]
+    _carry_out(plan, ensemble, histories, seeds, callbacks, {})
+    return histories
+
+
+def _carry_out(
+    plan: Plan,
+    trained: Any,
+    histories: Sequence[History],
+    seeds: Sequence[int],
+    callbacks: Any,
+    config: Mapping[str, Any],
+) -> None:
+    """A run of an `Ensemble` or a `Single`. Rows are added to the histories."""
+    run, together = plan.run, Together(trained.methods[0])
     with ExitStack() as during:
         context = during.enter_context(plan.products())
         with together.telling():
-            hooks = Callbacks(callbacks, together.first)
-            loop = Loop(Single(method, together.spread), [History()], [run.seed], plan, hooks, context)
+            loop = Loop(trained, histories, seeds, plan, Callbacks(callbacks, together.first), context, together)
             loop.data.demand_whole(together.size)
             during.enter_context(loop.schedule.during())
-            both = {("caller", name): value for name, value in (config or {}).items()}
-            both |= {("run", name): value for name, value in _settings(loop, method).items()}
-            file = CheckpointFile(run.checkpoint, run.checkpoint_every, both)
-            _check_file(loop, file)
-            there = file.exists
+            identity = {} if run.checkpoint is None else _identity(loop, config)
+            loop.file = CheckpointFile(run.checkpoint, run.checkpoint_every, identity)
+            _check_file(loop)
+            there = loop.file.exists
         same = "the ranks were given different data, seeds or batch sizes; give all the same"
         together.demand_same((loop.seeds, loop.data.settings()), same)
-        file.demand_place(together.total(there)[0], together.size, run.resume)
+        loop.file.demand_place(together.total(there)[0], together.size, run.resume)
         with together.telling():
-            history = _Run(loop, method, file, together).carry_out(run.resume)
-        together.meet()
-        return history
+            loop.run(run.resume)
+        together.total(0.0)  # waits until all ranks have come here
 
 
-class _Run:
-    """A loop with its callbacks and its checkpoint file."""
-
-    def __init__(self, loop: Loop, method: Method, file: CheckpointFile, together: Together):
-        self.loop, self.method, self.file, self.together = loop, method, file, together
-
-    def progress(self) -> Progress:
-        loop = self.loop
-        history = loop.histories[0]
-        between = loop.at.batch == 0 and history.epochs
-        loss = history.epochs[-1]["train_loss"] if between else loop.means[0]
-        return Progress(
-            batch=loop.number,
-            batches=loop.batches,
-            epoch=loop.at.epoch,
-            epochs=loop.epochs,
-            train_loss=loss,
-            history=history,
-            columns=loop.columns,
-            method=self.method,
-            callbacks=loop.callbacks,
-        )
-
-    def save(self) -> None:
-        self.loop.demand_finite()
-        if self.file.path is not None:
-            self.file.save(
-                resumed.state_of(self.loop, self.method), self.together.first
-            )  # ranks may gather their states
-
-    def after_batch(self) -> None:
-        loop = self.loop
-        loop.stopped |= loop.callbacks.batch_end(self.progress, kept=True)
-        inside = loop.data.resumes and loop.at.batch != loop.per_epoch
-        saved = inside and self.file.due(loop.number)
-        if saved:
-            with loop.off_the_clock():
-                self.save()
-        loop.stopped |= loop.callbacks.batch_end(self.progress, kept=False)
-        if loop.stopped and inside and not saved:
-            self.save()
-
-    def after_epoch(self) -> None:
-        loop = self.loop
-        loop.stopped |= loop.callbacks.epoch_end(self.progress(), kept=True)
-        self.save()
-        loop.stopped |= loop.callbacks.epoch_end(self.progress(), kept=False)
-        loop.stopped = self.together.any(loop.stopped)
-
-    def carry_out(self, resume: bool) -> History:
-        loop, file, callbacks = self.loop, self.file, self.loop.callbacks
-        try:
-            callbacks.start(self.progress())
-            if resume:
-                resumed.restore(loop, self.method, file)
-                another = f"{file.path} is not the same file on all ranks; put it on a disc that all machines share"
-                self.together.demand_same(loop.number, another)
-                loop.stopped = callbacks.stopped
-            if self.together.first:
-                file.tidy()
-            if not resume:
-                loop.schedule.begin(0, 0)
-                self.save()
-            loop.run(self.after_batch, self.after_epoch)
-            callbacks.end(self.progress())
-        except Diverged as error:
-            remedy = str(error).partition("is not finite; ")[2]
-            raise Diverged(f"{error.where} in {loop.here}", f"{remedy}{file.hint()}") from error
-        except KeyboardInterrupt:
-            resuming = " (resume=True, or --resume, goes on from there)" if file.written else ""
-            raise KeyboardInterrupt(f"stopped in {loop.here}{file.hint()}{resuming}") from None
-        finally:
-            callbacks.close()
-        return loop.histories[0]
+def _identity(loop: Loop, config: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """What must be the same for a run to go on from its checkpoint: what the caller says, and the run's settings."""
+    named = {"caller": config, "run": settings_of(loop)}
+    return {(by, name): value for by, settings in named.items() for name, value in settings.items()}
 
 
-def _settings(loop: Loop, method: Method) -> dict[str, Any]:
-    """All that tells this run from others."""
-    tests = {name: part.describe() for name, part in loop.tests.items()}
-    single = tests["test"] if list(tests) == ["test"] else "; ".join(f"{k}: {v}" for k, v in tests.items())
-    augment = loop.plan.run.augment
-    return {
-        "seed": loop.seeds[0],
-        **loop.data.settings(),
-        "schedule": loop.schedule.description,
-        "eval_batches": loop.eval_batches,
-        "metrics": " and ".join(loop.columns),
-        **method_settings(method, loop.context),
-        "test data": single or "none",
-        **({} if augment is None else {"augmentation": describe(augment)}),
-        **loop.callbacks.settings(),
-    }
-
-
-def _check_file(loop: Loop, file: CheckpointFile) -> None:
+def _check_file(loop: Loop) -> None:
     """ValueError for a run over an iterable that could not go on from its checkpoints."""
     if loop.data.resumes:
         return
-    if file.every is not None:
-        raise ValueError(
-            "a run over batches of an iterable is kept at the ends of epochs; leave out checkpoint_every, or give "
-            "tensors or a Dataset"
-        )
-    if file.path is not None and getattr(loop.data.source, "once", False):
-        raise ValueError(
-            "an iterator cannot be begun anew, so a run over it could not go on from its checkpoint; give a list, a "
-            "Dataset or a DataLoader, or leave out checkpoint"
-        )
+    if loop.file.every is not None:
+        raise ValueError("a run over an iterable is kept at the ends of epochs only; leave out checkpoint_every")
+    if loop.file.path is not None and getattr(loop.data.source, "once", False):
+        raise ValueError("an iterator cannot begin again at a checkpoint; give a list, a Dataset or a DataLoader")

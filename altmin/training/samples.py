@@ -1,11 +1,15 @@
-"""The samples of a run: the order in which an epoch sees them, in how many batches, and where they go."""
+"""The samples of a run: the order in which an epoch sees them, in how many batches, where they go, a fingerprint."""
 
 import hashlib
 
 import torch
 from torch import Tensor, nn
 
+from altmin.common.describe import digest, kind
+
 Samples = tuple[Tensor, Tensor]
+ROWS = 64
+"""How many samples the fingerprint of data looks at."""
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
@@ -42,3 +46,16 @@ def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's parameters are."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def fingerprint(samples: Samples) -> str:
+    """Number, shapes and types of samples, and a digest of some of them, the first and the last among them.
+
+    >>> x = torch.arange(6.0).reshape(3, 2)
+    >>> fingerprint((x, torch.tensor([0, 1, 0])))
+    '3 samples, float32 2 and int64, digest 33237f6ad52eb272'
+    """
+    x, y = samples
+    rows = torch.linspace(0, len(x) - 1, min(ROWS, len(x)), dtype=torch.float64).round().long()
+    parts = [part[rows.to(part.device)] for part in (x, y)]
+    return f"{len(x)} samples, {kind(x[0])} and {kind(y[0])}, digest {digest(*parts)}"

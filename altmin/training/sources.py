@@ -12,8 +12,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 from altmin.common.describe import kind
 from altmin.data.block_order import BlockOrder
 from altmin.data.shards import Shards
-from altmin.training.identity import fingerprint
-from altmin.training.samples import Samples, epoch_order
+from altmin.training.config import RunConfig
+from altmin.training.samples import Samples, epoch_order, fingerprint
 
 PART = 256
 """Samples of a Dataset that an evaluation takes at once."""
@@ -22,6 +22,8 @@ WANTED = "a pair of tensors or arrays, a Dataset, a DataLoader or another iterab
 
 class Stored:
     """Inputs and targets in tensors."""
+
+    generators: Sequence[torch.Generator] = ()
 
     def __init__(self, x: Tensor, y: Tensor):
         self.x, self.y = x, y
@@ -52,18 +54,10 @@ class Stored:
         return fingerprint((self.x, self.y))
 
 
-class Sliced:
-    """The order of Shards, of which consecutive places are asked for, so that all of it is never made."""
-
-    def __init__(self, order: BlockOrder):
-        self.order = order
-
-    def __getitem__(self, places: slice) -> Tensor:
-        return torch.from_numpy(self.order[places])
-
-
 class Indexed:
     """A torch Dataset that gives the sample of a number; samples become batches as in a DataLoader."""
+
+    generators: Sequence[torch.Generator] = ()
 
     def __init__(self, name: str, dataset: Any):
         self.name, self.dataset = name, dataset
@@ -71,7 +65,7 @@ class Indexed:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def order(self, seed: int, epoch: int) -> "Tensor | Sliced":
+    def order(self, seed: int, epoch: int) -> Tensor | BlockOrder:
         return epoch_order(len(self), seed, epoch)
 
     def take(self, rows: Tensor, of: int | None = None) -> Samples:
@@ -102,8 +96,9 @@ class Sharded(Indexed):
 
     dataset: Shards
 
-    def order(self, seed: int, epoch: int) -> "Sliced":
-        return Sliced(self.dataset.order(seed, epoch))
+    def order(self, seed: int, epoch: int) -> BlockOrder:
+        """Of which the places asked for are computed, so that all of it is never made."""
+        return self.dataset.order(seed, epoch)
 
     def take(self, rows: Tensor, of: int | None = None) -> Samples:
         self.dataset.skipped(0 if of is None else of - len(rows))
@@ -130,6 +125,33 @@ class Batches:
             return len(self.iterable)  # type: ignore[arg-type]
         except TypeError:  # also an iterable Dataset's DataLoader says so
             return None
+
+    def per_epoch(self, run: RunConfig) -> int | None:
+        """Batches in an epoch of a run, if that is known. ValueError for settings that do not go with an iterable."""
+        name = type(self.iterable).__name__
+        if run.batch_size is not None:
+            raise ValueError(f"batch_size of fit is for tensors and Datasets, and this {name} gives its batches itself")
+        if self.once and run.epochs > 1 and run.epoch_batches is None:
+            raise ValueError(
+                f"{run.epochs} epochs cannot be made of {name}, which can be gone through once; give a list or a "
+                "DataLoader, or with epoch_batches the number of batches of an epoch"
+            )
+        found = self.count if run.epoch_batches is None else run.epoch_batches
+        if found == 0:
+            raise ValueError(f"{self.name} of fit has no batches")
+        return found
+
+    def epoch(self, epoch: int, count: int | None) -> Iterator[Samples]:
+        """The batches of an epoch, `count` of them if that is known. ValueError if fewer come."""
+        number = 0
+        for batch in self.passed(epoch, count):
+            number += 1
+            yield batch
+        if number < (count or 1):
+            raise ValueError(
+                f"{self.name} of fit gave {number} batches in epoch {epoch + 1}, and {count or 'at least 1'} were to "
+                "come; give an iterable that begins anew each time, such as a DataLoader, or fewer epochs"
+            )
 
     def passed(self, epoch: int, most: int | None) -> Iterator[Samples]:
         """The batches of one pass, at most so many."""
@@ -188,10 +210,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
             raise ValueError(f"{name} of fit has no samples")
         return Sharded(name, given) if isinstance(given, Shards) else Indexed(name, given)
     if isinstance(given, IterableDataset):
-        raise TypeError(
-            f"{name} of fit is an {type(given).__name__}, which gives samples one by one; give "
-            "torch.utils.data.DataLoader(dataset, batch_size=...), which makes batches of them"
-        )
+        raise TypeError(f"{name} of fit gives samples one by one; give a DataLoader(dataset, batch_size=...) of it")
     text = isinstance(given, str | bytes | Mapping)
     pair = isinstance(given, tuple) and len(given) == 2  # of which one part or both are no arrays
     alone = _array(given)

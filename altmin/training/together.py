@@ -26,14 +26,6 @@ class Together:
         """Numbers summed over ranks, which all wait here for one another. `RankFailed` if one has failed."""
         return list(numbers) if self.ranks is None else self.ranks.total(*numbers)
 
-    def any(self, said: bool) -> bool:
-        """Whether it is so on some rank."""
-        return self.total(said)[0] > 0
-
-    def meet(self) -> None:
-        """Waits until all ranks have come here; `RankFailed` if one has failed."""
-        self.total(0.0)
-
     def demand_same(self, value: Any, otherwise: str) -> None:
         """ValueError with this text unless a value, by its `repr`, is the same on all ranks."""
         number = int(digest(repr(value))[:5], 16)  # such that sums of its square are exact

@@ -13,13 +13,11 @@ from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.runners.capture import can_capture
 from altmin.runners.ensemble import Ensemble
-from altmin.training import ensemble as together
-from altmin.training import run as alone
+from altmin.training import run as fitting
 from altmin.training.callbacks import EachBatch
 from altmin.training.config import RunConfig
-from altmin.training.loop import History
+from altmin.training.loop import History, Progress
 from altmin.training.plan import Plan
-from altmin.training.run import Progress
 from altmin.training.samples import Samples, batches_per_epoch
 
 Row = dict[str, Any]
@@ -69,27 +67,24 @@ class Trial:
         run: RunConfig,
         report: Callable[[Progress], None],
         finished: Callable[[nn.Module], None] = lambda model: None,
+        history: History | None = None,
     ) -> Row:
-        """One run as a row of a result. finished: gets the trained model. Raises Diverged."""
+        """One run as a row of a result. finished: gets the trained model. history: where rows are added. Raises
+        Diverged."""
         method = self.build(run, bool(run.record))
         same = {name: getattr(run, name) for name in ("data", "model", "freeze_first", "precision", "method")}
-        history = alone.carry_out(self._plan(run), method, [EachBatch(report)], {**same, **plain(run.options)})
+        config = {**same, **plain(run.options)}
+        history = fitting.fit_one(self._plan(run), method, history or History(), [EachBatch(report)], config)
         finished(method.model)
         return {"seed": run.seed, **asdict(history)}
 
     def attempt(self, run: RunConfig, report: Callable[[Progress], None]) -> Row:
         """As `one`; if it diverges, the row has what it came to and, as `diverged`, why it stopped."""
-        reached = History()
-
-        def note(at: Progress) -> None:
-            nonlocal reached
-            reached = at.history
-            report(at)
-
+        history = History()
         try:
-            return self.one(run, note)
+            return self.one(run, report, history=history)
         except Diverged as error:
-            return {"seed": run.seed, **asdict(reached), "diverged": str(error)}
+            return {"seed": run.seed, **asdict(history), "diverged": str(error)}
 
     def in_turn(self, runs: Sequence[RunConfig], tick: Tick) -> list[Row]:
         """A row for each run, one run after the other."""
@@ -106,7 +101,7 @@ class Trial:
         if ensemble is None:
             return self.in_turn(runs, tick)
         seeds = [run.seed for run in runs]
-        histories = together.carry_out(self._plan(self.run), ensemble, seeds, [EachBatch(with_loss(tick))])
+        histories = fitting.fit_members(self._plan(self.run), ensemble, seeds, [EachBatch(with_loss(tick))])
         rows = [{"seed": seed, **asdict(history)} for seed, history in zip(seeds, histories, strict=True)]
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 

@@ -1,14 +1,18 @@
-"""A classifier of streams."""
+"""A classifier and a regressor of streams."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
-from river.base import MiniBatchClassifier
+from river.base import MiniBatchClassifier, MiniBatchRegressor
 from torch import Tensor, nn
 
 from altmin.stream import growth
 from altmin.stream.estimator import OnlineNetwork
+from altmin.stream.features import LARGEST, RunningStatistics
 
 
 class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
@@ -27,6 +31,8 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     >>> accuracy.get() > 0.8
     True
     """
+
+    _loss = nn.CrossEntropyLoss
 
     def _begin(self) -> None:
         super()._begin()
@@ -49,8 +55,6 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
 
     def predict_proba_many(self, X: Any) -> Any:
         """A DataFrame of probabilities, a class in each column."""
-        import pandas as pd
-
         rows = self._rows(X)
         if len(self._classes) < 2:
             return pd.DataFrame(dict.fromkeys(self._classes, 1.0), index=X.index)
@@ -59,14 +63,9 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
 
     def predict_many(self, X: Any) -> Any:
         """A Series of the most probable classes; of None before the first."""
-        import pandas as pd
-
         found = self.predict_proba_many(X).to_numpy()
         classes = [self.classes[j] for j in found.argmax(1)] if found.size else [None] * len(X)
         return pd.Series(classes, index=X.index, dtype=None if found.size else object)
-
-    def _loss(self) -> nn.Module:
-        return nn.CrossEntropyLoss()
 
     def _check(self, y: Any) -> None:
         try:
@@ -88,3 +87,50 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         if new:
             growth.add_outputs(self._trained, new)  # type: ignore[arg-type]
         return torch.tensor([self._classes[y] for y in targets])
+
+
+class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
+    """A network that learns to predict a number from one sample at a time, with river's interface.
+
+    Samples are dicts of numbers. Features may appear at any time, as in `OnlineClassifier`. The network learns
+    the squared error of targets standardised by their running mean and variance, whatever `standardise` says of the
+    features. Parameters are those of `OnlineNetwork`.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics
+    >>> model = OnlineRegressor(seed=0)
+    >>> error = evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
+    >>> error.get() < 1
+    True
+    """
+
+    _loss = nn.MSELoss
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._target = RunningStatistics(1, self.forget)
+
+    def predict_one(self, x: Mapping[Hashable, Any]) -> float:
+        """The expected target; 0 before the first sample."""
+        if self._trained is None:
+            return 0.0
+        return float(self._target.mean[0] + self._target.variance[0] ** 0.5 * self._output(x).item())
+
+    def predict_many(self, X: Any) -> Any:
+        """A Series of expected targets."""
+        rows = self._rows(X)
+        found = np.zeros(len(rows)) if self._trained is None else self._outputs(rows)[:, 0].numpy()
+        return pd.Series(self._target.mean[0] + self._target.variance[0] ** 0.5 * found, index=X.index)
+
+    def _check(self, y: Any) -> None:
+        if not isinstance(y, Real) or not abs(float(y)) <= LARGEST:  # nor NaN
+            raise ValueError(f"a target is a number below {LARGEST:g}, given {y!r:.40} (nothing was learnt)")
+
+    def _targets(self, targets: Sequence[Any]) -> Tensor:
+        if self._trained is None:
+            self._build(1)
+        values = np.array(targets, dtype=np.float64)[:, None]
+        for value in values:
+            self._target.update(value)
+        return torch.from_numpy(self._target.standardise(values))
