@@ -358,5 +358,7 @@ def test_targets_may_be_real_numbers(tmp_path):
 def test_a_malformed_row_is_refused(tmp_path, line):
     path = tmp_path / "t.csv"
     path.write_text("0,1,2\n" + line)
-    with pytest.raises(ValueError, match=r"t.csv is damaged: it is no table of numbers: .*; give one with a number in every column"):
+    with pytest.raises(
+        ValueError, match=r"t.csv is damaged: it is no table of numbers: .*; give one with a number in every column"
+    ):
         list(csv_batches(path))
