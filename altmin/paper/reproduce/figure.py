@@ -46,8 +46,8 @@ class Figure:
     name: str
     title: str
     runs: Sequence[Any]
-    axes: Sequence[str]
-    minutes: float
+    axes: Sequence[str] = ("epochs", "batches", "seconds")
+    minutes: float = 1
     claims: Sequence[Claim] = ()
     marks: Sequence[Mark] = ()
     measure: str = "test accuracy"

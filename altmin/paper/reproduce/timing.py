@@ -1,22 +1,18 @@
 """`Timing`: what training takes, in seconds and in memory."""
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from statistics import median
 from typing import Any
 
-import torch
-
+from altmin.paper.bench.measure import step_bytes
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
 from altmin.paper.reproduce.run import Run
 from altmin.runners import precision
 from altmin.training.config import RunConfig
 from altmin.training.trial import Trial
-
-STEPS = 3
-"""After which memory is looked at: the first may find optimizers without their state."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +66,6 @@ def _peak_memory(trial: Trial, run: RunConfig) -> int | None:
     if run.device.type != "cuda":
         return None
     x, y = (part[: run.batch_size] for part in trial.train)
-
-    def steps(record: bool) -> None:
-        with precision.using(run.precision or "float32") as context:
-            method: Any = trial.build(run, record)
-            for _ in range(STEPS):
-                method.step(x, y, context=context)
-            torch.cuda.synchronize(run.device)
-
-    steps(False)  # libraries allocate their workspaces when they are first used, and keep them
-    gc.collect()  # what is left of other runs must not be freed while this one is measured
-    torch.cuda.reset_peak_memory_stats(run.device)
-    before = torch.cuda.memory_allocated(run.device)
-    steps(bool(run.record))
-    return torch.cuda.max_memory_allocated(run.device) - before
+    recorded, plain = (partial(trial.build, run, record) for record in (bool(run.record), False))
+    with precision.using(run.precision or "float32"):
+        return step_bytes(recorded, (x, y), plain, bool(run.record))[2]
