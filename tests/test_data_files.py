@@ -3,9 +3,9 @@
 import errno
 import gzip
 import hashlib
+import io
 import os
 import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from memory import MEGABYTE, memory_below
 from tiny_data import bomb
 
+from altmin.data import atomic
 from altmin.data.atomic import discard, naming, replacing
 from altmin.data.damage import Damaged, digest, expect, sha256, unpacking
 from altmin.data.folders import cache_folder, data_folder, prepare, writable
@@ -52,17 +53,19 @@ def full(*_: object, **__: object) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is of Linux")
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_a_full_disc_names_the_file_that_could_not_be_written(tmp_path, monkeypatch, size):
-    def on_a_full_disc(prefix: str, suffix: str, dir: Path) -> tuple[int, str]:
-        return os.open("/dev/full", os.O_WRONLY), str(dir / "unfinished")
+    class OnAFullDisc(atomic._Target):
+        def __init__(self, name: Path, path: Path):
+            io.FileIO.__init__(self, "/dev/full", "wb")
+            self.path = path
 
-    monkeypatch.setattr(tempfile, "mkstemp", on_a_full_disc)
+    monkeypatch.setattr(atomic, "_Target", OnAFullDisc)
     target = tmp_path / "file"
     with pytest.raises(OSError, match=f"No space left on device: '{target}'"), replacing(target) as file:
         file.write(bytes(size))  # a byte fails when it is flushed, more at once
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("call", ["os.fsync", "os.replace", "os.chmod", "tempfile.mkstemp"])
+@pytest.mark.parametrize("call", ["os.fsync", "os.replace"])
 def test_every_failure_of_the_disc_names_the_file(tmp_path, monkeypatch, call):
     monkeypatch.setattr(call, full)
     target = tmp_path / "file"

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from altmin import data, methods, models
 from altmin.paper.figures.parallel import WeightsInParallel, difference, moved
+from altmin.paper.figures.runtimes import Timing, seconds_per_epoch, unevenness
 from altmin.paper.figures.theory import TheoremCurve
 from altmin.paper.reproduce.measurement import Setting
 from altmin.paper.reproduce.run import Run
-from altmin.paper.reproduce.timing import Timing, seconds_per_epoch, unevenness
 
 
 def test_samples_are_loaded_once_and_only_those_of_one_data_set_are_kept(

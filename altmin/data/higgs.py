@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from altmin.data.atomic import replacing
-from altmin.data.base import Dataset, Description, Folder
+from altmin.data.base import SPLITS, Dataset, Description, Folder
 from altmin.data.csv_table import csv_batches
 from altmin.data.damage import BLOCK, Damaged, Hashed, digest, expect, sha256
 from altmin.data.download import Refused, download
@@ -132,15 +132,10 @@ class Higgs(Dataset):
         if min(splits.values()) < 1:
             raise ValueError(f"{path} has {rows} rows, too few to be split; 10 are the least")
         table = self._cached(path, rows)
-        train, validation = splits["train"], splits["validation"]
-        bounds = {
-            "train": (0, train),
-            "validation": (train, train + validation),
-            "test": (train + validation, rows),
-        }
-        training = Shards(table.folder, stop=train)
+        start = sum(size for name, size in splits.items() if SPLITS.index(name) < SPLITS.index(split))
+        stop = start + splits[split]
+        training = Shards(table.folder, stop=splits["train"])
         scale = Scale.remembered(training.identity, lambda: (part.x for part in training.parts()))
-        start, stop = bounds[split]
         return Shards(table.folder, scale=scale, start=start, stop=stop).rows(np.arange(stop - start))
 
     def _cached(self, path: Path, rows: int) -> Shards:

@@ -1,5 +1,6 @@
 """Standardising every split by the mean and the standard deviation of the training split."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -66,5 +67,5 @@ class Scale:
 
 
 def _chunks(samples: np.ndarray) -> Iterator[slice]:
-    step = max(1, CHUNK // samples[0].size)
+    step = max(1, CHUNK // max(1, math.prod(samples.shape[1:])))
     return (slice(start, start + step) for start in range(0, len(samples), step))

@@ -16,7 +16,6 @@ handed to a torch optimizer as if it were the gradient, with tau as the learning
 loss itself depends, takes an explicit step.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -105,7 +104,7 @@ class ProxProp(OptimizerMethod):
         self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y, context)
         for l, direction in self.directions(inputs, deltas, context).items():
-            for p, grad in zip(self._theta(l), direction, strict=False):
+            for p, grad in zip(self.layers[l].linear.parameters(), direction, strict=False):
                 # a fused optimizer takes a gradient to lie in memory as its weight does
                 p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
         demand_step(loss, self.optimizer)
@@ -141,7 +140,8 @@ class ProxProp(OptimizerMethod):
         A^T A and A^T delta of samples that are spread over ranks are summed over them, in one message, and solved on
         each; they have the size of the inputs of a layer. In one process the smaller of A^T A and A A^T is factorised.
         """
-        bf16, tau_theta, found, ready = context.bf16, self.options["tau_theta"], {}, {len(self.layers) - 1}
+        bf16, tau_theta, ready = context.bf16, self.options["tau_theta"], {len(self.layers) - 1}
+        found: dict[int, tuple[Tensor, Tensor]] = {}
         steps = self.options["cg_steps"] if self.options["solver"] == "cg" else None
         for l, delta in deltas.items():
             a, bias = inputs[l], self._biased(l)
@@ -155,15 +155,12 @@ class ProxProp(OptimizerMethod):
             else:
                 found[l] = normal(a, delta, bias, bf16)
         return {
-            l: each if l in ready else solved(*each, self._biased(l), tau_theta, steps)
-            for l, each in sum_tree(found, context).items()
+            l: (a, b) if l in ready else solved(a, b, self._biased(l), tau_theta, steps)
+            for l, (a, b) in sum_tree(found, context).items()
         }
 
     def _biased(self, l: int) -> bool:
         return self.layers[l].linear.bias is not None
-
-    def _theta(self, l: int) -> Sequence[Tensor]:
-        return tuple(self.layers[l].linear.parameters())
 
 
 @register("proxprop")

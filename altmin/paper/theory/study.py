@@ -29,10 +29,6 @@ class Case:
     noise_part: float = 1.0
     """the part of the noise that a mini-batch leaves"""
 
-    def run_as(self) -> Quadratic:
-        """The problem with the noise that is left."""
-        return dataclasses.replace(self.problem, noise=self.problem.noise * self.noise_part)
-
 
 @dataclass(frozen=True)
 class Group:
@@ -45,8 +41,8 @@ class Group:
 
     def measure(self, steps: int, runs: int, seed: int, report: Callable[[int], None]) -> Measured:
         rule = self.rule() if self.rule else Decay([terms(case.problem.constants(), case.kind) for case in self.cases])
-        stack = Stack([case.run_as() for case in self.cases])
-        return run(stack, rule, steps, runs, seed, self.project, self.order, report=report)
+        left = [dataclasses.replace(case.problem, noise=case.problem.noise * case.noise_part) for case in self.cases]
+        return run(Stack(left), rule, steps, runs, seed, self.project, self.order, report=report)
 
 
 def terms(c: Constants, kind: str = "corrected") -> tuple[float, float, int]:
