@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import torch
 from common import Row
+from scaling_cost import Layer, data_parallel, layers
+from scaling_critical_path import Machine, data_parallel_time, even, layer_parallel_time
 
 import altmin
-from altmin.runners.cost import Layer, data_parallel, layers
-from altmin.runners.critical_path import Machine, data_parallel_time, even, layer_parallel_time
 
 FLOPS = 0.1 * 495e12
 INSIDE = Machine(FLOPS, latency=3e-6, bandwidth=450e9)

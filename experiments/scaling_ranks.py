@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from scaling_cost import data_parallel, layer_parallel, layers, verdict
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleavedZeroBubble
 
 import altmin
-from altmin.runners.cost import data_parallel, layer_parallel, layers, verdict
 from altmin.runners.distributed import Distributed
 from altmin.runners.layer_parallel import LayerParallel
 from altmin.runners.ranks import bounds

@@ -40,5 +40,5 @@ def load(split: str, root: Path, dataset: Higgs = HIGGS) -> tuple[Tensor, Tensor
 
 
 def caches(root: Path) -> list[Path]:
-    """Every cache below `root`, unfinished ones last."""
-    return sorted(root.rglob("*.npy")) + sorted(root.rglob("*.tmp"))
+    """Every cache below `root`."""
+    return sorted(path.parent for path in root.rglob("index.json"))

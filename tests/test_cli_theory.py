@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from theory_problems import rule_of
 
 from altmin.cli import run
-from altmin.paper.theory import family, rule_of, scheme, study
+from altmin.paper.theory import family, scheme, study
 
 SMALL = ["theory", "--steps", "200", "--runs", "64", "--blocks", "2,3", "--coupling", "0,0.5", "--condition", "4"]
 
@@ -33,7 +34,7 @@ def test_the_json_has_the_settings_and_a_row_for_every_problem(result: dict[str,
 
 def test_a_row_holds_what_the_scheme_measures_with_the_same_seed(result: dict[str, Any]) -> None:
     problems = [family(3, share, 4.0, 2.0) for share in (0, 0.5)]
-    m = scheme.run(scheme.Stack(problems), rule_of([p.constants() for p in problems]), 200, 64, seed=6)
+    m = scheme.run(scheme.Stack(problems), rule_of(problems), 200, 64, seed=6)
     rows = [row for row in result["rows"] if row["case"] == "quadratic" and row["K"] == 3]
     for j, row in enumerate(rows):
         assert row["mean"] == pytest.approx(m.mean[j].tolist(), rel=1e-12)

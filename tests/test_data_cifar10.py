@@ -7,7 +7,6 @@ import tarfile
 
 import numpy as np
 import pytest
-from memory import MEGABYTE, memory_below
 from tiny_data import md5
 
 from altmin.data import Damaged
@@ -27,7 +26,7 @@ def cifar(tmp_path):
         (folder / f"{name}.bin").write_bytes(record)
         sums[name] = md5(record)
     splits = {"train": 6, "validation": 2, "test": 4}
-    return dataclasses.replace(CIFAR10, splits=splits, md5=sums, batch=4), tmp_path
+    return dataclasses.replace(CIFAR10, splits=splits, checksums=sums, batch=4), tmp_path
 
 
 @pytest.mark.parametrize("split, first, last", [("train", 0, 6), ("validation", 6, 8), ("test", 8, 12)])
@@ -64,10 +63,6 @@ def tar(members):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                content.name = name
-                archive.addfile(content)
-                continue
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -78,7 +73,7 @@ def from_archive(server, members):
     content = server.files["/cifar.tar.gz"] = tar(members)
     sums = {f"data_batch_{batch}": hashlib.md5(RECORD).hexdigest() for batch in (1, 2)}
     url, archive_sha256 = server.url("/cifar.tar.gz"), hashlib.sha256(content).hexdigest()
-    return dataclasses.replace(CIFAR10, url=url, md5=sums, archive_sha256=archive_sha256, batch=1)
+    return dataclasses.replace(CIFAR10, url=url, checksums=sums, archive_sha256=archive_sha256, batch=1)
 
 
 def test_fetching_cifar10_unpacks_the_batches_and_nothing_else(server, tmp_path):
@@ -103,67 +98,9 @@ def test_a_cifar10_archive_put_there_by_hand_is_not_downloaded(server, tmp_path)
     assert not archive.exists()
 
 
-def test_a_cifar10_archive_with_wrong_or_missing_batches_is_refused(server, tmp_path):
-    first, second = (f"cifar-10-batches-bin/data_batch_{batch}.bin" for batch in (1, 2))
-    with pytest.raises(Damaged, match=f"lacks {second}"):
-        from_archive(server, {first: RECORD}).fetch(tmp_path / "a")
-    with pytest.raises(Damaged, match=r"data_batch_2\.bin is damaged: its content has md5"):
-        from_archive(server, {first: RECORD, second: b"\1" + RECORD[1:]}).fetch(tmp_path / "b")
-    assert not list((tmp_path / "b").rglob("data_batch_2*"))
-
-
-def special(kind, target="", size=0):
-    member = tarfile.TarInfo()
-    member.type, member.linkname, member.size = kind, target, size
-    return member
-
-
-FIRST, SECOND = (f"cifar-10-batches-bin/data_batch_{batch}.bin" for batch in (1, 2))
-
-
-@pytest.mark.parametrize(
-    "member",
-    [
-        special(tarfile.SYMTYPE, "/etc/passwd"),
-        special(tarfile.SYMTYPE, "data_batch_1.bin"),
-        special(tarfile.LNKTYPE, FIRST),
-        special(tarfile.LNKTYPE, FIRST, len(RECORD)),
-        special(tarfile.DIRTYPE),
-        special(tarfile.FIFOTYPE),
-        RECORD + b"more",
-        RECORD[1:],
-    ],
-    ids=["link out", "link", "hard link", "hard link with a size", "folder", "pipe", "longer", "shorter"],
-)
-def test_a_batch_in_the_archive_must_be_a_plain_file_of_its_size(server, tmp_path, member):
-    tiny = from_archive(server, {FIRST: RECORD, SECOND: member})
-    with pytest.raises(Damaged, match=r"its member cifar-10-batches-bin/data_batch_2.bin is not a file of 3,073 bytes"):
+def test_another_archive_than_the_published_one_is_refused(server, tmp_path):
+    tiny = from_archive(server, {"cifar-10-batches-bin/data_batch_1.bin": RECORD})
+    server.files["/cifar.tar.gz"] += b"more"
+    with pytest.raises(ValueError, match="gave a wrong file: its content has sha256"):
         tiny.fetch(tmp_path)
-    assert not list(tmp_path.rglob("data_batch_2*"))
-
-
-@pytest.mark.parametrize("name", [FIRST, "readme", "@PaxHeader"])
-def test_an_archive_that_unpacks_to_a_large_one_is_refused_early(server, tmp_path, name):
-    content = {name: bytes(64 * MEGABYTE), SECOND: RECORD}
-    if name == "@PaxHeader":
-        long = tarfile.TarInfo("readme")
-        long.pax_headers = {"comment": "x" * 64 * MEGABYTE}
-        content = {"readme": long}
-    tiny = from_archive(server, content)
-    with (
-        memory_below(8 * MEGABYTE),
-        pytest.raises(Damaged, match=r"is not a file of|unpacks to more than 1,054,722 bytes"),
-    ):
-        tiny.fetch(tmp_path)
-    assert not list(tmp_path.rglob("*.bin"))
-
-
-@pytest.mark.parametrize("cut", [20, 60, 100])
-def test_an_archive_cut_short_is_refused(server, tmp_path, cut):
-    tiny = from_archive(server, {FIRST: RECORD, SECOND: RECORD})
-    content = server.files["/cifar.tar.gz"] = server.files["/cifar.tar.gz"][:cut]
-    tiny = dataclasses.replace(tiny, archive_sha256=hashlib.sha256(content).hexdigest())
-    with pytest.raises(
-        Damaged, match=r"binary\.tar\.gz is damaged: (it cannot be unpacked|the gzip stream is cut short)"
-    ):
-        tiny.fetch(tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -350,7 +350,7 @@ def test_targets_may_be_real_numbers(tmp_path):
     path.write_text("0.5,1,2\n-1.25,3,4\n")
     ((x, y),) = csv_batches(path, labels=False)
     assert (x.tolist(), y.tolist(), y.dtype) == ([[1, 2], [3, 4]], [0.5, -1.25], np.float32)
-    with pytest.raises(ValueError, match=r"t.csv has the label 0.5, expected whole numbers"):
+    with pytest.raises(ValueError, match=r"t.csv is damaged: it has the label 0.5, expected whole numbers"):
         list(csv_batches(path))
 
 
@@ -358,5 +358,7 @@ def test_targets_may_be_real_numbers(tmp_path):
 def test_a_malformed_row_is_refused(tmp_path, line):
     path = tmp_path / "t.csv"
     path.write_text("0,1,2\n" + line)
-    with pytest.raises(ValueError, match=r"t.csv is no table of numbers: .*; give one with a number in every column"):
+    with pytest.raises(
+        ValueError, match=r"t.csv is damaged: it is no table of numbers: .*; give one with a number in every column"
+    ):
         list(csv_batches(path))

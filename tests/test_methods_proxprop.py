@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import altmin
 from altmin.common.errors import Diverged
 from altmin.methods import create
-from altmin.methods.proxprop import ACTIVATIONS, among_inputs, among_samples, by_cg, by_cholesky
+from altmin.methods.proxprop import ACTIVATIONS, among_samples, normal, solved
 
 F64 = torch.float64
 
@@ -105,6 +105,10 @@ def test_so_does_one_with_another_loss_and_a_loss_of_ones_own() -> None:
             torch.testing.assert_close(p.detach(), q, rtol=1e-9, atol=1e-11)
 
 
+def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int | None = None) -> Any:
+    return solved(*normal(a, delta, bias), bias, tau_theta, steps)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("samples, inputs", [(6, 4), (4, 6), (5, 5)])
 @pytest.mark.parametrize("tau_theta", [1e-3, 1.0, 1e4])
@@ -112,7 +116,7 @@ def test_either_side_inverts_the_same_matrix(samples: int, inputs: int, bias: bo
     a, delta = system(samples, inputs)
     A = with_ones(a, bias)
     expected = delta.mT @ A @ torch.linalg.inv(A.mT @ A + torch.eye(inputs + bias, dtype=F64) / tau_theta)
-    for solve in (among_samples, among_inputs, by_cholesky):
+    for solve in (among_samples, among_inputs):
         found = solve(a, delta, bias, tau_theta)
         torch.testing.assert_close(found[0], expected[:, :inputs], rtol=1e-6, atol=1e-10)
         if bias:
@@ -124,10 +128,10 @@ def test_conjugate_gradients_approach_the_exact_step_and_reach_it(samples: int, 
     a, delta = system(samples, inputs)
     A = with_ones(a, True)
     M = A.mT @ A + torch.eye(inputs + 1, dtype=F64) / 2.0
-    exact = torch.cat([p.reshape(3, -1) for p in by_cholesky(a, delta, True, 2.0)], 1)
+    exact = torch.cat([p.reshape(3, -1) for p in among_inputs(a, delta, True, 2.0)], 1)
     errors = []
     for steps in (1, 2, 3, 4, 13):
-        error = torch.cat([p.reshape(3, -1) for p in by_cg(a, delta, True, 2.0, steps)], 1) - exact
+        error = torch.cat([p.reshape(3, -1) for p in among_inputs(a, delta, True, 2.0, steps)], 1) - exact
         errors.append(float((error @ M * error).sum() / (exact @ M * exact).sum()))
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 1e-3
@@ -140,7 +144,7 @@ def test_so_many_conjugate_gradients_are_the_best_in_their_krylov_space(steps: i
     a, delta = system(9, 6)
     A = with_ones(a, True)
     M, G = A.mT @ A + torch.eye(7, dtype=F64) / 0.5, delta.mT @ A
-    weight, bias = by_cg(a, delta, True, 0.5, steps)
+    weight, bias = among_inputs(a, delta, True, 0.5, steps)
     for g, row in zip(G, torch.cat([weight, bias[:, None]], 1), strict=True):
         space = torch.linalg.qr(torch.stack([torch.linalg.matrix_power(M, k) @ g for k in range(steps)], 1)).Q
         expected = space @ torch.linalg.solve(space.mT @ M @ space, space.mT @ g)
@@ -150,7 +154,7 @@ def test_so_many_conjugate_gradients_are_the_best_in_their_krylov_space(steps: i
 def test_conjugate_gradients_stop_where_there_is_nothing_left() -> None:
     a, delta = system(3, 1)
     delta[:, 1] = 0
-    exact, found = by_cholesky(a, delta, False, 1.0)[0], by_cg(a, delta, False, 1.0, 20)[0]
+    exact, found = among_inputs(a, delta, False, 1.0)[0], among_inputs(a, delta, False, 1.0, 20)[0]
     torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-14)
     assert found[1].item() == 0
 

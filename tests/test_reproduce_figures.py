@@ -14,8 +14,7 @@ from torch import Tensor
 from altmin import methods, models
 from altmin.paper.reproduce import draw, folders
 from altmin.paper.reproduce.entries import Entry, runs_of
-from altmin.paper.reproduce.figure import Figure, Mark
-from altmin.paper.reproduce.make import make
+from altmin.paper.reproduce.figure import Figure, Mark, make
 from altmin.paper.reproduce.measurement import Setting
 from altmin.paper.reproduce.results import Results
 from altmin.paper.reproduce.run import Run

@@ -8,11 +8,11 @@ from commands import made_up  # noqa: F401  (a fixture)
 from torch import Tensor
 
 from altmin import data, methods, models
+from altmin.paper.figures.parallel import WeightsInParallel, difference, moved
+from altmin.paper.figures.runtimes import Timing, seconds_per_epoch, unevenness
+from altmin.paper.figures.theory import TheoremCurve
 from altmin.paper.reproduce.measurement import Setting
-from altmin.paper.reproduce.parallel import WeightsInParallel, difference, moved
 from altmin.paper.reproduce.run import Run
-from altmin.paper.reproduce.theorem import TheoremCurve
-from altmin.paper.reproduce.timing import Timing, seconds_per_epoch, unevenness
 
 
 def test_samples_are_loaded_once_and_only_those_of_one_data_set_are_kept(
@@ -63,7 +63,7 @@ def test_the_difference_is_the_largest_entry_between_ways() -> None:
 
 
 def test_all_ways_give_the_same_bits(made_up: tuple[Tensor, Tensor]) -> None:
-    measured = WeightsInParallel("w", "p", "mlp-3x4", 3, batch_size=20, repeats=2, seeds=1)
+    measured = WeightsInParallel("w", "p", "mlp-3x4", 3, batch_size=20, seconds=0.01, seeds=1)
     (row,) = measured.make([0], Setting(torch.device("cpu")), lambda *_: None)
     assert (row["blocks"], row["difference"]) == (4, 0.0)
     assert measured.points({"in_turn": 3.0, "at_once": 2.0}, "layers") == [(3, 1.5)]

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from altmin.paper.reproduce.claims import Claim, Finding, judged, merged, order
-from altmin.paper.reproduce.judging import Compared, compared, finding, over
+from altmin.paper.reproduce.claims import Claim, Compared, Finding, compared, finding, judged, merged, order, over
 from altmin.paper.reproduce.results import Results, deviation, words
 from altmin.paper.reproduce.run import Run
 

@@ -1,10 +1,12 @@
 """Problems at random within the theorem's limit, and what the tests of the theorem measure on them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from hypothesis import strategies as st
 
 from altmin.paper.theory.quadratic import Quadratic
-from altmin.paper.theory.scheme import Measured, Stack, rule_of, run
+from altmin.paper.theory.scheme import Decay, Measured, Stack, run
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -27,8 +29,22 @@ def random_moments(rng: np.random.Generator, size: int) -> np.ndarray:
     return root @ root.T
 
 
+def rule_of(problems: Sequence[Quadratic]) -> Decay:
+    return Decay([p.constants().terms() for p in problems])
+
+
+def exact_errors(p: Quadratic, etas: Sequence[float]) -> np.ndarray:
+    """e_0..e_n for the n step sizes, without projection, by exact moments."""
+    M = np.outer(p.start, p.start)
+    errors = [np.trace(M)]
+    for eta in etas:
+        M, _ = p.moments_after(M, eta)
+        errors.append(np.trace(M))
+    return np.array(errors)
+
+
 def measure(p: Quadratic, steps: int, runs: int, **options: object) -> Measured:
-    return run(Stack([p]), rule_of([p.constants()]), steps, runs, **options)  # type: ignore[arg-type]
+    return run(Stack([p]), rule_of([p]), steps, runs, **options)  # type: ignore[arg-type]
 
 
 def below(p: Quadratic, m: Measured) -> bool:

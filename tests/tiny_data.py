@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from memory import MEGABYTE
 
-from altmin.data.fashion_mnist import FASHION_MNIST
-from altmin.data.idx_images import IdxImages
+from altmin.data.idx_images import FASHION_MNIST, IdxImages
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -56,4 +55,4 @@ def tiny_fashion(root: Path, content: Mapping[str, np.ndarray]) -> IdxImages:
     for name, array in content.items():
         (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
     sums = {name: sha256(idx(array)) for name, array in content.items()}
-    return dataclasses.replace(FASHION_MNIST, splits={"train": 6, "validation": 2, "test": 3}, sha256=sums)
+    return dataclasses.replace(FASHION_MNIST, splits={"train": 6, "validation": 2, "test": 3}, checksums=sums)

@@ -9,9 +9,8 @@ import typer
 from rich.table import Table
 
 from altmin.cli import options, output, training
-from altmin.paper.reproduce.figure import Figure, choose, load
+from altmin.paper.reproduce.figure import Figure, choose, load, make
 from altmin.paper.reproduce.folders import FIGURES, RESULTS
-from altmin.paper.reproduce.make import make
 from altmin.paper.reproduce.measurement import Setting
 from altmin.paper.reproduce.results import Results, words
 

@@ -2,13 +2,13 @@
 
 import io
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from uuid import uuid4
 
 STALE_AFTER = 3600.0
 
@@ -21,22 +21,22 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     propagates; an operating system error names `path`. A killed process can leave an unfinished `*.tmp` in the folder;
     nothing reads it, and a later call for the same `path` deletes it after an hour.
     """
+    name = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        discard(path, STALE_AFTER)
+        target = _Target(name, path)
     try:
-        with io.BufferedWriter(_Target(handle, path)) as file:
+        with io.BufferedWriter(target) as file:
             yield cast(BinaryIO, file)
             with naming(path):
                 file.flush()
                 os.fsync(file.fileno())
         with naming(path):
-            os.chmod(name, 0o666 & ~_umask())
             os.replace(name, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)
+            name.unlink()
         raise
 
 
@@ -54,8 +54,8 @@ def naming(path: Path) -> Iterator[None]:
 class _Target(io.FileIO):
     """The temporary file; a write error names the final file."""
 
-    def __init__(self, handle: int, path: Path):
-        super().__init__(handle, "wb")
+    def __init__(self, name: Path, path: Path):
+        super().__init__(name, "xb")
         self.path = path
 
     def write(self, data: Any) -> int:
@@ -63,23 +63,10 @@ class _Target(io.FileIO):
             return super().write(data)
 
 
-def _sweep(path: Path) -> None:
-    """Delete unfinished files for `path` that have not been written to for an hour."""
-    for left in path.parent.glob(f".{path.name}.*.tmp"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE_AFTER:
-                left.unlink()
-
-
-def _umask() -> int:
-    """The process's umask. It can only be read by setting it; mkstemp ignores it and makes private files."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def discard(path: Path) -> None:
-    """Delete all temporary files for `path`, of any age. Only for its owner, if no other process writes to it."""
+def discard(path: Path, age: float = -1.0) -> None:
+    """Delete temporary files for `path` that have not been written to for more than `age` seconds; by default all,
+    which is for its owner, if no other process writes to it."""
     for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
         with suppress(OSError):
-            left.unlink()
+            if time.time() - left.stat().st_mtime > age:
+                left.unlink()

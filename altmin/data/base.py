@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from altmin.common.errors import unknown
 from altmin.data.damage import Damaged
 from altmin.data.folders import data_folder
+from altmin.data.standardise import Scale
 
 SPLITS = ("train", "validation", "test")
 
@@ -103,10 +106,7 @@ class Dataset(ABC):
 
     def sound(self, path: Path) -> bool:
         """Whether `path` exists and is valid."""
-        try:
-            return path.is_file() and bool(self.check(path))
-        except Damaged:
-            return False
+        return self._verified(path, path.parent).state == "sound"
 
     def missing(self, root: Path) -> list[Path]:
         """The files that `load` needs and that do not exist."""
@@ -156,6 +156,29 @@ class Dataset(ABC):
     @abstractmethod
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
         """What `load` returns; called with a valid split and with all files there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images(Dataset):
+    """Images of bytes: training and validation are cut by `splits` from one sequence, in its order."""
+
+    checksums: Mapping[str, str]
+    """Of each file."""
+
+    def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
+        first = slice(self.splits["train"])
+        images, labels = self._samples(split == "test", root)
+
+        def training() -> list[np.ndarray]:
+            return [(images if split != "test" else self._samples(False, root)[0])[first]]
+
+        scale = Scale.remembered((*self.checksums.values(), first.stop), training)
+        part = {"train": first, "validation": slice(first.stop, None), "test": slice(None)}[split]
+        return scale.apply(images[part]).view(-1, *self.sample_shape), torch.from_numpy(labels[part].astype(np.int64))
+
+    @abstractmethod
+    def _samples(self, test: bool, root: Path) -> tuple[np.ndarray, np.ndarray]:
+        """Images (n, channels, pixels) and labels (n,), verified: those of the test, or all others."""
 
 
 def megabytes(size: int) -> str:

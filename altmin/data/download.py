@@ -99,19 +99,15 @@ def _transfer(url: str, part: Path, limit: int, report: Report) -> None:
         if error.code != 416 or not done:
             raise
         error.close()
-        if _number(error.headers, "Content-Range", r"bytes \*/(\d{1,18})") == done:
-            return  # complete already: the earlier call ended between the transfer and the check
-        part.unlink()
-        return _transfer(url, part, limit, report)
+        return  # nothing is left to send: the check tells whether this is the file
     with response:
         start = 0 if response.status != 206 else _number(response.headers, "Content-Range", r"bytes (\d{1,18})-\d+/.+")
-        if response.status == 206 and start != done:
-            if not done:
-                raise _Interrupted("the server sent another part of the file than it was asked for")
-            part.unlink()  # not the bytes that were asked for: start over
-            return _transfer(url, part, limit, report)
+        if start not in (0, done):
+            raise Damaged(part, "the server sent another part of the file than it was asked for")
         done = start or 0
-        total = _total(response, done)
+        total = _number(response.headers, "Content-Range", r"bytes \d+-\d+/(\d{1,18})")
+        if total is None and (length := _number(response.headers, "Content-Length", r"(\d{1,18})")) is not None:
+            total = done + length
         if total is not None and total > limit:
             raise Damaged(part, f"it has {total:,} bytes, expected at most {limit:,}")
         with naming(part), part.open("ab" if done else "wb") as file:
@@ -123,16 +119,6 @@ def _transfer(url: str, part: Path, limit: int, report: Report) -> None:
                 report(done, total)
     if total is not None and done < total:
         raise _Interrupted(f"the connection closed after {done:,} of {total:,} bytes")
-
-
-def _total(response: http.client.HTTPResponse, start: int) -> int | None:
-    """The bytes of the whole file, where the server says. start: how many of them are not sent again."""
-    if response.status == 206:
-        total = _number(response.headers, "Content-Range", r"bytes \d+-\d+/(\d{1,18})")
-        if total is not None:
-            return total
-    length = _number(response.headers, "Content-Length", r"(\d{1,18})")
-    return None if length is None else start + length
 
 
 def _open(url: str, start: int) -> http.client.HTTPResponse:

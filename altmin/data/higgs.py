@@ -4,25 +4,29 @@ The complete file has 11,000,000 rows. A part of it, in a file named by its numb
 of it gives a `PartialData` warning, so that its results are not mistaken for those of the whole.
 """
 
-import hashlib
 import re
+import shutil
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from torch import Tensor
 
 from altmin.data.atomic import replacing
-from altmin.data.base import Dataset, Description, Folder
-from altmin.data.damage import BLOCK, Damaged, digest, expect
+from altmin.data.base import SPLITS, Dataset, Description, Folder
+from altmin.data.csv_table import csv_batches
+from altmin.data.damage import BLOCK, Damaged, Hashed, digest, expect, sha256
 from altmin.data.download import Refused, download
-from altmin.data.folders import data_folder
-from altmin.data.gunzip import Limited, unpacking
-from altmin.data.higgs_cache import LONGEST_LINE, cached_rows
-from altmin.data.standardise import Scale, labels
+from altmin.data.folders import cache_folder, data_folder
+from altmin.data.progress import progress
+from altmin.data.shard_writer import write_shards
+from altmin.data.shards import INDEX, Shards
+from altmin.data.standardise import Scale
 
 COMPLETE = "HIGGS.csv.gz"
 
@@ -64,9 +68,8 @@ class Higgs(Dataset):
         if rows is None:
             expect(path, "sha256", digest(path, "sha256"), self.sha256)
             return f"sha256 {self.sha256}"
-        found = _count_rows(path, rows)
-        if found != rows:
-            raise Damaged(path, f"it has {found:,}{' or more' if found > rows else ''} rows, and {rows:,} by its name")
+        for _ in self._batches(path, rows):
+            pass
         return f"{rows:,} rows as its name says; partial files have no published checksum"
 
     def describe(self, data_dir: Folder = None) -> Description:
@@ -94,8 +97,10 @@ class Higgs(Dataset):
                 download(self.url, target, self._check_complete, self.download_size)
                 return [target]
             except Refused:
-                download(self.zip_url, archive, _check_zip, self.download_size + self.download_size // 100 + BLOCK)
-        self._unzip(archive, target)
+                limit = self.download_size + self.download_size // 100 + BLOCK
+                download(self.zip_url, archive, partial(self._unzip, target=target), limit)
+        else:
+            self._unzip(archive, target)
         archive.unlink()
         return [target]
 
@@ -104,18 +109,13 @@ class Higgs(Dataset):
 
     def _unzip(self, archive: Path, target: Path) -> None:
         """Copy the one member to `target` and check it by its own sha256; none is published for the archive."""
-        sha256 = hashlib.sha256()
         try:
-            with (
-                zipfile.ZipFile(archive) as zipped,
-                zipped.open(COMPLETE) as member,
-                replacing(target) as file,
-            ):
-                content = Limited(member, archive, self.download_size)
-                while block := content.read(BLOCK):
-                    sha256.update(block)
-                    file.write(block)
-                expect(archive, "sha256", sha256.hexdigest(), self.sha256)
+            with zipfile.ZipFile(archive) as zipped, zipped.open(COMPLETE) as member, replacing(target) as file:
+                if (size := zipped.getinfo(COMPLETE).file_size) > self.download_size:
+                    raise Damaged(archive, f"it unpacks to {size:,} bytes, expected {self.download_size:,}")
+                hashed = Hashed(file)
+                shutil.copyfileobj(member, hashed, BLOCK)
+                expect(archive, "sha256", hashed.sha256.hexdigest(), self.sha256)
         except (Damaged, zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
             what = error.what if isinstance(error, Damaged) else f"it cannot be unpacked ({error})"
             raise Damaged(archive, what, "delete it and fetch again") from None
@@ -131,16 +131,50 @@ class Higgs(Dataset):
             warnings.warn(message, PartialData, stacklevel=4)
         if min(splits.values()) < 1:
             raise ValueError(f"{path} has {rows} rows, too few to be split; 10 are the least")
-        table = cached_rows(path, rows, None if partial else self.sha256)
-        train, validation = splits["train"], splits["validation"]
-        bounds = {
-            "train": (0, train),
-            "validation": (train, train + validation),
-            "test": (train + validation, rows),
-        }
-        chosen = table[slice(*bounds[split])]
-        scale = Scale.remembered((table.filename, train), lambda: table[:train, 1:])
-        return scale.apply(chosen[:, 1:]), labels(chosen[:, 0])
+        table = self._cached(path, rows)
+        start = sum(size for name, size in splits.items() if SPLITS.index(name) < SPLITS.index(split))
+        stop = start + splits[split]
+        training = Shards(table.folder, stop=splits["train"])
+        scale = Scale.remembered(training.identity, lambda: (part.x for part in training.parts()))
+        return Shards(table.folder, scale=scale, start=start, stop=stop).rows(np.arange(stop - start))
+
+    def _cached(self, path: Path, rows: int) -> Shards:
+        """The rows of a text as shards in the user's cache folder, which every load verifies. They are written when
+        the text is first read or has changed, or, with a RuntimeWarning, if they are damaged."""
+        stat = path.stat()
+        stem = f"{path.name.removesuffix('.csv.gz')}.{sha256(str(path.resolve()).encode())[:12]}"
+        folder = cache_folder() / self.name / f"{stem}.{stat.st_size}-{stat.st_mtime_ns}"
+        try:
+            found = Shards(folder)
+            found.verify()
+            return found
+        except FileNotFoundError:
+            pass
+        except (Damaged, OSError) as error:
+            warnings.warn(f"the cache {folder} is made again from {path}: {error}", RuntimeWarning, stacklevel=2)
+            (folder / INDEX).unlink()
+        if _rows_in_name(path) is None:
+            self._check_complete(path)
+        for old in folder.parent.glob(f"{stem}.*"):
+            shutil.rmtree(old, ignore_errors=True)
+        return write_shards(folder, self._batches(path, rows))
+
+    def _batches(self, path: Path, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The features and labels of a text, a block at a time. Damaged if it is malformed or has not so many rows."""
+        done, size = 0, path.stat().st_size
+        with progress(f"reading {path.name}") as report:
+            for x, y in csv_batches(path):
+                if x.shape[1:] != self.sample_shape or not (np.isfinite(x).all() and np.isin(y, (0, 1)).all()):
+                    raise Damaged(
+                        path, f"in rows {done + 1:,} to {done + len(y):,} one is not a label, 0 or 1, and 28 numbers"
+                    )
+                done += len(y)
+                if done > rows:
+                    raise Damaged(path, f"it has {done:,} or more rows, expected {rows:,}")
+                report(size * done // rows, size)
+                yield x, y
+        if done != rows:
+            raise Damaged(path, f"it has {done:,} rows, expected {rows:,}")
 
 
 def _rows_in_name(path: Path) -> int | None:
@@ -151,31 +185,6 @@ def _rows_in_name(path: Path) -> int | None:
     """
     match = re.fullmatch(r"HIGGS-(\d+)\.csv\.gz", path.name)
     return int(match[1]) if match else None
-
-
-def _check_zip(path: Path) -> None:
-    """Raise Damaged unless the archive can be opened and has the member."""
-    try:
-        with zipfile.ZipFile(path) as members:
-            members.getinfo(COMPLETE)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise Damaged(path, f"it is not the archive expected ({error})") from None
-
-
-def _count_rows(path: Path, most: int) -> int:
-    """The lines of a gzip file that are not blank; reading stops after more than `most` of them.
-
-    Raises Damaged if it is unsound, or if it has lines that cannot be rows.
-    """
-    rows, rest = 0, b""
-    with unpacking(path) as file:
-        content = Limited(file, path, (most + 1) * LONGEST_LINE)
-        while rows <= most and (block := content.read(BLOCK)):
-            *lines, rest = (rest + block).split(b"\n")
-            rows += sum(1 for line in lines if line.strip())
-            if len(rest) > LONGEST_LINE:
-                raise Damaged(path, f"it has a line of more than {LONGEST_LINE:,} bytes after {rows:,} rows")
-    return rows + bool(rest.strip())
 
 
 HIGGS = Higgs(

@@ -1,71 +1,88 @@
-"""Data sets of 28 x 28 grey images in four gzipped idx files, as MNIST has them."""
+"""MNIST, which is part of the package, and Fashion-MNIST: 28 x 28 grey images in gzipped idx files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
-from altmin.data.base import Dataset, Folder
+from altmin.data.base import Folder, Images
+from altmin.data.damage import verified
 from altmin.data.download import download
 from altmin.data.folders import data_folder
-from altmin.data.idx import read_idx
-from altmin.data.standardise import Scale, labels
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdxImages(Dataset):
-    """Training and validation are cut from the training file by `splits`, in file order."""
+class IdxImages(Images):
+    """Images and labels of training and validation, then those of the test, each a file of a header and bytes."""
 
-    sha256: Mapping[str, str]
-    """Of the unpacked content of each file, by its name without `.gz`."""
+    checksums: Mapping[str, str]
+    """The sha256 of the unpacked content of each file, by its name without `.gz`."""
+    folder: str
+    """In the data folder."""
 
     def files(self, root: Path) -> list[Path]:
-        return [self._find(root, name) for name in self.sha256]
+        """Those in the data folder, or the embedded ones where these are missing."""
+        own = [root / self.folder / f"{name}.gz" for name in self.checksums]
+        return [path if path.is_file() or not self.embedded else self.embedded / path.name for path in own]
 
     def check(self, path: Path) -> str:
-        self._read(path)
-        return f"sha256 {self.sha256[path.stem]}"
+        self._read(path, path.stem)
+        return f"sha256 {self.checksums[path.stem]}"
 
     def fetch(self, data_dir: Folder = None) -> list[Path]:
         if self.embedded is not None:
             return []
-        fetched = []
-        for path in self.files(data_folder(data_dir)):
-            if not self.sound(path):
-                download(self.url + path.name, path, partial(self._read, name=path.stem), self.download_size)
-                fetched.append(path)
-        return fetched
+        wanted = [path for path in self.files(data_folder(data_dir)) if not self.sound(path)]
+        for path in wanted:
+            download(self.url + path.name, path, partial(self._read, name=path.stem), self.download_size)
+        return wanted
 
-    def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
-        train_images, train_labels, test_images, test_labels = self.files(root)
-        first = slice(self.splits["train"])
-        key = (self.sha256[train_images.stem], first.stop)
-        if split == "test":
-            images, classes = self._images(test_images), self._read(test_labels)
-            scale = Scale.remembered(key, lambda: self._images(train_images)[first])
-        else:
-            part = first if split == "train" else slice(first.stop, None)
-            every = self._images(train_images)
-            images, classes = every[part], self._read(train_labels)[part]
-            scale = Scale.remembered(key, lambda: every[first])
-        return scale.apply(images), labels(classes)
+    def _samples(self, test: bool, root: Path) -> tuple[np.ndarray, np.ndarray]:
+        images, labels = (self._read(path, path.stem) for path in self.files(root)[2 * test :][:2])
+        return images[:, None], labels[:, 0]
 
-    def _find(self, root: Path, name: str) -> Path:
-        """The file in the data folder, or the embedded one if that is missing; both must have the same checksum."""
-        path = root / self.name / f"{name}.gz"
-        return path if self.embedded is None or path.is_file() else self.embedded / path.name
+    def _read(self, path: Path, name: str) -> np.ndarray:
+        """The bytes of each image, or its label, in `path`, which is to be the file `name`."""
+        count = self.splits["test"] if name.startswith("t10k") else self.splits["train"] + self.splits["validation"]
+        each, header = (prod(self.sample_shape), 16) if "idx3" in name else (1, 8)
+        content = verified(path, header + count * each, self.checksums[name], packed=True)
+        return np.frombuffer(content, np.uint8, offset=header).reshape(count, each)
 
-    def _read(self, path: Path, name: str | None = None) -> np.ndarray:
-        """The verified content of `path`. name: the file that it should be, where `path` has another name."""
-        name = name or path.stem
-        images = self.splits["test"] if name.startswith("t10k") else self.splits["train"] + self.splits["validation"]
-        if "idx3" in name:
-            return read_idx(path, 3, images * prod(self.sample_shape), self.sha256[name])
-        return read_idx(path, 1, images, self.sha256[name])
 
-    def _images(self, path: Path) -> np.ndarray:
-        return self._read(path)[:, None]
+MNIST = IdxImages(
+    name="mnist",
+    sample_shape=(1, 28, 28),
+    classes=10,
+    splits={"train": 50_000, "validation": 10_000, "test": 10_000},
+    licence="CC BY-SA 3.0, LeCun, Cortes, Burges",
+    url="https://yann.lecun.com/exdb/mnist/",
+    download_size=0,
+    folder="mnist",
+    embedded=Path(__file__).parent / "files" / "mnist",
+    checksums={
+        "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    },
+)
+MNIST_SEQUENTIAL = replace(MNIST, name="mnist-sequential", sample_shape=(784, 1))
+"""Each pixel, row by row, is a step with one feature."""
+FASHION_MNIST = replace(
+    MNIST,
+    name="fashion-mnist",
+    licence="MIT, Zalando SE",
+    url="https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    download_size=30_878_645,
+    folder="fashion-mnist",
+    embedded=None,
+    checksums={
+        "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    },
+)

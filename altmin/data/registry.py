@@ -7,10 +7,8 @@ from torch import Tensor
 from altmin.common.errors import unknown
 from altmin.data.base import Check, Dataset, Description, Folder
 from altmin.data.cifar10 import CIFAR10
-from altmin.data.fashion_mnist import FASHION_MNIST
 from altmin.data.higgs import HIGGS
-from altmin.data.mnist import MNIST
-from altmin.data.pixel_sequences import MNIST_SEQUENTIAL
+from altmin.data.idx_images import FASHION_MNIST, MNIST, MNIST_SEQUENTIAL
 from altmin.data.shakespeare import SHAKESPEARE
 
 KNOWN: tuple[Dataset, ...] = (MNIST, MNIST_SEQUENTIAL, FASHION_MNIST, CIFAR10, HIGGS, SHAKESPEARE)

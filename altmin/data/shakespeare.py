@@ -10,8 +10,7 @@ from torch import Tensor
 
 from altmin.common.errors import demand
 from altmin.data.base import SPLITS, Dataset, Folder
-from altmin.data.damage import Damaged, expect, sha256
-from altmin.data.gunzip import unpacking
+from altmin.data.damage import verified
 
 NAME = "input.txt"
 
@@ -75,15 +74,7 @@ class Text(Dataset):
         return windows(part, *self.sample_shape)
 
     def _read(self, path: Path) -> bytes:
-        """The verified text of `path`; no more of a file is read than it should hold, and one byte."""
-        size = sum(self.parts)
-        with unpacking(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(size + 1)
-        if len(content) != size:
-            found = f"{len(content):,}{' or more' if len(content) > size else ''}"
-            raise Damaged(path, f"it has {found} bytes, expected {size:,}")
-        expect(path, "sha256", sha256(content), self.sha256)
-        return content
+        return verified(path, sum(self.parts), self.sha256, packed=path.suffix == ".gz")
 
 
 CONTEXT = 64

@@ -107,16 +107,10 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
             own = np.flatnonzero(files == file)
             part, first = self._part(file), self._first(file)
             x[own], y[own] = part.x[numbers[own] - first], part.y[numbers[own] - first]
-        self._count(len(numbers))
+        self.skipped(len(numbers))
         targets = torch.from_numpy(y)
-        return (
-            torch.from_numpy(x)
-            if self.scale is None
-            else self.scale.apply(x)
-            if len(x)
-            else torch.from_numpy(x).float(),
-            targets if targets.is_floating_point() else targets.long(),
-        )
+        samples = torch.from_numpy(x) if self.scale is None else self.scale.apply(x)
+        return samples, targets if targets.is_floating_point() else targets.long()
 
     def order(self, seed: int, epoch: int) -> BlockOrder:
         """The order in which an epoch, counted from 0, sees the rows; it is the same for any number of ranks."""
@@ -156,7 +150,7 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
             own = slice(max(0, self.start - first), self.stop - first)
             part = self._part(file)
             yield Part(part.x[own], part.y[own])
-            self._count(len(part.x))
+            self.skipped(len(part.x))
 
     def statistics(self) -> Scale:
         """Mean and standard deviation of each feature, the second axis, of the rows as they are stored, in one pass."""
@@ -172,11 +166,8 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
         return self._ends[file - 1] if file else 0
 
     def skipped(self, rows: int) -> None:
-        """So many rows were read by other ranks: the window, after which files are unmapped, moves on with them."""
-        self._count(rows)
-
-    def _count(self, rows: int) -> None:
-        """Unmap all files after a window of rows: pages that were read count as this process's memory until then."""
+        """So many rows were read, here or by other ranks. All files are unmapped after a window of rows: pages that
+        were read count as this process's memory until then."""
         self._read += rows
         if self._read >= BLOCK * WINDOW:
             self._mapped, self._read = {}, 0

@@ -1,5 +1,6 @@
 """Standardising every split by the mean and the standard deviation of the training split."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -46,13 +47,13 @@ class Scale:
         return cls(mean, np.where(std > 0, std, 1.0))
 
     @classmethod
-    def remembered(cls, key: Hashable, training: Callable[[], np.ndarray]) -> "Scale":
-        """`Scale.of(training())`, computed once per process for each key.
+    def remembered(cls, key: Hashable, training: Callable[[], Iterable[np.ndarray]]) -> "Scale":
+        """`Scale.streamed(training())`, computed once per process for each key.
 
         The key must identify the content, for instance by a checksum. Other splits then need not read it again.
         """
         if key not in _known:
-            _known[key] = cls.of(training())
+            _known[key] = cls.streamed(training())
         return _known[key]
 
     def apply(self, samples: np.ndarray) -> torch.Tensor:
@@ -65,11 +66,6 @@ class Scale:
         return torch.from_numpy(result)
 
 
-def labels(values: np.ndarray) -> torch.Tensor:
-    """Class labels as int64, the type that PyTorch's losses take."""
-    return torch.from_numpy(values.astype(np.int64))
-
-
 def _chunks(samples: np.ndarray) -> Iterator[slice]:
-    step = max(1, CHUNK // samples[0].size)
+    step = max(1, CHUNK // max(1, math.prod(samples.shape[1:])))
     return (slice(start, start + step) for start in range(0, len(samples), step))

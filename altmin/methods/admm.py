@@ -15,9 +15,6 @@ class ADMM(Splitting):
 
     extra = "multiplier"
 
-    def _begin(self, z: Tensor) -> Tensor:
-        return z.new_zeros(z.shape)
-
     def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         rho = self.penalties.rho[-1]
         z = self.prox(m - extra / rho, rho, targets, z)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from altmin.common.state import check_optimizer, demand_entries, load_optimizer
+from altmin.core.weights.sparse import tables
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class OptimizerMethod:
     def check_state(self, state: Any) -> None:
         """ValueError unless `load_state_dict` can load all of the state."""
         demand_entries(state, ("optimizer",), f"a {type(self).__name__}")
-        check_optimizer(self.optimizer, state["optimizer"], self.complete)
+        check_optimizer(self.optimizer, state["optimizer"], self.complete, tables={id(p) for p in tables(self.model)})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""

@@ -21,80 +21,46 @@ from altmin.common.errors import Diverged, demand
 from altmin.common.state import check_like, demand_entries, load_optimizer
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
-from altmin.layers import Sign, Staircase
+from altmin.layers import Sign, Staircase, Stepwise
 from altmin.methods.base import LossOnly, OptimizerMethod, without_model
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
 from altmin.methods.protocol import register
 
+TANH = torch.tanh, torch.ops.aten.tanh_backward
+STATES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    nn.Tanh: TANH,
+    nn.Sigmoid: (torch.sigmoid, torch.ops.aten.sigmoid_backward),
+    nn.ReLU: (torch.relu, lambda v, s: torch.ops.aten.threshold_backward(v, s, 0)),
+    Sign: TANH,
+    Staircase: TANH,
+}
+"""By the activation: the state at a pre-activation, and (v, s) -> v times its derivative, at the state s."""
+
 
 class Units:
-    """What the units of a hidden layer do. Here those of Tanh, whose message is their state.
-
-    module: the activation in the model, which maps pre-activations to messages.
-    """
+    """What the units of a hidden layer do. module: the activation in the model, from pre-activations to messages."""
 
     def __init__(self, module: nn.Module):
-        self.module = module
+        self.module: Any = module
+        self.discrete = isinstance(module, Stepwise)
 
     def state(self, z: Tensor) -> Tensor:
-        """The state at a pre-activation."""
-        return torch.tanh(z)
+        return STATES[type(self.module)][0](z)
+
+    def vjp(self, v: Tensor, s: Tensor) -> Tensor:
+        return STATES[type(self.module)][1](v, s)
 
     def message(self, s: Tensor) -> Tensor:
         """What is sent at a state, or at one that noise or a target has moved."""
-        return s
+        if not self.discrete:
+            return s
+        largest = 1 - torch.finfo(s.dtype).eps
+        return self.module.values(s.clamp(-largest, largest).atanh())
 
     def both(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """The state and the message at a pre-activation; the message is the module's output to the last digit."""
         s = self.state(z)
-        return s, s
-
-    def vjp(self, s: Tensor, v: Tensor) -> Tensor:
-        """v times the derivative of the state by the pre-activation, at the state s."""
-        return torch.ops.aten.tanh_backward(v, s)
-
-
-class SigmoidUnits(Units):
-    def state(self, z: Tensor) -> Tensor:
-        return torch.sigmoid(z)
-
-    def vjp(self, s: Tensor, v: Tensor) -> Tensor:
-        return torch.ops.aten.sigmoid_backward(v, s)
-
-
-class ReLUUnits(Units):
-    def state(self, z: Tensor) -> Tensor:
-        return z.clamp_min(0)
-
-    def vjp(self, s: Tensor, v: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(v, s, 0)
-
-
-class StaircaseUnits(Units):
-    """The state is tanh(z), the message staircase(z)."""
-
-    def message(self, s: Tensor) -> Tensor:
-        largest = 1 - torch.finfo(s.dtype).eps
-        return self.module.values(s.clamp(-largest, largest).atanh())  # type: ignore[operator]
-
-    def both(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.tanh(z), self.module.values(z)  # type: ignore[operator]
-
-
-class SignUnits(StaircaseUnits):
-    """The state is tanh(z), the message sign(z), which is the state's sign too."""
-
-    def message(self, s: Tensor) -> Tensor:
-        return self.module.values(s)  # type: ignore[operator]
-
-
-UNITS: dict[type[nn.Module], type[Units]] = {
-    nn.Tanh: Units,
-    nn.Sigmoid: SigmoidUnits,
-    nn.ReLU: ReLUUnits,
-    Sign: SignUnits,
-    Staircase: StaircaseUnits,
-}
+        return s, self.module.values(z) if self.discrete else s
 
 
 class Encoded(NamedTuple):
@@ -141,7 +107,7 @@ def state_gradient(
     linear: nn.Linear, units: Units, x: Tensor, s: Tensor, t: Tensor, context: Context = LOCAL
 ) -> list[Tensor]:
     """The gradient of the mean over samples of |s - t|^2, s = state(W x + b), for each parameter of the layer."""
-    return affine_gradient(linear, x, units.vjp(s, (s - t).mul_(2 / context.count(len(s)))), context)
+    return affine_gradient(linear, x, units.vjp((s - t).mul_(2 / context.count(len(s))), s), context)
 
 
 class Inverse(nn.Linear):
@@ -170,9 +136,9 @@ class DifferenceTargetPropagation(OptimizerMethod):
     def __init__(self, model: nn.Module, options: dict[str, Any]):
         self.eta, self.noise = options["eta"], options["noise"]
         self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
-        self.layers = layers_of(model, "dtp", UNITS)
-        self.units = [UNITS[type(layer.activation)](layer.activation) for layer in self.layers[:-1] if layer.activation]
-        if self.units and isinstance(self.units[-1], StaircaseUnits):
+        self.layers = layers_of(model, "dtp", STATES)
+        self.units = [Units(layer.activation) for layer in self.layers[:-1] if layer.activation]
+        if self.units and self.units[-1].discrete:
             raise TypeError(
                 "the target of the last hidden layer is a step along the gradient of the loss, so its activation has "
                 f"to have a derivative; {type(self.units[-1].module).__name__} has none, put it into a layer below"
@@ -224,13 +190,6 @@ class DifferenceTargetPropagation(OptimizerMethod):
                 if (layer := self.layers[l]).trained:
                     gradients += state_gradient(layer.linear, self.units[l], at.inputs[l], at.states[l], t, context)
         return gradients + (affine_gradient(output.linear, at.inputs[-1], delta, context) if output.trained else [])
-
-    @torch.no_grad()
-    def reconstruction(self, x: Tensor) -> list[float]:
-        """Of every inverse, from below, |g_l(s_l) - s_{l-1}| / |s_{l-1}| over a batch, without noise."""
-        states = encode(self.layers, self.units, x.flatten(1)).states[self.lowest :]
-        each = zip(self.inverses, states[:-1], states[1:], strict=True) if self.inverses else ()
-        return [float((g(s) - below).norm() / below.norm()) for g, below, s in each]
 
     def state_dict(self) -> dict[str, Any]:
         return {"inverses": self.inverses.state_dict(), **super().state_dict()}

@@ -25,10 +25,6 @@ class Layer(NamedTuple):
         """Whether its weights may move."""
         return self.linear.weight.requires_grad
 
-    def __call__(self, x: Tensor) -> Tensor:
-        z: Tensor = self.linear(x)
-        return z if self.activation is None else self.activation(z)
-
 
 def layers_of(model: nn.Module, method: str, activations: Collection[type[nn.Module]]) -> list[Layer]:
     """A model of Linear layers with one of these activations between each two of them, after a Flatten or none.

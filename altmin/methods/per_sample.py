@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -21,13 +22,9 @@ class Table:
     """
 
     def __init__(self, widths: Mapping[str, int], like: Tensor):
-        self.widths, self.like = dict(widths), like.detach().new_empty(0)
-        self._allocate(0)
-        self.length = 0
-
-    def _allocate(self, capacity: int) -> None:
-        self.values = {name: self.like.new_zeros(capacity, width) for name, width in self.widths.items()}
-        self.known, self.seen = (self.like.new_zeros(capacity, dtype=torch.bool) for _ in range(2))
+        self.like, self.length = like.detach().new_empty(0), 0
+        self.values = {name: self.like.new_zeros(0, width) for name, width in widths.items()}
+        self.known, self.seen = (self.like.new_zeros(0, dtype=torch.bool) for _ in range(2))
 
     def find(self, rows: Tensor | None, samples: int) -> Tensor:
         """The row numbers of a batch, checked, on the table's device; without any, the batch is all the data.
@@ -73,9 +70,9 @@ class Table:
     def _grow(self, length: int) -> None:
         capacity = len(self.known)
         if length > capacity:
-            old = self.state_dict()
-            self._allocate(max(length, capacity + capacity // 2))
-            self._fill(old)
+            more = max(length, capacity + capacity // 2) - capacity
+            self.values = {name: F.pad(value, (0, 0, 0, more)) for name, value in self.values.items()}
+            self.known, self.seen = (F.pad(marks, (0, more)) for marks in (self.known, self.seen))
         self.length = max(self.length, length)
 
     def counts(self) -> tuple[int, int]:
@@ -95,21 +92,16 @@ class Table:
         """ValueError unless `load_state_dict` can take the state."""
         known = state.get("known") if isinstance(state, Mapping) else None
         n = len(known) if isinstance(known, Tensor) and known.ndim else 0
-        values = {name: self.like.new_zeros(1).expand(n, width) for name, width in self.widths.items()}
+        values = {name: value.new_zeros(1).expand(n, value.shape[1]) for name, value in self.values.items()}
         marks = self.known.new_zeros(1).expand(n)
         check_like(state, {"values": values, "known": marks, "seen": marks}, "the table of samples")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes a copy of a state that `check_state` has passed."""
         self.length = len(state["known"])
-        self._allocate(self.length)
-        self._fill(state)
-
-    def _fill(self, state: Mapping[str, Any]) -> None:
-        n = len(state["known"])
-        for name, value in self.values.items():
-            value[:n] = state["values"][name]
-        self.known[:n], self.seen[:n] = state["known"], state["seen"]
+        kept = {name: (value, state["values"][name]) for name, value in self.values.items()}
+        self.values = {name: own.new_empty(new.shape).copy_(new) for name, (own, new) in kept.items()}
+        self.known, self.seen = (self.known.new_empty(self.length).copy_(state[name]) for name in ("known", "seen"))
 
 
 def demand_whole_pass(seen: float, known: float) -> int:

@@ -207,7 +207,9 @@ class PredictiveCoding(OptimizerMethod):
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
         not be finite; then nothing has changed."""
-        self._check(x, y)
+        self.chain.demand_unchanged()
+        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
+        demand_finite(x, y)
         inference = Inference(self.chain, self.theta, of_batch(self.loss, context), x, y, self.rho, self.dual, context)
         self.loss.check(inference.output, y)
         for _ in range(self.options["inference_steps"]):
@@ -219,11 +221,6 @@ class PredictiveCoding(OptimizerMethod):
         for m, kept in statistics(self.chain.blocks, inference.states):
             m.commit(kept)
         return LossOnly(inference.loss)
-
-    def _check(self, x: Tensor, y: Tensor) -> None:
-        self.chain.demand_unchanged()
-        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
-        demand_finite(x, y)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.check_state(state)

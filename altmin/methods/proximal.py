@@ -46,31 +46,14 @@ def clamp_of(activation: nn.Module) -> Clamp:
 
 def preactivations(h: Clamp, a: Tensor, m: Tensor, gamma: float, beta: float) -> Tensor:
     """For every entry the z of the least gamma (a - h(z))^2 + beta (z - m)^2, over all pieces of h; beta, gamma > 0."""
-    if h.high == math.inf:
-        return _above_kink(h, a, m, gamma, beta)
     left, right = (h.low - h.offset) / h.slope, (h.high - h.offset) / h.slope
     mixed = (gamma * h.slope * (a - h.offset) + beta * m) / (gamma * h.slope**2 + beta)
-    best, least = mixed.clamp_(left, right), None
-    for z in (best, m.clamp_max(left), m.clamp_min(right)):
+    best = mixed.clamp_(left, right)
+    least = gamma * (a - h(best)).square() + beta * (best - m).square()
+    for z in (m.clamp_max(left), *([] if right == math.inf else [m.clamp_min(right)])):
         cost = gamma * (a - h(z)).square() + beta * (z - m).square()
-        best = z if least is None else torch.where(cost < least, z, best)
-        least = cost if least is None else torch.minimum(cost, least)
+        best, least = torch.where(cost < least, z, best), torch.minimum(cost, least)
     return best
-
-
-def _above_kink(h: Clamp, a: Tensor, m: Tensor, gamma: float, beta: float) -> Tensor:
-    """As `preactivations`, for h(z) = max(slope z + offset, low).
-
-    Measured from the kink, with t = slope (z - kink): the sloped piece costs least at its own minimum where m lies
-    above the kink, or below it by less than (sqrt(1 + g) - 1) (a - low) with g = gamma slope^2 / beta.
-    """
-    g = gamma * h.slope**2 / beta
-    kink = (h.low - h.offset) / h.slope
-    if kink or h.slope != 1 or h.low:
-        a, m = (a - h.low) / h.slope, m - kink
-    mixed = torch.add(m, a, alpha=g).mul_(1 / (1 + g)).clamp_min_(0)
-    z = torch.where(m >= (a * (1 - math.sqrt(1 + g))).clamp_max_(0), mixed, m)
-    return z + kink if kink else z
 
 
 Prox = Callable[[Tensor, float, Tensor, Tensor], Tensor]

@@ -16,7 +16,6 @@ handed to a torch optimizer as if it were the gradient, with tau as the learning
 loss itself depends, takes an explicit step.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,25 +37,15 @@ SOLVERS = ("cholesky", "cg")
 OPTIMIZERS = ("adam", "sgd")
 
 
-def by_cholesky(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
+def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
     """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
 
     a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
-    outputs. Since (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1, the smaller of the two matrices is factorised.
+    outputs. Since (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1, the matrix A A^T is factorised.
     """
-    return (among_samples if len(a) <= a.shape[1] + bias else among_inputs)(a, delta, bias, tau_theta, bf16)
-
-
-def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
-    """`by_cholesky` with the matrix A A^T."""
     gram = a @ a.mT  # never rounded to shorter numbers: it could lose its positive eigenvalues
     v = torch.cholesky_solve(delta, _factor(gram.add_(1) if bias else gram, tau_theta))
     return products.matmul(v.mT, products.operand(a, bf16)), v.sum(0)
-
-
-def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
-    """`by_cholesky` with the matrix A^T A."""
-    return solved(*normal(a, delta, bias, bf16), bias, tau_theta)
 
 
 def normal(a: Tensor, delta: Tensor, bias: bool, bf16: bool = False) -> tuple[Tensor, Tensor]:
@@ -65,9 +54,18 @@ def normal(a: Tensor, delta: Tensor, bias: bool, bf16: bool = False) -> tuple[Te
     return A.mT @ A, products.matmul(A.mT, products.operand(delta, bf16))
 
 
-def solved(gram: Tensor, right: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
-    """`by_cholesky`, given A^T A and A^T delta; the former is written over."""
-    return _parts(torch.cholesky_solve(right, _factor(gram, tau_theta)).mT, bias)
+def solved(
+    gram: Tensor, right: Tensor, bias: bool, tau_theta: float, steps: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """As `among_samples`, given A^T A, which is written over, and A^T delta. steps: so many iterations of conjugate
+    gradients for each output, which start at zero; None for a Cholesky factorisation."""
+    if steps is None:
+        found = torch.cholesky_solve(right, _factor(gram, tau_theta)).mT
+    else:
+        gram.diagonal().add_(1 / tau_theta)
+        found = conjugate_gradients(lambda x: x @ gram, right.mT.contiguous(), steps)[0]
+    weights = found.shape[1] - bias
+    return found[:, :weights].contiguous(), found[:, weights:].flatten()
 
 
 def _factor(gram: Tensor, tau_theta: float) -> Tensor:
@@ -75,33 +73,6 @@ def _factor(gram: Tensor, tau_theta: float) -> Tensor:
     # Rounding may take away as much as eps times the trace from the smallest eigenvalue: that much is added.
     gram.diagonal().add_(torch.finfo(gram.dtype).eps * gram.trace() + 1 / tau_theta)
     return torch.linalg.cholesky_ex(gram).L
-
-
-def by_cg(
-    a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int, bf16: bool = False
-) -> tuple[Tensor, Tensor]:
-    """As `by_cholesky`, after some iterations of conjugate gradients for each output, which start at zero."""
-    B = products.operand(F.pad(a, (0, int(bias)), value=1.0), bf16)
-
-    def times(x: Tensor) -> Tensor:
-        return torch.add(products.matmul(products.matmul(x, B.mT), B), x, alpha=1 / tau_theta)
-
-    return _parts(conjugate_gradients(times, products.matmul(delta.mT, B), steps)[0], bias)
-
-
-def solved_by_cg(gram: Tensor, right: Tensor, bias: bool, tau_theta: float, steps: int) -> tuple[Tensor, Tensor]:
-    """`by_cg`, given A^T A and A^T delta."""
-
-    def times(x: Tensor) -> Tensor:
-        return torch.add(x @ gram, x, alpha=1 / tau_theta)
-
-    return _parts(conjugate_gradients(times, right.mT.contiguous(), steps)[0], bias)
-
-
-def _parts(found: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
-    """The columns for the weights and the one for the bias."""
-    weights = found.shape[1] - bias
-    return found[:, :weights].contiguous(), found[:, weights:].flatten()
 
 
 def _optimizer(model: nn.Module, options: dict[str, Any]) -> torch.optim.Optimizer:
@@ -133,7 +104,7 @@ class ProxProp(OptimizerMethod):
         self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y, context)
         for l, direction in self.directions(inputs, deltas, context).items():
-            for p, grad in zip(self._theta(l), direction, strict=False):
+            for p, grad in zip(self.layers[l].linear.parameters(), direction, strict=False):
                 # a fused optimizer takes a gradient to lie in memory as its weight does
                 p.grad = grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
         demand_step(loss, self.optimizer)
@@ -163,43 +134,33 @@ class ProxProp(OptimizerMethod):
     def directions(
         self, inputs: list[Tensor], deltas: dict[int, Tensor], context: Context = LOCAL
     ) -> dict[int, tuple[Tensor, Tensor]]:
-        """`direction` of every trained layer. Of samples that are spread over ranks A^T A and A^T delta are summed over
-        them, in one message, and solved on each; it has the size of the inputs of a layer, not of the samples."""
-        bf16, last = context.bf16, len(self.layers) - 1
-        found = {
-            l: self.direction(l, inputs[l], delta, bf16)
-            if l == last or context.shard is None
-            else normal(inputs[l], delta, self._biased(l), bf16)
-            for l, delta in deltas.items()
-            if self.layers[l].trained
+        """What the weight and the bias of each trained layer are to move against: of a hidden layer the implicit step
+        divided by tau, of the output layer the gradient.
+
+        A^T A and A^T delta of samples that are spread over ranks are summed over them, in one message, and solved on
+        each; they have the size of the inputs of a layer. In one process the smaller of A^T A and A A^T is factorised.
+        """
+        bf16, tau_theta, ready = context.bf16, self.options["tau_theta"], {len(self.layers) - 1}
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        steps = self.options["cg_steps"] if self.options["solver"] == "cg" else None
+        for l, delta in deltas.items():
+            a, bias = inputs[l], self._biased(l)
+            if not self.layers[l].trained:
+                continue
+            if l in ready:
+                found[l] = products.matmul(delta.mT, products.operand(a, bf16)), delta.sum(0)
+            elif context.shard is None and steps is None and len(a) <= a.shape[1] + bias:
+                found[l] = among_samples(a, delta, bias, tau_theta, bf16)
+                ready.add(l)
+            else:
+                found[l] = normal(a, delta, bias, bf16)
+        return {
+            l: (a, b) if l in ready else solved(a, b, self._biased(l), tau_theta, steps)
+            for l, (a, b) in sum_tree(found, context).items()
         }
-        if context.shard is None:
-            return found
-        found = sum_tree(found, context)
-        return {l: each if l == last else self._solved(l, *each) for l, each in found.items()}
 
     def _biased(self, l: int) -> bool:
         return self.layers[l].linear.bias is not None
-
-    def _solved(self, l: int, gram: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """`direction` of a hidden layer, given A^T A and A^T delta."""
-        tau_theta = self.options["tau_theta"]
-        if self.options["solver"] == "cg":
-            return solved_by_cg(gram, right, self._biased(l), tau_theta, self.options["cg_steps"])
-        return solved(gram, right, self._biased(l), tau_theta)
-
-    def direction(self, l: int, a: Tensor, delta: Tensor, bf16: bool = False) -> tuple[Tensor, Tensor]:
-        """What the weight and the bias of layer l are to move against, given its input and the gradient at its output:
-        of a hidden layer the implicit step divided by tau, of the output layer the gradient."""
-        if l == len(self.layers) - 1:
-            return products.matmul(delta.mT, products.operand(a, bf16)), delta.sum(0)
-        bias, tau_theta = self._biased(l), self.options["tau_theta"]
-        if self.options["solver"] == "cg":
-            return by_cg(a, delta, bias, tau_theta, self.options["cg_steps"], bf16)
-        return by_cholesky(a, delta, bias, tau_theta, bf16)
-
-    def _theta(self, l: int) -> Sequence[Tensor]:
-        return tuple(self.layers[l].linear.parameters())
 
 
 @register("proxprop")

@@ -120,7 +120,8 @@ class Splitting:
         new = self.table.new(rows)
         m = m if self._scale(self.layers[0]) == 1 else fixed.linear(0, x)
         variables = self._variables(fixed, m, rows, new)
-        self._move(fixed, x, m, self._one_hot(y, m), variables)
+        targets = nn.functional.one_hot(y, self.layers[-1].linear.out_features).to(m.dtype)
+        self._move(fixed, m, targets, variables)
         checked = torch.stack([loss, *(value.sum() for value in variables.values())])
         if context.shard is not None:
             total, samples, finite = context.sum_numbers(loss.item() * len(x), len(x), checked.sum().item())
@@ -156,14 +157,11 @@ class Splitting:
 
     def _begin(self, z: Tensor) -> Tensor:
         """The first value of the extra variable, for outputs z of the model."""
-        raise NotImplementedError
+        return z.new_zeros(z.shape)
 
     def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """z_L and the extra variable once they have moved."""
         raise NotImplementedError
-
-    def _one_hot(self, y: Tensor, like: Tensor) -> Tensor:
-        return nn.functional.one_hot(y, self.layers[-1].linear.out_features).to(like.dtype)
 
     def _scale(self, layer: Layer) -> float:
         """By what the model's weights are to be multiplied in this pass."""
@@ -203,7 +201,7 @@ class Splitting:
         kept = self.table.read(torch.where(new, 0, rows))
         return {name: torch.where(new.unsqueeze(1), forward[name], kept[name]) for name in forward}
 
-    def _move(self, fixed: Fixed, x: Tensor, m: Tensor, targets: Tensor, variables: dict[str, Tensor]) -> None:
+    def _move(self, fixed: Fixed, m: Tensor, targets: Tensor, variables: dict[str, Tensor]) -> None:
         """Every variable in turn to the minimum of its own problem, from the output down; m: W_1 x + b_1.
 
         a_l has the minimum h + K_l (z_(l+1) - W_(l+1) h - b_(l+1)) with h = h(z_l).

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -16,10 +17,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Mo
     `mlp(784, (100, 100), 10)` is the paper's 784-100-100-10. Hidden layers start with He's weights, N(0, 2 / inputs of
     the layer), and zero biases.
     """
-    layers: list[nn.Module] = []
-    for m, n in itertools.pairwise([inputs, *hidden]):
-        layers += [_initialised(nn.Linear(m, n), "relu"), activation()]
-    return nn.Sequential(nn.Flatten(), *layers, nn.Linear([inputs, *hidden][-1], outputs))
+    return _net([inputs, *hidden], outputs, [activation] * len(hidden), "relu")
 
 
 def binary_mlp(
@@ -42,16 +40,18 @@ def binary_mlp(
         raise ValueError(
             f"activations has {len(each)} entries for {len(hidden)} hidden layers; give one for each, or one for all"
         )
-    layers: list[nn.Module] = []
-    for (m, n), activation in zip(itertools.pairwise([inputs, *hidden]), each, strict=True):
-        # Unit variance is preserved, so that many units are near a threshold.
-        layers += [_initialised(nn.Linear(m, n), "linear"), activation()]
-        layers += [nn.Dropout(dropout)] if dropout else []
-    return nn.Sequential(nn.Flatten(), *layers, nn.Linear([inputs, *hidden][-1], outputs))
+    return _net([inputs, *hidden], outputs, each, "linear", dropout)
 
 
-def _initialised(layer: nn.Linear, nonlinearity: str) -> nn.Linear:
-    """Normal weights whose variance preserves the variance of activations with this nonlinearity."""
-    nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)  # type: ignore[arg-type]
-    nn.init.zeros_(layer.bias)
-    return layer
+def _net(
+    widths: Sequence[int], outputs: int, activations: Sequence[Activation], nonlinearity: Any, dropout: float = 0.0
+) -> nn.Sequential:
+    """Flatten and linear layers; hidden weights are normal, with the variance that preserves that of activations with
+    this nonlinearity. For "linear" unit variance is preserved, so that many units are near a threshold."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for (m, n), activation in zip(itertools.pairwise(widths), activations, strict=True):
+        linear = nn.Linear(m, n)
+        nn.init.kaiming_normal_(linear.weight, nonlinearity=nonlinearity)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, activation(), *([nn.Dropout(dropout)] if dropout else [])]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))

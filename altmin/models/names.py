@@ -10,7 +10,7 @@ from torch import nn
 from altmin.common.errors import unknown
 from altmin.layers import Sign, Staircase
 from altmin.models.convolutional import lenet5
-from altmin.models.fully_connected import Activation, binary_mlp, mlp
+from altmin.models.fully_connected import binary_mlp, mlp
 from altmin.models.gpt import gpt
 from altmin.models.recurrent import elman
 from altmin.models.residual import residual_mlp
@@ -27,66 +27,38 @@ FORMS = re.compile(
 )
 
 
-Shape = tuple[int, ...]
-
-
-def _mlp(activation: type[nn.Module]) -> "Maker":
-    return lambda name, shape, outputs, depth=0, width=0: mlp(math.prod(shape), [width] * depth, outputs, activation)
-
-
-def _binary(first: Activation) -> "Maker":
-    return lambda name, shape, outputs, width: binary_mlp(math.prod(shape), [width] * 2, outputs, (first, nn.Tanh))
-
-
-def _residual(name: str, shape: Shape, outputs: int, depth: int, width: int) -> nn.Sequential:
-    return residual_mlp(width, depth, math.prod(shape), outputs)
-
-
-def _lenet5(name: str, shape: Shape, outputs: int) -> nn.Sequential:
-    if len(shape) != 3 or shape[1:] != (28, 28):
-        raise ValueError(
-            f"lenet5 reads images of channels x 28 x 28, these samples are {shape}; "
-            "choose an mlp-DEPTHxWIDTH, or MNIST or Fashion-MNIST"
-        )
-    return lenet5(outputs, shape[0])
-
-
-def _resnet18(name: str, shape: Shape, outputs: int, width: int) -> nn.Sequential:
-    if len(shape) != 3 or min(shape[1:]) < 8:
-        raise ValueError(
-            f"{name} reads images of channels x height x width, 8 x 8 or more, these samples are {shape}; "
-            "choose --data cifar10"
-        )
-    return resnet18(width, outputs, shape[0])
-
-
-def _elman(name: str, shape: Shape, outputs: int, units: int) -> nn.Sequential:
-    if len(shape) != 2:
-        raise ValueError(
-            f"{name} reads sequences of steps x features, these samples are {shape}; choose --data mnist-sequential"
-        )
-    return elman(units, *shape, outputs)
-
-
-def _gpt(name: str, shape: Shape, outputs: int, layers: int, width: int) -> nn.Sequential:
-    heads = next(h for h in range(max(1, width // 32), 0, -1) if width % h == 0)
-    return gpt(layers, width, heads, shape[0], outputs)
-
-
-Maker = Callable[..., nn.Sequential]
-"""(name, shape of a sample, outputs, the numbers in the name) -> model."""
-MAKERS: dict[str, Maker] = {
-    "linear": _mlp(nn.ReLU),
-    "mlp": _mlp(nn.ReLU),
-    "tanh": _mlp(nn.Tanh),
-    "residual": _residual,
-    "binary": _binary(Sign),
-    "staircase": _binary(functools.partial(Staircase, 4)),
-    "lenet5": _lenet5,
-    "resnet18": _resnet18,
-    "elman": _elman,
-    "gpt": _gpt,
+READS: dict[str, tuple[Callable[[tuple[int, ...]], bool], str, str]] = {
+    "lenet5": (
+        lambda shape: len(shape) == 3 and shape[1:] == (28, 28),
+        "images of channels x 28 x 28",
+        "an mlp-DEPTHxWIDTH, or MNIST or Fashion-MNIST",
+    ),
+    "resnet18": (
+        lambda shape: len(shape) == 3 and min(shape[1:]) >= 8,
+        "images of channels x height x width, 8 x 8 or more",
+        "--data cifar10",
+    ),
+    "elman": (lambda shape: len(shape) == 2, "sequences of steps x features", "--data mnist-sequential"),
 }
+"""Of models that take samples of some shapes only: which ones, in words too, and what to choose for others."""
+STEPS = functools.partial(Staircase, 4)
+MAKERS: dict[str, Callable[..., nn.Sequential]] = {
+    "linear": lambda shape, outputs: mlp(math.prod(shape), [], outputs),
+    "mlp": lambda shape, outputs, depth, width: mlp(math.prod(shape), [width] * depth, outputs),
+    "tanh": lambda shape, outputs, depth, width: mlp(math.prod(shape), [width] * depth, outputs, nn.Tanh),
+    "residual": lambda shape, outputs, depth, width: residual_mlp(width, depth, math.prod(shape), outputs),
+    "binary": lambda shape, outputs, width: binary_mlp(math.prod(shape), [width] * 2, outputs, (Sign, nn.Tanh)),
+    "staircase": lambda shape, outputs, width: binary_mlp(math.prod(shape), [width] * 2, outputs, (STEPS, nn.Tanh)),
+    "lenet5": lambda shape, outputs: lenet5(outputs, shape[0]),
+    "resnet18": lambda shape, outputs, width: resnet18(width, outputs, shape[0]),
+    "elman": lambda shape, outputs, units: elman(units, shape[0], shape[1], outputs),
+    "gpt": lambda shape, outputs, layers, width: gpt(layers, width, _heads(width), shape[0], outputs),
+}
+"""(shape of a sample, outputs, the numbers in the name) -> model."""
+
+
+def _heads(width: int) -> int:
+    return next(h for h in range(max(1, width // 32), 0, -1) if width % h == 0)
 
 
 def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Sequential:
@@ -112,4 +84,7 @@ def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = 
         )
     if tokens and kind != "gpt":
         raise ValueError(f"{name} reads numbers, these samples are sequences of tokens; choose a gpt-LAYERSxWIDTH")
-    return MAKERS[kind](name, shape, outputs, *map(int, sizes.split("x") if sizes else ()))
+    takes, what, instead = READS.get(kind, (lambda shape: True, "", ""))
+    if not takes(shape):
+        raise ValueError(f"{name} reads {what}, these samples are {shape}; choose {instead}")
+    return MAKERS[kind](shape, outputs, *map(int, sizes.split("x") if sizes else ()))

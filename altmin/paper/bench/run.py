@@ -43,12 +43,12 @@ class Plan(NamedTuple):
         return built
 
     def make(self, net: Net, entry: Entry) -> Method:
-        """One entry, ready to step."""
+        """One entry, ready to step in the plan's context. Raises ValueError or TypeError where that cannot be."""
         return self.combined(self.build(net, entry), entry.mode)
 
     def combined(self, members: Sequence[Any], mode: str) -> Method:
-        """As `combine`, with steps in the plan's context."""
-        method: Any = combine(members, mode)
+        one: Any = members[0] if len(members) == 1 else Ensemble(members)
+        method: Any = modes.apply(mode, one)
         if self.context.bf16:
             demand_context(method)
             method.step = partial(method.step, context=self.context)
@@ -68,12 +68,6 @@ class Plan(NamedTuple):
             if why := reasons.get(entry._replace(method=YARDSTICK)):
                 reasons.setdefault(entry, f"{YARDSTICK}, which it is measured against, cannot: {why}")
         return [entry for entry in wanted if entry not in reasons], reasons
-
-
-def combine(members: Sequence[Any], mode: str) -> Method:
-    """One method, or several as an ensemble, in a mode. Raises ValueError or TypeError where that cannot be."""
-    one: Any = members[0] if len(members) == 1 else Ensemble(members)
-    return modes.apply(mode, one)
 
 
 def measure(plan: Plan, nets: Sequence[Net], seconds: float, report: Report) -> tuple[list[Row], list[Row]]:

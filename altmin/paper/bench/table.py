@@ -48,20 +48,12 @@ def _words(result: Mapping[str, Any]) -> Columns:
     return columns
 
 
-def _passes(samples: int | None) -> Columns:
-    """How long a pass over the data takes, where that was measured."""
-    if samples is None:
-        return {}
-    return {"s per pass": lambda row: spread(row["step_seconds"], 2, 1 / row["steps_per_round"])}
-
-
 def _numbers(result: Mapping[str, Any]) -> Columns:
     rows, yardstick = result["results"], result["config"]["yardstick"]
-    columns: Columns = {
-        "ms per step": lambda row: spread(row["step_seconds"], 3, 1e-3),
-        **_passes(result["config"].get("samples")),
-        f"time / {yardstick}": lambda row: spread(row["time_ratio"]),
-    }
+    columns: Columns = {"ms per step": lambda row: spread(row["step_seconds"], 3, 1e-3)}
+    if result["config"].get("samples") is not None:
+        columns["s per pass"] = lambda row: spread(row["step_seconds"], 2, 1 / row["steps_per_round"])
+    columns[f"time / {yardstick}"] = lambda row: spread(row["time_ratio"])
     for label in rows[0]["ratio_to_variants"]:
         columns[f"time / {label}"] = lambda row, label=label: spread(row["ratio_to_variants"][label])  # type: ignore[misc]
     if "compile" in result["config"]["modes"]:

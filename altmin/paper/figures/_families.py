@@ -29,6 +29,31 @@ def online(lr: float, rates: Between, memory: Between, sgd: float, sgd_rates: Be
     ]
 
 
+def of_paper(*rates: float) -> dict[str, float]:
+    """The learning rates that the paper found, by net."""
+    return dict(zip(NETS, rates, strict=True))
+
+
+def long_runs(
+    decay: Mapping[str, float], space: Mapping[str, Between], paper: Mapping[str, Mapping[str, float]], **same: Any
+) -> list[Entry]:
+    """AM-Adam, Adam and SGD over 50 epochs, with weight decay where it is searched. same: of `Entry`."""
+    adam, sgd = {"lr": 1e-3, **decay}, {"lr": 0.1, **decay, "momentum": 0.0}
+    rates = {"lr": Between(1e-4, 1e-2), **space}
+    return [
+        *(Entry(name, adam, rates, paper=paper[name], **same) for name in ("am-adam", "adam")),
+        Entry("sgd", sgd, {"lr": Between(1e-2, 1.0), **space}, paper=paper["sgd"], **same),
+    ]
+
+
+def offline(run: Mapping[str, Any], paper: Mapping[str, Mapping[str, float]]) -> list[Entry]:
+    """AM-Adam-off and AM-mem-off over 50 epochs, each of which sees the data in parts of 10,000 samples; their results
+    do not depend on the parts."""
+    parts, search = {"batch_size": 10_000, **run}, {"trials": 12, "together": 6}
+    names = ("am-adam-offline", "am-mem-offline")
+    return [Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, parts, search, paper[name]) for name in names]
+
+
 def recurrent(name: str, units: int, rates: tuple[float, ...]) -> Figure:
     """An Elman net on MNIST, one pixel a step, 10 epochs: AM-Adam beside backprop through time, all at best rates."""
     net, grid = f"elman-{units}", {"together": 4, "run": {"epochs": 5}}
@@ -55,7 +80,6 @@ def recurrent(name: str, units: int, rates: tuple[float, ...]) -> Figure:
         name,
         f"sequential MNIST, Elman net, {units} units",
         runs,
-        ("epochs", "batches", "seconds"),
         minutes=6,
         bottom=0.7,
         searches=searches,
@@ -84,8 +108,6 @@ def lenet(name: str, data: str) -> Figure:
         name,
         f"{data}, LeNet-5",
         runs,
-        ("epochs", "batches", "seconds"),
-        minutes=1,
         bottom=0.9 if data == "mnist" else 0.7,
         searches=searches,
         claims=[judge],

@@ -13,53 +13,34 @@ from altmin.paper.reproduce.results import deviation
 
 KEPT, FADING = "AM-mem, memory kept", "AM-mem, memory fading"
 FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"
-LEARNERS = {
-    KEPT: "am-mem",
-    FADING: "am-mem",
-    "AM-Adam": "am-adam",
-    "Adam": "adam",
-    "SGD": "sgd",
-    FALLING: "falling-sgd",
-    RANDOM: "adam",
-    "replay": "replay",
-    "EWC": "ewc",
-    "streaming LDA": "slda",
+MEMORY = {"lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None}
+LEARNERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    KEPT: (
+        "am-mem",
+        {**MEMORY, "forget": 1.0, "damping": 10.0},
+        {**MEMORY, "forget": 1.0, "damping": 10.0, "rate": 100.0},
+    ),
+    FADING: ("am-mem", {**MEMORY, "forget": 0.9}, {**MEMORY, "forget": 0.9}),
+    "AM-Adam": ("am-adam", {"lr": 3e-5}, {"lr": 3e-4}),
+    "Adam": ("adam", {"lr": 3e-5}, {"lr": 3e-4}),
+    "SGD": ("sgd", {"lr": 1e-4, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.0}),
+    FALLING: ("falling-sgd", {"lr": 0.1, "batches": 3.0}, {"lr": 0.3, "batches": 100.0}),
+    RANDOM: ("adam", {"lr": 3e-3}, {"lr": 1e-3}),
+    "replay": ("replay", {"lr": 3e-3}, {"lr": 3e-3}),
+    "EWC": ("ewc", {"strength": 1e4, "lr": 1e-4}, {"strength": 10.0, "lr": 1e-3}),
+    "streaming LDA": ("slda", {"shrinkage": 0.5}, {"shrinkage": 0.01}),
 }
-OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "split": {
-        KEPT: {"forget": 1.0, "lr": 1e-4, "rate": 30.0, "damping": 10.0, "steps": None},
-        FADING: {"forget": 0.9, "lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None},
-        "AM-Adam": {"lr": 3e-5},
-        "Adam": {"lr": 3e-5},
-        "SGD": {"lr": 1e-4, "momentum": 0.9},
-        FALLING: {"lr": 0.1, "batches": 3.0},
-        RANDOM: {"lr": 3e-3},
-        "replay": {"lr": 3e-3},
-        "EWC": {"strength": 1e4, "lr": 1e-4},
-        "streaming LDA": {"shrinkage": 0.5},
-    },
-    "permuted": {
-        KEPT: {"forget": 1.0, "lr": 1e-4, "rate": 100.0, "damping": 10.0, "steps": None},
-        FADING: {"forget": 0.9, "lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None},
-        "AM-Adam": {"lr": 3e-4},
-        "Adam": {"lr": 3e-4},
-        "SGD": {"lr": 0.1, "momentum": 0.0},
-        FALLING: {"lr": 0.3, "batches": 100.0},
-        RANDOM: {"lr": 1e-3},
-        "replay": {"lr": 3e-3},
-        "EWC": {"strength": 10.0, "lr": 1e-3},
-        "streaming LDA": {"shrinkage": 0.01},
-    },
-}
+"""By their names in the figure: the learner, and its options on split and on permuted MNIST."""
+SEQUENCES = ("split", "permuted")
 RUNS = {
     (sequence, name): Stream(
-        *(LEARNERS[name], sequence, options, "linear" if name == "streaming LDA" else "mlp-2x100"),
+        *(learner, sequence, options, "linear" if name == "streaming LDA" else "mlp-2x100"),
         freeze_hidden=name == RANDOM,
         limit=10_000 if sequence == "permuted" else None,
         label=name,
     )
-    for sequence, by_name in OPTIONS.items()
-    for name, options in by_name.items()
+    for name, (learner, *both) in LEARNERS.items()
+    for sequence, options in zip(SEQUENCES, both, strict=True)
 }
 LEARNERS_OF_TASKS = ("replay", "EWC", "streaming LDA")
 MEASURES = ("average_accuracy", "forgetting")
@@ -75,7 +56,7 @@ def memory_lessens_forgetting(results: Results) -> Finding:
     """It holds if AM-mem with its memory kept ends with a higher average accuracy and a lower forgetting than each of
     AM-Adam, Adam and SGD, on both sequences of tasks."""
     texts, reasons, spread = [], [], 0.0
-    for sequence in OPTIONS:
+    for sequence in SEQUENCES:
         found = {name: [values(results, RUNS[sequence, name], each) for each in MEASURES] for name in LEARNERS}
         shown = ", ".join(f"{name} {mean(high):.3f} ({mean(low):.3f})" for name, (high, low) in found.items())
         texts.append(f"{sequence} MNIST, average accuracy (forgetting): {shown}")

@@ -40,7 +40,6 @@ FIGURE = Figure(
     title="MNIST, first epoch, online methods",
     runs=list(RUNS.values()),
     axes=("batches", "epochs", "seconds"),
-    minutes=1,
     searches=SEARCHES,
     bottom=0.5,
     claims=[am_adam_keeps_up, am_mem_keeps_up],

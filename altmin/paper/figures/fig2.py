@@ -1,39 +1,30 @@
 """Figure 2: MNIST, 50 epochs of the online methods, the offline ones and ADMM."""
 
-from altmin.paper.figures._families import NETS
+from altmin.paper.figures._families import NETS, long_runs, of_paper, offline
 from altmin.paper.reproduce import Between, Entry, Figure, Finding, Mark, Results, claim, finding, on_each_net, runs_of
 
 ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline", "admm")
-SEARCH = {"trials": 32, "together": 16}
-PARTS = {"batch_size": 10_000}  # in which an offline method sees the data; its results do not depend on them
-PLAIN = {"lr": 0.1, "momentum": 0.0}
+PAPER = {
+    "am-adam": of_paper(0.1973, 0.1171),
+    "adam": of_paper(0.0210, 0.0005),
+    "sgd": of_paper(0.2030, 0.1497),
+    "am-adam-offline": of_paper(0.5003, 0.4834),
+    "am-mem-offline": of_paper(0.4664, 0.2503),
+}
 FORGET = (0.9, 0.99, 0.999)
 SUMS = {"forget": 1.0, "rate": None}  # the paper's rule: all codes since the first, each for what it is
 ENTRIES = [
-    *(
-        Entry(name, {"lr": 0.001}, {"lr": Between(1e-4, 1e-2)}, search=SEARCH, paper=paper)
-        for name, paper in (
-            ("am-adam", {"mlp-2x100": 0.1973, "mlp-2x500": 0.1171}),
-            ("adam", {"mlp-2x100": 0.0210, "mlp-2x500": 0.0005}),
-        )
-    ),
-    Entry("sgd", PLAIN, {"lr": Between(1e-2, 1.0)}, {}, SEARCH, {"mlp-2x100": 0.2030, "mlp-2x500": 0.1497}),
+    *long_runs({}, {}, PAPER, search={"trials": 32, "together": 16}),
     Entry(
         "am-mem",
         {"lr": 0.001, "forget": 0.9, "damping": 30.0, "rate": 300.0},
         {"lr": Between(1e-4, 1e-2), "forget": FORGET, "damping": Between(1, 300), "rate": Between(30, 3000)},
         search={"trials": 16, "together": 16, "run": {"epochs": 20}},
-        paper={"mlp-2x100": 0.1737, "mlp-2x500": 0.1376},
+        paper=of_paper(0.1737, 0.1376),
     ),
     Entry("am-mem", {"lr": 0.001, **SUMS}, run={"label": "am-mem, plain sums"}),
-    *(
-        Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, PARTS, {"trials": 12, "together": 6}, paper)
-        for name, paper in (
-            ("am-adam-offline", {"mlp-2x100": 0.5003, "mlp-2x500": 0.4834}),
-            ("am-mem-offline", {"mlp-2x100": 0.4664, "mlp-2x500": 0.2503}),
-        )
-    ),
-    Entry("admm", run=PARTS),
+    *offline({}, PAPER),
+    Entry("admm", run={"batch_size": 10_000}),
 ]
 RUNS, SEARCHES = runs_of("fig2", ENTRIES, NETS, epochs=50)
 

@@ -24,7 +24,6 @@ FIGURE = Figure(
     title="CIFAR-10, first epoch, online methods",
     runs=list(RUNS.values()),
     axes=("batches", "epochs", "seconds"),
-    minutes=1,
     searches=SEARCHES,
     bottom=0.1,
     quick=lambda run: replace(run.reduced(), eval_batches=(1, 2, 5, 10, 20, 30, 40, 50)),

@@ -1,45 +1,28 @@
 """Figure 4: CIFAR-10, 50 epochs. Weight decay is searched for all online methods alike; rates fall along a cosine."""
 
-from altmin.paper.figures._families import NETS
+from altmin.paper.figures._families import NETS, long_runs, of_paper, offline
 from altmin.paper.reproduce import Between, Entry, Figure, Finding, Mark, Results, claim, finding, on_each_net, runs_of
 
 PAPER = {NETS[0]: {"am-adam": 0.53, "sgd": 0.49, "adam": 0.49}, NETS[1]: {"am-adam": 0.51, "sgd": 0.53, "adam": 0.56}}
 ONLINE, OFFLINE = ("am-adam", "am-mem", "adam", "sgd"), ("am-adam-offline", "am-mem-offline")
-COSINE = {"schedule": "cosine"}
-PARTS = {"batch_size": 10_000, "schedule": "constant"}  # parts in which an offline method sees the data
-SEARCH = {"trials": 16, "together": 16}
-DECAY = {"weight_decay": Between(1e-6, 1e-2)}
+RATES = {
+    "am-adam": of_paper(0.1974, 0.1011),
+    "adam": of_paper(0.0029, 0.0002),
+    "sgd": of_paper(0.1500, 0.1428),
+    "am-adam-offline": of_paper(0.5, 0.4844),
+    "am-mem-offline": of_paper(0.2343, 0.2277),
+}
+ONLINE_RUNS = {"run": {"schedule": "cosine"}, "search": {"trials": 16, "together": 16}}
 ENTRIES = [
-    *(
-        Entry(name, {"lr": 1e-3, "weight_decay": 1e-4}, {"lr": Between(1e-4, 1e-2), **DECAY}, COSINE, SEARCH, paper)
-        for name, paper in (
-            ("am-adam", dict(zip(NETS, (0.1974, 0.1011), strict=True))),
-            ("adam", dict(zip(NETS, (0.0029, 0.0002), strict=True))),
-        )
-    ),
-    Entry(
-        "sgd",
-        {"lr": 0.1, "weight_decay": 1e-4, "momentum": 0.0},
-        {"lr": Between(1e-2, 1.0), **DECAY},
-        COSINE,
-        SEARCH,
-        dict(zip(NETS, (0.1500, 0.1428), strict=True)),
-    ),
+    *long_runs({"weight_decay": 1e-4}, {"weight_decay": Between(1e-6, 1e-2)}, RATES, **ONLINE_RUNS),
     Entry(
         "am-mem",
         {"lr": 0.001, "damping": 30.0, "rate": 300.0},
         {"lr": Between(1e-4, 1e-2), "damping": Between(1, 300), "rate": Between(10, 3000)},
-        {},
-        {"trials": 8, "together": 8, "run": {"epochs": 15}},
-        dict(zip(NETS, (0.1746, 0.1016), strict=True)),
+        search={"trials": 8, "together": 8, "run": {"epochs": 15}},
+        paper=of_paper(0.1746, 0.1016),
     ),
-    *(
-        Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, PARTS, {"trials": 12, "together": 6}, paper)
-        for name, paper in (
-            ("am-adam-offline", dict(zip(NETS, (0.5, 0.4844), strict=True))),
-            ("am-mem-offline", dict(zip(NETS, (0.2343, 0.2277), strict=True))),
-        )
-    ),
+    *offline({"schedule": "constant"}, RATES),
 ]
 RUNS, SEARCHES = runs_of("fig4", ENTRIES, NETS, data="cifar10", epochs=50)
 

@@ -54,7 +54,6 @@ FIGURE = Figure(
     title="HIGGS, one hidden layer of 300",
     runs=[*SOME.values(), *ALL.values()],
     axes=("batches", "epochs", "seconds"),
-    minutes=1,
     searches=SEARCHES,
     marks=[
         Mark("higgs, whole file", 20_000, 0.70, "AM-Adam 0.70"),

@@ -13,11 +13,8 @@ NETS: dict[str, dict[str, Any]] = {
 }
 SHARES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 RUNS = [
-    Run("am-adam", net, options={"share": share, "lr": 0.001}, at=share, **more)
-    for share, (net, more) in product(SHARES, NETS.items())
-]
-RUNS += [
-    Run("adam", net, options={"lr": 0.001}, at=share, **more) for share, (net, more) in product(SHARES, NETS.items())
+    Run(method, net, options={"lr": 0.001, **({"share": share} if method == "am-adam" else {})}, at=share, **more)
+    for method, share, (net, more) in product(("am-adam", "adam"), SHARES, NETS.items())
 ]
 
 FIGURE = Figure(

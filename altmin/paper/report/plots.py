@@ -2,24 +2,16 @@
 
 import html
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from altmin.paper.plot import style
+from altmin.paper.plot import LINES, MARKERS, style
 from altmin.paper.reproduce.figure import Curve, Figure
 from altmin.paper.reproduce.results import Results
 
-SYMBOLS = {
-    "o": "circle",
-    "s": "square",
-    "^": "triangle-up",
-    "D": "diamond",
-    "v": "triangle-down",
-    "P": "cross",
-    "X": "x",
-}
-DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
+SYMBOLS = dict(zip(MARKERS, ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"), strict=True))
+DASHES = dict(zip(LINES, ("solid", "dash", "dot", "dashdot"), strict=True))
 GREY = "#888888"
 
 
@@ -39,7 +31,7 @@ def plot(figure: Figure, results: Results) -> dict[str, Any]:
 
 def _traces(figure: Figure, curves: Sequence[Curve], axis: str) -> list[dict[str, Any]]:
     """Bands before lines, so that none lies over a line. Those of one name are one group, which the legend shows once
-    and hides as a whole."""
+    and hides as a whole. By its uid plotly knows a trace when another axis is chosen: a hidden one stays hidden."""
     bands, lines, seen = [], [], set()
     for curve in curves:
         looks = style(figure.names.index(curve.name))
@@ -49,7 +41,9 @@ def _traces(figure: Figure, curves: Sequence[Curve], axis: str) -> list[dict[str
             "legendgroup": text(curve.name),
             **_place(figure, curve.panel),
         }
-        bands.append({**shared, **_band(curve), "fillcolor": pale(looks["color"]), "uid": _uid("band", curve)})
+        bands.append(
+            {**shared, **_band(curve), "fillcolor": pale(looks["color"]), "uid": f"band {curve.panel} {curve.name}"}
+        )
         lines.append(
             {
                 **shared,
@@ -57,7 +51,7 @@ def _traces(figure: Figure, curves: Sequence[Curve], axis: str) -> list[dict[str
                 "showlegend": curve.name not in seen,
                 "line": {"color": looks["color"], "dash": DASHES[looks["linestyle"]], "width": 2},
                 "marker": {"symbol": SYMBOLS[looks["marker"]], "size": 7, "maxdisplayed": 9},
-                "uid": _uid("line", curve),
+                "uid": f"line {curve.panel} {curve.name}",
             }
         )
         seen.add(curve.name)
@@ -68,7 +62,7 @@ def _line(curve: Curve, axis: str) -> dict[str, Any]:
     """The mean over seeds; hovering tells the smallest, the largest and the number of seeds too."""
     return {
         "x": [finite(x) for x, _ in curve.points],
-        "y": _each(curve, mean),
+        "y": [finite(mean(values)) for _, values in curve.points],
         "customdata": [[finite(min(values)), finite(max(values)), len(values)] for _, values in curve.points],
         "hovertemplate": f"<b>%{{fullData.name}}</b><br>%{{x:.4~g}} {text(axis)}: %{{y:.4~g}}<br>"
         "%{customdata[0]:.4~g} to %{customdata[1]:.4~g}, seeds: %{customdata[2]}<extra></extra>",
@@ -119,16 +113,17 @@ def _marks(figure: Figure) -> list[dict[str, Any]]:
 def _layout(figure: Figure, axis: str, curves: Sequence[Curve]) -> dict[str, Any]:
     """An x and a y axis for each panel, with its title over them."""
     layout: dict[str, Any] = {"annotations": []}
+    scale = {letter: "log" if letter in figure.log else "linear" for letter in "xy"}
     for n, panel in enumerate(figure.panels):
         x, y = _place(figure, panel).values()
         layout[f"xaxis{n + 1 if n else ''}"] = {
             "title": {"text": text(axis)},
-            "type": _scale(figure, "x"),
-            **_ticks([x for curve in curves if curve.panel == panel for x, _ in curve.points], _scale(figure, "x")),
+            "type": scale["x"],
+            **_ticks([x for curve in curves if curve.panel == panel for x, _ in curve.points], scale["x"]),
         }
         layout[f"yaxis{n + 1 if n else ''}"] = {
             "title": {"text": text(figure.measure)},
-            "type": _scale(figure, "y"),
+            "type": scale["y"],
             **({} if figure.bottom is None else {"range": [figure.bottom, None], "autorange": "max"}),
         }
         layout["annotations"].append(
@@ -149,24 +144,11 @@ def _place(figure: Figure, panel: str) -> dict[str, str]:
     return {"xaxis": f"x{n + 1 if n else ''}", "yaxis": f"y{n + 1 if n else ''}"}
 
 
-def _scale(figure: Figure, letter: str) -> str:
-    return "log" if letter in figure.log else "linear"
-
-
 def _ticks(places: Sequence[float], scale: str) -> dict[str, Any]:
     """A few places on a logarithmic scale are its ticks, and between few epochs there is none; else plotly chooses."""
     if scale == "log":
         return {"tickvals": sorted(set(places))} if len(set(places)) <= 10 else {}
     return {"dtick": 1} if places and max(places) <= 10 and all(x == int(x) for x in places) else {}
-
-
-def _uid(kind: str, curve: Curve) -> str:
-    """What plotly knows a trace by when another axis is chosen, so that a hidden one stays hidden."""
-    return f"{kind} {curve.panel} {curve.name}"
-
-
-def _each(curve: Curve, what: Callable[[list[float]], float]) -> list[float | None]:
-    return [finite(what(values)) for _, values in curve.points]
 
 
 def pale(colour: str) -> str:

@@ -1,6 +1,6 @@
-"""A figure: its measurements, how they are drawn, and what the paper says they show."""
+"""A figure: its measurements, which `make` makes, how they are drawn, and what the paper says they show."""
 
-import importlib.util
+import runpy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from altmin.common.errors import unknown
 from altmin.paper.reproduce.claims import Claim
-from altmin.paper.reproduce.measurement import Measurement
+from altmin.paper.reproduce.measurement import Measurement, Setting, Tick
 from altmin.paper.reproduce.results import Results
 from altmin.paper.reproduce.search import Search
 
@@ -46,8 +46,8 @@ class Figure:
     name: str
     title: str
     runs: Sequence[Any]
-    axes: Sequence[str]
-    minutes: float
+    axes: Sequence[str] = ("epochs", "batches", "seconds")
+    minutes: float = 1
     claims: Sequence[Claim] = ()
     marks: Sequence[Mark] = ()
     measure: str = "test accuracy"
@@ -100,7 +100,7 @@ def load(folder: Path) -> dict[str, Figure]:
     underscore. ValueError if there are none."""
     found: dict[str, Figure] = {}
     for path in sorted(folder.glob("[!_]*.py")):
-        figure = _declared(path)
+        figure: Figure = runpy.run_path(str(path))["FIGURE"]
         if figure.name != path.stem:
             raise ValueError(f"{path} declares figure {figure.name!r}; a file has its figure's name")
         found[figure.name] = figure
@@ -112,18 +112,31 @@ def load(folder: Path) -> dict[str, Figure]:
     return found
 
 
-def _declared(path: Path) -> Figure:
-    spec = importlib.util.spec_from_file_location(f"altmin_figure_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    figure: Figure = module.FIGURE
-    return figure
-
-
 def choose(figures: Mapping[str, Figure], name: str) -> Figure:
     """A figure by name. Raises ValueError for an unknown one."""
     if name not in figures:
         raise unknown("figure", name, figures)
     return figures[name]
+
+
+def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list[str]:
+    """Makes what is not in the results yet. On a GPU all seeds of a run are made together, elsewhere they are kept one
+    by one; interrupted, it goes on with what was under way. Returns what could not be made here, and why."""
+    missing = [(run, run.lacking(setting)) for run in figure.runs if results.missing(run)]
+    together = setting.device.type == "cuda"
+    todo = [
+        (run, seeds)
+        for run, why in missing
+        if not why
+        for seeds in ([results.missing(run)] if together else [[seed] for seed in results.missing(run)])
+    ]
+    for n, (run, seeds) in enumerate(todo):
+        if not set(seeds) & set(results.missing(run)):  # made by another with the same config
+            continue
+
+        def shown(done: int, total: int, text: str, n: int = n, run: Measurement = run) -> None:
+            tick(round(1000 * (n + done / total)), 1000 * len(todo), f"{run.panel}, {run.name}")
+
+        rows = run.make(seeds, setting, shown)
+        results.add([{"config": run.config(), "environment": dict(setting.environment), **row} for row in rows])
+    return [f"{run.panel}, {run.name}: {why}" for run, why in missing if why]

@@ -14,18 +14,13 @@ from numpy.typing import NDArray
 Numbers = float | NDArray[np.float64]
 
 
-def gap(xi: float, gamma: float, blocks: int) -> float:
-    """A = 2 xi - 3 gamma (K - 1). The theorem needs A > 0."""
-    return 2 * xi - 3 * gamma * (blocks - 1)
-
-
 def step_size(t: Numbers, xi: float, gamma: float, blocks: int) -> Numbers:
     """The step size eta_t of round t = 0, 1, ... Raises ValueError unless A > 0.
 
     >>> step_size(0, xi=1.0, gamma=0.0, blocks=2)
     0.375
     """
-    return 1.5 / (_positive(xi, gamma, blocks) * (t + 2) + 1.5 * (blocks - 1) * gamma)
+    return 1.5 / (gap(xi, gamma, blocks) * (t + 2) + 1.5 * (blocks - 1) * gamma)
 
 
 def recursion(error: Numbers, eta: Numbers, xi: float, gamma: float, blocks: int, sigma2: Numbers) -> Numbers:
@@ -41,24 +36,12 @@ def recursion(error: Numbers, eta: Numbers, xi: float, gamma: float, blocks: int
 
 def bound(n: Numbers, start: float, xi: float, gamma: float, blocks: int, sigma2: float) -> Numbers:
     """The bound on the error e_n after n rounds. start: e_0. Raises ValueError unless A > 0."""
-    return start * (2 / (n + 2)) ** 1.5 + 9 * sigma2 / (_positive(xi, gamma, blocks) ** 2 * (n + 2))
+    return start * (2 / (n + 2)) ** 1.5 + 9 * sigma2 / (gap(xi, gamma, blocks) ** 2 * (n + 2))
 
 
-def expanded(n: int, start: float, xi: float, gamma: float, blocks: int, sigma2: float) -> NDArray[np.float64]:
-    """e_0..e_n (n + 1,) by the recursion with equality, from e_0 = `start`; none is above `bound`."""
-    etas = step_size(np.arange(n, dtype=float), xi, gamma, blocks)
-    assert isinstance(etas, np.ndarray)
-    errors = np.empty(n + 1)
-    errors[0] = start
-    left = 1 - (blocks - 1) * etas * gamma
-    keep, add = 1 - 1.5 / (np.arange(n) + 2), etas**2 * sigma2 / left  # q_t is (3/2) / (t + 2) by the choice of eta_t
-    for t in range(n):
-        errors[t + 1] = keep[t] * errors[t] + add[t]
-    return errors
-
-
-def _positive(xi: float, gamma: float, blocks: int) -> float:
-    A = gap(xi, gamma, blocks)
+def gap(xi: float, gamma: float, blocks: int) -> float:
+    """A = 2 xi - 3 gamma (K - 1). Raises ValueError unless A > 0."""
+    A = 2 * xi - 3 * gamma * (blocks - 1)
     if not A > 0:
         raise ValueError(
             f"coupling gamma = {gamma:.4g} reaches the limit 2 xi / (3 (K - 1)) = {2 * xi / (3 * (blocks - 1)):.4g} "

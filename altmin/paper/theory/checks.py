@@ -48,9 +48,10 @@ def contraction(curvatures: Sequence[float], eta: float, version: str = "correct
     factor = max(abs(1 - eta * c) for c in curvatures)  # the norm of I - eta H
     printed, corrected = 1 - eta * harmonic(lam, mu), 1 - eta * lam
     where = f"curvatures {lam:g} to {mu:g}, eta = {eta:.4g}"
-    if version == "squared":
-        return Check("contraction lemma", version, factor**2, printed, where)
-    return Check("contraction lemma", version, factor, _pick(version, printed, corrected), where)
+    sides = {"as-printed": (factor, printed), "corrected": (factor, corrected), "squared": (factor**2, printed)}
+    if version not in sides:
+        raise unknown("version", version, sides)
+    return Check("contraction lemma", version, *sides[version], where)
 
 
 def operator(problem: Quadratic, theta: Array, d: int, eta: float, version: str = "corrected") -> Check:
@@ -117,9 +118,3 @@ def crossing(lam: float = 1.0, mu: float = 10.0) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if broken(middle) else (middle, high)
     return 10**high
-
-
-def _pick(version: str, printed: float, corrected: float) -> float:
-    if version not in ("as-printed", "corrected"):
-        raise unknown("version", version, ["as-printed", "corrected", "squared"])
-    return printed if version == "as-printed" else corrected

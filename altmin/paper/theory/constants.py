@@ -57,17 +57,21 @@ class Constants:
             return min(harmonic(lam, mu) for lam, mu in zip(self.strong, self.smooth, strict=True))
         raise unknown("kind of constants", kind, KINDS)
 
+    def terms(self, kind: str = "corrected") -> tuple[float, float, int]:
+        """xi, gamma and K, on which the step size depends."""
+        return self.xi(kind), self.gamma, self.blocks
+
     def limit(self, kind: str = "corrected") -> float:
         """2 xi / (3 (K - 1)), which gamma must be below."""
         return 2 * self.xi(kind) / (3 * (self.blocks - 1))
 
     def step_size(self, t: Numbers, kind: str = "corrected") -> Numbers:
         """`bounds.step_size` with these constants."""
-        return bounds.step_size(t, self.xi(kind), self.gamma, self.blocks)
+        return bounds.step_size(t, *self.terms(kind))
 
     def bound(self, n: Numbers, start: float, kind: str = "corrected") -> Numbers:
         """`bounds.bound` with these constants."""
-        return bounds.bound(n, start, self.xi(kind), self.gamma, self.blocks, self.sigma2)
+        return bounds.bound(n, start, *self.terms(kind), self.sigma2)
 
 
 def harmonic(lam: float, mu: float) -> float:

@@ -30,7 +30,7 @@ NAMES = ("W1", "codes", "W2")
 
 @dataclass(frozen=True)
 class Network:
-    """inputs-hidden-1 with tanh on `samples` random points: a `scheme.Problem` of one problem with three blocks."""
+    """inputs-hidden-1 with tanh on `samples` random points: like a `scheme.Stack` of one problem with three blocks."""
 
     inputs: int = 2
     hidden: int = 2

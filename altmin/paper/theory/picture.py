@@ -1,6 +1,5 @@
 """The picture of `altmin theory`, drawn from its result: errors and bounds on logarithmic scales."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from altmin.paper.plot import COLOURS, MARKERS
+from altmin.paper.plot import COLOURS, content, style, tidy
 
 Row = Mapping[str, Any]
 
@@ -25,13 +24,9 @@ def draw(result: Mapping[str, Any], file_format: str = "png") -> bytes:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("rounds t")
-        axes.grid(color="0.9", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     inside.set_ylabel("mean squared distance to the optimum")
-    content = io.BytesIO()
-    figure.savefig(content, format=file_format, dpi=120)
-    return content.getvalue()
+    return content(figure, file_format)
 
 
 def _inside(axes: Axes, rows: Sequence[Row]) -> None:
@@ -69,15 +64,8 @@ def _beyond(axes: Axes, rows: Sequence[Row]) -> None:
     axes.legend(frameon=True, framealpha=0.95, edgecolor="0.9", fontsize=8, loc="upper right")
 
 
-def _curve(axes: Axes, row: Row, i: int, label: str, style: str = "-") -> None:
-    colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+def _curve(axes: Axes, row: Row, i: int, label: str, line: str = "-") -> None:
     mean, error = np.array(row["mean"]), np.array(row["standard_error"])
-    look: dict[str, Any] = {
-        "color": colour,
-        "marker": marker,
-        "markersize": 4,
-        "linewidth": 1.3,
-        "markerfacecolor": "none",
-    }
-    axes.plot(row["times"], mean, style, label=label, **look)
-    axes.fill_between(row["times"], mean - 3 * error, mean + 3 * error, color=colour, alpha=0.15, linewidth=0)
+    look = {**style(i), "linestyle": line, "markersize": 4, "linewidth": 1.3, "markerfacecolor": "none"}
+    axes.plot(row["times"], mean, label=label, **look)
+    axes.fill_between(row["times"], mean - 3 * error, mean + 3 * error, color=look["color"], alpha=0.15, linewidth=0)

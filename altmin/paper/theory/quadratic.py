@@ -11,7 +11,6 @@ rotation of the axes of every block changes none of this. theta* = 0. Where the 
 sigma_d is an upper bound.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,15 +92,6 @@ class Quadratic:
             M = T @ M @ T.T
             M[at, at] += eta**2 * self.noise[d] ** 2 / n * np.eye(n)
         return M, seen
-
-    def exact_errors(self, etas: Sequence[float]) -> Array:
-        """e_0..e_n (n + 1,) for the n step sizes `etas`, without projection, exactly."""
-        M = np.outer(self.start.ravel(), self.start.ravel())
-        errors = [float(np.trace(M))]
-        for eta in etas:
-            M, _ = self.moments_after(M, eta)
-            errors.append(float(np.trace(M)))
-        return np.array(errors)
 
 
 def family(

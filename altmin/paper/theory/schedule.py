@@ -6,7 +6,7 @@ from altmin.paper.theory.bounds import step_size
 
 
 class TheoremSchedule(torch.optim.lr_scheduler.LRScheduler):
-    """Sets lr = eta_t in every group, where t counts the calls of `step`; the optimizer's own lr is not used.
+    """Sets lr = eta_t in every group, where t counts the calls of `step`, one after each batch.
 
     xi: the least curvature of any block. gamma: the largest coupling. blocks: K, codes counted too. Raises ValueError
     unless xi > 0, gamma >= 0, K >= 2 and gamma is below its limit.
@@ -24,8 +24,3 @@ class TheoremSchedule(torch.optim.lr_scheduler.LRScheduler):
     def get_lr(self) -> list[float | torch.Tensor]:
         eta = step_size(self.last_epoch, self.xi, self.gamma, self.blocks)
         return [float(eta) for _ in self.optimizer.param_groups]
-
-
-def step_size_schedule(optimizer: torch.optim.Optimizer, xi: float, gamma: float, blocks: int) -> TheoremSchedule:
-    """A `TheoremSchedule` of an optimizer, such as `am.optimizer` with `LocalSGD`. Call its `step` after each batch."""
-    return TheoremSchedule(optimizer, xi, gamma, blocks)

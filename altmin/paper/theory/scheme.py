@@ -7,12 +7,11 @@ Pi_d the projection onto the ball of radius r_d / 2 around the start of block d.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
 from altmin.paper.theory.bounds import step_size
-from altmin.paper.theory.constants import Constants
+from altmin.paper.theory.network import Network
 from altmin.paper.theory.quadratic import Array, Quadratic
 
 PIECE = 1_000_000  # numbers drawn at once: few enough to stay in the cache
@@ -20,35 +19,12 @@ MANY_UNTIL = 1_000
 """Rounds of all runs; after them only 1 in 2K goes on: with more blocks fewer runs give the same precision."""
 
 
-class Problem(Protocol):
-    """Several problems of one shape, each with all its runs: theta is (problems, coordinates, runs)."""
-
-    @property
-    def start(self) -> Array:
-        """(problems, coordinates), as is the optimum."""
-
-    @property
-    def optimum(self) -> Array: ...
-
-    @property
-    def radius(self) -> Array:
-        """(problems, blocks)"""
-
-    @property
-    def rows(self) -> list[slice]:
-        """The coordinates of each block."""
-
-    def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Any:
-        """Samples, to be indexed by the round and by the place in `order`."""
-
-    def gradient(self, d: int, theta: Array, sample: Any) -> Array:
-        """Of the sample in block d at theta: (problems, coordinates of block d, runs), a new array."""
-
-
 class Stack:
-    """Quadratic problems of one shape as a `Problem`. The noise of each coordinate is + or - noise_d / sqrt(n).
+    """Quadratic problems of one shape, each with all its runs: theta is (problems, coordinates, runs).
 
-    Raises ValueError if their numbers of blocks or coordinates differ.
+    The noise of each coordinate is + or - noise_d / sqrt(n). start, optimum: (problems, coordinates). radius:
+    (problems, blocks). rows: the coordinates of each block. Raises ValueError if their numbers of blocks or
+    coordinates differ.
     """
 
     def __init__(self, problems: Sequence[Quadratic]):
@@ -64,6 +40,7 @@ class Stack:
         self.dim = n
 
     def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Array:
+        """Samples, to be indexed by the round and by the place in `order`."""
         shape = (rounds, len(order), len(self.start), self.dim, runs)
         count = int(np.prod(shape))
         signs = np.unpackbits(rng.integers(0, 256, -(-count // 8), dtype=np.uint8), count=count).reshape(shape)
@@ -73,14 +50,14 @@ class Stack:
         return noise
 
     def gradient(self, d: int, theta: Array, sample: Array) -> Array:
+        """Of the sample in block d at theta: (problems, coordinates of block d, runs), a new array."""
         g: Array = self.hessian[:, self.rows[d]] @ theta
         g += sample
         return g
 
 
-class Rule(Protocol):
-    def __call__(self, d: int, t: int, g: Array) -> Array:
-        """The step of block d in round t, to be subtracted, from the gradient g; it may overwrite g."""
+Rule = Callable[[int, int, Array], Array]
+"""(d, t, g) -> the step of block d in round t, to be subtracted, from the gradient g, which it may overwrite."""
 
 
 class Decay:
@@ -92,10 +69,8 @@ class Decay:
 
     def _tabulate(self, first: int) -> None:
         t = np.arange(first, first + 1000.0)
-        self.first, self.etas = (
-            first,
-            np.stack([np.asarray(step_size(t, *each)) for each in self.terms], 1)[..., None, None],
-        )
+        etas = [np.asarray(step_size(t, *each)) for each in self.terms]
+        self.first, self.etas = first, np.stack(etas, 1)[..., None, None]
 
     def __call__(self, d: int, t: int, g: Array) -> Array:
         if not 0 <= t - self.first < len(self.etas):
@@ -116,11 +91,6 @@ class Adam:
         m, v = 0.9 * m[..., :runs] + 0.1 * g, 0.999 * v[..., :runs] + 0.001 * g * g
         self.state[d] = m, v, steps
         return self.lr * (m / (1 - 0.9**steps)) / (np.sqrt(v / (1 - 0.999**steps)) + 1e-8)
-
-
-def rule_of(constants: Sequence[Constants], kind: str = "corrected") -> Decay:
-    """The theorem's step sizes for these problems."""
-    return Decay([(each.xi(kind), each.gamma, each.blocks) for each in constants])
 
 
 @dataclass(frozen=True)
@@ -147,7 +117,7 @@ def times_until(steps: int) -> list[int]:
 
 
 def run(
-    problem: Problem,
+    problem: Stack | Network,
     rule: Rule,
     steps: int,
     runs: int,
@@ -204,4 +174,4 @@ def simulate(
 
     constants: "corrected" or "as-printed", for the step size.
     """
-    return run(Stack([problem]), rule_of([problem.constants()], constants), steps, runs, seed)
+    return run(Stack([problem]), Decay([problem.constants().terms(constants)]), steps, runs, seed)

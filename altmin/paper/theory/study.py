@@ -29,15 +29,6 @@ class Case:
     noise_part: float = 1.0
     """the part of the noise that a mini-batch leaves"""
 
-    def run_as(self) -> Quadratic:
-        """The problem with the noise that is left."""
-        return dataclasses.replace(self.problem, noise=self.problem.noise * self.noise_part)
-
-    def terms(self) -> tuple[float, float, int]:
-        """xi, gamma and K for the step size; past the limit of coupling, where the theorem has none, gamma = 0."""
-        c = self.problem.constants()
-        return c.xi(self.kind), c.gamma if c.gamma < c.limit(self.kind) else 0.0, c.blocks
-
 
 @dataclass(frozen=True)
 class Group:
@@ -49,9 +40,14 @@ class Group:
     order: tuple[int, ...] | None = None
 
     def measure(self, steps: int, runs: int, seed: int, report: Callable[[int], None]) -> Measured:
-        rule = self.rule() if self.rule else Decay([case.terms() for case in self.cases])
-        stack = Stack([case.run_as() for case in self.cases])
-        return run(stack, rule, steps, runs, seed, self.project, self.order, report=report)
+        rule = self.rule() if self.rule else Decay([terms(case.problem.constants(), case.kind) for case in self.cases])
+        left = [dataclasses.replace(case.problem, noise=case.problem.noise * case.noise_part) for case in self.cases]
+        return run(Stack(left), rule, steps, runs, seed, self.project, self.order, report=report)
+
+
+def terms(c: Constants, kind: str = "corrected") -> tuple[float, float, int]:
+    """xi, gamma and K for the step size; past the limit of coupling, where the theorem has none, gamma = 0."""
+    return c.xi(kind), c.gamma if c.gamma < c.limit(kind) else 0.0, c.blocks
 
 
 def grid(blocks: Sequence[int], couplings: Sequence[float], conditions: Sequence[float], noise: float) -> list[Group]:
@@ -115,12 +111,20 @@ def study(
     for i, group in enumerate(groups):
         name = group.cases[0].outside or f"K = {group.cases[0].problem.blocks}"
         measured = group.measure(steps, runs, seed + i, lambda t, i=i, name=name: report(i * steps + t, name))  # type: ignore[misc]
-        rows += [_row(case, measured, j) for j, case in enumerate(group.cases)]
+        rows += [
+            _row(case.name, case.problem, case.problem.constants(), case.kind, case.outside, measured, j)
+            for j, case in enumerate(group.cases)
+        ]
     for i, (name, net) in enumerate(networks()):
         report((len(groups) + i) * steps, name)
-        row, found = _network_row(name, net, min(steps, 10_000), max(8, runs // 2), seed + i)
-        rows.append(row)
-        reports.append({"case": name, "assumptions": found})
+        constants = net.constants()
+        found = net.assumptions(constants)
+        failing = [a.name for a in found if not a.holds]
+        outside = f"no {failing[0]}" if failing else "" if net.fresh else "one sample for all blocks"
+        measured = run(net, Decay([terms(constants)]), min(steps, 10_000), max(8, runs // 2), seed + i)
+        rows.append(_row(name, net, constants, "corrected", outside, measured, 0))
+        known = [dataclasses.asdict(a) | {"margin": a.margin if np.isfinite(a.margin) else None} for a in found]
+        reports.append({"case": name, "assumptions": known})
     return {
         "rows": rows,
         "checks": [dataclasses.asdict(c) | {"holds": c.holds} for c in lemmas()],
@@ -147,37 +151,20 @@ def slope(times: Sequence[int], mean: Sequence[float] | Array) -> float | None:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def _row(case: Case, measured: Measured, j: int) -> Row:
-    constants = case.problem.constants()
-    inside = constants.gamma < constants.limit(case.kind)
-    times = np.array(measured.times, float)
-    limit = constants.bound(times, case.problem.start_error, case.kind) if inside else None
-    share = constants.gamma / constants.limit()
-    about = {"K": constants.blocks, "coupling": round(share, 6), "noise": float(case.problem.noise[0])}
-    return _entry(case.name, about, constants, case.kind, case.outside, measured, j, limit)
-
-
-def _network_row(name: str, net: Network, steps: int, runs: int, seed: int) -> tuple[Row, list[Row]]:
-    constants = net.constants()
-    report = net.assumptions(constants)
-    failing = [a.name for a in report if not a.holds]
-    gamma = 0.0 if failing else constants.gamma
-    measured = run(net, Decay([(constants.xi(), gamma, 3)]), steps, runs, seed)
-    limit = None if failing else constants.bound(np.array(measured.times, float), net.start_error)
-    about = {"K": 3, "coupling": constants.gamma / constants.limit(), "noise": None}
-    outside = f"no {failing[0]}" if failing else "" if net.fresh else "one sample for all blocks"
-    row = _entry(name, about, constants, "corrected", outside, measured, 0, limit)
-    return row, [dataclasses.asdict(a) | {"margin": a.margin if np.isfinite(a.margin) else None} for a in report]
-
-
-def _entry(name: str, about: Row, c: Constants, kind: str, outside: str, measured: Measured, j: int, limit: Any) -> Row:
-    mean, error = measured.mean[j], measured.error[j]
-    with np.errstate(over="ignore"):
-        below = None if limit is None else bool((mean + ERRORS * error <= limit).all())
-        broken = None if limit is None else bool((mean - ERRORS * error > limit).any())
+def _row(
+    name: str, problem: Quadratic | Network, c: Constants, kind: str, outside: str, measured: Measured, j: int
+) -> Row:
+    mean, error, limit, below, broken = measured.mean[j], measured.error[j], None, None, None
+    if c.gamma < c.limit(kind):
+        limit = np.asarray(c.bound(np.array(measured.times, float), problem.start_error, kind))
+        with np.errstate(over="ignore"):
+            below = bool((mean + ERRORS * error <= limit).all())
+            broken = bool((mean - ERRORS * error > limit).any())
     return {
         "case": name,
-        **about,
+        "K": c.blocks,
+        "coupling": round(c.gamma / c.limit(), 6),
+        "noise": float(problem.noise[0]) if isinstance(problem, Quadratic) else None,
         "condition": c.condition,
         "constants": {"kind": kind, "xi": c.xi(kind), "gamma": c.gamma, "sigma2": c.sigma2, **dataclasses.asdict(c)},
         "outside": outside,

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
-from altmin.runners.cost import Layer, data_parallel, layer_parallel
+from scaling_cost import Layer, data_parallel, layer_parallel
+
 from altmin.runners.layer_parallel import partition
 
 DOWN, UP, WEIGHTS = range(3)
