@@ -4,11 +4,11 @@ import hashlib
 import warnings
 
 import pytest
-import test_execution_recorded as recorded_cases
+import test_runners_recorded as recorded_cases
 import torch
 from capture_cases import F64, same, stand_in
-from test_execution_recorded import build as build_on
-from test_execution_recorded import ensemble
+from test_runners_recorded import build as build_on
+from test_runners_recorded import ensemble
 from torch import nn
 
 import altmin

@@ -1,6 +1,6 @@
 """A step that reads nothing back is the ordinary step: the same numbers, with equal layers together.
 
-All of it runs on a CPU; that a CUDA graph of it gives the same is in test_execution_recorded.py, on a GPU.
+All of it runs on a CPU; that a CUDA graph of it gives the same is in test_runners_recorded.py, on a GPU.
 """
 
 import copy
