@@ -370,18 +370,6 @@ def test_a_discrete_layer_that_is_trained_beats_the_same_layer_frozen(activation
     assert accuracy_on_new_samples(activations) > accuracy_on_new_samples(activations, frozen=True) + 0.25
 
 
-def test_the_other_methods_train_discrete_layers_too():
-    x, y = batch()
-    for name in ("am-sgd", "am-mem", "am-adam-offline", "am-mem-offline"):
-        for codes in ("discrete", "straight-through", None):
-            model = net(altmin.Sign(), nn.Tanh())
-            before = [p.detach().clone() for p in model.parameters()]
-            method = altmin.methods.create(name, model, codes=codes)
-            method.step(x, y)
-            method.end_epoch()
-            assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)), (name, codes)
-
-
 @pytest.mark.parametrize(
     "options, message",
     [

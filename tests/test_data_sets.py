@@ -218,14 +218,6 @@ def test_fetching_fashion_mnist_replaces_only_what_is_not_sound(server, tmp_path
     assert [check.state for check in tiny.verify(tmp_path)] == ["sound"] * 4
 
 
-def test_its_facts_are_those_published() -> None:
-    assert (FASHION_MNIST.sample_shape, FASHION_MNIST.classes) == ((1, 28, 28), 10)
-    assert FASHION_MNIST.splits == {"train": 50_000, "validation": 10_000, "test": 10_000}
-    assert FASHION_MNIST.size == "31 MB"
-    assert FASHION_MNIST.embedded is None
-    assert FASHION_MNIST.url.startswith("https://")
-
-
 FASHION_PUBLISHED = {  # of the unpacked files
     "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
     "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",

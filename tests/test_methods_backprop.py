@@ -64,19 +64,6 @@ def test_a_step_is_the_loop_that_people_write(name, options, make, loss) -> None
         assert torch.equal(a, b)
 
 
-def test_a_resumed_run_is_the_uninterrupted_one() -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
-    whole = methods.create("adam", _net(), lr=0.1)
-    whole.step(x, y)
-    resumed = methods.create("adam", copy.deepcopy(whole.model), lr=0.5)
-    resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
-    for method in (whole, resumed):
-        method.step(x, y)
-    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
 def test_a_sequence_of_labels_is_taken_as_so_many_samples() -> None:
     """A net that looks at each place alone learns from (samples, time, features) what it learns from rows."""
     torch.manual_seed(0)

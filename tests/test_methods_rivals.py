@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from method_cases import RANDOM, RIVALS, accuracy, net, problem
-from torch import nn
 from trainer_cases import equal
 
 import altmin
@@ -37,17 +36,6 @@ def test_learns_what_a_linear_model_cannot(name: str) -> None:
     first = accuracy(method.model, x, y)
     fit(method, (x, y), epochs=60, batch_size=50)
     assert accuracy(method.model, x, y) > max(0.85, first + 0.3)
-
-
-@EVERY
-def test_reports_the_loss_of_the_model_before_the_step(name: str) -> None:
-    x, y = problem()
-    method = altmin.methods.create(name, net(name))
-    expected = nn.functional.cross_entropy(method.model(x), y).item()
-    loss = method.step(x, y).loss
-    assert loss.shape == ()
-    assert not loss.requires_grad
-    assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["adam", "dtp", "pc-alm", "predictive-coding", "proxprop", "sgd", "straight-through"])
@@ -83,20 +71,6 @@ def test_a_copied_or_pickled_method_goes_on_as_the_original(name: str) -> None:
             each.end_epoch()
         assert equal(numbers(again), numbers(other))
         assert repr(other) == repr(method)
-
-
-@EVERY
-def test_a_state_brings_another_trainer_to_the_same_place(name: str) -> None:
-    method = trained(name)
-    other = altmin.methods.create(name, net(name, seed=9))
-    other.model.load_state_dict(method.model.state_dict())
-    other.load_state_dict(copy.deepcopy(method.state_dict()))
-    x, y = problem()
-    for each in (method, other):
-        torch.manual_seed(5)
-        each.step(x, y)
-        each.end_epoch()
-    assert equal(numbers(method), numbers(other))
 
 
 @EVERY
@@ -205,17 +179,6 @@ def test_a_model_that_it_cannot_train_is_refused_in_words(name: str) -> None:
         altmin.methods.create(name, frozen)
     with pytest.raises((ValueError, TypeError)):
         altmin.methods.create(name, net(name).half())
-
-
-@EVERY
-def test_the_model_stays_an_ordinary_module(name: str) -> None:
-    method = trained(name)
-    plain = net(name)
-    plain.load_state_dict(method.model.state_dict())
-    x, _ = problem()
-    assert torch.equal(plain(x), method.model(x))
-    assert all(p.grad is None or p.grad.shape == p.shape for p in method.model.parameters())
-    assert [p.requires_grad for p in method.model.parameters()] == [True] * 6
 
 
 @EVERY

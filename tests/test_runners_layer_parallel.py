@@ -16,6 +16,8 @@ from altmin.core.chain import split
 from altmin.runners.layer_parallel import LayerParallel, boundaries
 
 PARTS = (1, 5)
+OF = ((3, 1), (4, 2))
+"""Ranks, and chains of them."""
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -42,10 +44,10 @@ def train(rank: int, data_ranks: int, names: list[str], every: tuple[int, ...]) 
 def spread() -> dict[tuple[int, int], list[Any]]:
     """By ranks and data ranks."""
     names = [*cases.CASES, "dropped"]
-    return {of: ranks.run(of[0], train, of[1], names, PARTS) for of in ((2, 1), (3, 1), (4, 2))}
+    return {of: ranks.run(of[0], train, of[1], names, PARTS) for of in OF}
 
 
-@pytest.mark.parametrize("of", [(2, 1), (3, 1), (4, 2)], ids=str)
+@pytest.mark.parametrize("of", OF, ids=str)
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("name", cases.CASES)
 def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name: str, parts: int, of: Any) -> None:
@@ -64,7 +66,7 @@ def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("of", [(2, 1), (3, 1), (4, 2)], ids=str)
+@pytest.mark.parametrize("of", OF, ids=str)
 @pytest.mark.parametrize("parts", PARTS)
 def test_dropout_does_not_depend_on_the_number_of_ranks(spread: Any, parts: int, of: Any) -> None:
     seen, expected = train(0, 1, ["dropped"], (parts,))["dropped", parts]

@@ -1,7 +1,6 @@
 """Bad input to `AltMin`: refused in one clear sentence, and nothing of the run has changed."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -69,29 +68,6 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(case, rule):
         unchanged_by(am, *make(), words)
 
 
-@EVERY_RULE
-def test_after_bad_input_training_goes_on_as_if_nothing_had_happened(rule):
-    spared, tried = convolutional(), convolutional()
-    first, second = (altmin.AltMin(m, weights=RULES[rule]()) for m in (spared, tried))
-    for i in range(3):
-        first.step(*batch(i))
-        with pytest.raises(ValueError):
-            second.step(*nan_input())
-        second.step(*batch(i))
-    assert equal(spared.state_dict(), tried.state_dict())
-
-
-def test_bad_input_that_a_rectifier_would_hide_is_refused_all_the_same():
-    model, (x, y) = mlp(nn.ReLU), batch()
-    with torch.no_grad():
-        model[0].weight[:, 0] = -1.0
-    x[3, 0] = math.inf
-    before = clone(model.state_dict())
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        altmin.AltMin(model).step(x, y)
-    assert equal(model.state_dict(), before)
-
-
 def test_arrays_and_lists_are_refused_with_the_remedy():
     with pytest.raises(TypeError, match=r"step takes tensors, given list and list; use torch.as_tensor"):
         altmin.AltMin(mlp()).step([[0.0] * 4], [1])
@@ -145,21 +121,12 @@ class WithBatchNorm(nn.Module):
         return x + F.relu(self.norm(self.layer(x)))
 
 
-def test_an_unknown_module_with_running_statistics_keeps_them_as_pytorch_does_or_is_refused_at_once():
+def test_a_module_of_ones_own_keeps_running_statistics_as_pytorch_does():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), WithBatchNorm(), nn.Linear(6, 3)).double()
     twin, (x, y) = clone(model), batch()
     twin(x)
-    try:
-        am = altmin.AltMin(model)
-    except (TypeError, ValueError) as error:
-        refusal = str(error)
-    else:
-        refusal = ""
-        am.step(x, y)
-    if refusal:
-        assert "WithBatchNorm" in refusal
-        return
+    altmin.AltMin(model).step(x, y)
     torch.testing.assert_close(model[2].norm.running_mean, twin[2].norm.running_mean)
     torch.testing.assert_close(model[2].norm.num_batches_tracked, twin[2].norm.num_batches_tracked)
 
