@@ -358,7 +358,7 @@ def without(takes: list[set[int]], removed: int) -> bool:
     return len(takes) - 1 in reached
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(

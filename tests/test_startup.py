@@ -40,7 +40,7 @@ def interrupted(script: Path, delay: float) -> tuple[int, str]:
     return process.returncode, error
 
 
-@pytest.mark.parametrize("delay", [0.03, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("delay", [0.05, 0.6, 3.0])
 def test_ctrl_c_ends_the_command_with_one_line_whatever_it_is_doing(delay: float, tmp_path: Path) -> None:
     script = tmp_path / "altmin"
     script.write_text(SCRIPT)

@@ -125,7 +125,7 @@ def test_without_projection_the_mean_of_the_runs_is_the_exact_expectation(K: int
     assert m.runs == [4000] * len(m.times)
 
 
-@pytest.mark.parametrize("K", range(2, 9))
+@pytest.mark.parametrize("K", [2, 5, 8])
 def test_the_mean_plus_three_standard_errors_stays_below_the_bound(K: int) -> None:
     problems = [
         family(K, share, condition, noise) for share in (0, 0.5, 0.95) for condition, noise in ((1, 4), (10, 1))

@@ -103,13 +103,6 @@ def test_weights_that_have_left_the_finite_numbers_are_reported_with_their_block
         am.step(*batch())
 
 
-def test_a_model_that_is_no_chain_is_refused_at_once():
-    with pytest.raises(ValueError, match="ModuleList has no forward of its own; call its modules in that of a model"):
-        altmin.AltMin(nn.ModuleList([nn.Linear(4, 3)]))
-    with pytest.raises(ValueError, match=r"Bilinear cannot be cut into blocks: its forward takes \(input1, input2\)"):
-        altmin.AltMin(nn.Bilinear(4, 3, 2))
-
-
 class WithBatchNorm(nn.Module):
     """A residual block as people write it: altmin does not know it, and it keeps running statistics."""
 

@@ -140,14 +140,6 @@ def test_a_warm_up_that_cannot_be_is_refused(schedule: str, warmup: Any, words: 
     assert recorder.optimizer.param_groups[0]["lr"] == 0.5
 
 
-def test_a_cosine_is_half_a_wave() -> None:
-    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=3.0)
-    plan = Schedule("cosine", optimizer, epochs=1, batches=6)
-    for step in range(7):
-        plan.after_batch(step)
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(3 * math.cos(math.pi * step / 12) ** 2)
-
-
 def test_every_group_keeps_its_own_rate() -> None:
     first, second = nn.Linear(1, 1), nn.Linear(1, 1)
     groups = [{"params": first.parameters(), "lr": 1.0}, {"params": second.parameters(), "lr": torch.tensor(2.0)}]
