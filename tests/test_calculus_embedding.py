@@ -164,8 +164,7 @@ def test_a_traced_model_trains_its_embedding_as_the_bag_that_it_is():
         assert type(am.chain.blocks[0].core.maps[0]) in (Embedding, EmbeddingBag)
         for _ in range(3):
             am.step(x, y)
-    for p, q in zip(traced.parameters(), bag.parameters(), strict=True):
-        close(p, q)
+    close([*traced.parameters()], [*bag.parameters()])
 
 
 def words(samples: int, classes: int = 4, length: int = 10) -> tuple[Tensor, Tensor]:
@@ -263,6 +262,5 @@ def test_the_gradient_of_an_embedding_is_backprops_where_codes_do_not_move():
     am.step(x, y)
     found = [p.grad.clone() for p in model.parameters()]
     wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    for a, b in zip(found, wanted, strict=True):
-        close(a, b)
+    close(found, wanted)
     assert not found[0][6].any(), "a token that does not occur asks for nothing"

@@ -27,8 +27,7 @@ def agree(model, codes: GradientCodes, x, y, mu, loss=None) -> None:
     naive = reference.Codes(lr=None if codes.lr == "exact" else codes.lr, **options)
     wanted = naive.update(net, x, y, mu, loss or reference.cross_entropy)
     _, moved, residuals = update_codes(model, codes, x, y, mu, loss and nn.MSELoss())
-    for found, c in zip(moved, wanted.codes, strict=True):
-        torch.testing.assert_close(found, c, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close([*moved], [*wanted.codes], rtol=1e-8, atol=1e-9)
     for residual, delta, scale in zip(residuals, wanted.deltas, wanted.scales, strict=True):
         torch.testing.assert_close(residual.delta, delta, rtol=1e-6, atol=1e-9)
         assert float(residual.scale) == pytest.approx(float(scale), rel=1e-8)
@@ -40,8 +39,7 @@ def test_encoding_is_the_forward_pass_of_the_equations(activation):
     chain = altmin.split(model)
     with torch.no_grad():
         ours = encode(chain.blocks, chain.parameters(), x, LOCAL)[0][1:]
-    for a, b in zip(ours, reference.encode(reference.of(model), x), strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close([*ours], [*reference.encode(reference.of(model), x)])
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -244,8 +244,7 @@ def test_backprop_through_time_in_float32_over_hundreds_of_steps():
 def test_without_code_moves_readout_and_classifier_have_the_gradients_of_backprop_in_either_order(sweep):
     model, x, y = problem(8, steps=7)
     ours = gradients(model, altmin.RecurrentCodes(sweep, share=0.0, order="codes-first"), x, y)
-    for a, b in zip(ours[3:], backprop(model, x, y)[3:], strict=True):
-        close(a, b)
+    close([*ours[3:]], [*backprop(model, x, y)[3:]])
 
 
 def test_one_round_is_backprop_through_time_cut_between_all_steps():

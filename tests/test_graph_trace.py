@@ -129,8 +129,7 @@ def test_a_model_cut_in_evaluation_follows_its_mode_and_keeps_one_set_of_statist
     model.train()
     before.train()(x)
     trained.step(x, y)
-    for ours, theirs in zip(model.buffers(), before.buffers(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close([*model.buffers()], [*before.buffers()], rtol=1e-12, atol=1e-12)
 
 
 def test_names_say_after_which_modules_to_cut_and_nowhere_else():
@@ -211,8 +210,7 @@ def test_a_layer_used_twice_is_one_block_or_refused():
     assert str(altmin.split(model, at=["first"]).blocks[1]) == "(Linear, Tanh, Linear, Tanh, Linear)"
     ours = gradients(model, x, y, nn.CrossEntropyLoss(), ["first"])
     wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    for mine, theirs in zip(ours.values(), wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close([*ours.values()], [*wanted], rtol=1e-6, atol=1e-9)
 
 
 CHANGES = {
@@ -241,8 +239,7 @@ def test_a_new_hook_inside_a_branch_is_refused_and_one_from_before_is_honoured()
         am.step(x, y)
     ours = gradients(model, x, y, nn.CrossEntropyLoss())
     wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    for mine, theirs in zip(ours.values(), wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close([*ours.values()], [*wanted], rtol=1e-6, atol=1e-8)
 
 
 class Gated(nn.Module):

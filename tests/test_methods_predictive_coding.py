@@ -104,8 +104,7 @@ def test_codes_follow_the_gradient_of_the_energy(name: str) -> None:
     model, x, y = case(name)
     wanted = by_gradient_descent(copy.deepcopy(model), x, y, 9, 0.07)
     found = codes(settled(model, x, y, 9, 0.07))
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
     assert all(not torch.equal(a, b) for a, b in zip(found, codes(started(model, x, y)), strict=True))
 
 
@@ -168,8 +167,7 @@ def test_a_step_is_one_of_adam_along_these_gradients() -> None:
     optimizer.step()
     method = create("predictive-coding", model, lr=0.01, inference_steps=5, inference_rate=0.2, weight_decay=0.1)
     method.step(x, y)
-    for a, b in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close([*model.parameters()], [*other.parameters()], rtol=1e-9, atol=1e-12)
 
 
 def test_by_default_errors_can_reach_every_block() -> None:

@@ -172,8 +172,7 @@ def test_the_optimizer_takes_the_directions_for_gradients(options: dict[str, Any
             p.grad = q.grad
         optimizer.step()
         method.step(x, y)
-    for p, q in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close([*model.parameters()], [*other.parameters()], rtol=1e-9, atol=1e-12)
 
 
 def test_a_frozen_layer_between_passes_on_what_reaches_it_and_one_frozen_later_stays() -> None:

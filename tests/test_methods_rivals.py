@@ -152,16 +152,6 @@ def test_every_option_is_checked_and_tells_runs_apart(name: str) -> None:
 
 
 @EVERY
-def test_a_frozen_layer_stays_and_the_others_move(name: str) -> None:
-    model = net(name)
-    altmin.models.freeze_first(model)
-    before = copy.deepcopy(list(model.parameters()))
-    fit(altmin.methods.create(name, model), problem(), epochs=2, batch_size=25)
-    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
-    assert same == [True, True, False, False, False, False]
-
-
-@EVERY
 def test_a_model_whose_layer_was_replaced_is_refused_and_stays_as_it_is(name: str) -> None:
     """Else the old layer would be trained on, and the one in the model never."""
     method = trained(name)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from ensembles import NETS, OPTIONS, agree, batches, build, first_frozen, part, sick, spoil
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
@@ -89,13 +88,22 @@ def test_mu_and_memories_of_the_methods_are_copies() -> None:
 def test_the_state_of_a_member_is_that_of_a_separate_run(name: str) -> None:
     alone, ensemble = trained(name)
     for expected, found in zip(alone, ensemble.methods, strict=True):
-        ours, theirs = pytree.tree_flatten(found.state_dict()), pytree.tree_flatten(expected.state_dict())
-        assert ours[1] == theirs[1]
-        for a, b in zip(ours[0], theirs[0], strict=True):
-            if isinstance(b, Tensor | float):
-                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
-            else:
-                assert a == b
+        same(found.state_dict(), expected.state_dict())
+
+
+def same(found: Any, expected: Any) -> None:
+    """The same keys, and values to 1e-8."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            same(found[key], expected[key])
+    elif isinstance(expected, list | tuple):
+        for a, b in zip(found, expected, strict=True):
+            same(a, b)
+    elif isinstance(expected, Tensor | float):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    else:
+        assert found == expected
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -126,8 +134,7 @@ def test_a_saved_ensemble_goes_on_as_one_that_was_not(name: str) -> None:
     for batch in batches("mlp", 6)[4:]:
         expected, found = ensemble.step(*batch), other.step(*batch)
         assert torch.equal(expected.loss, found.loss)
-    for p, q in zip(ensemble.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.equal(p, q)
+    torch.testing.assert_close([*ensemble.model.parameters()], [*other.model.parameters()], rtol=0, atol=0)
     assert other.steps == 6
     with pytest.raises(ValueError, match="of 3 members, this Ensemble has 2"):
         Ensemble(build(name, "mlp", OPTIONS[name][:2])).load_state_dict(state[1])
@@ -309,8 +316,7 @@ def test_advance_takes_the_steps_of_step(name: str) -> None:
             spoil(one.member(1))
             spoil(other.member(1))
         assert torch.equal(one.step(*batch).loss.nan_to_num(), other.advance(*batch).nan_to_num())
-    for p, q in zip(one.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.equal(p, q)
+    torch.testing.assert_close([*one.model.parameters()], [*other.model.parameters()], rtol=0, atol=0)
     assert one.diverged == other.diverged == {1: 4}, "the third batch was passed over, the fifth was too much"
 
 

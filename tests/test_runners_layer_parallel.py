@@ -62,8 +62,7 @@ def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name
         seen, tensors = result[name, parts]
         seen = seen if parts == 1 else [each[0] for each in seen]
         torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=1e-8, atol=1e-10)
-        for a, b in zip(tensors, _tensors(am), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close([*tensors], [*_tensors(am)], rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("of", OF, ids=str)
@@ -72,8 +71,7 @@ def test_dropout_does_not_depend_on_the_number_of_ranks(spread: Any, parts: int,
     seen, expected = train(0, 1, ["dropped"], (parts,))["dropped", parts]
     for result in spread[of]:
         torch.testing.assert_close(torch.tensor(result["dropped", parts][0]), torch.tensor(seen), **EXACT)
-        for a, b in zip(result["dropped", parts][1], expected, strict=True):
-            torch.testing.assert_close(a, b, **EXACT)
+        torch.testing.assert_close([*result["dropped", parts][1]], [*expected], **EXACT)
 
 
 def go_on(rank: int, state: Any, name: str) -> tuple[Any, Any, int]:
@@ -221,8 +219,7 @@ def test_a_trainer_that_has_trained_goes_on_and_what_needs_all_blocks_on_a_rank_
     am.step(x, y)
     am.step(x, y)
     for found in ranks.run(2, other_uses):
-        for a, b in zip(found["tensors"], _tensors(am), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close([*found["tensors"]], [*_tensors(am)], rtol=1e-9, atol=1e-10)
         assert "call synchronize() of the LayerParallel" in found["unsynchronized"]
         assert found["synchronized"] == "none"
         assert "spread by another LayerParallel" in found["again"]

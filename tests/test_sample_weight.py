@@ -73,8 +73,7 @@ def test_only_the_ratios_of_weights_count_for_a_local_rule() -> None:
     once, tenfold = (altmin.AltMin(net(), weights=altmin.LocalSGD()) for _ in range(2))
     once.step(x, y, sample_weight=W)
     tenfold.step(x, y, sample_weight=10 * W)
-    for p, q in zip(once.model.parameters(), tenfold.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q)
+    torch.testing.assert_close([*once.model.parameters()], [*tenfold.model.parameters()])
 
 
 def test_weights_of_one_are_no_weights() -> None:
@@ -82,8 +81,7 @@ def test_weights_of_one_are_no_weights() -> None:
     with_ones, without = (altmin.AltMin(net(), loss=nn.MSELoss()) for _ in range(2))
     with_ones.step(x, y, sample_weight=torch.ones(6))
     without.step(x, y)
-    for p, q in zip(with_ones.model.parameters(), without.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q)
+    torch.testing.assert_close([*with_ones.model.parameters()], [*without.model.parameters()])
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,7 @@ def test_one_sample_is_one_step_on_its_standardised_values(kind: Any) -> None:
         target = torch.tensor([[(ys[-1] - ys.mean()) / ys.std()]])
     method.step(z, target)
     model.learn_one(x, y)
-    for p, q in zip(method.model.parameters(), model.network.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close([*method.model.parameters()], [*model.network.parameters()], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -121,8 +120,7 @@ def test_a_mini_batch_is_one_step_on_all_of_its_rows(kind: Any) -> None:
             y = torch.from_numpy(target.standardise(ys))
         method.step(torch.from_numpy(statistics.standardise(rows[part])), y)
     model.learn_many(pd.DataFrame([x for x, _ in more]), pd.Series([y for _, y in more]))
-    for p, q in zip(method.model.parameters(), model.network.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close([*method.model.parameters()], [*model.network.parameters()], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)

@@ -116,8 +116,7 @@ def test_learning_goes_on_as_in_a_network_that_had_the_inputs_from_the_start(nam
     growth.add_inputs(late, new_weights())
     for x, y in samples(6, OLD + NEW):
         torch.testing.assert_close(late.step(x, y).loss, early.step(x, y).loss, rtol=1e-9, atol=1e-12)
-    for p, q in zip(late.model.parameters(), early.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close([*late.model.parameters()], [*early.model.parameters()], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,8 +62,7 @@ def test_a_warm_up_and_a_cosine_are_those_of_a_loop_with_torchs_scheduler(method
             by_hand.step(x[rows], y[rows])
             scheduler.step()
         by_hand.end_epoch()
-    for p, q in zip(ours.model.parameters(), by_hand.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close([*ours.model.parameters()], [*by_hand.model.parameters()], rtol=1e-5, atol=1e-7)
 
 
 def test_a_warm_up_counts_what_its_schedule_counts() -> None:

@@ -303,8 +303,7 @@ def test_how_weights_and_inputs_lie_in_memory_changes_nothing(rule, of):
         am = altmin.AltMin(net, weights=rule(0.01))
         for _ in range(3):
             am.step(inputs, y)
-    for p, q in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close([*plain.parameters()], [*other.parameters()], rtol=1e-10, atol=1e-12)
 
 
 # -- wrong settings ---------------------------------------------------------------------------------------------------
