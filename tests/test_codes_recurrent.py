@@ -58,10 +58,19 @@ def wide(model: nn.Sequential, outputs: int) -> nn.Sequential:
 # -- the sweeps -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["codes-first", "weights-first"])
-@pytest.mark.parametrize("outputs, padded", [(1, False), (1, True), (2, False)])
-@pytest.mark.parametrize("options", STEPS.values(), ids=STEPS.keys())
-@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+FORMS = [(*form, order) for form in ((1, False), (1, True), (2, False)) for order in ("codes-first", "weights-first")]
+"""Outputs of the readout, whether sequences are padded, and the order of codes and weights."""
+
+
+@pytest.mark.parametrize(
+    "sweep, rounds, options, outputs, padded, order",
+    [
+        (*how, options, *FORMS[(i + j + k) % 6])  # two of the six for each way to move, others for each
+        for i, how in enumerate(SWEEPS)
+        for j, options in enumerate(STEPS.values())
+        for k in (0, 3)
+    ],
+)
 def test_codes_move_as_in_the_loop_written_from_the_objective(sweep, rounds, options, outputs, padded, order):
     model, x, y = problem(seed=3, samples=4, padded=padded)
     model = wide(model, outputs) if outputs > 1 else model

@@ -57,7 +57,7 @@ from altmin.common import startup
 from altmin.cli import main
 startup.guard()
 methods.backprop.Backprop.step = lambda *_: signal.raise_signal(signal.SIGINT)
-main("train --method adam --model mlp-1x16 --limit 100 --checkpoint run".split())
+main("train --method adam --model gpt-1x8 --data shakespeare --limit 100 --checkpoint run".split())
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
