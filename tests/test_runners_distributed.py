@@ -81,23 +81,6 @@ def twice(name: str) -> tuple[Case, Case]:
     return by_name(name)(), by_name(name)()
 
 
-@pytest.mark.parametrize("name", ["am-sgd", "sgd", "bcd", "predictive-coding"])
-def test_in_float32_ranks_differ_by_rounding_and_no_more(name: str) -> None:
-    (x, y), models = points(15), [mlp().float() for _ in range(4)]
-    one, *several = [create(name, model) for model in models]
-    how = {"rows": torch.arange(15)} if name == "bcd" else {}
-
-    def steps(method: Any) -> None:
-        for _ in range(3):
-            method.step(x.float(), y, **how)
-            method.end_epoch()
-
-    steps(one)
-    ranks.threads(3, lambda of: steps(in_thread(several[of.rank], of)))
-    for method in several:
-        assert far([*method.model.parameters()], [*one.model.parameters()]) < 1e-5
-
-
 def continued(
     cases: tuple[Case, Case], first: Callable[[Any], Any], second: Callable[[Any], Any]
 ) -> list[torch.Tensor]:

@@ -76,14 +76,6 @@ def test_only_the_ratios_of_weights_count_for_a_local_rule() -> None:
     torch.testing.assert_close([*once.model.parameters()], [*tenfold.model.parameters()])
 
 
-def test_weights_of_one_are_no_weights() -> None:
-    x, y = batch("mse")
-    with_ones, without = (altmin.AltMin(net(), loss=nn.MSELoss()) for _ in range(2))
-    with_ones.step(x, y, sample_weight=torch.ones(6))
-    without.step(x, y)
-    torch.testing.assert_close([*with_ones.model.parameters()], [*without.model.parameters()])
-
-
 @pytest.mark.parametrize(
     "w, error, words",
     [
