@@ -128,7 +128,7 @@ SATURATED = {"bias": 3.0, "V": 20.0, "W": 1.0, "m": 10.0}  # on its way tanh gro
 AGAINST = {"bias": 0.0, "V": 1.0, "W": 4.0, "m": 0.1}  # what later steps ask for, of what each step's own z does
 
 
-@pytest.mark.parametrize("eager, steps", [(True, 1), (False, 1), (True, 3), (False, 3)])
+@pytest.mark.parametrize("eager, steps", [(True, 1), (False, 3)])
 @pytest.mark.parametrize("how, make", [*((how, SATURATED) for how in SWEEPS), (SWEEPS[0], AGAINST)])
 def test_a_step_that_would_raise_the_objective_is_not_taken(how, make, eager, steps):
     """The codes stay, and what is left for the weights is that of an infinitely short step, g_t - W s_{t-1} g_{t-1}."""

@@ -94,7 +94,7 @@ def test_as_codes_move_less_gradients_become_autograds(name, training, cut):
 
 @pytest.mark.parametrize("fine", [False, True], ids=["default", "fine"])
 @EVERY
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 1000), share=st.sampled_from([0.1, 1.0]), mu=st.sampled_from([0.1, 10.0]))
 def test_f_never_rises_over_a_code_update(name, fine, seed, share, mu):
     model, x, y = CASES[name].build(seed)
