@@ -2,15 +2,18 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import altmin
+from altmin.calculus.context import LOCAL
 from altmin.runners import capture
+from altmin.runners.capture import AltMinStep, captured
 
 F64 = torch.float64
 
@@ -92,3 +95,30 @@ def same(a: nn.Module, b: nn.Module, within: float = 1e-9) -> None:
     """All parameters and buffers."""
     for p, q in zip((*a.parameters(), *a.buffers()), (*b.parameters(), *b.buffers()), strict=True):
         torch.testing.assert_close(p, q, rtol=within, atol=within)
+
+
+def steps(data: Iterable[tuple[Any, Any]], *takers: Callable[[Any, Any], Any]) -> None:
+    """Hands every mini-batch to each of them."""
+    for x, y in data:
+        for take in takers:
+            take(x, y)
+
+
+def tensors(am: altmin.AltMin) -> list[Tensor]:
+    """Those of a weight rule's state: moments, counts, memories."""
+    return [t for t in pytree.tree_leaves(am.state_dict()["weights"]) if isinstance(t, Tensor)]
+
+
+def both(
+    net: nn.Module, rule: Any = "adam", data: Any = None, within: float = 1e-9, fuse: bool = False, **options: Any
+) -> tuple[altmin.AltMin, AltMinStep]:
+    """Takes ordinary steps of one method and captured ones of another like it: they must go the same way."""
+    ordinary, other = pair(net, RULES[rule] if isinstance(rule, str) else rule, **options)
+    step: Any = captured(other, fuse, LOCAL)
+    for x, y in data or batches(4):
+        expected = ordinary.step(x, y).loss
+        torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=within, atol=within)
+    assert step.pull() is None
+    same(ordinary.model, other.model, within)
+    torch.testing.assert_close(tensors(other), tensors(ordinary), rtol=10 * within, atol=within, check_device=False)
+    return ordinary, step

@@ -38,11 +38,6 @@ def test_an_elman_net_grows_in_width_but_has_no_depth() -> None:
         grown(net, "depth", 4)
 
 
-def test_what_cannot_grow_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"'height'\. The choices are: batch, depth, members, width"):
-        grown(CASE, "height", 2)
-
-
 FLOAT = 4
 
 
@@ -207,11 +202,6 @@ def test_a_graph_needs_a_gpu(mode: str) -> None:
         modes.apply("graph", methods.create("am-adam", models.mlp(4, (3,), 2)))
 
 
-def test_an_unknown_mode_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown mode 'grph'; did you mean 'graph'\?"):
-        modes.check("eager+grph", torch.device("cpu"))
-
-
 NET = Net("mlp-1x4", "mlp-1x4", "mnist", 10)
 
 CPU = torch.device("cpu")
@@ -226,8 +216,7 @@ def test_members_have_the_weights_of_seeds_that_follow_each_other() -> None:
     for seed, member in enumerate(members, 3):
         torch.manual_seed(seed)
         expected = altmin.models.create("mlp-1x4", (1, 28, 28), 10)
-        for ours, theirs in zip(member.model.parameters(), expected.parameters(), strict=True):
-            assert torch.equal(ours, theirs)
+        torch.testing.assert_close([*member.model.parameters()], [*expected.parameters()], rtol=0, atol=0)
 
 
 def test_several_members_are_made_into_an_ensemble() -> None:

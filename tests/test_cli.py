@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from commands import TRAIN, altmin  # noqa: F401  (a fixture)
 
-from altmin import __version__, methods
+from altmin import methods
 
 # ruff: noqa: F811
 
@@ -127,24 +126,16 @@ def test_what_is_not_the_users_mistake_is_not_hidden(altmin: Any, monkeypatch: p
         altmin(*TRAIN)
 
 
-def test_the_installed_command_is_quiet_in_a_pipe_and_help_is_light(tmp_path: Path) -> None:
-    code = "import sys; from altmin.cli import main; main()"
-    line = [sys.executable, "-c", code, *TRAIN, "--threads", "1", "--json", "run.json"]
+def test_the_package_is_the_command_too_which_is_quiet_in_a_pipe(tmp_path: Path) -> None:
+    small = ["--method", "adam", "--model", "gpt-1x8", "--data", "shakespeare", "--batch-size", "50", "--limit", "100"]
+    line = [sys.executable, "-m", "altmin.cli", "train", *small, "--threads", "1", "--json", "run.json"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.splitlines()
     found = json.loads((tmp_path / "run.json").read_text())["epochs"][0]
-    assert re.search(rf"test accuracy {found['test_accuracy']:.4f}, train loss {found['train_loss']:.4f}", first)
+    assert f"test accuracy {found['test_accuracy']:.4f}" in first
+    assert f"train loss {found['train_loss']:.4f}" in first
     assert second == "wrote run.json"
-
-    light = (
-        "import sys; from altmin.cli import run\n"
-        "assert run(['--help']) == run(['train', '--help']) == run(['--version']) == 0\n"
-        "assert not {'matplotlib', 'optuna', 'plotly'} & set(sys.modules)\n"
-    )
-    shown = subprocess.run([sys.executable, "-c", light], capture_output=True, text=True, check=True).stdout
-    assert "Example: altmin train" in shown
-    assert f"altmin {__version__}" in shown
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "bench", "data"])
@@ -167,10 +158,3 @@ def test_without_a_command_there_is_help_and_no_error(
     assert error == ""
     assert altmin(*group, "--help") == 0
     assert capsys.readouterr().out.split() == alone.split()
-
-
-def test_the_package_is_the_command_too() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "altmin.cli", "--version"], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout == f"altmin {__version__}\n"

@@ -67,7 +67,7 @@ def test_an_option_can_be_set_by_name_and_changes_the_run(altmin: Any) -> None:
     assert b["config"]["options"]["momentum"] == 0.5
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem", "am-adam-offline", "am-mem-offline"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-offline"])
 def test_share_order_and_cuts_reach_the_method(altmin: Any, method: str) -> None:
     """The modules of mlp-2x16 are 0 to 5: Flatten, Linear, ReLU, Linear, ReLU, Linear."""
     line = [*TRAIN[:2], method, *TRAIN[3:], "--model", "mlp-2x16", "--epochs", 2, "--json", "run.json"]
@@ -102,12 +102,6 @@ def test_another_option_is_named_when_a_run_is_to_go_on(altmin: Any, capsys: pyt
     assert altmin(*line) == 0
     assert altmin(*line, "--resume", "--order", "weights-first") == 2
     assert "its order is None, here it is weights-first" in capsys.readouterr().err
-
-
-def test_a_schedule_reaches_the_method(altmin: Any) -> None:
-    for schedule in ("constant", "linear"):
-        assert altmin(*TRAIN, "--schedule", schedule, "--json", schedule) == 0
-    assert read("constant")["epochs"][0]["train_loss"] != read("linear")["epochs"][0]["train_loss"]
 
 
 def test_a_resumed_command_gives_the_result_of_an_uninterrupted_one(

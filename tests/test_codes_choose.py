@@ -115,13 +115,6 @@ def test_options_of_discrete_codes_are_those_of_its_gradient_steps(codes):
     assert (found.gradient.share, found.order) == (0.25, "weights-first")
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_options_beside_a_solver_with_its_own_are_refused(option):
-    given = {option: OPTIONS[option]}
-    with pytest.raises(ValueError, match=rf"{option}=.* beside codes=GradientCodes\(.*give it to the code solver"):
-        choose(altmin.GradientCodes(), altmin.split(net(nn.Tanh())), **given)
-
-
 @pytest.mark.parametrize("codes", [altmin.GradientCodes(), "gradient", 0.1])
 def test_gradient_codes_on_a_sign_are_refused_and_both_solvers_named(codes):
     with pytest.raises(TypeError, match=r"Sign has no derivative.*DiscreteCodes\(\).*StraightThroughCodes\(\)"):

@@ -215,8 +215,7 @@ def test_the_block_above_goes_on_with_the_activation_as_it_is_and_gets_the_gradi
     altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.0), penalty=1.0).step(x, y)
     ours = [p.grad.clone() for p in model[2].parameters()]
     theirs = torch.autograd.grad(F.cross_entropy(model(x), y), list(model[2].parameters()))
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(ours, theirs)
 
 
 @KINDS
@@ -331,8 +330,7 @@ def test_the_output_block_takes_inner_weight_steps_on_the_loss():
         optimizer.zero_grad()
         F.cross_entropy(theirs[2](s), y).backward()
         optimizer.step()
-    for ours, expected in zip(model[2].parameters(), theirs[2].parameters(), strict=True):
-        torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close([*model[2].parameters()], [*theirs[2].parameters()])
 
 
 def test_inner_weight_steps_lower_the_hinge():
@@ -368,18 +366,6 @@ def accuracy_on_new_samples(activations: Any, frozen: bool = False) -> float:
 @pytest.mark.parametrize("activations", [(altmin.Sign,), (altmin.Sign, altmin.Sign), (altmin.Staircase, nn.Tanh)])
 def test_a_discrete_layer_that_is_trained_beats_the_same_layer_frozen(activations):
     assert accuracy_on_new_samples(activations) > accuracy_on_new_samples(activations, frozen=True) + 0.25
-
-
-def test_the_other_methods_train_discrete_layers_too():
-    x, y = batch()
-    for name in ("am-sgd", "am-mem", "am-adam-offline", "am-mem-offline"):
-        for codes in ("discrete", "straight-through", None):
-            model = net(altmin.Sign(), nn.Tanh())
-            before = [p.detach().clone() for p in model.parameters()]
-            method = altmin.methods.create(name, model, codes=codes)
-            method.step(x, y)
-            method.end_epoch()
-            assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)), (name, codes)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ def agree(model, codes: GradientCodes, x, y, mu, loss=None) -> None:
     naive = reference.Codes(lr=None if codes.lr == "exact" else codes.lr, **options)
     wanted = naive.update(net, x, y, mu, loss or reference.cross_entropy)
     _, moved, residuals = update_codes(model, codes, x, y, mu, loss and nn.MSELoss())
-    for found, c in zip(moved, wanted.codes, strict=True):
-        torch.testing.assert_close(found, c, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close([*moved], [*wanted.codes], rtol=1e-8, atol=1e-9)
     for residual, delta, scale in zip(residuals, wanted.deltas, wanted.scales, strict=True):
         torch.testing.assert_close(residual.delta, delta, rtol=1e-6, atol=1e-9)
         assert float(residual.scale) == pytest.approx(float(scale), rel=1e-8)
@@ -40,13 +39,11 @@ def test_encoding_is_the_forward_pass_of_the_equations(activation):
     chain = altmin.split(model)
     with torch.no_grad():
         ours = encode(chain.blocks, chain.parameters(), x, LOCAL)[0][1:]
-    for a, b in zip(ours, reference.encode(reference.of(model), x), strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close([*ours], [*reference.encode(reference.of(model), x)])
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("mu", [1e-2, 1.0, 100.0])
-@pytest.mark.parametrize("share", [0.02, 0.3, 1.0])
+@pytest.mark.parametrize("mu, share", [(1e-2, 0.02), (1e-2, 1.0), (1.0, 0.3), (100.0, 0.02), (100.0, 1.0)])
 def test_one_exact_step_is_that_of_the_reference(activation, mu, share):
     x, y = batch()
     for order in ("codes-first", "weights-first"):
@@ -198,12 +195,6 @@ def test_a_tolerance_stops_the_steps_of_a_settled_code():
     assert (many[-1] - once[-1]).norm() > 1e-3
 
 
-def test_a_large_l1_sets_the_last_code_to_zero():
-    x, y = batch()
-    encoded, moved, _ = update_codes(mlp(nn.Tanh), GradientCodes(lr=1.0, l1=1e4), x, y, 1.0)
-    assert moved[-1].abs().max() < 1e-12 < encoded[-1].abs().min()
-
-
 # -- the limit of small steps: backprop ------------------------------------------------------------------------------
 
 
@@ -260,13 +251,12 @@ def test_with_l1_small_steps_give_the_gradient_of_the_loss_with_its_l1_terms():
     )
 
 
-@pytest.mark.parametrize("share", [0.0, 1e-7, 1e-3])
 @pytest.mark.parametrize(
-    "name, body",
+    "name, body, share",
     [
-        ("tanh", lambda: [m for _ in range(200) for m in (nn.Tanh(), nn.Linear(12, 12))]),
-        ("relu", lambda: [m for _ in range(200) for m in (nn.ReLU(), nn.Linear(12, 12))]),
-        pytest.param("own", lambda: [Residual(12, 200) for _ in range(200)], marks=pytest.mark.slow),
+        ("tanh", lambda: [m for _ in range(200) for m in (nn.Tanh(), nn.Linear(12, 12))], 0.0),
+        ("relu", lambda: [m for _ in range(200) for m in (nn.ReLU(), nn.Linear(12, 12))], 1e-3),
+        pytest.param("own", lambda: [Residual(12, 200) for _ in range(200)], 1e-7, marks=pytest.mark.slow),
     ],
 )
 def test_two_hundred_layers_in_float32_get_backprops_gradients(name, body, share):
@@ -306,14 +296,12 @@ def test_a_code_step_that_is_neither_exact_nor_positive_is_refused(lr):
 
 @pytest.mark.parametrize(
     "options",
-    [{"steps": 0}, {"momentum": -0.1}, {"tolerance": -1.0}, {"l1": -0.5}, {"share": 1.1}, {"share": -0.1}],
+    [
+        *({"steps": 0}, {"momentum": -0.1}, {"tolerance": -1.0}, {"l1": -0.5}, {"share": 1.1}, {"share": -0.1}),
+        {"order": "both"},
+    ],
     ids=str,
 )
 def test_settings_out_of_their_range_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         GradientCodes(**options)
-
-
-def test_an_unknown_order_is_refused():
-    with pytest.raises(ValueError, match="codes-first"):
-        GradientCodes(order="both")

@@ -58,10 +58,19 @@ def wide(model: nn.Sequential, outputs: int) -> nn.Sequential:
 # -- the sweeps -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["codes-first", "weights-first"])
-@pytest.mark.parametrize("outputs, padded", [(1, False), (1, True), (2, False)])
-@pytest.mark.parametrize("options", STEPS.values(), ids=STEPS.keys())
-@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+FORMS = [(*form, order) for form in ((1, False), (1, True), (2, False)) for order in ("codes-first", "weights-first")]
+"""Outputs of the readout, whether sequences are padded, and the order of codes and weights."""
+
+
+@pytest.mark.parametrize(
+    "sweep, rounds, options, outputs, padded, order",
+    [
+        (*how, options, *FORMS[(i + j + k) % 6])  # two of the six for each way to move, others for each
+        for i, how in enumerate(SWEEPS)
+        for j, options in enumerate(STEPS.values())
+        for k in (0, 3)
+    ],
+)
 def test_codes_move_as_in_the_loop_written_from_the_objective(sweep, rounds, options, outputs, padded, order):
     model, x, y = problem(seed=3, samples=4, padded=padded)
     model = wide(model, outputs) if outputs > 1 else model
@@ -119,7 +128,7 @@ SATURATED = {"bias": 3.0, "V": 20.0, "W": 1.0, "m": 10.0}  # on its way tanh gro
 AGAINST = {"bias": 0.0, "V": 1.0, "W": 4.0, "m": 0.1}  # what later steps ask for, of what each step's own z does
 
 
-@pytest.mark.parametrize("eager, steps", [(True, 1), (False, 1), (True, 3), (False, 3)])
+@pytest.mark.parametrize("eager, steps", [(True, 1), (False, 3)])
 @pytest.mark.parametrize("how, make", [*((how, SATURATED) for how in SWEEPS), (SWEEPS[0], AGAINST)])
 def test_a_step_that_would_raise_the_objective_is_not_taken(how, make, eager, steps):
     """The codes stay, and what is left for the weights is that of an infinitely short step, g_t - W s_{t-1} g_{t-1}."""
@@ -244,8 +253,7 @@ def test_backprop_through_time_in_float32_over_hundreds_of_steps():
 def test_without_code_moves_readout_and_classifier_have_the_gradients_of_backprop_in_either_order(sweep):
     model, x, y = problem(8, steps=7)
     ours = gradients(model, altmin.RecurrentCodes(sweep, share=0.0, order="codes-first"), x, y)
-    for a, b in zip(ours[3:], backprop(model, x, y)[3:], strict=True):
-        close(a, b)
+    close([*ours[3:]], [*backprop(model, x, y)[3:]])
 
 
 def test_one_round_is_backprop_through_time_cut_between_all_steps():

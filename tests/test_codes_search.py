@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_layers import DISCRETE, EACH, interval, levels
 from torch import Tensor, nn
 
 import altmin
@@ -14,22 +15,6 @@ from altmin.calculus.context import LOCAL
 from altmin.core.codes.search import Search
 
 F64 = torch.float64
-DISCRETE = [altmin.Sign(), *(altmin.Staircase(n) for n in (2, 3, 4, 5))]
-EACH = pytest.mark.parametrize("module", DISCRETE, ids=str)
-
-
-def levels(module: nn.Module) -> list[float]:
-    n = 2 if isinstance(module, altmin.Sign) else module.levels
-    return [-1 + 2 * k / (n - 1) for k in range(n)]
-
-
-def interval(module: nn.Module, v: float) -> tuple[float, float]:
-    """Where the activation is v: half-way to the neighbours, for ever at the ends."""
-    values = levels(module)
-    k = min(range(len(values)), key=lambda i: abs(values[i] - v))
-    low = -math.inf if k == 0 else (values[k - 1] + values[k]) / 2
-    high = math.inf if k == len(values) - 1 else (values[k] + values[k + 1]) / 2
-    return low, high
 
 
 def E(module: nn.Module, W: Tensor, R: Tensor, c: Tensor, s: Tensor, values: Tensor) -> float:

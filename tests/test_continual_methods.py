@@ -39,8 +39,7 @@ def looped_fisher(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("samples", [7, 230])
 def test_the_fisher_information_is_that_of_a_loop_over_samples(samples: int) -> None:
     model, x, y = problem(samples)
-    for found, expected in zip(fisher(model, x, y).values(), looped_fisher(model, x, y), strict=True):
-        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close([*fisher(model, x, y).values()], [*looped_fisher(model, x, y)])
 
 
 def test_a_step_follows_the_gradient_of_loss_and_penalty_by_autograd() -> None:
@@ -77,8 +76,7 @@ def test_the_fisher_information_is_taken_from_the_first_samples_of_the_task() ->
     model, x, y = problem()
     learner = ewc(model, samples=4)
     learner.end_task((x, y))
-    for found, expected in zip(learner.importance.values(), looped_fisher(model, x[:4], y[:4]), strict=True):
-        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close([*learner.importance.values()], [*looped_fisher(model, x[:4], y[:4])])
 
 
 def test_a_frozen_layer_has_no_importance() -> None:
@@ -88,23 +86,6 @@ def test_a_frozen_layer_has_no_importance() -> None:
     learner.end_task((x, y))
     learner.step(x, y)
     assert list(learner.state_dict()["importance"]) == list(learner.state_dict()["anchor"]) == ["2.weight", "2.bias"]
-
-
-def test_the_stronger_the_penalty_the_nearer_weights_stay_to_the_anchor() -> None:
-    def moved(strength: float) -> float:
-        model, x, y = problem()
-        learner = ewc(model, strength, lr=0.01)
-        for _ in range(30):
-            learner.step(x, y)
-        learner.end_task((x, y))
-        before = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
-        importance = torch.cat([F.flatten() for F in learner.importance.values()])
-        for _ in range(30):
-            learner.step(x, (y + 1) % 3)
-        after = torch.cat([p.detach().flatten() for p in model.parameters()])
-        return float((importance * (after - before) ** 2).sum())
-
-    assert moved(0.0) > 2 * moved(10.0) > 4 * moved(1000.0)
 
 
 def test_options_out_of_range_are_refused() -> None:
@@ -130,8 +111,7 @@ def test_a_step_is_gradient_descent_with_the_rate_of_its_number() -> None:
         with torch.no_grad():
             for p, g in zip(expected.parameters(), gradients, strict=True):
                 p -= rate * g
-        for p, q in zip(model.parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(p, q)
+        torch.testing.assert_close([*model.parameters()], [*expected.parameters()])
 
 
 def test_options_of_a_falling_rate_out_of_range_are_refused() -> None:

@@ -276,7 +276,7 @@ FAULTS = [
 ]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(FAULTS), min_size=1, max_size=3),
     st.booleans(),

@@ -58,8 +58,7 @@ def test_advance_does_not_wait_for_the_gpu(name: str, net: str, own: bool) -> No
         one.step(*batch)
         with without_waiting():
             other.advance(*batch)
-    for p, q in zip(one.model.parameters(), other.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=0, atol=1e-10)
+    torch.testing.assert_close([*one.model.parameters()], [*other.model.parameters()], rtol=0, atol=1e-10)
 
 
 @pytest.mark.filterwarnings("default")
@@ -118,8 +117,7 @@ def test_a_cuda_graph_replays_advance() -> None:
         y.copy_(batch[1])
         graph.replay()
         torch.testing.assert_close(loss, one.advance(*batch), rtol=0, atol=1e-10)
-    for p, q in zip(one.model.parameters(), other.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=0, atol=1e-10)
+    torch.testing.assert_close([*one.model.parameters()], [*other.model.parameters()], rtol=0, atol=1e-10)
     assert other.steps == 8
 
 

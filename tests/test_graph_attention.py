@@ -111,8 +111,3 @@ def test_gradients_are_autograds_as_the_share_goes_to_zero(how):
     for p, old, grad in zip(trained, before, wanted, strict=True):
         expected = torch.zeros_like(p) if grad is None else grad
         torch.testing.assert_close(old - p.detach(), expected, rtol=1e-5, atol=1e-9)
-
-
-def test_a_chain_with_attention_in_closed_form_moves_weights_first():
-    model = nn.Sequential(nn.Linear(3, 4), Layer(chunks), nn.Linear(4, 2))
-    assert altmin.AltMin(model).codes.order == "weights-first"

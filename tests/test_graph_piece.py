@@ -135,27 +135,6 @@ class Branch(nn.Module):
         return self.c(x + torch.tanh(self.b(x)))
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "am-mem"])
-def test_an_ensemble_of_traced_models_trains_each_as_it_would_be_alone(method):
-    def members() -> list:
-        made = []
-        for seed in (0, 1):
-            torch.manual_seed(seed)
-            made.append(methods.create(method, Branch().double(), at=["a", "c"] if method == "am-sgd" else None))
-        return made
-
-    torch.manual_seed(5)
-    x, y = torch.randn(6, 3, dtype=F64), torch.randint(2, (6,))
-    together, alone = altmin.Ensemble(members()), members()
-    for _ in range(3):
-        together.step(x, y)
-        for each in alone:
-            each.step(x, y)
-    for i, each in enumerate(alone):
-        for p, q in zip(together.member(i).parameters(), each.model.parameters(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-8, atol=1e-10)
-
-
 def test_members_that_are_cut_otherwise_are_refused():
     with pytest.raises(ValueError, match="the cut of the model into blocks"):
         altmin.Ensemble([methods.create("am-adam", Branch(), at=at) for at in (None, [])])
@@ -218,14 +197,6 @@ def test_pieces_in_a_row_hand_on_what_passes_between_them():
     after = Piece.of([m.module for maps in rest[1:] for m in maps])
     assert ahead.exit is after.entry is not None
     assert torch.equal(after(ahead(x)), model(x))
-
-
-def test_a_module_that_is_used_under_two_names_is_held_once():
-    layer = nn.Linear(3, 3)
-    piece = Piece.of([layer, nn.Tanh(), layer])
-    x = torch.randn(2, 3)
-    assert [id(m) for m in piece._modules.values()].count(id(layer)) == 1
-    assert torch.equal(piece(x), layer(torch.tanh(layer(x))))
 
 
 def test_the_table_says_which_values_pass_and_what_stands_beside_them():

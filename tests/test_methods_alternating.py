@@ -37,13 +37,4 @@ def test_a_method_is_the_composition_of_its_parts(name: str) -> None:
         assert torch.equal(named.step(x, y).loss, composed.step(x, y).loss)
     named.end_epoch()
     composed.end_epoch()
-    for a, b in zip(named.model.parameters(), composed.model.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("name", COMPOSITIONS)
-def test_loss_and_codes_reach_the_trainer(name: str) -> None:
-    x, y = torch.randn(7, 4, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64)
-    squared = altmin.methods.create(name, net(), loss=nn.MSELoss(), codes=altmin.GradientCodes(steps=2))
-    assert squared.step(x, y).loss.item() == pytest.approx((net()(x) - y).square().mean().item())
-    assert squared.codes.steps == 2
+    torch.testing.assert_close([*named.model.parameters()], [*composed.model.parameters()], rtol=0, atol=0)

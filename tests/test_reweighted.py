@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import in_threads
 import pytest
 import ranks
 import torch
@@ -145,38 +144,3 @@ def test_the_gradient_of_a_weighted_loss_is_that_of_one_copy_of_each_sample() ->
         torch.testing.assert_close(found.value, value.detach())
         torch.testing.assert_close(multiplied(found.delta, W), gradient.detach())
         torch.testing.assert_close(multiplied(found.hessian(q), W), Hq)
-
-
-LABELLED = torch.tensor([0, -100, 2, 1, 1, -100, 0])
-GIVEN = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
-COUNTED = [
-    (nn.CrossEntropyLoss(), LABELLED),
-    (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5], dtype=F64)), LABELLED),
-    (nn.CrossEntropyLoss(reduction="sum"), LABELLED),
-    (nn.MSELoss(), torch.ones(7, 3, dtype=F64)),
-]
-
-
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("function, y", COUNTED, ids=["ignored", "weighted", "sum", "squared"])
-def test_value_gradient_and_hessian_over_ranks_are_those_of_the_whole_batch(function, y, size):
-    def loss(o: Tensor) -> Tensor:
-        return function(o, y)
-
-    def evaluate(rows: slice, context: Context) -> list[tuple[Tensor, ...]]:
-        shared = of_batch(adapt(function), context)
-        given, found = shared.prepare(GIVEN[rows], y[rows], context), []
-        for o in (GIVEN[rows], 2 * GIVEN[rows]):
-            at = shared.at(o, given)
-            found.append((at.value, at.delta, at.hessian(o)))
-        assert shared.samples(GIVEN[rows]) == (1 if function.reduction == "sum" else 7)
-        return found
-
-    ranks, sent = in_threads.run(size, 7, evaluate)
-    assert sent == ([1, 1] if function.reduction == "sum" else [3, 1]), "counts travel once, with the first value"
-    for i, o in enumerate((GIVEN, 2 * GIVEN)):
-        for rank in ranks:
-            torch.testing.assert_close(rank[i][0], loss(o))
-        torch.testing.assert_close(torch.cat([rank[i][1] for rank in ranks]), torch.func.grad(loss)(o))
-        bent = torch.autograd.functional.vhp(loss, o, o)[1]
-        torch.testing.assert_close(torch.cat([rank[i][2] for rank in ranks]), bent)

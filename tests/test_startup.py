@@ -40,7 +40,7 @@ def interrupted(script: Path, delay: float) -> tuple[int, str]:
     return process.returncode, error
 
 
-@pytest.mark.parametrize("delay", [0.03, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("delay", [0.05, 0.6, 3.0])
 def test_ctrl_c_ends_the_command_with_one_line_whatever_it_is_doing(delay: float, tmp_path: Path) -> None:
     script = tmp_path / "altmin"
     script.write_text(SCRIPT)
@@ -57,7 +57,7 @@ from altmin.common import startup
 from altmin.cli import main
 startup.guard()
 methods.backprop.Backprop.step = lambda *_: signal.raise_signal(signal.SIGINT)
-main("train --method adam --model mlp-1x16 --limit 100 --checkpoint run".split())
+main("train --method adam --model gpt-1x8 --data shakespeare --limit 100 --checkpoint run".split())
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,7 +1,5 @@
 """What the estimators of streams are made of: rows of features, running statistics, networks that grow, settings."""
 
-import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,6 @@ from altmin import methods, models
 from altmin.stream import growth, settings
 from altmin.stream.features import FARTHEST, Features, RunningStatistics, table_of
 from altmin.stream.settings import DEFAULTS
-
-ROOT = Path(__file__).resolve().parent.parent
-
 
 pytest.importorskip("river")
 
@@ -106,16 +101,6 @@ def padded(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_new_inputs_change_nothing_where_they_are_zero(name: str) -> None:
-    method, x = trained(name), torch.randn(7, OLD, dtype=torch.float64)
-    with torch.no_grad():
-        before = method.model(x)
-    growth.add_inputs(method, new_weights())
-    torch.testing.assert_close(method.model(padded(x)), before, rtol=1e-13, atol=1e-13)
-    assert torch.equal(method.model[1].weight[:, OLD:], new_weights())
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_learning_goes_on_as_in_a_network_that_had_the_inputs_from_the_start(name: str) -> None:
     torch.manual_seed(0)
     model = models.mlp(OLD, (6, 5), 3).double()
@@ -130,37 +115,7 @@ def test_learning_goes_on_as_in_a_network_that_had_the_inputs_from_the_start(nam
     growth.add_inputs(late, new_weights())
     for x, y in samples(6, OLD + NEW):
         torch.testing.assert_close(late.step(x, y).loss, early.step(x, y).loss, rtol=1e-9, atol=1e-12)
-    for p, q in zip(late.model.parameters(), early.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
-
-
-def test_moments_of_old_inputs_stay_and_those_of_new_ones_are_zero() -> None:
-    method = trained("am-adam")
-    weight = method.model[1].weight
-    before = copy.deepcopy(method.optimizer.state[weight])
-    growth.add_inputs(method, new_weights())
-    assert method.model[1].weight is weight
-    for name in ("exp_avg", "exp_avg_sq"):
-        after = method.optimizer.state[weight][name]
-        assert torch.equal(after[:, :OLD], before[name])
-        assert before[name].any()
-        assert torch.equal(after[:, OLD:], torch.zeros(6, NEW, dtype=torch.float64))
-    assert method.optimizer.state[weight]["step"] == before["step"] == 5
-
-
-def test_the_memory_keeps_what_it_knew_and_has_seen_nothing_of_new_inputs() -> None:
-    method = trained("am-mem")
-    before = method.weights.memories[0]
-    growth.add_inputs(method, new_weights())
-    after = method.weights.memories[0]
-    kept = [*range(OLD), OLD + NEW]  # the bias is the last column
-    fresh = [*range(OLD, OLD + NEW)]
-    torch.testing.assert_close(after.A[kept][:, kept], before.A)
-    torch.testing.assert_close(after.B[:, kept], before.B)
-    assert not after.A[fresh].any()
-    assert not after.A[:, fresh].any()
-    assert not after.B[:, fresh].any()
-    assert after.samples == before.samples
+    torch.testing.assert_close([*late.model.parameters()], [*early.model.parameters()], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -261,13 +216,6 @@ def test_mean_and_variance_are_those_of_the_weighted_samples_that_have_the_featu
             np.testing.assert_allclose(statistics.weight[j], weights.sum())
         else:
             assert statistics.weight[j] == statistics.variance[j] == 0
-
-
-def test_without_forgetting_they_are_numpys_mean_and_standard_deviation() -> None:
-    x = table(0, 200, 5, 0.0)
-    statistics = after(x)
-    np.testing.assert_allclose(statistics.mean, x.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(statistics.standardise(x), (x - x.mean(0)) / x.std(0), rtol=1e-9, atol=1e-12)
 
 
 def test_a_small_variance_beside_a_large_mean_is_not_lost() -> None:

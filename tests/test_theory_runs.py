@@ -60,7 +60,7 @@ def test_the_constants_hold_at_points_that_were_not_sampled_for_them() -> None:
     """Gradient stability and strong convexity from their definitions, at fresh points of the balls."""
     c = HELD.constants()
     fresh = dataclasses.replace(HELD)
-    points = HELD.best + (np.random.default_rng(9).uniform(-1, 1, (200, len(HELD.best))) * 0.05)
+    points = HELD.best + (np.random.default_rng(9).uniform(-1, 1, (50, len(HELD.best))) * 0.05)
     grad = torch.func.grad(fresh.objective)
     for theta in points:
         moved = [np.linalg.norm(theta[at] - HELD.best[at]) for at in HELD.rows]
@@ -125,7 +125,7 @@ def test_without_projection_the_mean_of_the_runs_is_the_exact_expectation(K: int
     assert m.runs == [4000] * len(m.times)
 
 
-@pytest.mark.parametrize("K", range(2, 9))
+@pytest.mark.parametrize("K", [2, 5, 8])
 def test_the_mean_plus_three_standard_errors_stays_below_the_bound(K: int) -> None:
     problems = [
         family(K, share, condition, noise) for share in (0, 0.5, 0.95) for condition, noise in ((1, 4), (10, 1))

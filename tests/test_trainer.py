@@ -22,6 +22,7 @@ def custom(output: Tensor, y: Tensor) -> Tensor:
 
 
 LOSSES = [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1), custom]
+CODES = [altmin.GradientCodes(**o) for o in ({}, {"order": "weights-first"}, {"steps": 3}, {"steps": 2, "lr": 0.1})]
 MODELS = {"relu": mlp, "tanh": lambda: mlp(nn.Tanh), "convolutional": convolutional}
 
 
@@ -29,7 +30,7 @@ MODELS = {"relu": mlp, "tanh": lambda: mlp(nn.Tanh), "convolutional": convolutio
     name=st.sampled_from(list(MODELS)),
     loss=st.sampled_from(LOSSES),
     exponent=st.floats(-3, 3),
-    codes=st.sampled_from([altmin.GradientCodes(), altmin.GradientCodes(3), altmin.GradientCodes(2, lr=0.1)]),
+    codes=st.sampled_from(CODES),
     seed=st.integers(0, 1000),
 )
 def test_the_metrics_are_f_and_its_parts_at_the_codes_the_step_moved_to(name, loss, exponent, codes, seed):
@@ -92,15 +93,6 @@ def test_a_step_works_under_no_grad_and_leaves_no_graph():
     metrics = altmin.AltMin(model).step(x, y)
     assert not metrics.loss.requires_grad
     assert not torch.as_tensor(metrics.objective).requires_grad
-
-
-def test_the_input_and_the_targets_are_left_alone():
-    for model in (mlp(), convolutional()):
-        x, y = batch()
-        kept = x.clone(), y.clone()
-        altmin.AltMin(model).step(x, y)
-        assert torch.equal(x, kept[0])
-        assert torch.equal(y, kept[1])
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.3, None])

@@ -1,13 +1,12 @@
 """Bad input to `AltMin`: refused in one clear sentence, and nothing of the run has changed."""
 
 import copy
-import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from trainer_cases import EVERY_RULE, F64, RULES, batch, clone, convolutional, equal, mlp
+from trainer_cases import F64, RULES, batch, clone, convolutional, equal, mlp
 
 import altmin
 
@@ -59,37 +58,15 @@ def unchanged_by(am: altmin.AltMin, x, y, words: str, error=(ValueError, TypeErr
     assert equal((am.model.state_dict(), am.state_dict(), am.penalty.value), before)
 
 
-@pytest.mark.parametrize("case", BAD)
-@EVERY_RULE
+@pytest.mark.parametrize(
+    "case, rule", [*((case, "adam") for case in BAD), *(("NaN", rule) for rule in RULES), ("label too high", "memory")]
+)
 def test_bad_input_gets_a_clear_error_and_changes_nothing(case, rule):
     make, words = BAD[case]
     for model in (mlp(), convolutional()):
         am = altmin.AltMin(model, weights=RULES[rule]())
         am.step(*batch())
         unchanged_by(am, *make(), words)
-
-
-@EVERY_RULE
-def test_after_bad_input_training_goes_on_as_if_nothing_had_happened(rule):
-    spared, tried = convolutional(), convolutional()
-    first, second = (altmin.AltMin(m, weights=RULES[rule]()) for m in (spared, tried))
-    for i in range(3):
-        first.step(*batch(i))
-        with pytest.raises(ValueError):
-            second.step(*nan_input())
-        second.step(*batch(i))
-    assert equal(spared.state_dict(), tried.state_dict())
-
-
-def test_bad_input_that_a_rectifier_would_hide_is_refused_all_the_same():
-    model, (x, y) = mlp(nn.ReLU), batch()
-    with torch.no_grad():
-        model[0].weight[:, 0] = -1.0
-    x[3, 0] = math.inf
-    before = clone(model.state_dict())
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        altmin.AltMin(model).step(x, y)
-    assert equal(model.state_dict(), before)
 
 
 def test_arrays_and_lists_are_refused_with_the_remedy():
@@ -127,13 +104,6 @@ def test_weights_that_have_left_the_finite_numbers_are_reported_with_their_block
         am.step(*batch())
 
 
-def test_a_model_that_is_no_chain_is_refused_at_once():
-    with pytest.raises(ValueError, match="ModuleList has no forward of its own; call its modules in that of a model"):
-        altmin.AltMin(nn.ModuleList([nn.Linear(4, 3)]))
-    with pytest.raises(ValueError, match=r"Bilinear cannot be cut into blocks: its forward takes \(input1, input2\)"):
-        altmin.AltMin(nn.Bilinear(4, 3, 2))
-
-
 class WithBatchNorm(nn.Module):
     """A residual block as people write it: altmin does not know it, and it keeps running statistics."""
 
@@ -145,21 +115,12 @@ class WithBatchNorm(nn.Module):
         return x + F.relu(self.norm(self.layer(x)))
 
 
-def test_an_unknown_module_with_running_statistics_keeps_them_as_pytorch_does_or_is_refused_at_once():
+def test_a_module_of_ones_own_keeps_running_statistics_as_pytorch_does():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), WithBatchNorm(), nn.Linear(6, 3)).double()
     twin, (x, y) = clone(model), batch()
     twin(x)
-    try:
-        am = altmin.AltMin(model)
-    except (TypeError, ValueError) as error:
-        refusal = str(error)
-    else:
-        refusal = ""
-        am.step(x, y)
-    if refusal:
-        assert "WithBatchNorm" in refusal
-        return
+    altmin.AltMin(model).step(x, y)
     torch.testing.assert_close(model[2].norm.running_mean, twin[2].norm.running_mean)
     torch.testing.assert_close(model[2].norm.num_batches_tracked, twin[2].norm.num_batches_tracked)
 
@@ -171,8 +132,7 @@ def test_nets_with_in_place_activations_train_as_their_ordinary_twins():
             am = altmin.AltMin(model)
             for i in range(3):
                 am.step(*batch(i))
-        for p, q in zip(first.parameters(), second.parameters(), strict=True):
-            torch.testing.assert_close(p, q)
+        torch.testing.assert_close([*first.parameters()], [*second.parameters()])
 
 
 @pytest.mark.parametrize(

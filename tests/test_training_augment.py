@@ -154,14 +154,3 @@ def test_a_method_that_knows_every_sample_again_is_refused(name: str) -> None:
     method = methods.create(name, nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3)))
     with pytest.raises(ValueError, match=f"{name.upper()} keeps variables of each sample; leave out augment"):
         fit(method, images(), epochs=1, batch_size=20, augment="crop-flip")
-
-
-def test_samples_that_are_no_text_are_refused() -> None:
-    with pytest.raises(ValueError, match="random windows are made of windows of tokens"):
-        fit(learner(), images(), epochs=1, batch_size=20, augment="random-windows")
-
-
-def test_samples_that_are_no_images_are_refused() -> None:
-    x, y = images()
-    with pytest.raises(ValueError, match=r"crops are made of images, .* given \(1, 36\)"):
-        fit(learner(), (x.flatten(1), y), epochs=1, batch_size=20, augment="crop-flip")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.training import checkpoint
 
@@ -54,36 +54,12 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.text(), trees, max_size=3))
 def test_any_nested_state_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("checkpoint") / "state"
     checkpoint.save(path, state)
     assert same(checkpoint.load(path), state)
-
-
-def test_an_optimizer_goes_on_from_its_saved_state_bit_by_bit(tmp_path: Path) -> None:
-    def steps(layer: nn.Linear, optimizer: torch.optim.Optimizer, n: int) -> None:
-        for _ in range(n):
-            optimizer.zero_grad()
-            layer(torch.ones(4, 3)).square().sum().backward()
-            optimizer.step()
-
-    torch.manual_seed(0)
-    first = nn.Linear(3, 2)
-    optimizer = torch.optim.Adam(first.parameters(), 0.1, betas=(0.8, 0.9))
-    steps(first, optimizer, 3)
-    checkpoint.save(tmp_path / "c", {"model": first.state_dict(), "optimizer": optimizer.state_dict()})
-    steps(first, optimizer, 3)
-
-    second = nn.Linear(3, 2)
-    other = torch.optim.Adam(second.parameters(), 7.0)
-    state = checkpoint.load(tmp_path / "c")
-    second.load_state_dict(state["model"])
-    other.load_state_dict(state["optimizer"])
-    steps(second, other, 3)
-    assert same(dict(first.state_dict()), dict(second.state_dict()))
-    assert other.param_groups[0]["betas"] == (0.8, 0.9)
 
 
 def test_tensors_that_share_memory_or_lie_across_it_are_stored_by_value(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from loop_cases import outcome, samples
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin import methods
 from altmin.training import EMA, BestWeights, EachBatch, Progress, accuracy, epoch_order, fit
@@ -44,20 +43,6 @@ def test_the_model_ends_with_the_average_of_the_recursion(decay: float) -> None:
     fit(method, samples(), epochs=2, batch_size=20, callbacks=EMA(decay))
     for name, value in method.model.state_dict().items():
         torch.testing.assert_close(value.double(), average[name].double(), rtol=1e-5, atol=1e-6)
-
-
-def test_the_average_is_that_of_torchs_averaged_model() -> None:
-    torchs: list[AveragedModel] = []
-
-    def update(progress: Progress) -> None:
-        if not torchs:
-            torchs.append(AveragedModel(progress.model, multi_avg_fn=get_ema_multi_avg_fn(0.8), use_buffers=True))
-        torchs[0].update_parameters(progress.model)
-
-    method = normed()
-    fit(method, samples(), epochs=2, batch_size=20, callbacks=[EachBatch(update), EMA(0.8)])
-    for a, b in zip(method.model.parameters(), torchs[0].module.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
 def test_evaluations_measure_the_average_and_training_goes_on_without_it() -> None:

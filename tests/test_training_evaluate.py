@@ -1,7 +1,6 @@
 """What is measured on test samples: an accuracy, a mean loss, or what the caller wants; without a trace."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -76,18 +75,6 @@ def test_a_regression_reports_the_mean_of_its_own_loss() -> None:
     assert history.batches == [{"batch": 2, "test_loss": pytest.approx(expected[1], rel=1e-6)}]
     assert list(history.epochs[0]) == ["epoch", "train_loss", "test_loss", "seconds"]
     assert history.epochs[0]["test_loss"] == pytest.approx(expected[2], rel=1e-6)
-
-
-def test_members_that_do_regression_report_it_as_they_would_alone() -> None:
-    def made() -> list[Any]:
-        return [learner(seed=seed, loss=nn.MSELoss()) for seed in (0, 1)]
-
-    train, test = regression(50, 0), regression(40, 1)
-    together = fit_ensemble(Ensemble(made()), train, test, epochs=2, batch_size=20)
-    for seed, (history, method) in enumerate(zip(together, made(), strict=True)):
-        alone = fit(method, train, test, epochs=2, batch_size=20, seed=seed)
-        for a, b in zip(history.epochs, alone.epochs, strict=True):
-            assert a["test_loss"] == pytest.approx(b["test_loss"], rel=1e-4)
 
 
 def test_what_is_measured_can_be_chosen_and_named() -> None:
@@ -166,13 +153,6 @@ def test_sequences_have_an_accuracy_and_a_loss_over_the_labels_that_count() -> N
     for chunk in (1, 4, 9, 1000):
         assert accuracy(am.model, test, chunk) == pytest.approx(expected[0], rel=1e-12)
         assert mean_loss(am.model, test, am.loss, chunk) == pytest.approx(expected[1], rel=1e-5)
-
-
-def test_the_loss_of_sequences_is_named_after_the_part_that_is_measured() -> None:
-    am = AltMin(gpt(1, 8, 2, 4, 5))
-    row = fit(am, sequences(8), {"validation": sequences(6)}, epochs=1, batch_size=8).epochs[0]
-    found = [row["validation_accuracy"], row["validation_loss"]]
-    assert found == pytest.approx(by_hand(am.model, sequences(6)), rel=1e-5)
 
 
 def test_samples_without_a_label_that_counts_have_no_accuracy_of_their_own() -> None:

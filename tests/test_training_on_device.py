@@ -4,11 +4,11 @@ import hashlib
 import warnings
 
 import pytest
-import test_execution_recorded as recorded_cases
+import test_runners_recorded as recorded_cases
 import torch
 from capture_cases import F64, same, stand_in
-from test_execution_recorded import build as build_on
-from test_execution_recorded import ensemble
+from test_runners_recorded import build as build_on
+from test_runners_recorded import ensemble
 from torch import nn
 
 import altmin
@@ -204,9 +204,12 @@ def test_changes_drawn_on_the_device_follow_seed_and_epoch(augment, place):
     assert drawn[0] != drawn[1]
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam"])
 @pytest.mark.parametrize(
-    "schedule, warmup", [("cosine", 3), ("one-cycle", 0), ("constant", 5), ("linear/epoch", 1), ("step", 0)]
+    "method, schedule, warmup",
+    [
+        *(("am-adam", *plan) for plan in (("one-cycle", 0), ("constant", 5), ("linear/epoch", 1), ("step", 0))),
+        *(("am-sgd", "cosine", 3), ("adam", "cosine", 3)),
+    ],
 )
 def test_rates_on_the_device_are_those_of_fit(method, schedule, warmup):
     """Of every batch, the smaller last one too."""

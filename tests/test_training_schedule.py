@@ -62,8 +62,7 @@ def test_a_warm_up_and_a_cosine_are_those_of_a_loop_with_torchs_scheduler(method
             by_hand.step(x[rows], y[rows])
             scheduler.step()
         by_hand.end_epoch()
-    for p, q in zip(ours.model.parameters(), by_hand.model.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close([*ours.model.parameters()], [*by_hand.model.parameters()], rtol=1e-5, atol=1e-7)
 
 
 def test_a_warm_up_counts_what_its_schedule_counts() -> None:
@@ -138,14 +137,6 @@ def test_a_warm_up_that_cannot_be_is_refused(schedule: str, warmup: Any, words: 
         fit(recorder, numbered(4), epochs=4, batch_size=2, schedule=schedule, warmup=warmup)
     assert recorder.rates == []
     assert recorder.optimizer.param_groups[0]["lr"] == 0.5
-
-
-def test_a_cosine_is_half_a_wave() -> None:
-    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=3.0)
-    plan = Schedule("cosine", optimizer, epochs=1, batches=6)
-    for step in range(7):
-        plan.after_batch(step)
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(3 * math.cos(math.pi * step / 12) ** 2)
 
 
 def test_every_group_keeps_its_own_rate() -> None:

@@ -79,8 +79,7 @@ def test_the_rates_are_those_of_torch_alone(name: str, every: str) -> None:
     assert after == before, "the optimizer is as before the run"
 
 
-@pytest.mark.parametrize("every", ["epoch", "batch"])
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name, every", [*((name, "batch") for name in SCHEDULERS), ("step", "epoch")])
 def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(name: str, every: str, tmp_path: Path) -> None:
     class Kept(Stepping):
         def state_dict(self) -> dict[str, Any]:

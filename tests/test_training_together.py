@@ -1,7 +1,6 @@
 """`fit` on several ranks is `fit` in one process: history, weights, checkpoints; the failure of one rank stops all."""
 
 import shutil
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,14 +51,6 @@ def two(folder: Path) -> list[dict[str, Any]]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One process that was never stopped."""
     return kept(str(tmp_path_factory.mktemp("whole") / "run"), spread=False)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def assert_close(found: Any, expected: Any) -> None:
@@ -195,7 +186,7 @@ def test_mistakes_that_all_ranks_see_are_told_alike_by_all(two: Any) -> None:
 WORDS = ("exists", "seen by one", "another", "sampler", "seeds")
 
 
-def test_one_process_alone_agrees_with_itself(one_thread: None) -> None:
+def test_one_process_alone_agrees_with_itself() -> None:
     together = Together(learner(spread=True))
     assert (together.size, together.first, together.spread) == (1, True, None)
     assert together.total(2.5, 1) == [2.5, 1]

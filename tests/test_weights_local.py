@@ -232,17 +232,6 @@ def test_any_torch_optimizer_serves():
     close(model.parameters(), twin.parameters())
 
 
-def test_a_torch_scheduler_changes_the_step():
-    model, x, y = setting()
-    am = trainer(model, altmin.LocalSGD(lr=0.1, momentum=0.0))
-    scheduler = torch.optim.lr_scheduler.StepLR(am.optimizer, step_size=1, gamma=0.5)
-    for rate in (0.1, 0.05, 0.025):
-        before, gradients = values(model), naive_gradients(model, x, y)
-        am.step(x, y)
-        scheduler.step()
-        close(model.parameters(), [b - rate * g for b, g in zip(before, gradients, strict=True)])
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_torch_scheduler_changes_adams_step_too():
     model, x, y = setting()
@@ -314,25 +303,7 @@ def test_how_weights_and_inputs_lie_in_memory_changes_nothing(rule, of):
         am = altmin.AltMin(net, weights=rule(0.01))
         for _ in range(3):
             am.step(inputs, y)
-    for p, q in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12)
-
-
-def test_a_run_saved_between_two_parts_is_resumed():
-    def make(model) -> altmin.AltMin:
-        return altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.1, momentum=0.9), penalty=constant())
-
-    model, x, y = setting()
-    am = make(model)
-    am.step(x, y)
-    am.gather(x[:5], y[:5])
-    twin = copy.deepcopy(model)
-    other = make(twin)
-    other.load_state_dict(copy.deepcopy(am.state_dict()))
-    for trainer in (am, other):
-        trainer.gather(x[5:], y[5:])
-        trainer.apply()
-    close(model.parameters(), twin.parameters(), 0.0)
+    torch.testing.assert_close([*plain.parameters()], [*other.parameters()], rtol=1e-10, atol=1e-12)
 
 
 # -- wrong settings ---------------------------------------------------------------------------------------------------

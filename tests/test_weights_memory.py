@@ -177,22 +177,6 @@ def test_a_prior_memory_that_does_not_fit_is_refused():
         trainer(mlp(), prior={0: altmin.Memory(torch.eye(9), torch.zeros(5, 9), 1)})
 
 
-def test_a_saved_memory_is_resumed():
-    model = mlp()
-    am = trainer(model, forget=0.9)
-    am.step(*batch(0))
-    state, weights = copy.deepcopy(am.state_dict()), copy.deepcopy(model.state_dict())
-    twin = mlp(seed=5)
-    twin.load_state_dict(weights)
-    other = trainer(twin, forget=0.9)
-    other.load_state_dict(state)
-    for i in (1, 2):
-        am.step(*batch(i))
-        other.step(*batch(i))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
-    assert torch.equal(am.weights.memories[1].B, other.weights.memories[1].B)
-
-
 # -- what memory cannot serve -----------------------------------------------------------------------------------------
 
 

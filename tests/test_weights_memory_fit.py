@@ -193,17 +193,3 @@ def test_fitting_the_hidden_weights_never_raises_f(options, n):
             am.step(x, y)
             after = altmin.objective(am.chain, codes, x, y, MU, nn.CrossEntropyLoss())
         assert after < before
-
-
-def test_applying_before_anything_was_gathered_is_refused_and_leaves_weights_and_memory():
-    model = mlp()
-    am = trainer(model)
-    am.step(*batch(0))
-    weights, memories = [p.clone() for p in model.parameters()], am.weights.memories
-    with pytest.raises(RuntimeError, match="nothing has been gathered to apply"):
-        am.apply()
-    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), weights, strict=True))
-    for l, (A, B, samples) in am.weights.memories.items():
-        assert torch.equal(A, memories[l].A)
-        assert torch.equal(B, memories[l].B)
-        assert samples == memories[l].samples

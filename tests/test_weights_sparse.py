@@ -15,7 +15,6 @@ import altmin
 from altmin.runners.capture import check_capturable
 from altmin.training import checkpoint
 
-F64 = torch.float64
 ROWS = 9
 SGD, Adagrad, SparseAdam = torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam
 
@@ -117,19 +116,6 @@ def test_a_sparse_table_takes_the_steps_of_a_dense_one(share, options):
         for x, y in batches():
             am.step(x, y)
     same(*models)
-
-
-@pytest.mark.parametrize("largest", [0.05, 100.0], ids=["shorter", "as they are"])
-def test_gradients_are_clipped_as_torch_clips_dense_ones(largest):
-    model, dense = net(), net(sparse=False)
-    am = trainer(model, altmin.LocalSGD(0.3, momentum=0.0, clip_norm=largest))
-    for x, y in batches():
-        am.step(x, y)
-        dense.zero_grad()
-        F.cross_entropy(dense(x), y).backward()
-        nn.utils.clip_grad_norm_(dense.parameters(), largest)
-        SGD(dense.parameters(), 0.3).step()
-    same(model, dense)
 
 
 @pytest.mark.parametrize("rule", [lambda: altmin.LocalSGD(0.3), lambda: altmin.LocalAdam(0.05)], ids=["sgd", "adam"])

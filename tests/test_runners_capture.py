@@ -1,6 +1,6 @@
 """A step that reads nothing back is the ordinary step: the same numbers, with equal layers together.
 
-All of it runs on a CPU; that a CUDA graph of it gives the same is in test_execution_recorded.py, on a GPU.
+All of it runs on a CPU; that a CUDA graph of it gives the same is in test_runners_recorded.py, on a GPU.
 """
 
 import copy
@@ -8,13 +8,13 @@ import shutil
 
 import pytest
 import torch
-from capture_cases import NETS, RULES, batches, mlp, pair, same
+from capture_cases import NETS, RULES, batches, both, mlp, pair, same, steps, tensors
 from torch import nn
 
 import altmin
 from altmin.calculus.context import LOCAL
 from altmin.methods.backprop import Backprop
-from altmin.runners.capture import AltMinStep, Program, captured, check_capturable
+from altmin.runners.capture import Program, captured, check_capturable
 
 
 def plain(method):
@@ -22,22 +22,9 @@ def plain(method):
     return captured(method, False, LOCAL)
 
 
-def both(
-    net: nn.Module, rule="adam", data=None, within: float = 1e-9, fuse: bool = False, **options
-) -> tuple[altmin.AltMin, AltMinStep]:
-    """Takes ordinary steps of one method and captured ones of another like it: they must go the same way."""
-    ordinary, other = pair(net, RULES[rule], **options)
-    step = captured(other, fuse, LOCAL)
-    for x, y in data or batches(4):
-        expected = ordinary.step(x, y).loss
-        torch.testing.assert_close(step.metrics(step.run(x, y)).loss, expected, rtol=within, atol=within)
-    assert step.pull() is None
-    same(ordinary.model, other.model, within)
-    return ordinary, step  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(
+    "net, rule", [*((net, "adam") for net in NETS), *(("mixed", rule) for rule in RULES), ("40 layers", "memory")]
+)
 def test_a_captured_step_is_the_ordinary_step(net, rule):
     torch.manual_seed(0)
     ordinary, step = both(NETS[net](), rule, penalty=altmin.Penalty(0.5, increment=0.3, maximum=1.2))
@@ -57,11 +44,6 @@ def test_other_code_steps_are_not_stacked_but_the_same(codes):
 def test_weights_first_is_captured_too():
     torch.manual_seed(0)
     both(NETS["two runs"](), codes=altmin.GradientCodes(order="weights-first", share=1.0))
-
-
-def test_convolutions():
-    torch.manual_seed(0)
-    both(altmin.models.lenet5(3).double(), data=list(batches(3, (1, 28, 28))))
 
 
 @pytest.mark.parametrize("first", [nn.Embedding(9, 4), nn.EmbeddingBag(9, 12, padding_idx=1)], ids=["rows", "bag"])
@@ -115,8 +97,20 @@ def normed() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(5, 3)).double()
 
 
-def test_batch_norm_keeps_the_statistics_of_steps_that_are_taken():
-    ordinary, step = both(normed())
+@pytest.mark.parametrize("rule", ["adam", "memory"])
+def test_convolutions_and_frozen_layers(rule):
+    torch.manual_seed(0)
+    both(altmin.models.lenet5(3).double(), rule, data=list(batches(3, (1, 28, 28))))
+    model = NETS["a run"]()
+    model[4].requires_grad_(False)  # in the middle of a run
+    before = model[4].weight.clone()
+    _, step = both(model, rule)
+    assert torch.equal(step.am.model[4].weight, before)
+
+
+@pytest.mark.parametrize("rule", ["adam", "memory"])
+def test_batch_norm_keeps_the_statistics_of_steps_that_are_taken(rule):
+    ordinary, step = both(normed(), rule)
     x, y = next(batches(1, seed=1))
     step.run(x / 0, y)
     same(ordinary.model, step.am.model)
@@ -153,15 +147,6 @@ def test_below_a_layer_whose_units_are_all_dead_nothing_happens(dtype, codes):
     assert moved[-1]
 
 
-def test_frozen_layers_stay_as_they_are():
-    torch.manual_seed(0)
-    model = NETS["a run"]()
-    model[4].requires_grad_(False)  # in the middle of a run
-    before = model[4].weight.clone()
-    _, step = both(model)
-    assert torch.equal(step.am.model[4].weight, before)  # type: ignore[index]
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_if_all_is_frozen_a_step_changes_nothing_and_tells_the_loss(rule):
     torch.manual_seed(0)
@@ -179,47 +164,68 @@ def test_from_a_bad_step_on_none_is_taken_until_somebody_asks(bad, rule):
     torch.manual_seed(0)
     ordinary, other = pair(NETS["a run"](), RULES[rule])
     step, data = plain(other), list(batches(5))
-    for x, y in data[:2]:
-        ordinary.step(x, y)
-        step.run(x, y)
+    steps(data[:2], ordinary.step, step.run)
     before = [t.clone() for t in step.tensors()[1:]]
     x, y = data[2]
     step.run(x.clone().fill_(bad), y)
     step.run(x, y)
-    for old, new in zip(before, step.tensors()[1:], strict=True):
-        assert torch.equal(old, new)
+    torch.testing.assert_close([*before], [*step.tensors()[1:]], rtol=0, atol=0)
     assert step.pull() == 2
     assert other.penalty.value == ordinary.penalty.value
-    for x, y in data[2:]:
-        ordinary.step(x, y)
-        step.run(x, y)
+    steps(data[2:], ordinary.step, step.run)
     assert step.pull() is None
     same(ordinary.model, other.model)
 
 
-@pytest.mark.parametrize("rule", ["adam", "sgd"])
+@pytest.mark.parametrize("rule", [name for name in RULES if "memory" in name])
+def test_a_memory_that_overflows_leaves_weights_memory_moments_and_mu(rule):
+    """Of inputs as large as these the loss is finite and the sum of their squares is not."""
+    torch.manual_seed(0)
+    ordinary, other = pair(mlp(6, 5), RULES[rule], penalty=altmin.Penalty(0.5, increment=0.3, maximum=9.0))
+    step, data = plain(other), list(batches(4))
+    steps(data[:2], ordinary.step, step.run)
+    before = [t.clone() for t in step.tensors()[1:]]
+    x, y = 1e160 * data[2][0], data[2][1]
+    with pytest.raises(altmin.Diverged, match="the update of block 0"):
+        ordinary.step(x, y)
+    step.run(x, y)
+    assert all(torch.equal(a, b) for a, b in zip(before, step.tensors()[1:], strict=True))
+    assert step.pull() == 2
+    steps(data[2:], ordinary.step, step.run)
+    assert step.pull() is None
+    assert other.penalty.value == ordinary.penalty.value
+    same(ordinary.model, other.model)
+    torch.testing.assert_close(tensors(other), tensors(ordinary))
+
+
+def test_a_prior_memory_is_gone_on_with_and_stays_as_it_was_given():
+    torch.manual_seed(0)
+    net = mlp(6, 5)
+    first = altmin.AltMin(copy.deepcopy(net), weights=RULES["memory"]())
+    first.step(*next(batches(1, seed=9)))
+    prior = first.weights.memories
+    given = copy.deepcopy(prior)
+    both(net, lambda: altmin.CoActivationMemory(0.5, rate=1.0, prior=prior))
+    assert all(torch.equal(prior[l].A, given[l].A) and torch.equal(prior[l].B, given[l].B) for l in given)
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_it_goes_on_where_the_method_was_and_hands_back_to_it(rule):
     """Two ordinary steps, two captured, two ordinary: six ordinary steps. The optimizer's state is its own."""
     torch.manual_seed(0)
     ordinary, other = pair(NETS["two runs"](), RULES[rule])
     data = list(batches(6))
-    for x, y in data:
-        ordinary.step(x, y)
-    for x, y in data[:2]:
-        other.step(x, y)
+    steps(data, ordinary.step)
+    steps(data[:2], other.step)
     step = plain(other)
-    for x, y in data[2:4]:
-        step.run(x, y)
+    steps(data[2:4], step.run)
     step.pull()
-    for x, y in data[4:]:
-        other.step(x, y)
+    steps(data[4:], other.step)
     same(ordinary.model, other.model)
-    ours, theirs = (am.state_dict()["weights"]["optimizer"] for am in (other, ordinary))
-    assert ours["param_groups"] == theirs["param_groups"]
-    assert all(type(group["lr"]) is float for group in ours["param_groups"])
-    for key, state in theirs["state"].items():
-        for name, value in state.items():
-            torch.testing.assert_close(ours["state"][key][name], value, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(tensors(other), tensors(ordinary), rtol=1e-8, atol=1e-10)
+    ours, theirs = (am.optimizer.state_dict()["param_groups"] for am in (other, ordinary))
+    assert ours == theirs
+    assert all(type(group["lr"]) is float for group in ours)
 
 
 def test_rates_and_mu_that_change_on_the_processor_reach_the_device():
@@ -241,21 +247,27 @@ def test_rates_and_mu_that_change_on_the_processor_reach_the_device():
     same(ordinary.model, other.model)
 
 
-def test_what_is_part_of_the_capture_may_not_change():
-    torch.manual_seed(0)
-    changes = {
-        "options of the optimizer other than lr": lambda am: am.optimizer.param_groups[0].update(weight_decay=0.3),
-        "no longer lie": lambda am: am.model.float().double(),
-        "or its optimizer loaded another state": lambda am: am.load_state_dict(copy.deepcopy(am.state_dict())),
-    }
-    for words, change in changes.items():
-        am, _ = pair(mlp(5, 5), RULES["adam"])
-        step = plain(am)
-        step.run(*next(batches(1)))
+CHANGES = {
+    "options": (lambda am: am.optimizer.param_groups[0].update(betas=(0.5, 0.9)), "options of the optimizer other"),
+    "elsewhere": (lambda am: am.model.float().double(), "no longer lie"),
+    "loaded": (lambda am: am.load_state_dict(copy.deepcopy(am.state_dict())), "no longer|loaded another state"),
+    "frozen": (lambda am: am.model[0].weight.requires_grad_(False), "frozen or freed|no longer"),
+    "another layer": (lambda am: am.model.__setitem__(2, copy.deepcopy(am.model[2])), "has changed since it was cut"),
+}
+
+
+@pytest.mark.parametrize("rule", ["adam", "memory"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_part_of_the_capture_may_not_change(change, rule):
+    am, _ = pair(mlp(5, 5), RULES[rule])
+    step = plain(am)
+    step.run(*next(batches(1)))
+    torch.optim.lr_scheduler.StepLR(am.optimizer, 1)  # what a scheduler leaves in a group is no option
+    step.push()
+    make, words = CHANGES[change]
+    make(am)
+    with pytest.raises(ValueError, match=words):
         step.push()
-        change(am)
-        with pytest.raises(ValueError, match=rf"{words}.*make a new Recorded"):
-            step.push()
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -320,10 +332,10 @@ def test_compiled_chains_of_operations_give_the_same_numbers():
     assert step.am.penalty.value == ordinary.penalty.value
 
 
-@pytest.mark.parametrize("net", NETS)
-def test_torch_can_trace_a_step_as_a_whole(net, traced):
+@pytest.mark.parametrize("net, rule", [("mixed", "adam"), ("no biases", "adam"), ("two layers", "memory")])
+def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
     """Or a capture would quietly not be compiled."""
-    _, step = both(NETS[net](), data=list(batches(3)), fuse=True)
+    _, step = both(NETS[net](), rule, data=list(batches(3)), fuse=True)
     assert step.fuse
 
 

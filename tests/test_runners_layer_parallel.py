@@ -16,6 +16,8 @@ from altmin.core.chain import split
 from altmin.runners.layer_parallel import LayerParallel, boundaries
 
 PARTS = (1, 5)
+OF = ((3, 1), (4, 2))
+"""Ranks, and chains of them."""
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -42,10 +44,10 @@ def train(rank: int, data_ranks: int, names: list[str], every: tuple[int, ...]) 
 def spread() -> dict[tuple[int, int], list[Any]]:
     """By ranks and data ranks."""
     names = [*cases.CASES, "dropped"]
-    return {of: ranks.run(of[0], train, of[1], names, PARTS) for of in ((2, 1), (3, 1), (4, 2))}
+    return {of: ranks.run(of[0], train, of[1], names, PARTS) for of in OF}
 
 
-@pytest.mark.parametrize("of", [(2, 1), (3, 1), (4, 2)], ids=str)
+@pytest.mark.parametrize("of", OF, ids=str)
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("name", cases.CASES)
 def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name: str, parts: int, of: Any) -> None:
@@ -60,18 +62,16 @@ def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name
         seen, tensors = result[name, parts]
         seen = seen if parts == 1 else [each[0] for each in seen]
         torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=1e-8, atol=1e-10)
-        for a, b in zip(tensors, _tensors(am), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close([*tensors], [*_tensors(am)], rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("of", [(2, 1), (3, 1), (4, 2)], ids=str)
+@pytest.mark.parametrize("of", OF, ids=str)
 @pytest.mark.parametrize("parts", PARTS)
 def test_dropout_does_not_depend_on_the_number_of_ranks(spread: Any, parts: int, of: Any) -> None:
     seen, expected = train(0, 1, ["dropped"], (parts,))["dropped", parts]
     for result in spread[of]:
         torch.testing.assert_close(torch.tensor(result["dropped", parts][0]), torch.tensor(seen), **EXACT)
-        for a, b in zip(result["dropped", parts][1], expected, strict=True):
-            torch.testing.assert_close(a, b, **EXACT)
+        torch.testing.assert_close([*result["dropped", parts][1]], [*expected], **EXACT)
 
 
 def go_on(rank: int, state: Any, name: str) -> tuple[Any, Any, int]:
@@ -219,8 +219,7 @@ def test_a_trainer_that_has_trained_goes_on_and_what_needs_all_blocks_on_a_rank_
     am.step(x, y)
     am.step(x, y)
     for found in ranks.run(2, other_uses):
-        for a, b in zip(found["tensors"], _tensors(am), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close([*found["tensors"]], [*_tensors(am)], rtol=1e-9, atol=1e-10)
         assert "call synchronize() of the LayerParallel" in found["unsynchronized"]
         assert found["synchronized"] == "none"
         assert "spread by another LayerParallel" in found["again"]

@@ -15,8 +15,7 @@ from altmin import Ensemble, models
 pytestmark = pytest.mark.filterwarnings("error:There is a performance drop")
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["own data", "shared data"])
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net, own", [("mlp", True), ("mlp", False), ("elman", True), ("lenet5", False)])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_method_trains_its_members_as_separate_runs_would(name: str, net: str, own: bool) -> None:
     compare(lambda: build(name, net, OPTIONS[name]), batches(net, 3 if net == "lenet5" else 5, own))
@@ -88,31 +87,39 @@ def with_rules(*rules: Callable[[], Any]) -> Build:
     return make
 
 
-def test_gradients_are_clipped_together_for_each_member() -> None:
-    def rule(lr: float, steps: int = 1, norm: float = 0.1) -> Callable[[], Any]:
-        return lambda: altmin.LocalSGD(lr, clip_norm=norm, steps=steps)
-
-    compare(with_rules(rule(0.01), rule(0.1), rule(1.0)), batches("mlp"))
-    compare(with_rules(rule(0.01, norm=100.0), rule(0.1, norm=100.0), rule(0.2, norm=100.0)), batches("mlp"))
-    compare(with_rules(rule(0.01, 3), rule(0.1, 3), rule(0.2, 3)), batches("mlp"))
-
-
-@pytest.mark.parametrize("decoupled", [True, False])
-def test_weight_decay_may_be_decoupled(decoupled: bool) -> None:
-    def rule(decay: float) -> Callable[[], Any]:
-        return lambda: altmin.LocalAdam(0.01, weight_decay=decay, decoupled_weight_decay=decoupled)
-
-    compare(with_rules(rule(0.0), rule(0.1), rule(1.0)), batches("mlp"))
+RULED: dict[str, list[Callable[[], Any]]] = {
+    "clipped": [lambda lr=lr: altmin.LocalSGD(lr, clip_norm=0.1) for lr in (0.01, 0.1, 1.0)],
+    "not clipped": [lambda lr=lr: altmin.LocalSGD(lr, clip_norm=100.0) for lr in (0.01, 0.1, 0.2)],
+    "clipped inner steps": [lambda lr=lr: altmin.LocalSGD(lr, clip_norm=0.1, steps=3) for lr in (0.01, 0.1, 0.2)],
+    "decoupled decay": [
+        lambda d=d: altmin.LocalAdam(0.01, weight_decay=d, decoupled_weight_decay=True) for d in (0.0, 0.1, 1.0)
+    ],
+    "numbers of Adam": [
+        lambda: altmin.LocalAdam(0.01, betas=(0.5, 0.9)),
+        lambda: altmin.LocalAdam(0.01, eps=0.1),
+        lambda: altmin.LocalAdam(0.02, weight_decay=0.1),
+    ],
+}
 
 
-def test_adams_own_numbers_may_differ() -> None:
-    adam = altmin.LocalAdam
-    compare(
-        with_rules(
-            lambda: adam(0.01, betas=(0.5, 0.9)), lambda: adam(0.01, eps=0.1), lambda: adam(0.02, weight_decay=0.1)
-        ),
-        batches("mlp"),
-    )
+@pytest.mark.parametrize("what", RULED)
+def test_rules_may_differ_in_their_numbers(what: str) -> None:
+    compare(with_rules(*RULED[what]), batches("mlp"))
+
+
+@pytest.mark.parametrize("name", ["am-adam", "am-mem"])
+def test_frozen_layers_stay_and_each_member_keeps_its_own(name: str) -> None:
+    ensemble = compare(lambda: build(name, first_frozen, OPTIONS[name]), batches("mlp"))
+    for i, method in enumerate(build(name, first_frozen, OPTIONS[name])):
+        assert torch.equal(ensemble.member(i)[1].weight, method.model[1].weight)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_in_single_precision_the_runs_agree_to_its_accuracy(name: str) -> None:
+    data = batches("mlp", dtype=torch.float32)
+    atol = 2e-3 if name == "am-mem" else 2e-5
+    ensemble = compare(lambda: build(name, "mlp", OPTIONS[name], torch.float32), data, atol)
+    assert ensemble.member(0)[1].weight.dtype == torch.float32
 
 
 def test_squared_error_is_told_apart_by_each() -> None:
@@ -230,27 +237,6 @@ def test_straight_through_codes_work_too() -> None:
     compare(lambda: build("am-adam", net, options), batches("mlp"))
 
 
-def test_frozen_layers_stay_and_each_member_keeps_its_own() -> None:
-    def make() -> list[Any]:
-        return build("am-adam", first_frozen, [{}, {"lr": 0.01}, {"lr": 0.02}])
-
-    ensemble = compare(make, batches("mlp"))
-    for i, method in enumerate(make()):
-        assert torch.equal(ensemble.member(i)[1].weight, method.model[1].weight)
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_in_single_precision_the_runs_agree_to_its_accuracy(name: str) -> None:
-    alone = build(name, "mlp", OPTIONS[name], torch.float32)
-    ensemble = Ensemble(build(name, "mlp", OPTIONS[name], torch.float32))
-    for batch in batches("mlp", dtype=torch.float32):
-        for i, method in enumerate(alone):
-            method.step(*part(batch, i))
-        ensemble.step(*batch)
-    agree(alone, ensemble, 2e-3 if name == "am-mem" else 2e-5)
-    assert ensemble.member(0)[1].weight.dtype == torch.float32
-
-
 @pytest.mark.parametrize("own", [True, False], ids=["own data", "shared data"])
 @pytest.mark.parametrize("name", ["am-adam", "adam"])
 def test_recurrent_layers_with_two_biases(name: str, own: bool) -> None:
@@ -292,12 +278,6 @@ def test_a_deep_net(name: str) -> None:
         return model
 
     compare(lambda: build(name, net, OPTIONS[name]), batches("mlp", 3))
-
-
-def test_a_frozen_layer_beside_a_memory_stays_as_it_is() -> None:
-    ensemble = compare(lambda: build("am-mem", first_frozen, OPTIONS["am-mem"]), batches("mlp", 3))
-    for i, method in enumerate(build("am-mem", first_frozen, OPTIONS["am-mem"])):
-        assert torch.equal(ensemble.member(i)[1].weight, method.model[1].weight)
 
 
 def test_a_member_whose_memory_overflows_keeps_it_and_takes_no_further_part() -> None:

