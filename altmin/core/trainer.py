@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import demand_entries, demand_separate
+from altmin.common.state import Stateful, demand_separate
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
@@ -57,7 +57,7 @@ class Metrics:
         return [(moved / size) ** 0.5 for moved, size in zip(self._moved.tolist(), self._sizes, strict=False)]
 
 
-class AltMin:
+class AltMin(Stateful):
     """Trains a model in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
@@ -165,17 +165,12 @@ class AltMin:
         """Everything but the model's own parameters, which are in `model.state_dict()`."""
         return {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("weights", "penalty"), "an AltMin")
-        self.penalty.check_state(state["penalty"])
-        self.updates.check_state(state["weights"])
+    def state_form(self) -> dict[str, Any]:
+        return {"weights": self.updates.state_form(), "penalty": self.penalty.state_form()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        self.updates.load_state_dict(state["weights"])
-        self.penalty.load_state_dict(state["penalty"])
+    def set_state(self, new: dict[str, Any]) -> None:
+        self.updates.set_state(new["weights"])
+        self.penalty.set_state(new["penalty"])
 
     def _measured(self, x: Tensor, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; nothing of the model changes. `Diverged`

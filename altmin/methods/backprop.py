@@ -10,7 +10,7 @@ from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
 from altmin.common.errors import demand, demand_switch
-from altmin.common.state import check_optimizer, demand_entries, demand_separate
+from altmin.common.state import demand_separate
 from altmin.core.labels import by_label
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.trainer import check_weights
@@ -25,6 +25,8 @@ class Backprop(OptimizerMethod):
     """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
     (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
     `torch.nn.utils.clip_grad_norm_` has it; None for no limit."""
+
+    complete = False
 
     def __init__(
         self,
@@ -100,11 +102,6 @@ class Backprop(OptimizerMethod):
         if isinstance(self.optimizer, torch.optim.Adam) or self.optimizer.defaults.get("fused"):
             return ""
         return f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
-
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can load all of the state."""
-        demand_entries(state, ("optimizer",), "a Backprop")
-        check_optimizer(self.optimizer, state["optimizer"], tables={id(p) for p in tables(self.model)})
 
 
 @register("adam")

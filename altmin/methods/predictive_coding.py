@@ -225,10 +225,6 @@ class PredictiveCoding(OptimizerMethod):
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         demand_finite(x, y)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_state(state)
-        self.weights.load_state_dict(state["optimizer"])
-
 
 @register("predictive-coding")
 def predictive_coding(

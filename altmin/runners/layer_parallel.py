@@ -177,10 +177,6 @@ class LayerParallel:
             dist.all_gather_object(parts, own, group=self.column.group)
         return _united(parts)
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
-        self.am.check_state(state)
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a trainer's `state_dict`, whatever the number of ranks that wrote it; what belongs to other
         ranks' blocks is left out."""

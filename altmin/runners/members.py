@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from altmin.calculus import Params, products
 from altmin.calculus.context import Context
+from altmin.common.state import overwrite
 from altmin.core.chain import Theta
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes
@@ -151,9 +151,7 @@ class AltMinTemplate(Template):
         method.penalty.value = own["mu"].item()
         if "lr" in own["rates"]:
             method.optimizer.param_groups[0]["lr"] = own["rates"]["lr"].item()
-        for l, state in own["states"].items():
-            for old, new in zip(pytree.tree_leaves(method.updates.states[l]), pytree.tree_leaves(state), strict=True):
-                old.copy_(new)
+        overwrite(method.updates.states, own["states"])
 
     def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)

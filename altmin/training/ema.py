@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.errors import demand
-from altmin.common.state import check_module
+from altmin.common.state import fitted, module_form
 
 
 class EMA:
@@ -51,5 +51,4 @@ class EMA:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """ValueError, and nothing changes, for weights of another model."""
-        check_module(self.average, state)
-        self.average.load_state_dict(state)
+        self.average.load_state_dict(fitted(state, module_form(self.average), "the average of the weights"))

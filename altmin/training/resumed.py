@@ -2,12 +2,14 @@
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 
-from altmin.common.state import check_like, check_module, demand_entries
+from altmin.common.state import fitted, module_form, unchecked
 from altmin.training.checkpoint import CheckpointFile
 from altmin.training.loop import History, Loop, Position
 
@@ -32,22 +34,18 @@ def state_of(loop: Loop, method: Any) -> dict[str, Any]:
 def restore(loop: Loop, method: Any, file: CheckpointFile) -> None:
     """Goes to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
     state, before = file.load(loop.device), copy.deepcopy(state_of(loop, method))
-    loading = False
     try:
-        check(state, before, loop, method)
-        loading = True
-        _load(state, loop, method)
+        _load(_fitted(state, before, loop, method), loop, method)
     except Exception as error:
-        if loading:  # of a part that checks as it loads
-            _load(before, loop, method)
+        _load(before, loop, method)  # a part may check as it loads
         raise ValueError(f"{file.path} does not fit this run: {' '.join(str(error).split())}") from error
     file.written = True
 
 
 def _load(state: dict[str, Any], loop: Loop, method: Any) -> None:
+    method.load_state_dict(state["method"])
     loop.callbacks.load(state["callbacks"])
     method.model.load_state_dict(state["model"])
-    method.load_state_dict(state["method"])
     loop.schedule.load_state_dict(state["schedule"])
     loop.data.load(state["data"])
     loop.at, loop.histories[0] = Position(**state["at"]), History(**state["history"])
@@ -56,22 +54,22 @@ def _load(state: dict[str, Any], loop: Loop, method: Any) -> None:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), loop.device)
 
 
-def check(state: Any, own: dict[str, Any], loop: Loop, method: Any) -> None:
-    """ValueError if anything of a state does not fit the run, whose present state is `own`; nothing changes. What only
-    a method without a `check_state`, or a callback, knows shows when it loads its part."""
-    demand_entries(state, ("config", *own), "a run")
-    check_like(state["at"], own["at"], "the run's position")
-    _check_history(state["history"], loop, Position(**state["at"]))
-    check_module(method.model, state["model"])
-    if hasattr(method, "check_state"):
-        method.check_state(state["method"])
-    demand_entries(state["schedule"], own["schedule"], "what moves the learning rate")
-    demand_entries(state["random"], {"cpu", *state["random"]} & {"cpu", "cuda"}, "random numbers")
-    for name, value in own["random"].items():
-        check_like(state["random"].get(name, value), value, f"the state of random numbers on {name}")
-    check_like(state["data"], own["data"], "the state of the data")
-    if not isinstance(state["callbacks"], list) or len(state["callbacks"]) != len(own["callbacks"]):
-        raise ValueError(f"the state of {len(own['callbacks'])} callbacks is a list, given {state['callbacks']!r:.40}")
+def _fitted(state: Any, own: dict[str, Any], loop: Loop, method: Any) -> dict[str, Any]:
+    """A copy of a run's state; ValueError if anything of it does not fit the run, whose present state is `own`. What
+    only method, schedule and callbacks know shows when they load their parts."""
+    form = {**own, "config": unchecked, "history": unchecked, "method": unchecked, "model": module_form(method.model)}
+    form["schedule"] = dict.fromkeys(own["schedule"], unchecked)
+    form["callbacks"] = [unchecked] * len(own["callbacks"])
+    form["random"] = partial(_fitted_random, own=own["random"])
+    new: dict[str, Any] = fitted(state, form, "the run")
+    _check_history(new["history"], loop, Position(**new["at"]))
+    return new
+
+
+def _fitted_random(state: Any, what: str, own: dict[str, Any]) -> Any:
+    """Random numbers of the CPU and, if it was written there, of a GPU, which need not be here."""
+    there = "cuda" if isinstance(state, Mapping) and "cuda" in state else "cpu"
+    return fitted(state, {name: own.get(name, unchecked) for name in ("cpu", there)}, what)
 
 
 def _check_history(state: Any, loop: Loop, at: Position) -> None:
@@ -85,6 +83,6 @@ def _check_history(state: Any, loop: Loop, at: Position) -> None:
     evaluated = [number for number in loop.eval_batches if number <= done]
     epochs = [{"epoch": n + 1, "train_loss": 0.0, "seconds": 0.0, **measured} for n in range(at.epoch)]
     rows = {"batches": [{"batch": n, **measured} for n in evaluated], "epochs": epochs}
-    check_like(state, rows, "the history")
+    fitted(state, rows, "the history")
     if [row["batch"] for row in state["batches"]] != evaluated:
         raise ValueError(f"the history is not of a run that has done {done} batches, evaluated after {evaluated}")
