@@ -1,7 +1,9 @@
 """`AltMin`: owns the state of a run, checks its input, and calls the step (Algorithm 1)."""
 
-from collections.abc import Collection, Sequence
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import Stateful, demand_separate
+from altmin.common.state import Stateful, by_block, demand_separate, overwrite
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
@@ -91,6 +93,9 @@ class AltMin(Stateful):
         check_model(model)
         self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
         self.codes: CodeSolver = choose(codes, self.chain)
+        init = getattr(self.codes, "init", None)
+        self.code_states: dict[int, Any] = {} if init is None else dict(enumerate(init(self.chain)))
+        """By block, of a code solver that keeps some."""
         self.weights: WeightRule = LocalAdam() if weights is None else weights
         if not isinstance(self.weights, WeightRule):
             raise TypeError(f"weights is a weight rule, such as altmin.LocalAdam(lr=0.001), given {weights!r}")
@@ -128,6 +133,8 @@ class AltMin(Stateful):
         self.updates.update(contributions, context.samples(x))
         for m, saved in moved.statistics:
             m.commit(saved)
+        if self.code_states:
+            overwrite(self.code_states, moved.solver_states)
         self.penalty.step()
         return metrics
 
@@ -138,6 +145,7 @@ class AltMin(Stateful):
         self.updates.gather(contributions, context.count(len(x)))
         for m, saved in moved.statistics:
             m.commit(saved)
+        overwrite(self.code_states, moved.solver_states)
         return metrics
 
     @torch.no_grad()
@@ -145,6 +153,11 @@ class AltMin(Stateful):
         """The weight step of everything gathered since the last one."""
         self.updates.apply()
         self.penalty.step()
+
+    def solver(self, states: Mapping[int, Any]) -> CodeSolver:
+        """The code solver, given its states of all blocks."""
+        kept = list(states.values())
+        return lambda segment, above: self.codes(segment._replace(solver_states=kept), above)
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph, which leaves no decision to the processor; empty if it can."""
@@ -163,14 +176,18 @@ class AltMin(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the model's own parameters, which are in `model.state_dict()`."""
-        return {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
+        state = {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
+        return {**state, "codes": copy.deepcopy(self.code_states)} if self.code_states else state
 
     def state_form(self) -> dict[str, Any]:
-        return {"weights": self.updates.state_form(), "penalty": self.penalty.state_form()}
+        form = {"weights": self.updates.state_form(), "penalty": self.penalty.state_form()}
+        codes = partial(by_block, form=self.code_states, blocks=range(len(self.chain)))
+        return {**form, "codes": codes} if self.code_states else form
 
     def set_state(self, new: dict[str, Any]) -> None:
         self.updates.set_state(new["weights"])
         self.penalty.set_state(new["penalty"])
+        overwrite(self.code_states, new.get("codes", {}))
 
     def _measured(self, x: Tensor, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; nothing of the model changes. `Diverged`
@@ -178,9 +195,9 @@ class AltMin(Stateful):
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
         mu = self.penalty.value
-        moved = move_codes(
-            self.chain, self.theta, self.codes, self.loss, x, y, torch.tensor(mu, dtype=self.theta[0][0].dtype), context
-        )
+        price = torch.tensor(mu, dtype=self.theta[0][0].dtype)
+        codes = self.solver(self.code_states) if self.code_states else self.codes
+        moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, price, context)
         contributions: list[Any] = [None] * len(moved.problems)
         total = None if context.shard is None else BucketedSum(context)
         for l in range(len(contributions) - 1, -1, -1):  # those of upper blocks leave while lower ones are computed

@@ -38,8 +38,8 @@ class State(NamedTuple):
 
     rows, rates: weights with moments, and options, of every `FlatGroup`. options: the method's own, where members
     differ. buffers: the model's. counts: the optimizer's steps. taken: the ensemble's steps. own: what else the method
-    keeps; of AltMin mu, the states of weight rules, and the learning rate of a rule that is not an optimizer. A step
-    changes no rates or options.
+    keeps; of AltMin mu, the states of weight rules and of the code solver, and the learning rate of a rule that is not
+    an optimizer. A step changes no rates or options.
     """
 
     rows: list[Row]
@@ -145,19 +145,20 @@ class AltMinTemplate(Template):
     def read(self, method: Any) -> dict[str, Any]:
         mu = torch.tensor(method.penalty.value, dtype=torch.float64, device=self.device)
         rates = {name: mu.new_tensor(rate) for name, rate in method.updates.rates.items()}
-        return {"mu": mu, "states": dict(method.updates.states), "rates": rates}
+        return {"mu": mu, "states": dict(method.updates.states), "codes": dict(method.code_states), "rates": rates}
 
     def write(self, method: Any, own: dict[str, Any]) -> None:
         method.penalty.value = own["mu"].item()
         if "lr" in own["rates"]:
             method.optimizer.param_groups[0]["lr"] = own["rates"]["lr"].item()
-        overwrite(method.updates.states, own["states"])
+        overwrite((method.updates.states, method.code_states), (own["states"], own["codes"]))
 
     def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
         updates, buffers = am.updates, [value.clone() for value in state.buffers]
         with self.swapped(state.options, buffers):
-            moved = move_codes(am.chain, theta, am.codes, am.loss, x, y, mu.to(self.dtype), context)
+            codes = am.solver(state.own["codes"])
+            moved = move_codes(am.chain, theta, codes, am.loss, x, y, mu.to(self.dtype), context)
             for m, saved in moved.statistics:
                 m.commit(saved)
             found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
@@ -170,7 +171,7 @@ class AltMinTemplate(Template):
             rows[n] = {"weights": state.rows[n]["weights"] + self.groups[n].flat(changes)}
         inner, grads = self._inner_steps(state, theta, {l: found[l] for l in (self.local.blocks if self.local else ())})
         states = {**state.own["states"], **{l: each.state for l, each in proposals.items()}}
-        own = {**state.own, "mu": mu, "states": states}
+        own = {**state.own, "mu": mu, "states": states, "codes": dict(enumerate(moved.solver_states))}
         finite = moved.is_finite
         for each in proposals.values():
             finite = finite & each.finite

@@ -24,7 +24,7 @@ def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
     spread over ranks, but for the parts in which a mini-batch passes through them."""
     inner = method.method if isinstance(method, Recorded | Distributed) else method
     in_parts = {"micro_batches": str(inner.micro_batches)} if isinstance(inner, LayerParallel) else {}
-    inner = inner.am if isinstance(inner, LayerParallel) else inner
+    inner = inner.method if isinstance(inner, LayerParallel) else inner
     found = in_parts | {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
     found |= {name: describe(value) for name, value in getattr(inner, "options", {}).items()}
     parts = inner.method if isinstance(inner, Offline) else inner
