@@ -51,11 +51,20 @@ EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
         lambda s: s["history"]["epochs"][0].pop("seconds"),
         "entry 0 of epochs of the history: it lacks seconds",
     ),
-    "rate not finite": (lambda s: rates(s, math.nan), "lr of group 0 of the optimizer must be a finite number"),
-    "weights": (lambda s: s["model"]["0.weight"].fill_(math.nan), "0.weight of model of the run holds numbers that are not"),
-    "shape": (lambda s: s["model"].update({"0.bias": torch.zeros(3)}), "0.bias of model of the run must be torch.float32"),
-    "moments": (lambda s: moments(s, torch.zeros(1)), "exp_avg of parameter 0 must be torch.float32 of shape"),
-    "random": (lambda s: s["random"].update(cpu=torch.zeros(3)), "cpu of random of the run must be torch.uint8 of shape"),
+    "rate not finite": (lambda s: rates(s, math.nan), "lr of entry 0 of param_groups of .* must be a finite number"),
+    "weights": (
+        lambda s: s["model"]["0.weight"].fill_(math.nan),
+        "0.weight of model of the run holds numbers that are not",
+    ),
+    "shape": (
+        lambda s: s["model"].update({"0.bias": torch.zeros(3)}),
+        "0.bias of model of the run must be torch.float32",
+    ),
+    "moments": (lambda s: moments(s, torch.zeros(1)), "exp_avg of parameter 0 of .* must be torch.float32 of shape"),
+    "random": (
+        lambda s: s["random"].update(cpu=torch.zeros(3)),
+        "cpu of random of the run must be torch.uint8 of shape",
+    ),
     "random bytes": (
         lambda s: s["random"].update(cpu=torch.zeros(7, dtype=torch.uint8)),
         "cpu of random of the run must be torch.uint8 of shape",

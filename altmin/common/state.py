@@ -7,6 +7,7 @@ So a class says what its state looks like (`Stateful.state_form`), and `fitted` 
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,14 +93,12 @@ def demand_entries(state: Any, names: Iterable[Any], of: str) -> None:
 
 
 def number(value: Any, what: str, low: float = -math.inf, whole: bool = False, finite: bool = True) -> Any:
-    """The number, also one in a tensor; ValueError unless it is finite, at least `low` and, if so wanted, whole.
-    finite: False where it may be any float."""
-    if isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta":
-        value = value.item()
-    if not finite and isinstance(value, float):
-        return value
+    """The value, a number or a tensor with one; ValueError unless it is finite, at least `low` and, if so wanted,
+    whole. finite: False where it may be any float."""
+    held = isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
     try:
-        check_number(what, value, low, whole=whole)
+        if finite or not isinstance(value, float):
+            check_number(what, value.item() if held else value, low, whole=whole)
     except TypeError as error:
         raise ValueError(str(error)) from None
     return int(value) if whole else value
@@ -131,14 +130,23 @@ def overwrite(old: Any, new: Any, ok: Tensor | None = None) -> None:
         a.copy_(b if ok is None else torch.where(ok, b, a))
 
 
-def by_block(state: Any, what: str, form: Mapping[int, Any], blocks: Collection[int]) -> dict[int, Any]:
-    """`fitted`, of a state that has entries by the numbers of blocks: of those in `form`, which may be some of all
-    `blocks`, as on ranks that each have some of them."""
+def by_number(
+    state: Any,
+    what: str,
+    form: Mapping[int, Any],
+    known: Collection[int],
+    needed: Collection[int] = (),
+    of: str = "block",
+) -> dict[int, Any]:
+    """`fitted`, of a dict by the numbers of blocks or parameters, which are among those `known` and have at least those
+    `needed`. Entries without a form, as of other ranks' blocks, are left out."""
     if not isinstance(state, Mapping):
-        raise ValueError(f"{what} is a dict, given {type(state).__name__}")
-    if unknown := [l for l in state if l not in blocks]:
-        raise ValueError(f"{what} has block {unknown[0]}, here the blocks are {list(blocks)}")
-    return {l: fitted(state.get(l), own, f"block {l} of {what}") for l, own in form.items()}
+        raise ValueError(f"{what} is a dict, given {_shown(state)}")
+    if unknown := [l for l in state if l not in known]:
+        raise ValueError(f"{what} has {of} {unknown[0]!r}, here they are {list(known)}")
+    if lacking := [l for l in needed if l not in state]:
+        raise ValueError(f"{what} lacks {of} {lacking[0]}")
+    return {l: fitted(state[l], own, f"{of} {l} of {what}") for l, own in form.items() if l in state}
 
 
 def module_form(model: nn.Module) -> dict[str, Any]:
@@ -149,61 +157,58 @@ def module_form(model: nn.Module) -> dict[str, Any]:
 
 def fitted_optimizer(
     state: Any, what: str, optimizer: Optimizer, complete: bool = True, tables: Collection[int] = ()
-) -> dict[str, Any]:
+) -> Any:
     """A copy of a state that `optimizer.load_state_dict` takes; ValueError unless it can go on from it.
 
     complete: whether every parameter that requires a gradient has taken part in every step. tables: the ids of
-    parameters with sparse gradients. Parameters that share a count of steps go on to if the optimizer `shares_steps`.
+    parameters with sparse gradients.
     """
-    demand_entries(state, ("state", "param_groups"), what)
-    groups, entries = optimizer.state_dict()["param_groups"], state["state"]
-    given = fitted(state["param_groups"], [unchecked] * len(groups), "the groups of the optimizer")
-    pairs = enumerate(zip(groups, given, strict=True))
-    given = [_fitted_group(own, group, optimizer.defaults, f"group {n} of the optimizer") for n, (own, group) in pairs]
-    if not isinstance(entries, Mapping):
-        raise ValueError(f"the state of an optimizer's parameters is a dict, given {_shown(entries)}")
+    groups, options = optimizer.state_dict()["param_groups"], {"params", *optimizer.defaults}
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    if unknown := [i for i in entries if type(i) is not int or not 0 <= i < len(params)]:
-        raise ValueError(f"the state has a parameter {unknown[0]!r}, this optimizer those from 0 to {len(params) - 1}")
-    lacking = [i for i, p in enumerate(params) if p.requires_grad and p.numel() and not entries.get(i)]
-    if complete and lacking and any(entries.values()):
-        raise ValueError(f"the state lacks parameter {lacking[0]}, and has others")
-    form = _stepped(optimizer, tables) if entries else {}
-    kept = {i: entry for i, entry in entries.items() if entry or not complete}
-    copies = {i: fitted(entry, form.get(i, {}), f"parameter {i}") for i, entry in kept.items()}
-    steps: dict[int, Tensor] = {}
-    for i, copy in copies.items():
-        for name in SQUARES:
-            if name in copy and bool((copy[name] < 0).any()):
-                raise ValueError(f"{name} of parameter {i} is a mean of squares, given negative numbers")
-        if "step" in copy:
-            number(copy["step"], f"step of parameter {i}", 0, whole=True)
-            if getattr(optimizer, "shares_steps", False):
-                copy["step"] = steps.setdefault(id(entries[i]["step"]), copy["step"])
-    return {"state": copies, "param_groups": given}
+    taken = state.get("state") if isinstance(state, Mapping) else None
+    stepped = _stepped(optimizer, tables) if taken else {}
+    trained = [i for i, p in enumerate(params) if p.requires_grad and p.numel()]
+    entries = partial(
+        by_number,
+        form={i: partial(_fitted_entry, form=stepped.get(i, {})) for i in range(len(params))},
+        known=range(len(params)),
+        needed=trained if taken and complete else (),
+        of="parameter",
+    )
+    form = {"param_groups": [partial(_fitted_group, own=own, options=options) for own in groups], "state": entries}
+    return fitted(state, form, what)
 
 
-def _fitted_group(own: Mapping[str, Any], group: Any, defaults: Mapping[str, Any], of: str) -> dict[str, Any]:
-    """own: the optimizer's group; the other one is the state's, which may have more options, as a scheduler adds."""
-    if not isinstance(group, Mapping):
-        raise ValueError(f"{of} must be a dict, given {_shown(group)}")
-    if missing := {"params", *defaults} - set(group):
-        raise ValueError(f"{of} lacks {', '.join(sorted(missing))}")
-    if group["params"] != own["params"]:
-        raise ValueError(f"{of} has the parameters {_shown(group['params'])} in the state, here {own['params']}")
-    kept = ("params", "param_names", *ALREADY_HERE)
-    for name, value in ((name, value) for name, value in group.items() if name not in kept):
-        here, what = own.get(name, 0.0), f"{name} of {of}"
-        if here is None or isinstance(here, bool | str):
-            if type(value) is not type(here) or value != here:
-                raise ValueError(f"{what} is {_shown(value)} in the state, here it is {here!r}")
-        elif isinstance(here, tuple | list):
-            numbers = fitted(value, here, what)
-            if name == "betas" and not all(0 <= beta < 1 for beta in numbers):
-                raise ValueError(f"{what} must be at least 0 and below 1, given {value!r}")
-        else:
-            number(value, what, 0.0 if here >= 0 else -math.inf)
-    return {**group, **{name: own[name] for name in ALREADY_HERE if name in own}}
+def _fitted_entry(entry: Any, what: str, form: Mapping[str, Any]) -> Any:
+    """What an optimizer keeps of one parameter; empty before its first step."""
+    copy = fitted(entry, form, what) if entry else {}
+    for name in set(SQUARES) & set(copy):
+        if bool((copy[name] < 0).any()):
+            raise ValueError(f"{name} of {what} is a mean of squares, given negative numbers")
+    if "step" in copy:
+        number(copy["step"], f"step of {what}", 0, whole=True)
+    return copy
+
+
+def _fitted_group(group: Any, what: str, own: Mapping[str, Any], options: Collection[str]) -> Any:
+    """A group that has at least these options; one may have more, which are numbers, as a scheduler adds."""
+    names = {*options, *(group if isinstance(group, Mapping) else ())}
+    return fitted(group, {name: partial(_fitted_option, name, own.get(name, 0.0)) for name in names}, what)
+
+
+def _fitted_option(name: str, own: Any, value: Any, what: str) -> Any:
+    if name in ALREADY_HERE or name == "param_names":
+        return value if name == "param_names" else own
+    if own is None or isinstance(own, bool | str | list):
+        if type(value) is not type(own) or value != own:
+            raise ValueError(f"{what} is {_shown(value)} in the state, here it is {_shown(own)}")
+        return value
+    if not isinstance(own, tuple):
+        return number(value, what, 0.0 if own >= 0 else -math.inf)
+    numbers = fitted(value, own, what)
+    if name == "betas" and not all(0 <= beta < 1 for beta in numbers):
+        raise ValueError(f"{what} must be at least 0 and below 1, given {value!r}")
+    return numbers
 
 
 def _stepped(optimizer: Optimizer, tables: Collection[int]) -> dict[int, Any]:
@@ -232,7 +237,7 @@ def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
     """
     spans = []
     for name, p in named:
-        if p.requires_grad and not _dense(p):
+        if p.requires_grad and not (p.layout == torch.strided and torch.ops.aten.is_non_overlapping_and_dense(p)):
             raise _not_separate(f"{name}, of shape {tuple(p.shape)} and strides {p.stride()}, is expanded or has gaps")
         if p.numel() and p.device.type != "meta":
             length = 1 + sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
@@ -247,22 +252,12 @@ def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
             reached[device, any_other] = max(reached.get((device, any_other), (0, "")), (end, name))
 
 
-def _dense(p: Tensor) -> bool:
-    """Whether the entries of a tensor fill a piece of memory, each once."""
-    expected = 1
-    for stride, size in sorted((t, s) for t, s in zip(p.stride(), p.shape, strict=True) if s != 1):
-        if stride != expected:
-            return p.numel() == 0
-        expected *= size
-    return p.layout == torch.strided
-
-
 def _not_separate(what: str) -> ValueError:
     return ValueError(f"parameter {what}; give it memory of its own before training: p.data = p.data.clone()")
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
+        return f"{'sparse ' if value.is_sparse else ''}{value.dtype} of shape {tuple(value.shape)}"
     text = repr(value)
     return text if len(text) <= 40 else f"{type(value).__name__} {text[:37]}..."

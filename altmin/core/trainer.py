@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import Stateful, by_block, demand_separate, overwrite
+from altmin.common.state import Stateful, by_number, demand_separate, overwrite
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
@@ -181,7 +181,7 @@ class AltMin(Stateful):
 
     def state_form(self) -> dict[str, Any]:
         form = {"weights": self.updates.state_form(), "penalty": self.penalty.state_form()}
-        codes = partial(by_block, form=self.code_states, blocks=range(len(self.chain)))
+        codes = partial(by_number, form=self.code_states, known=range(len(self.chain)), needed=self.code_states)
         return {**form, "codes": codes} if self.code_states else form
 
     def set_state(self, new: dict[str, Any]) -> None:

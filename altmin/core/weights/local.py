@@ -201,8 +201,6 @@ class FusedAdam(torch.optim.Adam):
     dimensions that is 1, a step changes nothing. A group of tables with sparse gradients takes a step of SparseAdam.
     """
 
-    shares_steps = True
-
     @torch.no_grad()
     def update(self) -> None:
         """One step."""
@@ -243,6 +241,13 @@ class FusedAdam(torch.optim.Adam):
                 maximize=False,
                 found_inf=found_inf,
             )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:  # parameters with the same count share it again
+            shared: dict[float, Tensor] = {}
+            for entry in filter(None, map(self.state.get, group["params"])):
+                entry["step"] = shared.setdefault(float(entry["step"]), entry["step"])
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self._opt_called = True  # what a scheduler asks for

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import BucketedSum
 from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import Stateful, by_block, fitted, fitted_optimizer, overwrite
+from altmin.common.state import Stateful, by_number, fitted, fitted_optimizer, overwrite
 from altmin.core.chain import Chain, Theta
 from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.local import LocalOptimizer
@@ -190,17 +190,15 @@ class Updates(Stateful):
         tables = () if self.local is None else self.local.tables
         gathered = {l: partial(self._fitted_contribution, l) for l in self.rules}
         return {
-            "states": partial(by_block, form=self.states, blocks=self.rules),
-            "gathered": partial(by_block, form=gathered, blocks=self.rules),
+            "states": partial(by_number, form=self.states, known=self.rules, needed=self.states),
+            "gathered": partial(by_number, form=gathered, known=self.rules),
             "samples": 0,
             "optimizer": self.optimizer and partial(fitted_optimizer, optimizer=self.optimizer, tables=tables),
         }
 
     def _fitted_contribution(self, l: int, contribution: Any, what: str) -> Any:
-        """A copy of what block l has gathered: of an optimizer gradients, of other rules what their update takes. None
-        if that is nothing; ValueError for what it cannot have gathered."""
-        if contribution is None:
-            return None
+        """A copy of what block l has gathered: of an optimizer gradients, of other rules what their update takes.
+        ValueError for what it cannot have gathered."""
         if self.local is not None and self._is_local(l):
             zeros = [torch.zeros_like(p) for p in self.theta[l]]
             pairs = zip(zeros, self.theta[l], strict=True)
@@ -217,8 +215,7 @@ class Updates(Stateful):
     def set_state(self, new: dict[str, Any]) -> None:
         overwrite(self.states, new["states"])
         self.forget()
-        self.samples = new["samples"]
-        self.gathered = {l: each for l, each in new["gathered"].items() if each is not None}
+        self.gathered, self.samples = new["gathered"], new["samples"]
         if self.optimizer is not None:
             self.optimizer.load_state_dict(new["optimizer"])
 
