@@ -120,7 +120,7 @@ def test_a_state_of_the_solver_that_does_not_fit_is_refused_and_changes_nothing(
     for wrong, words in (
         ({**codes, 1: torch.ones(2)}, "block 1 of codes of AltMin must be torch.float64"),
         ({**codes, 2: codes[2] * torch.nan}, "block 2 of codes of AltMin holds numbers that are not finite"),
-        ({**codes, 9: codes[2]}, "codes of AltMin has block 9"),
+        ({**codes, 9: codes[2]}, "codes of AltMin: it has 9 besides"),
         ([], r"codes of AltMin is a dict, given \[\]"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -73,7 +73,7 @@ EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
     "no random": (lambda s: s["random"].clear(), "not the state of random of the run: it lacks cpu"),
     "part": (lambda s: s.pop("random"), "not the state of the run: it lacks random"),
     "callbacks": (lambda s: s.update(callbacks=[{}]), r"callbacks of the run must be 0 entries, given \[{}\]"),
-    "method": (lambda s: s.update(method=[]), "the state of Backprop is a dict, given list"),
+    "method": (lambda s: s.update(method=[]), r"the state of Backprop is a dict, given \[\]"),
     "config": (lambda s: s.update(config=3), "it has no settings to compare"),
 }
 

@@ -60,7 +60,7 @@ def fitted(new: Any, form: Any, what: str) -> Any:
     if callable(form):
         return form(new, what)
     if isinstance(form, Mapping):
-        demand_entries(new, form, what)
+        _check_names(new, what, form, form)
         return {name: fitted(new[name], value, f"{name} of {what}") for name, value in form.items()}
     if isinstance(form, list | tuple):
         if not isinstance(new, list | tuple) or len(new) != len(form):
@@ -82,14 +82,14 @@ def unchecked(value: Any, what: str) -> Any:
     return value
 
 
-def demand_entries(state: Any, names: Iterable[Any], of: str) -> None:
-    """ValueError unless the state is a dict with these entries and no others."""
+def _check_names(state: Any, what: str, known: Iterable[Any], needed: Iterable[Any]) -> None:
+    """ValueError unless the state is a dict that has all entries that are needed and none that is not known."""
     if not isinstance(state, Mapping):
-        raise ValueError(f"the state of {of} is a dict, given {type(state).__name__}")
-    if missing := set(names) - set(state):
-        raise ValueError(f"this is not the state of {of}: it lacks {', '.join(sorted(map(str, missing)))}")
-    if extra := set(state) - set(names):
-        raise ValueError(f"this is not the state of {of}: it has {', '.join(sorted(map(str, extra)))} besides")
+        raise ValueError(f"the state of {what} is a dict, given {_shown(state)}")
+    if missing := set(needed) - set(state):
+        raise ValueError(f"this is not the state of {what}: it lacks {', '.join(sorted(map(str, missing)))}")
+    if extra := set(state) - set(known):
+        raise ValueError(f"this is not the state of {what}: it has {', '.join(sorted(map(str, extra)))} besides")
 
 
 def number(value: Any, what: str, low: float = -math.inf, whole: bool = False, finite: bool = True) -> Any:
@@ -140,12 +140,7 @@ def by_number(
 ) -> dict[int, Any]:
     """`fitted`, of a dict by the numbers of blocks or parameters, which are among those `known` and have at least those
     `needed`. Entries without a form, as of other ranks' blocks, are left out."""
-    if not isinstance(state, Mapping):
-        raise ValueError(f"{what} is a dict, given {_shown(state)}")
-    if unknown := [l for l in state if l not in known]:
-        raise ValueError(f"{what} has {of} {unknown[0]!r}, here they are {list(known)}")
-    if lacking := [l for l in needed if l not in state]:
-        raise ValueError(f"{what} lacks {of} {lacking[0]}")
+    _check_names(state, what, known, needed)
     return {l: fitted(state[l], own, f"{of} {l} of {what}") for l, own in form.items() if l in state}
 
 

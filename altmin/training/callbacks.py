@@ -30,6 +30,7 @@ from torch import nn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand
+from altmin.common.state import fitted, unchecked
 from altmin.training.metrics import higher_is_better
 
 HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")
@@ -176,7 +177,7 @@ class Monitor:
         return {name: getattr(self, name) for name in self.fresh}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update({name: copy.deepcopy(state[name]) for name in self.fresh})
+        vars(self).update(copy.deepcopy(fitted(state, dict.fromkeys(self.fresh, unchecked), type(self).__name__)))
 
 
 class EarlyStopping(Monitor):
