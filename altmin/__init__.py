@@ -24,6 +24,7 @@ from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.runners.distributed import Distributed
 from altmin.runners.ensemble import Ensemble, EnsembleMetrics
 from altmin.runners.layer_parallel import LayerParallel
+from altmin.runners.recorded import Recorded
 from altmin.training import fit
 
 _ON_FIRST_USE = ("integrations", "paper", "sklearn", "stream")
@@ -50,6 +51,7 @@ __all__ = [
     "Metrics",
     "Penalty",
     "Readout",
+    "Recorded",
     "Recurrent",
     "RecurrentCodes",
     "Sign",

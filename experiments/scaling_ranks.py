@@ -160,7 +160,7 @@ def layered(rank: int, size: Size) -> LayerParallel:
 
 
 def in_layers(run: LayerParallel, x: Tensor, y: Tensor) -> Contestant:
-    own = {id(p) for l in run.blocks for p in run.am.theta[l]}
+    own = {id(p) for l in run.blocks for p in run.theta[l]}
 
     def gradients() -> dict[str, Tensor]:
         return {name: p.grad for name, p in run.model.named_parameters() if id(p) in own and p.grad is not None}

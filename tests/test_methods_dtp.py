@@ -309,6 +309,6 @@ def test_a_state_with_a_damaged_inverse_is_refused() -> None:
     state = copy.deepcopy(method.state_dict())
     state["inverses"]["0.weight"][1, 2] = torch.nan
     before = copy.deepcopy(method.state_dict())
-    with pytest.raises(ValueError, match=r"0.weight of the inverses holds numbers that are not finite"):
+    with pytest.raises(ValueError, match=r"0.weight of inverses of .* holds numbers that are not finite"):
         method.load_state_dict(state)
     assert equal(method.state_dict(), before)

@@ -136,8 +136,7 @@ def test_a_state_in_the_middle_of_a_pass_is_taken_whole_or_not_at_all() -> None:
     kept.end_pass()
     kept.write(*rows_and_values(1))
     state = copy.deepcopy(kept.state_dict())
-    other.check_state(state)
-    other.load_state_dict(state)
+    other.set_state(other.fitted(state, "the table"))
     assert equal(other.state_dict(), kept.state_dict())
     other.write(*rows_and_values(5))
     assert equal(kept.state_dict(), state), "nothing is shared"
@@ -150,4 +149,4 @@ def test_a_state_in_the_middle_of_a_pass_is_taken_whole_or_not_at_all() -> None:
         {**state, "known": 3},
     ):
         with pytest.raises(ValueError):
-            kept.check_state(wrong)
+            kept.fitted(wrong, "the table")

@@ -43,6 +43,10 @@ PARTS = parts()
 CASES = {
     "rule": {"weights": lambda: PARTS["SignDescent"](2**-7, beta=0.75)},
     "solver": {"codes": lambda: PARTS["Careful"]()},
+    "solver with state": {
+        "weights": lambda: PARTS["SignDescent"](2**-7),
+        "codes": lambda: PARTS["TrustRegion"](0.25),
+    },
     "loss": {"loss": lambda: PARTS["LogCosh"]()},
     "all": {
         "weights": lambda: PARTS["SignDescent"](2**-7),
@@ -97,6 +101,33 @@ def test_the_rule_is_what_its_docstring_says() -> None:
         W, b = W - 0.25 * m.sign(), b - 0.25 * n.sign()
         am.step(x, y)
     same([model.weight, model.bias], [W, b])
+
+
+def test_the_state_of_the_solver_is_what_its_docstring_says() -> None:
+    """Two steps in which all codes move, one in which none does, as the loss is at its minimum, and one that fails."""
+    am, (x, y) = trainer("solver with state"), batches()[0]
+    for target in (y, y, None):
+        am.step(x, am.model(x).detach() if target is None else target)
+    with pytest.raises(ValueError, match="NaN"):
+        am.step(x * torch.nan, y)
+    moved = torch.tensor(0.25 * 1.1**2 / 2, dtype=F64)
+    same(am.state_dict()["codes"], {0: torch.tensor(0.25, dtype=F64), 1: moved, 2: moved})
+
+
+def test_a_state_of_the_solver_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    am = train(trainer("solver with state"), batches())
+    before, codes = state(am), am.state_dict()["codes"]
+    for wrong, words in (
+        ({**codes, 1: torch.ones(2)}, "block 1 of codes of AltMin must be torch.float64"),
+        ({**codes, 2: codes[2] * torch.nan}, "block 2 of codes of AltMin holds numbers that are not finite"),
+        ({**codes, 9: codes[2]}, "codes of AltMin: it has 9 besides"),
+        ([], r"codes of AltMin is a dict, given \[\]"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            am.load_state_dict({**trainer("solver with state").state_dict(), "codes": wrong})
+        assert all(map(torch.equal, state(am).values(), before.values()))
+    with pytest.raises(ValueError, match="not the state of AltMin: it has codes besides"):
+        trainer("rule").load_state_dict(am.state_dict())
 
 
 @EVERY
@@ -194,6 +225,11 @@ def test_offline(case: str, of_ranks: Any) -> None:
 def test_from_several_sites(case: str, tmp_path: Path) -> None:
     one, sites = trainer(case), [trainer(case) for _ in range(2)]
     data = batches()
+    if one.code_states:
+        one.gather(*data[0])
+        with pytest.raises(ValueError, match="TrustRegion keeps a state that each site changes by its own samples"):
+            save_memories(one, tmp_path / "kept")
+        return
     for turn in (data[:2], data[2:]):
         files = [tmp_path / f"{i}.safetensors" for i in range(2)]
         for site, file, (x, y) in zip(sites, files, turn, strict=True):

@@ -168,7 +168,7 @@ def test_a_resumed_run_is_bit_by_bit_the_uninterrupted_one(rule, model):
 
 
 def test_a_state_that_is_not_altmins_is_refused():
-    with pytest.raises(ValueError, match="not the state of an AltMin: it lacks penalty"):
+    with pytest.raises(ValueError, match="not the state of AltMin: it lacks penalty"):
         altmin.AltMin(mlp()).load_state_dict({"weights": {}})
 
 

@@ -16,13 +16,18 @@ from altmin.training import EachBatch, checkpoint, fit
 State = dict[str, Any]
 
 EDITS: dict[str, tuple[Callable[[State], Any], str]] = {
+    "epoch below": (lambda s: s["at"].update(epoch=-1), "epoch of at of the run must be a whole number of at least 0"),
     "epoch beyond": (lambda s: s["at"].update(epoch=4), "it holds 4 epochs, more than 3"),
-    "rate not finite": (lambda s: rates(s, math.nan), "lr of group 0 of the optimizer must be a finite number"),
-    "shape": (lambda s: s["model"].update({"0.bias": torch.zeros(3)}), "does not fit this run: .*size mismatch"),
-    "moments": (lambda s: moments(s, torch.zeros(1)), "exp_avg of parameter 0 must be torch.float32 of shape"),
+    "rate not finite": (lambda s: rates(s, math.nan), "lr of entry 0 of param_groups of .* must be a finite number"),
+    "weights": (
+        lambda s: s["model"]["0.weight"].fill_(math.nan),
+        "0.weight of model of the run holds numbers",
+    ),
+    "shape": (lambda s: s["model"].update({"0.bias": torch.zeros(3)}), "0.bias of model of the run must be"),
+    "moments": (lambda s: moments(s, torch.zeros(1)), "exp_avg of parameter 0 of .* must be torch.float32 of shape"),
     "random state": (lambda s: s["random"]["cpu"].fill_(255), "does not fit this run: .*mt19937"),
-    "part": (lambda s: s.pop("random"), "does not fit this run: 'random'"),
-    "method": (lambda s: s.update(method=[]), "the state of a Backprop is a dict, given list"),
+    "part": (lambda s: s.pop("random"), "not the state of the run: it lacks random"),
+    "method": (lambda s: s.update(method=[]), r"the state of Backprop is a dict, given \[\]"),
     "config": (lambda s: s.update(config=3), "it has no settings to compare"),
 }
 

@@ -110,7 +110,7 @@ def test_a_state_goes_on_in_a_method_with_the_same_groups_only() -> None:
     for method in (spared, again):
         method.step(*batch(1))
     assert all(map(torch.equal, spared.model.parameters(), again.model.parameters()))
-    with pytest.raises(ValueError, match="the state is of 2 groups of parameters, this optimizer has 1"):
+    with pytest.raises(ValueError, match=r"param_groups of .* must be 1 entries"):
         plain.load_state_dict(spared.state_dict())
 
 

@@ -232,11 +232,13 @@ def test_a_state_that_is_sparse_where_the_table_is_not_is_refused():
         am.step(x, y)
     state = sparse.state_dict()
     state["weights"]["optimizer"]["param_groups"] = dense.state_dict()["weights"]["optimizer"]["param_groups"]
-    with pytest.raises(ValueError, match=r"momentum_buffer of parameter 0 must be torch.float64 of shape \(9, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"momentum_buffer of parameter 0 of .* must be torch.float64 of shape \(9, 4\)"
+    ):
         dense.load_state_dict(state)
     state = copy.deepcopy(sparse.state_dict())
     state["weights"]["optimizer"]["state"][0]["momentum_buffer"]._values()[0] = math.nan
-    with pytest.raises(ValueError, match="momentum_buffer of parameter 0 holds numbers that are not finite"):
+    with pytest.raises(ValueError, match=r"momentum_buffer of parameter 0 of .* holds numbers that are not finite"):
         sparse.load_state_dict(state)
 
 

@@ -1,162 +1,214 @@
-"""What a saved state must be before any of it is written: a tree like that of the object which it is for.
+"""A saved state is fitted to the object that loads it: checked and copied as a whole, before anything is written.
 
 torch's fused kernels go through memory as it lies and check nothing: a moment of another shape is written past its end.
-So every tensor is checked first, all of a state before the first write, and one that does not fit is a `ValueError`.
+So a class says what its state looks like (`Stateful.state_form`), and `fitted` does the rest, here and nowhere else.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from altmin.common.errors import check_number
 
 ALREADY_HERE = ("foreach", "capturable", "differentiable")
 """Options of how an optimizer is executed, which a loaded state leaves as they are."""
+SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "exp_inf", "square_avg", "acc_delta")
+"""What torch's optimizers call moments that are never negative."""
 
 
-def check_like(new: Any, reference: Any, what: str) -> None:
-    """ValueError, which names the entry, unless a state fits in the place of `reference`, such as that of a new object.
+class Stateful:
+    """An object whose state is loaded as a whole or not at all. A subclass has two functions besides `state_dict`:
+
+    state_form() -> form     what a state must be like, for `fitted`
+    set_state(new)           goes on from a state that fits; it keeps the tensors, and does not fail
+    """
+
+    def state_form(self) -> Any:
+        raise NotImplementedError
+
+    def set_state(self, new: Any) -> None:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Any) -> None:
+        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.set_state(fitted(state, self.state_form(), type(self).__name__))
+
+
+def fitted(new: Any, form: Any, what: str) -> Any:
+    """A copy of a state; ValueError, which names the entry, unless it has this form, such as the present state of the
+    object that loads it.
 
     Dicts have the same keys and sequences the same length. Tensors have the same type and shape, are on the same kind
-    of device or on the CPU, and are finite if those of the reference are; a sparse one has sparse rows, and may be
-    dense. Numbers are finite where the reference is, where it has an integer whole and not negative; all else is of the
-    same type. what: the name of the state in a message.
+    of device or on the CPU, and are finite if those of the form are; copies are on its devices and lie in memory as its
+    tensors do. A sparse one has sparse rows, and may be dense. Numbers are finite where the form is, where it has an
+    integer whole and not negative; all else is of the same type. A function in the form is called with the value and
+    its name, and returns the copy. what: the name of the state in a message.
 
-    >>> check_like({"mu": 1.0, "steps": [3]}, {"mu": 0.5, "steps": [0]}, "a Penalty")
-    >>> check_like({"mu": math.nan, "steps": [3]}, {"mu": 0.5, "steps": [0]}, "a Penalty")
+    >>> fitted({"mu": 1.0, "steps": [3]}, {"mu": 0.5, "steps": [0]}, "Penalty")
+    {'mu': 1.0, 'steps': [3]}
+    >>> fitted({"mu": math.nan, "steps": [3]}, {"mu": 0.5, "steps": [0]}, "Penalty")
     Traceback (most recent call last):
-    ValueError: mu of a Penalty must be a finite number, given nan
+    ValueError: mu of Penalty must be a finite number, given nan
     """
-    if isinstance(reference, Mapping):
-        demand_entries(new, reference, what)
-        for name, value in reference.items():
-            check_like(new[name], value, f"{name} of {what}")
-    elif isinstance(reference, list | tuple):
-        if not isinstance(new, list | tuple) or len(new) != len(reference):
-            raise ValueError(f"{what} must be {len(reference)} entries, given {_shown(new)}")
-        for i, (one, value) in enumerate(zip(new, reference, strict=True)):
-            check_like(one, value, f"entry {i} of {what}")
-    elif isinstance(reference, Tensor):
-        demand_tensor(new, reference, what, sparse=reference.is_sparse)
-    else:
-        _check_leaf(new, reference, what)
+    if callable(form):
+        return form(new, what)
+    if isinstance(form, Mapping):
+        _check_names(new, what, form, form)
+        return {name: fitted(new[name], value, f"{name} of {what}") for name, value in form.items()}
+    if isinstance(form, list | tuple):
+        if not isinstance(new, list | tuple) or len(new) != len(form):
+            raise ValueError(f"{what} must be {len(form)} entries, given {_shown(new)}")
+        pairs = enumerate(zip(new, form, strict=True))
+        copies = [fitted(one, value, f"entry {i} of {what}") for i, (one, value) in pairs]
+        return tuple(copies) if isinstance(new, tuple) else copies
+    if isinstance(form, Tensor):
+        return _fitted_tensor(new, form, what)
+    if isinstance(form, int | float) and not isinstance(form, bool):
+        return number(new, what, 0 if isinstance(form, int) else -math.inf, isinstance(form, int), math.isfinite(form))
+    if type(new) is not type(form):
+        raise ValueError(f"{what} must be like {form!r}, given {_shown(new)}")
+    return new
 
 
-def _check_leaf(new: Any, reference: Any, what: str) -> None:
-    number = isinstance(reference, int | float) and not isinstance(reference, bool)
-    if not number and type(new) is not type(reference):
-        raise ValueError(f"{what} must be like {reference!r}, given {_shown(new)}")
-    if isinstance(reference, int) and number:
-        demand_count(new, what)
-    elif number and (math.isfinite(reference) or isinstance(new, bool) or not isinstance(new, int | float)):
-        demand_number(new, what)
+def unchecked(value: Any, what: str) -> Any:
+    """In a form: anything, which is not copied."""
+    return value
 
 
-def demand_entries(state: Any, names: Iterable[Any], of: str) -> None:
-    """ValueError unless the state is a dict with these entries and no others."""
+def _check_names(state: Any, what: str, known: Iterable[Any], needed: Iterable[Any]) -> None:
+    """ValueError unless the state is a dict that has all entries that are needed and none that is not known."""
     if not isinstance(state, Mapping):
-        raise ValueError(f"the state of {of} is a dict, given {type(state).__name__}")
-    if missing := set(names) - set(state):
-        raise ValueError(f"this is not the state of {of}: it lacks {', '.join(sorted(map(str, missing)))}")
-    if extra := set(state) - set(names):
-        raise ValueError(f"this is not the state of {of}: it has {', '.join(sorted(map(str, extra)))} besides")
+        raise ValueError(f"the state of {what} is a dict, given {_shown(state)}")
+    if missing := set(needed) - set(state):
+        raise ValueError(f"this is not the state of {what}: it lacks {', '.join(sorted(map(str, missing)))}")
+    if extra := set(state) - set(known):
+        raise ValueError(f"this is not the state of {what}: it has {', '.join(sorted(map(str, extra)))} besides")
 
 
-def demand_number(value: Any, what: str, low: float = -math.inf, whole: bool = False) -> float:
-    """The number, also one in a tensor; ValueError unless it is finite, at least `low` and, if so wanted, whole."""
-    if isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta":
-        value = value.item()
+def number(value: Any, what: str, low: float = -math.inf, whole: bool = False, finite: bool = True) -> Any:
+    """The value, a number or a tensor with one; ValueError unless it is finite, at least `low` and, if so wanted,
+    whole. finite: False where it may be any float."""
+    held = isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
     try:
-        check_number(what, value, low, whole=whole)
+        if finite or not isinstance(value, float):
+            check_number(what, value.item() if held else value, low, whole=whole)
     except TypeError as error:
         raise ValueError(str(error)) from None
-    return float(value)
+    return int(value) if whole else value
 
 
-def demand_count(value: Any, what: str) -> int:
-    """As `demand_number`, of whole numbers that are not negative."""
-    return int(demand_number(value, what, 0, whole=True))
-
-
-def demand_tensor(
-    value: Any, like: Tensor, what: str, shape: Sequence[int] | None = None, sparse: bool = False
-) -> None:
-    """ValueError unless the value is a tensor with the type of `like`, with its shape unless another is given, on its
-    kind of device or on the CPU, and finite if `like` is. sparse: whether it may be a sparse one of rows, too."""
-    shape = tuple(like.shape if shape is None else shape)
+def _fitted_tensor(value: Any, form: Tensor, what: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise ValueError(f"{what} must be a tensor, given {_shown(value)}")
-    if (tuple(value.shape), value.dtype) != (shape, like.dtype) or not (
-        value.layout == torch.strided or (sparse and value.is_sparse and value.sparse_dim() == 1)
-    ):
-        raise ValueError(f"{what} must be {like.dtype} of shape {shape}, given {_shown(value)}")
+    rows = form.is_sparse and value.is_sparse and value.sparse_dim() == 1
+    if (value.shape, value.dtype) != (form.shape, form.dtype) or not (value.layout == torch.strided or rows):
+        raise ValueError(f"{what} must be {form.dtype} of shape {tuple(form.shape)}, given {_shown(value)}")
     anywhere = value.ndim == 0 and value.device.type != "meta"  # a count of steps is where the steps are taken
-    if value.device.type not in (like.device.type, "cpu") and not anywhere:
-        raise ValueError(f"{what} belongs on {like.device.type}, given one on {value.device.type}; move it with .to")
-    if _finite(like) and not _finite(value):
+    if value.device.type not in (form.device.type, "cpu") and not anywhere:
+        raise ValueError(f"{what} belongs on {form.device.type}, given one on {value.device.type}; move it with .to")
+    if _finite(form) and not _finite(value):
         raise ValueError(f"{what} holds numbers that are not finite")
+    if form.is_sparse:
+        return value.detach().to(form.device, copy=True)
+    return torch.empty_like(form, requires_grad=False).copy_(value.detach())
 
 
 def _finite(x: Tensor) -> bool:
     return bool((x._values() if x.is_sparse else x).isfinite().all())
 
 
-def check_optimizer(optimizer: Optimizer, state: Any, complete: bool = False, tables: Collection[int] = ()) -> None:
-    """ValueError unless the optimizer can go on from the state. complete: whether every parameter that requires a
-    gradient has taken part in every step. tables: the ids of parameters with sparse gradients."""
-    demand_entries(state, ("state", "param_groups"), "an optimizer")
-    groups, given = optimizer.state_dict()["param_groups"], state["param_groups"]
-    if not isinstance(given, Sequence) or len(given) != len(groups):
-        count = len(given) if isinstance(given, Sequence) else "no list of"
-        raise ValueError(f"the state is of {count} groups of parameters, this optimizer has {len(groups)}")
-    for n, (own, group) in enumerate(zip(groups, given, strict=True)):
-        _check_group(own, group, optimizer.defaults, f"group {n} of the optimizer")
-    params, entries = [p for group in optimizer.param_groups for p in group["params"]], state["state"]
-    if not isinstance(entries, Mapping):
-        raise ValueError(f"the state of an optimizer's parameters is a dict, given {_shown(entries)}")
-    reference = _stepped(optimizer, tables) if entries else {}
-    for i, entry in entries.items():
-        if type(i) is not int or not 0 <= i < len(params):
-            raise ValueError(f"the state is of a parameter {i!r}, this optimizer has those from 0 to {len(params) - 1}")
-        if entry or not complete:
-            check_like(entry, reference.get(i, {}), f"parameter {i}")
-        if "step" in entry:
-            demand_count(entry["step"], f"step of parameter {i}")
-    lacking = [i for i, p in enumerate(params) if p.requires_grad and p.numel() and not entries.get(i)]
-    if complete and lacking and any(entries.values()):
-        raise ValueError(f"the state lacks parameter {lacking[0]}, and has others")
+def overwrite(old: Any, new: Any, ok: Tensor | None = None) -> None:
+    """Writes a tree of new tensors over old ones, which stay where they are; all of them, or none unless ok."""
+    for a, b in zip(pytree.tree_leaves(old), pytree.tree_leaves(new), strict=True):
+        a.copy_(b if ok is None else torch.where(ok, b, a))
 
 
-def _check_group(own: Mapping[str, Any], group: Any, defaults: Mapping[str, Any], of: str) -> None:
-    """own: the optimizer's group; the other one is the state's, which may have more options, as a scheduler adds."""
-    if not isinstance(group, Mapping):
-        raise ValueError(f"{of} must be a dict, given {_shown(group)}")
-    if missing := {"params", *defaults} - set(group):
-        raise ValueError(f"{of} lacks {', '.join(sorted(missing))}")
-    if group["params"] != own["params"]:
-        count = len(group["params"]) if isinstance(group["params"], Sequence) else 0
-        raise ValueError(f"{of} is of {count} parameters in the state, here of {len(own['params'])}")
-    for name, value in group.items():
-        here, what = own.get(name, 0.0), f"{name} of {of}"
-        if name in ("params", "param_names", *ALREADY_HERE):
-            continue
-        if here is None or isinstance(here, bool | str):
-            if type(value) is not type(here) or value != here:
-                raise ValueError(f"{what} is {_shown(value)} in the state, here it is {here!r}")
-        elif isinstance(here, tuple | list):
-            check_like(value, here, what)
-        else:
-            demand_number(value, what, 0.0 if here >= 0 else -math.inf)
+def by_number(
+    state: Any,
+    what: str,
+    form: Mapping[int, Any],
+    known: Collection[int],
+    needed: Collection[int] = (),
+    of: str = "block",
+) -> dict[int, Any]:
+    """`fitted`, of a dict by the numbers of blocks or parameters, which are among those `known` and have at least those
+    `needed`. Entries without a form, as of other ranks' blocks, are left out."""
+    _check_names(state, what, known, needed)
+    return {l: fitted(state[l], own, f"{of} {l} of {what}") for l, own in form.items() if l in state}
+
+
+def module_form(model: nn.Module) -> dict[str, Any]:
+    """The form of `model.state_dict()`: parameters are finite, buffers where they are now."""
+    trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: torch.zeros_like(t) if name in trained else t for name, t in model.state_dict().items()}
+
+
+def fitted_optimizer(
+    state: Any, what: str, optimizer: Optimizer, complete: bool = True, tables: Collection[int] = ()
+) -> Any:
+    """A copy of a state that `optimizer.load_state_dict` takes; ValueError unless it can go on from it.
+
+    complete: whether every parameter that requires a gradient has taken part in every step. tables: the ids of
+    parameters with sparse gradients.
+    """
+    groups, options = optimizer.state_dict()["param_groups"], {"params", *optimizer.defaults}
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    taken = state.get("state") if isinstance(state, Mapping) else None
+    stepped = _stepped(optimizer, tables) if taken else {}
+    trained = [i for i, p in enumerate(params) if p.requires_grad and p.numel()]
+    entries = partial(
+        by_number,
+        form={i: partial(_fitted_entry, form=stepped.get(i, {})) for i in range(len(params))},
+        known=range(len(params)),
+        needed=trained if taken and complete else (),
+        of="parameter",
+    )
+    form = {"param_groups": [partial(_fitted_group, own=own, options=options) for own in groups], "state": entries}
+    return fitted(state, form, what)
+
+
+def _fitted_entry(entry: Any, what: str, form: Mapping[str, Any]) -> Any:
+    """What an optimizer keeps of one parameter; empty before its first step."""
+    copy = fitted(entry, form, what) if entry else {}
+    for name in set(SQUARES) & set(copy):
+        if bool((copy[name] < 0).any()):
+            raise ValueError(f"{name} of {what} is a mean of squares, given negative numbers")
+    if "step" in copy:
+        number(copy["step"], f"step of {what}", 0, whole=True)
+    return copy
+
+
+def _fitted_group(group: Any, what: str, own: Mapping[str, Any], options: Collection[str]) -> Any:
+    """A group that has at least these options; one may have more, which are numbers, as a scheduler adds."""
+    names = {*options, *(group if isinstance(group, Mapping) else ())}
+    return fitted(group, {name: partial(_fitted_option, name, own.get(name, 0.0)) for name in names}, what)
+
+
+def _fitted_option(name: str, own: Any, value: Any, what: str) -> Any:
+    if name in ALREADY_HERE or name == "param_names":
+        return value if name == "param_names" else own
+    if own is None or isinstance(own, bool | str | list):
+        if type(value) is not type(own) or value != own:
+            raise ValueError(f"{what} is {_shown(value)} in the state, here it is {_shown(own)}")
+        return value
+    if not isinstance(own, tuple):
+        return number(value, what, 0.0 if own >= 0 else -math.inf)
+    numbers = fitted(value, own, what)
+    if name == "betas" and not all(0 <= beta < 1 for beta in numbers):
+        raise ValueError(f"{what} must be at least 0 and below 1, given {value!r}")
+    return numbers
 
 
 def _stepped(optimizer: Optimizer, tables: Collection[int]) -> dict[int, Any]:
     """What such an optimizer keeps of each parameter once it has taken a step, by number: that of a twin whose
-    parameters and gradients are zero. tables: as in `check_optimizer`."""
+    parameters and gradients are zero. tables: as in `fitted_optimizer`."""
     twin = object.__new__(type(optimizer))
     vars(twin).update({name: {} if name.endswith("_hooks") else value for name, value in vars(optimizer).items()})
     vars(twin).update(state=defaultdict(dict), param_groups=[])
@@ -166,34 +218,11 @@ def _stepped(optimizer: Optimizer, tables: Collection[int]) -> dict[int, Any]:
         for p, like in zip(params, group["params"], strict=True):
             p.grad = torch.zeros_like(p).to_sparse(1) if id(like) in tables else torch.zeros_like(p)
         twin.param_groups.append({**group, "params": params})
-    twin.step()
+    try:
+        twin.step()
+    except RuntimeError:  # what steps otherwise keeps nothing here: `Rates`
+        return {}
     return twin.state_dict()["state"]
-
-
-def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], shared_steps: bool = False) -> None:
-    """Loads a state that `check_optimizer` has passed. Nothing of it is shared with the optimizer afterwards, and
-    moments lie in memory as their parameters do. shared_steps: whether parameters that share a count of steps go on to.
-    """
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    steps: dict[int, Tensor] = {}
-
-    def owned(name: str, value: Any, p: Tensor) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        if name == "step":
-            own = steps.get(id(value)) if shared_steps else None
-            steps[id(value)] = value.detach().clone() if own is None else own
-            return steps[id(value)]
-        alike = value.shape == p.shape and not value.is_sparse
-        return torch.empty_like(p).copy_(value.detach()) if alike else value.detach().clone()
-
-    with torch.no_grad():
-        entries = {i: {k: owned(k, v, params[i]) for k, v in entry.items()} for i, entry in state["state"].items()}
-    groups = [
-        {**group, **{name: own[name] for name in ALREADY_HERE if name in own}}
-        for own, group in zip(optimizer.param_groups, state["param_groups"], strict=True)
-    ]
-    optimizer.load_state_dict({"state": entries, "param_groups": groups})
 
 
 def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
@@ -203,7 +232,7 @@ def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
     """
     spans = []
     for name, p in named:
-        if p.requires_grad and not _dense(p):
+        if p.requires_grad and not (p.layout == torch.strided and torch.ops.aten.is_non_overlapping_and_dense(p)):
             raise _not_separate(f"{name}, of shape {tuple(p.shape)} and strides {p.stride()}, is expanded or has gaps")
         if p.numel() and p.device.type != "meta":
             length = 1 + sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
@@ -218,22 +247,12 @@ def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
             reached[device, any_other] = max(reached.get((device, any_other), (0, "")), (end, name))
 
 
-def _dense(p: Tensor) -> bool:
-    """Whether the entries of a tensor fill a piece of memory, each once."""
-    expected = 1
-    for stride, size in sorted((t, s) for t, s in zip(p.stride(), p.shape, strict=True) if s != 1):
-        if stride != expected:
-            return p.numel() == 0
-        expected *= size
-    return p.layout == torch.strided
-
-
 def _not_separate(what: str) -> ValueError:
     return ValueError(f"parameter {what}; give it memory of its own before training: p.data = p.data.clone()")
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
+        return f"{'sparse ' if value.is_sparse else ''}{value.dtype} of shape {tuple(value.shape)}"
     text = repr(value)
     return text if len(text) <= 40 else f"{type(value).__name__} {text[:37]}..."

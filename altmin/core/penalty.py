@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from altmin.common.errors import demand
-from altmin.common.state import demand_entries, demand_number
+from altmin.common.state import Stateful, number
 
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
@@ -16,7 +16,7 @@ def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
     return new if maximum is None else min(new, maximum)
 
 
-class Penalty:
+class Penalty(Stateful):
     """mu starts at `start`, gains `increment` with each mini-batch, is multiplied by `growth` with each epoch, and
     stops at `maximum` (None: nowhere).
 
@@ -55,11 +55,8 @@ class Penalty:
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value}
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
-        demand_entries(state, ("value",), "a Penalty")
-        demand_number(state["value"], "mu", 0.0)
+    def state_form(self) -> dict[str, Any]:
+        return {"value": lambda value, what: float(number(value, "mu", 0.0))}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_state(state)
-        self.value = float(state["value"])
+    def set_state(self, new: dict[str, Any]) -> None:
+        self.value = new["value"]

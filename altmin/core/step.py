@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
 from altmin.calculus.context import Context
@@ -20,7 +21,12 @@ from altmin.core.reweighted import of_batch
 
 @runtime_checkable
 class CodeSolver(Protocol):
-    """Moves the codes below the blocks of a segment, from the last to the first, given what lies above it."""
+    """Moves the codes below the blocks of a segment, from the last to the first, given what lies above it.
+
+    One that keeps something from one mini-batch to the next has a function `init(chain)`, which returns the first state
+    of every block: tensors in lists, tuples and dicts. It is given them as `segment.solver_states` and returns the next
+    ones, of the same form, as `Moves.solver_states`. Runners keep, save and load them.
+    """
 
     def __call__(self, segment: Segment, above: Above) -> Moves: ...
 
@@ -30,7 +36,8 @@ class Moved(NamedTuple):
 
     loss: the mean loss of the encoded batch, without dimensions. problems: what the weights of every block are left
     with. costs, moved: of every block as in `Moves`. objective: f over the number of samples. checked: not finite where
-    what batch norm keeps or the input is not. statistics: what batch norm is to keep.
+    what batch norm or the solver keeps or the input is not. statistics: what batch norm is to keep. solver_states: what
+    the solver is to keep.
     """
 
     loss: Tensor
@@ -40,6 +47,7 @@ class Moved(NamedTuple):
     objective: Any
     checked: Tensor
     statistics: list[tuple[Map, Saved]]
+    solver_states: Sequence[Any] = ()
 
     @property
     def is_finite(self) -> Tensor:
@@ -87,8 +95,10 @@ def move_codes(
     for m, what in kept:
         for t in m.checked(what):
             checked = checked + 0 * t.sum()
+    for t in pytree.tree_leaves(moves.solver_states) if moves.solver_states else ():
+        checked = checked + 0 * t.sum()
     f = moves.costs[-1] + mu / top.samples * context.numbers.sum(moves.costs[:-1])
-    return Moved(top.value, moves.problems, moves.costs, moves.moved, f, checked, kept)
+    return Moved(top.value, moves.problems, moves.costs, moves.moved, f, checked, kept, moves.solver_states)
 
 
 def soft_threshold(p: Tensor, threshold: Any) -> Tensor:

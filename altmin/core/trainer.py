@@ -1,8 +1,10 @@
 """`AltMin`: owns the state of a run, checks its input, and calls the step (Algorithm 1)."""
 
+import copy
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import demand_entries, demand_separate
+from altmin.common.state import Stateful, by_number, demand_separate, overwrite
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
@@ -63,7 +65,7 @@ def _floats(column: Any) -> list[float]:
     return column if isinstance(column, list) else column.tolist()
 
 
-class AltMin:
+class AltMin(Stateful):
     """Trains a model in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
@@ -97,6 +99,9 @@ class AltMin:
         check_model(model)
         self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
         self.codes: CodeSolver = choose(codes, self.chain)
+        init = getattr(self.codes, "init", None)
+        self.code_states: dict[int, Any] = {} if init is None else dict(enumerate(init(self.chain)))
+        """By block, of a code solver that keeps some."""
         self.weights: WeightRule = LocalAdam() if weights is None else weights
         if not isinstance(self.weights, WeightRule):
             raise TypeError(f"weights is a weight rule, such as altmin.LocalAdam(lr=0.001), given {weights!r}")
@@ -134,6 +139,8 @@ class AltMin:
         self.updates.update(contributions, context.samples(x))
         for m, saved in moved.statistics:
             m.commit(saved)
+        if self.code_states:
+            overwrite(self.code_states, moved.solver_states)
         self.penalty.step()
         return metrics
 
@@ -144,6 +151,7 @@ class AltMin:
         self.updates.gather(contributions, context.count(len(x)))
         for m, saved in moved.statistics:
             m.commit(saved)
+        overwrite(self.code_states, moved.solver_states)
         return metrics
 
     @torch.no_grad()
@@ -151,6 +159,11 @@ class AltMin:
         """The weight step of everything gathered since the last one."""
         self.updates.apply()
         self.penalty.step()
+
+    def solver(self, states: Mapping[int, Any]) -> CodeSolver:
+        """The code solver, given its states of all blocks."""
+        kept = list(states.values())
+        return lambda segment, above: self.codes(segment._replace(solver_states=kept), above)
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph, which leaves no decision to the processor; empty if it can."""
@@ -169,19 +182,18 @@ class AltMin:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the model's own parameters, which are in `model.state_dict()`."""
-        return {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
+        state = {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
+        return {**state, "codes": copy.deepcopy(self.code_states)} if self.code_states else state
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("weights", "penalty"), "an AltMin")
-        self.penalty.check_state(state["penalty"])
-        self.updates.check_state(state["weights"])
+    def state_form(self) -> dict[str, Any]:
+        form = {"weights": self.updates.state_form(), "penalty": self.penalty.state_form()}
+        codes = partial(by_number, form=self.code_states, known=range(len(self.chain)), needed=self.code_states)
+        return {**form, "codes": codes} if self.code_states else form
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        self.updates.load_state_dict(state["weights"])
-        self.penalty.load_state_dict(state["penalty"])
+    def set_state(self, new: dict[str, Any]) -> None:
+        self.updates.set_state(new["weights"])
+        self.penalty.set_state(new["penalty"])
+        overwrite(self.code_states, new.get("codes", {}))
 
     def _measured(self, x: Tensor, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; nothing of the model changes. `Diverged`
@@ -189,7 +201,8 @@ class AltMin:
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
         mu = self.penalty.value
-        moved = move_codes(self.chain, self.theta, self.codes, self.loss, x, y, mu, context)
+        codes = self.solver(self.code_states) if self.code_states else self.codes
+        moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)
         contributions: list[Any] = [None] * len(moved.problems)
         total = None if context.shard is None else BucketedSum(context)
         for l in range(len(contributions) - 1, -1, -1):  # those of upper blocks leave while lower ones are computed

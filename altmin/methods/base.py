@@ -1,12 +1,13 @@
 """What rivals have in common: the metrics of a step, and the state of one torch optimizer."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from altmin.common.state import check_optimizer, demand_entries, load_optimizer
+from altmin.common.state import Stateful, fitted_optimizer
 from altmin.core.weights.sparse import tables
 
 
@@ -17,7 +18,7 @@ class LossOnly:
     loss: Tensor
 
 
-class OptimizerMethod:
+class OptimizerMethod(Stateful):
     """A method that steps by one torch optimizer and keeps nothing besides.
 
     options: the arguments of its factory, by name. complete: whether every parameter takes part in every step.
@@ -37,15 +38,12 @@ class OptimizerMethod:
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can load all of the state."""
-        demand_entries(state, ("optimizer",), f"a {type(self).__name__}")
-        check_optimizer(self.optimizer, state["optimizer"], self.complete, tables={id(p) for p in tables(self.model)})
+    def state_form(self) -> dict[str, Any]:
+        sparse = {id(p) for p in tables(self.model)}
+        return {"optimizer": partial(fitted_optimizer, optimizer=self.optimizer, complete=self.complete, tables=sparse)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        load_optimizer(self.optimizer, state["optimizer"])
+    def set_state(self, new: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(new["optimizer"])
 
 
 def without_model(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged, demand
-from altmin.common.state import check_like, demand_entries, load_optimizer
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
 from altmin.layers import Sign, Staircase, Stepwise
@@ -194,15 +193,12 @@ class DifferenceTargetPropagation(OptimizerMethod):
     def state_dict(self) -> dict[str, Any]:
         return {"inverses": self.inverses.state_dict(), **super().state_dict()}
 
-    def check_state(self, state: Any) -> None:
-        demand_entries(state, ("inverses", "optimizer"), "a DifferenceTargetPropagation")
-        check_like(state["inverses"], self.inverses.state_dict(), "the inverses")
-        super().check_state({"optimizer": state["optimizer"]})
+    def state_form(self) -> dict[str, Any]:
+        return {"inverses": self.inverses.state_dict(), **super().state_form()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_state(state)
-        self.inverses.load_state_dict(state["inverses"])
-        load_optimizer(self.optimizer, state["optimizer"])
+    def set_state(self, new: dict[str, Any]) -> None:
+        super().set_state(new)
+        self.inverses.load_state_dict(new["inverses"])
 
 
 @register("dtp")

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import BatchShard, BucketedSum, Context, sum_tree
 from altmin.common.errors import Diverged
-from altmin.common.state import check_like
+from altmin.common.state import fitted
 
 
 class Table:
@@ -22,9 +21,13 @@ class Table:
     """
 
     def __init__(self, widths: Mapping[str, int], like: Tensor):
-        self.like, self.length = like.detach().new_empty(0), 0
-        self.values = {name: self.like.new_zeros(0, width) for name, width in widths.items()}
-        self.known, self.seen = (self.like.new_zeros(0, dtype=torch.bool) for _ in range(2))
+        self.widths, self.like = dict(widths), like.detach().new_empty(0)
+        self.length = 0
+        self.set_state(self._zeros(0))
+
+    def _zeros(self, rows: int) -> dict[str, Any]:
+        values = {name: self.like.new_zeros(rows, width) for name, width in self.widths.items()}
+        return {"values": values, **{name: self.like.new_zeros(rows, dtype=torch.bool) for name in ("known", "seen")}}
 
     def find(self, rows: Tensor | None, samples: int) -> Tensor:
         """The row numbers of a batch, checked, on the table's device; without any, the batch is all the data.
@@ -70,9 +73,9 @@ class Table:
     def _grow(self, length: int) -> None:
         capacity = len(self.known)
         if length > capacity:
-            more = max(length, capacity + capacity // 2) - capacity
-            self.values = {name: F.pad(value, (0, 0, 0, more)) for name, value in self.values.items()}
-            self.known, self.seen = (F.pad(marks, (0, more)) for marks in (self.known, self.seen))
+            more = self._zeros(max(length, capacity + capacity // 2) - capacity)
+            whole = {"values": self.values, "known": self.known, "seen": self.seen}
+            self.set_state(pytree.tree_map(lambda old, new: torch.cat([old, new]), whole, more), self.length)
         self.length = max(self.length, length)
 
     def counts(self) -> tuple[int, int]:
@@ -88,20 +91,17 @@ class Table:
         values = {name: value[:n] for name, value in self.values.items()}
         return {"values": values, "known": self.known[:n], "seen": self.seen[:n]}
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
+    def fitted(self, state: Any, what: str) -> dict[str, Any]:
+        """A copy of a state of any number of samples; ValueError unless it is one."""
         known = state.get("known") if isinstance(state, Mapping) else None
         n = len(known) if isinstance(known, Tensor) and known.ndim else 0
-        values = {name: value.new_zeros(1).expand(n, value.shape[1]) for name, value in self.values.items()}
-        marks = self.known.new_zeros(1).expand(n)
-        check_like(state, {"values": values, "known": marks, "seen": marks}, "the table of samples")
+        found: dict[str, Any] = fitted(state, self._zeros(n), what)
+        return found
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a copy of a state that `check_state` has passed."""
-        self.length = len(state["known"])
-        kept = {name: (value, state["values"][name]) for name, value in self.values.items()}
-        self.values = {name: own.new_empty(new.shape).copy_(new) for name, (own, new) in kept.items()}
-        self.known, self.seen = (self.known.new_empty(self.length).copy_(state[name]) for name in ("known", "seen"))
+    def set_state(self, new: Mapping[str, Any], length: int | None = None) -> None:
+        """Keeps these tensors. length: how many rows are in use; None for all."""
+        self.values, self.known, self.seen = new["values"], new["known"], new["seen"]
+        self.length = len(self.known) if length is None else length
 
 
 def demand_whole_pass(seen: float, known: float) -> int:
@@ -156,11 +156,6 @@ class Gram:
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"inputs": self.inputs, "products": self.products}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes a copy of a state that `check_state` has passed."""
-        for name, own in self.state_dict().items():
-            own.copy_(state[name])
 
 
 def summed_grams(grams: Sequence[Gram], *numbers: float, context: Context) -> tuple[Sequence[Gram], Sequence[float]]:

@@ -222,10 +222,6 @@ class PredictiveCoding(OptimizerMethod):
             m.commit(kept)
         return LossOnly(inference.loss)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_state(state)
-        self.weights.load_state_dict(state["optimizer"])
-
 
 @register("predictive-coding")
 def predictive_coding(

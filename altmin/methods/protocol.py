@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from altmin.calculus.context import Context
 from altmin.common.errors import unknown
 
 
@@ -22,7 +23,7 @@ class Method(Protocol):
     `step` takes one mini-batch, `end_epoch` is called after each pass over the data. An online method updates the
     weights in `step`; an offline one gathers there and updates them in `end_epoch`. `optimizer` is the one that a torch
     scheduler attaches to, or None for a method without a learning rate. `state_dict` has what `load_state_dict` needs
-    to continue, apart from the model's own; `check_state` raises a ValueError for a state that does not fit.
+    to continue, apart from the model's own; a state that does not fit is a ValueError, and nothing changes.
 
     `step` also takes a keyword argument `context`, by default `altmin.methods.LOCAL`: one process with all samples. A
     method sums over samples by `context.sum`, counts them by `context.count`, draws random numbers for them by
@@ -44,7 +45,7 @@ class Method(Protocol):
     def model(self) -> nn.Module: ...
     @property
     def optimizer(self) -> Optimizer | None: ...
-    def step(self, x: Tensor, y: Tensor) -> StepMetrics: ...
+    def step(self, x: Tensor, y: Tensor, *, context: Context = ...) -> StepMetrics: ...
     def end_epoch(self) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.common.state import check_like, demand_count, demand_entries
+from altmin.common.state import Stateful, fitted
 from altmin.core.losses import IGNORED, CrossEntropy
 from altmin.methods.base import LossOnly, options_text
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
@@ -43,7 +43,7 @@ class Fixed(NamedTuple):
         return nn.functional.linear(a, self.weights[l], self.biases[l])
 
 
-class Splitting:
+class Splitting(Stateful):
     """Block descent, one block after the other, on the sum over samples of
 
         output term + sum_l rho_l / 2 (|z_l - W_l a_(l-1) - b_l|^2 + ridge |[W_l, b_l]|^2)
@@ -246,25 +246,20 @@ class Splitting:
         state = {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
         return state if context.shard is None else whole_state(state, context)
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("passes", "samples", "grams"), f"a {type(self).__name__}")
-        demand_count(state["passes"], "passes")
-        self.table.check_state(state["samples"])
-        check_like(state["grams"], [gram.state_dict() for gram in self.grams], "the sums of least squares")
+    def state_form(self) -> dict[str, Any]:
+        return {"passes": 0, "samples": self.table.fitted, "grams": [gram.state_dict() for gram in self.grams]}
 
-    @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any], context: Context = LOCAL) -> None:
         """Continues from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Where
         samples are spread over ranks, each rank continues with its own."""
-        self.check_state(state)
-        if context.shard is not None:
-            state = part_of_state(state, context.shard)
-        self.passes = int(state["passes"])
-        self.table.load_state_dict(state["samples"])
-        for gram, each in zip(self.grams, state["grams"], strict=True):
-            gram.load_state_dict(each)
-        self._fixed = None
+        new = fitted(state, self.state_form(), type(self).__name__)
+        self.set_state(new if context.shard is None else part_of_state(new, context.shard))
+
+    def set_state(self, new: dict[str, Any]) -> None:
+        self.passes, self._fixed = new["passes"], None
+        self.table.set_state(new["samples"])
+        for gram, each in zip(self.grams, new["grams"], strict=True):
+            gram.inputs, gram.products = each["inputs"], each["products"]
 
 
 def _gram(layer: Layer) -> Gram:

@@ -56,10 +56,6 @@ class Wrapper:
         state: dict[str, Any] = self._current().state_dict()
         return state
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can load the state."""
-        self._current().check_state(state)
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from another's `state_dict`; ValueError, and no change, if it does not fit."""
         self._current().load_state_dict(state)

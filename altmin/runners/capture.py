@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus import Map
 from altmin.calculus.context import Context
 from altmin.common.errors import Diverged
+from altmin.common.state import overwrite
 from altmin.core.penalty import grown
 from altmin.core.step import Moved, move_codes
 from altmin.core.trainer import AltMin, Metrics
@@ -109,36 +110,37 @@ class AltMinStep(CapturedStep):
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
         if self.local is not None:
             self.local.optimizer.zero_grad()  # those of the last step would be held until the new ones are known
-        values, state, found_inf, self.sizes, contributions, proposals, statistics = self._computed(x, y)
+        values, state, found_inf, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y)
         self.state.copy_(state)
         if self.local is not None and self.optimizer is not None and contributions is not None:
             with self.optimizer.swapped(found_inf):
                 self.local.update(contributions, check=False)
         self.am.updates.write(proposals, found_inf == 0)
-        for m, kept in statistics:
-            _commit(m, kept, found_inf == 0)
+        overwrite(self.am.code_states, kept, found_inf == 0)
+        for m, saved in statistics:
+            _commit(m, saved, found_inf == 0)
         return values
 
     def _compute(self, x: Tensor, y: Tensor, context: Context) -> tuple[Any, ...]:
         """The whole step up to the weights; nothing changes."""
         am, updates, mu = self.am, self.am.updates, self.state[2].to(self.dtype)
-        moved = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, mu, context)
+        moved = move_codes(am.chain, am.theta, am.solver(am.code_states), am.loss, x, y, mu, context)
         found = {l: updates.measure(l, am.theta[l], problem) for l, problem in enumerate(moved.problems)}
         proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates)
         settled = _settled(moved, proposals, self.state, am.penalty.increment, am.penalty.maximum)
         sizes = [problem.delta.numel() for problem in moved.problems[:-1]]
         contributions = None if self.local is None else {l: found[l] for l in self.local.blocks}
-        return *settled, sizes, contributions, proposals, moved.statistics
+        return *settled, sizes, contributions, proposals, moved.statistics, moved.solver_states
 
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """`_compute` and, if the weights are Adam's and few enough, their update with it, which is then left out."""
-        *first, contributions, proposals, statistics = self._compute(x, y, replace(self.context, traced=True))
+        *first, contributions, proposals, statistics, kept = self._compute(x, y, replace(self.context, traced=True))
         if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
             pairs = (zip(self.am.theta[l], each, strict=True) for l, each in contributions.items())
             assert self.optimizer is not None
             self.optimizer.step_adam(dict(itertools.chain(*pairs)), first[2])
             contributions = None
-        return *first, contributions, proposals, statistics
+        return *first, contributions, proposals, statistics, kept
 
     def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """`_compute`, compiled if it is to be."""
@@ -161,13 +163,13 @@ class AltMinStep(CapturedStep):
         return Metrics(loss.to(self.dtype), mu, objective, costs, moved, self.sizes)
 
     def tensors(self) -> list[Tensor]:
-        held = [t for l in self.am.updates.states for t in self._own(l)]
         optimizer = [] if self.optimizer is None else self.optimizer.tensors()
-        return [self.state, *self.am.model.buffers(), *optimizer, *held]
+        return [self.state, *self.am.model.buffers(), *optimizer, *self._own()]
 
-    def _own(self, l: int) -> list[Tensor]:
-        """Parameters and state of a block whose rule is not an optimizer."""
-        return [*self.am.theta[l], *pytree.tree_leaves(self.am.updates.states[l])]
+    def _own(self) -> list[Tensor]:
+        """Parameters and state of blocks whose rule is not an optimizer, and the state of the code solver."""
+        states = self.am.updates.states
+        return [*(t for l in states for t in self.am.theta[l]), *pytree.tree_leaves((states, self.am.code_states))]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
@@ -175,8 +177,8 @@ class AltMinStep(CapturedStep):
             self.optimizer.push()
         if self._places() != self.places:
             raise ValueError(
-                "the tensors of the weight rule are no longer those of the captured step: they were moved, loaded, "
-                "frozen or freed; make a new Recorded(method)"
+                "the tensors of the weight rule or the code solver are no longer those of the captured step: they were "
+                "moved, loaded, frozen or freed; make a new Recorded(method)"
             )
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
@@ -199,8 +201,8 @@ class AltMinStep(CapturedStep):
         return None if ok else int(taken)
 
     def _places(self) -> list[tuple[int, bool]]:
-        """Where the tensors of the weight rule lie, and whether they are trained."""
-        return [(t.data_ptr(), t.requires_grad) for l in self.am.updates.states for t in self._own(l)]
+        """Where the tensors of the weight rule and the code solver lie, and whether they are trained."""
+        return [(t.data_ptr(), t.requires_grad) for t in self._own()]
 
 
 @captured.register(Backprop)

@@ -50,8 +50,7 @@ class Distributed(Wrapper):
         held = pytree.tree_leaves((method.model.state_dict(), state))
         self.ranks.equalise([t for t in held if isinstance(t, Tensor)])
         self.ranks.equalise_random_numbers(next(method.model.parameters()).device)
-        if self.takes_rows:
-            self.load_state_dict(state)
+        self.load_state_dict(state)  # some of it are copies, and of samples' variables each rank keeps its own
 
     def _why_not_copied(self) -> str:
         return (

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.common.state import demand_count, demand_entries
+from altmin.common.state import Stateful
 from altmin.core.losses import adapt
 from altmin.core.trainer import check
 from altmin.methods.protocol import Method
@@ -35,7 +35,7 @@ class EnsembleMetrics:
     objective: Tensor
 
 
-class Ensemble:
+class Ensemble(Stateful):
     """N ordinary methods of one kind, on models of one architecture, advanced together.
 
     Numbers may differ from member to member: learning rates, also of single blocks, eps, betas, weight decay, momentum,
@@ -169,26 +169,16 @@ class Ensemble:
         members = [method.state_dict() for method in self.methods]
         return {"members": members, "taken": self._state.taken.tolist(), "alive": self.alive.tolist()}
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("members", "taken", "alive"), "an Ensemble")
-        for name in ("members", "taken", "alive"):
-            if (given := len(state[name])) != len(self):
-                raise ValueError(f"the state is of {given} {name}, this Ensemble has {len(self)}; give as many methods")
-        for i, (method, own) in enumerate(zip(self._methods, state["members"], strict=True)):
-            demand_count(state["taken"][i], f"the number of steps that member {i} has taken")
-            if not isinstance(state["alive"][i], bool):
-                raise ValueError(f"whether member {i} is alive is True or False, given {state['alive'][i]!r}")
-            method.check_state(own)
+    def state_form(self) -> dict[str, Any]:
+        members = [method.state_form() for method in self._methods]
+        return {"members": members, "taken": [0] * len(self), "alive": [True] * len(self)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        for method, own in zip(self._methods, state["members"], strict=True):
-            method.load_state_dict(own)
+    def set_state(self, new: dict[str, Any]) -> None:
+        for method, own in zip(self._methods, new["members"], strict=True):
+            method.set_state(own)
         _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
-        self._state.taken.copy_(torch.tensor(state["taken"]))
-        self.alive.copy_(torch.tensor(state["alive"]))
+        self._state.taken.copy_(torch.tensor(new["taken"]))
+        self.alive.copy_(torch.tensor(new["alive"]))
 
     @torch.no_grad()
     def _stacked(self) -> State:

@@ -13,6 +13,7 @@ from altmin.calculus import Recurrence
 from altmin.common.errors import demand
 from altmin.core.chain import Chain
 from altmin.core.trainer import AltMin, Metrics
+from altmin.methods.wrapper import Wrapper
 from altmin.runners.neighbours import Neighbours
 from altmin.runners.pipelined import Pipelined
 from altmin.runners.ranks import RankFailed, Ranks, digest, start
@@ -23,7 +24,7 @@ _ahead: WeakSet[nn.Module] = WeakSet()
 """Models of which other ranks have newer weights."""
 
 
-class LayerParallel:
+class LayerParallel(Wrapper):
     """An `AltMin` whose blocks are spread over the ranks of torchrun, consecutive ones on each.
 
     Every process makes the same model and trainer and gives `step` the same batches. A mini-batch passes in
@@ -45,7 +46,8 @@ class LayerParallel:
         demand("LayerParallel", "data_ranks", data_ranks, low=1, whole=True)
         _check(am)
         start(am.theta[0][0].device)
-        self.am, self.micro_batches = am, micro_batches
+        super().__init__(am)
+        self.micro_batches = micro_batches
         self.ranks = Ranks()
         if self.ranks.size % data_ranks:
             raise ValueError(
@@ -69,18 +71,18 @@ class LayerParallel:
 
     def _claim(self) -> None:
         """ValueError for a trainer or a model of which other ranks have a part that this one does not."""
-        if self.am in _spread:
+        if self.method in _spread:
             raise ValueError(
                 "the blocks of this trainer are spread by another LayerParallel, and ranks have the state of their own "
                 "ones; go on with that one, or give its state_dict() to a trainer made anew"
             )
-        if self.am.model in _ahead:
+        if self.method.model in _ahead:
             raise ValueError(
                 "other ranks have newer weights of this model; call synchronize() of the LayerParallel that has "
                 "trained it first"
             )
         if self.column.size > 1:
-            _spread.add(self.am)
+            _spread.add(self.method)
 
     def _groups(self, stages: int) -> tuple[Ranks, Ranks | None]:
         """The ranks of this rank's chain, and those that have its blocks; None if it alone has them."""
@@ -92,27 +94,11 @@ class LayerParallel:
         return Ranks(columns[self.replica], self.ranks), Ranks(alike[self.stage], self.ranks)
 
     def __repr__(self) -> str:
-        return f"LayerParallel({self.am!r}, micro_batches={self.micro_batches})"
+        return f"LayerParallel({self.method!r}, micro_batches={self.micro_batches})"
 
-    def __getattr__(self, name: str) -> Any:
-        """All else is the trainer's own."""
-        if name == "am":
-            raise AttributeError(name)
-        return getattr(self.am, name)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """TypeError for a copy or a pickle, unless there is one rank."""
-        if self.ranks.alone:
-            return super().__reduce_ex__(protocol)
-        raise TypeError("a LayerParallel belongs to its processes and cannot be copied; copy its model or state_dict()")
-
-    @property
-    def model(self) -> nn.Module:
-        return self.am.model
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.am.optimizer
+    def _why_not_copied(self) -> str:
+        reason = "a LayerParallel belongs to its processes and cannot be copied; copy its model or state_dict()"
+        return "" if self.ranks.alone else reason
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
@@ -129,7 +115,7 @@ class LayerParallel:
         try:
             return Pipelined(self, x, y, signature).run()
         except Exception as error:
-            self.am.updates.forget()
+            self.method.updates.forget()
             found = self.ranks.publish(error)
             if self.neighbours.awaited:
                 self.ranks.end(" ".join(str(error).split()))
@@ -137,7 +123,7 @@ class LayerParallel:
                 raise
             raise found from error
         except BaseException as error:
-            self.am.updates.forget()
+            self.method.updates.forget()
             self.ranks.interrupted(error)
             raise
 
@@ -149,15 +135,12 @@ class LayerParallel:
         """Not to be had: TypeError."""
         self.gather(torch.empty(0), torch.empty(0))
 
-    def end_epoch(self) -> None:
-        self.am.end_epoch()
-
     @torch.no_grad()
     def synchronize(self) -> None:
         """All ranks get the weights and buffers of all blocks. To be called on all of them."""
         stages = self.column.size
         for stage in range(stages if stages > 1 else 0):
-            held = [t for l in range(*self.bounds[stage : stage + 2]) for t in _tensors(self.am.chain, l)]
+            held = [t for l in range(*self.bounds[stage : stage + 2]) for t in _tensors(self.method.chain, l)]
             for kind in dict.fromkeys((t.dtype, t.device) for t in held):  # in the same order on all ranks
                 alike = [t for t in held if (t.dtype, t.device) == kind]
                 flat = torch.cat([t.reshape(-1) for t in alike])
@@ -169,7 +152,7 @@ class LayerParallel:
 
     def state_dict(self) -> dict[str, Any]:
         """That of the trainer in one process, put together from all ranks. To be called on all of them."""
-        own = self.am.state_dict()
+        own = self.method.state_dict()
         if self.column.size == 1:
             return own
         parts: list[Any] = [None] * self.column.size
@@ -177,26 +160,23 @@ class LayerParallel:
             dist.all_gather_object(parts, own, group=self.column.group)
         return _united(parts)
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state."""
-        self.am.check_state(state)
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a trainer's `state_dict`, whatever the number of ranks that wrote it; what belongs to other
         ranks' blocks is left out."""
-        self.am.load_state_dict(state)
+        super().load_state_dict(state)
         self._leave_others()
 
     def _leave_others(self) -> None:
         """Keeps nothing of the state of other ranks' blocks, nor gradients that the optimizer would follow."""
-        keep = {id(p) for l in self.blocks for p in self.am.theta[l]}
+        keep = {id(p) for l in self.blocks for p in self.method.theta[l]}
         for own in self.model.parameters():
             own.grad = own.grad if id(own) in keep else None
-        held = self.am.optimizer.state
+        held = self.method.optimizer.state
         for p in [p for p in held if id(p) not in keep]:
             del held[p]
-        for l in [l for l in self.am.updates.states if l not in self.blocks]:
-            del self.am.updates.states[l]
+        for states in (self.method.updates.states, self.method.code_states):
+            for l in [l for l in states if l not in self.blocks]:
+                del states[l]
 
 
 def boundaries(chain: Chain, stages: int) -> list[int]:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from altmin.calculus import Params, products
 from altmin.calculus.context import Context
+from altmin.common.state import overwrite
 from altmin.core.chain import Theta
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes
@@ -38,8 +38,8 @@ class State(NamedTuple):
 
     rows, rates: weights with moments, and options, of every `FlatGroup`. options: the method's own, where members
     differ. buffers: the model's. counts: the optimizer's steps. taken: the ensemble's steps. own: what else the method
-    keeps; of AltMin mu, the states of weight rules, and the learning rate of a rule that is not an optimizer. A step
-    changes no rates or options.
+    keeps; of AltMin mu, the states of weight rules and of the code solver, and the learning rate of a rule that is not
+    an optimizer. A step changes no rates or options.
     """
 
     rows: list[Row]
@@ -145,21 +145,20 @@ class AltMinTemplate(Template):
     def read(self, method: Any) -> dict[str, Any]:
         mu = torch.tensor(method.penalty.value, dtype=torch.float64, device=self.device)
         rates = {name: mu.new_tensor(rate) for name, rate in method.updates.rates.items()}
-        return {"mu": mu, "states": dict(method.updates.states), "rates": rates}
+        return {"mu": mu, "states": dict(method.updates.states), "codes": dict(method.code_states), "rates": rates}
 
     def write(self, method: Any, own: dict[str, Any]) -> None:
         method.penalty.value = own["mu"].item()
         if "lr" in own["rates"]:
             method.optimizer.param_groups[0]["lr"] = own["rates"]["lr"].item()
-        for l, state in own["states"].items():
-            for old, new in zip(pytree.tree_leaves(method.updates.states[l]), pytree.tree_leaves(state), strict=True):
-                old.copy_(new)
+        overwrite((method.updates.states, method.code_states), (own["states"], own["codes"]))
 
     def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
         updates, buffers = am.updates, [value.clone() for value in state.buffers]
         with self.swapped(state.options, buffers):
-            moved = move_codes(am.chain, theta, am.codes, am.loss, x, y, mu.to(self.dtype), context)
+            codes = am.solver(state.own["codes"])
+            moved = move_codes(am.chain, theta, codes, am.loss, x, y, mu.to(self.dtype), context)
             for m, saved in moved.statistics:
                 m.commit(saved)
             found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
@@ -172,7 +171,7 @@ class AltMinTemplate(Template):
             rows[n] = {"weights": state.rows[n]["weights"] + self.groups[n].flat(changes)}
         inner, grads = self._inner_steps(state, theta, {l: found[l] for l in (self.local.blocks if self.local else ())})
         states = {**state.own["states"], **{l: each.state for l, each in proposals.items()}}
-        own = {**state.own, "mu": mu, "states": states}
+        own = {**state.own, "mu": mu, "states": states, "codes": dict(enumerate(moved.solver_states))}
         finite = moved.is_finite
         for each in proposals.values():
             finite = finite & each.finite

@@ -15,6 +15,7 @@ from altmin.calculus import Map, Saved
 from altmin.calculus.context import BucketedSum, Context
 from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged
+from altmin.common.state import overwrite
 from altmin.core.chain import Chain, State
 from altmin.core.codes.links import Above, LocalProblem, OutputLoss, Segment
 from altmin.core.reweighted import of_batch
@@ -38,7 +39,7 @@ class Pipelined:
     """One mini-batch on one rank. run: the `LayerParallel` whose step it is. signature: what ranks must have alike."""
 
     def __init__(self, run: Any, x: Tensor, y: Tensor, signature: Sequence[Any] = ()):
-        self.own, self.am, self.x, self.y, self.signature = run, run.am, x, y, signature
+        self.own, self.am, self.x, self.y, self.signature = run, run.method, x, y, signature
         am = self.am
         am.chain.demand_unchanged()
         check(x, y, am.theta[0][0], integers=am.chain.blocks[0].takes_integers)
@@ -56,6 +57,8 @@ class Pipelined:
         self.kind = (tuple(x.shape[1:]), x.dtype, tuple(m.training for m in am.model.modules()))
         self.parts: dict[int, Part] = {}
         self.statistics: list[tuple[Map, Saved]] = []
+        self.solver_states = dict(am.code_states)
+        """By block, after the parts whose codes have moved."""
         self.unmeasured: deque[tuple[int, int]] = deque()
         """Parts and blocks whose weights have not been measured yet."""
         self.contributions: dict[int, list[Any]] = {}
@@ -86,6 +89,7 @@ class Pipelined:
         error = self._prepared()
         self._agree(error)
         self.am.updates.apply()
+        overwrite(self.am.code_states, self.solver_states)
         for m, kept in self.statistics:
             m.commit(kept)
         mu = self.am.penalty.value
@@ -126,7 +130,9 @@ class Pipelined:
             self._work_until(lambda: own.neighbours.upstream_arrived(i))
             above = own.neighbours.upstream(self.kind, i)
         blocks, theta = ([of[l] for l in own.blocks] for of in (am.chain.blocks, am.theta))
-        moves = am.codes(Segment(blocks, theta, part.values[:-1], part.states, context, begins=own.first), above)
+        kept = list(self.solver_states.values())
+        moves = am.codes(Segment(blocks, theta, part.values[:-1], part.states, context, own.first, kept), above)
+        self.solver_states.update(zip(own.blocks, moves.solver_states, strict=False))
         for l, problem, cost, moved in zip(own.blocks, moves.problems, moves.costs, moves.moved, strict=True):
             part.problems[l] = problem
             self.costs[l] += cost * (self.weight(i) if l == len(am.chain) - 1 else 1.0)
@@ -182,6 +188,7 @@ class Pipelined:
         """What keeps this rank from moving its weights, None for nothing."""
         self.statistics = [t for i in range(len(self.rows)) for t in self.parts[i].statistics]
         numbers = [t.sum().item() for m, kept in self.statistics for t in m.checked(kept)]
+        numbers += [t.sum().item() for t in pytree.tree_leaves(self.solver_states)]
         if self.own.first:
             numbers.append(0.0 if all_finite(self.x) else math.nan)
         if not all(map(math.isfinite, (self.loss, *self.costs, *numbers))):

@@ -104,6 +104,5 @@ class Recorded(Wrapper):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the method's state; the next step is captured anew, as an optimizer's state may lie elsewhere then."""
-        self.check_state(state)
+        super().load_state_dict(state)
         self.program = None
-        self.method.load_state_dict(state)

@@ -31,6 +31,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand
+from altmin.common.state import fitted, module_form, unchecked
 from altmin.training.evaluate import higher_is_better
 
 HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")
@@ -166,7 +167,7 @@ class Monitor:
         return {name: getattr(self, name) for name in self.fresh}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update({name: copy.deepcopy(state[name]) for name in self.fresh})
+        vars(self).update(copy.deepcopy(fitted(state, dict.fromkeys(self.fresh, unchecked), type(self).__name__)))
 
 
 class EarlyStopping(Monitor):
@@ -259,4 +260,5 @@ class EMA:
         return dict(self.average.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average.load_state_dict(state)
+        """ValueError, and nothing changes, for weights of another model."""
+        self.average.load_state_dict(fitted(state, module_form(self.average), "the average of the weights"))

@@ -153,6 +153,9 @@ def _about(method: AltMin) -> dict[str, Any]:
     """What the sums of a method belong to, in its present state."""
     if not isinstance(method, AltMin):
         raise ValueError(f"sums of sites need an altmin.AltMin(...), given {method!r}")
+    if method.code_states:
+        kept = f"{type(method.codes).__name__} keeps a state that each site changes by its own samples"
+        raise ValueError(f"{kept}; give a code solver without one")
     rule, updates, parameters = method.weights, method.updates, dict(method.model.named_parameters())
     names = {id(p): name for name, p in parameters.items()}
     optimizer = {} if updates.optimizer is None else updates.optimizer.state_dict()

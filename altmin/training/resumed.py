@@ -10,6 +10,7 @@ from torch import nn
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe, kind
+from altmin.common.state import fitted, module_form, unchecked
 from altmin.methods.offline import Offline
 from altmin.runners import precision
 from altmin.runners.distributed import Distributed
@@ -38,19 +39,27 @@ def restore(loop: Any) -> None:
     """Goes to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
     state, before = loop.file.load(loop.device), copy.deepcopy(state_of(loop))
     try:
-        if state["at"]["epoch"] > loop.epochs:
-            raise ValueError(f"it holds {state['at']['epoch']} epochs, more than {loop.epochs}")
-        _load(state, loop)
+        _load(_fitted(state, before, loop), loop)
     except Exception as error:
-        _load(before, loop)
+        _load(before, loop)  # a part may check as it loads
         raise ValueError(f"{loop.file.path} does not fit this run: {' '.join(str(error).split())}") from error
     loop.file.written = True
 
 
+def _fitted(state: Any, own: dict[str, Any], loop: Any) -> dict[str, Any]:
+    """A copy of a run's state; ValueError unless it has the entries of `own`, this run's, and finite weights of its
+    shapes. What only method, schedule and callbacks know shows when they load their parts."""
+    form = dict.fromkeys([*own, "config"], unchecked) | {"at": own["at"], "model": module_form(loop.method.model)}
+    new: dict[str, Any] = fitted(state, form, "the run")
+    if new["at"]["epoch"] > loop.epochs:
+        raise ValueError(f"it holds {new['at']['epoch']} epochs, more than {loop.epochs}")
+    return new
+
+
 def _load(state: dict[str, Any], loop: Any) -> None:
+    loop.method.load_state_dict(state["method"])
     loop.callbacks.load(state["callbacks"])
     loop.method.model.load_state_dict(state["model"])
-    loop.method.load_state_dict(state["method"])
     loop.schedule.load_state_dict(state["schedule"])
     loop.data.load(state["data"])
     vars(loop.at).update(state["at"])
@@ -84,7 +93,7 @@ def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
     spread over ranks, but for the parts in which a mini-batch passes through them."""
     inner = method.method if isinstance(method, Recorded | Distributed) else method
     in_parts = {"micro_batches": str(inner.micro_batches)} if isinstance(inner, LayerParallel) else {}
-    inner = inner.am if isinstance(inner, LayerParallel) else inner
+    inner = inner.method if isinstance(inner, LayerParallel) else inner
     found = in_parts | {"method": type(inner).__name__, "optimizer": optimizer_settings(inner.optimizer)}
     found |= {name: describe(value) for name, value in getattr(inner, "options", {}).items()}
     parts = inner.method if isinstance(inner, Offline) else inner

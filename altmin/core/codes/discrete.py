@@ -68,7 +68,7 @@ class DiscreteCodes:
 
     def search(self, segment: Segment, above: Above) -> Moves:
         """Sets the code below a single block."""
-        (block,), (p,), (code,), (state,), context, _ = segment
+        (block,), (p,), (code,), (state,), context, *_ = segment
         search = Search(block, p, state, -above.delta, self.amplify, context)
         for _ in range(self.sweeps):
             search.sweep()

@@ -19,7 +19,8 @@ from altmin.core.losses import Evaluation, Loss
 
 class Segment(NamedTuple):
     """Consecutive blocks of a chain after a forward pass. inputs, states: of each block what it was given, and what
-    its modules remember. begins: whether the first one is the chain's first, whose input is no code."""
+    its modules remember. begins: whether the first one is the chain's first, whose input is no code. solver_states: of
+    each block what the code solver keeps from one mini-batch to the next, if it has an `init`."""
 
     blocks: Sequence[Block]
     theta: Theta
@@ -27,12 +28,13 @@ class Segment(NamedTuple):
     states: Sequence[State]
     context: Context
     begins: bool = True
+    solver_states: Sequence[Any] = ()
 
     def part(self, first: int, end: int) -> "Segment":
         """The blocks first, ..., end - 1."""
         cut = slice(first, end)
-        begins = self.begins and first == 0
-        return Segment(self.blocks[cut], self.theta[cut], self.inputs[cut], self.states[cut], self.context, begins)
+        blocks, theta, inputs, states, context, begins, kept = self
+        return Segment(blocks[cut], theta[cut], inputs[cut], states[cut], context, begins and first == 0, kept[cut])
 
 
 class OutputLoss:
@@ -133,13 +135,14 @@ class Moves(NamedTuple):
     problems: of every block. costs: of every block |c - W a|^2, of the output block the mean loss. moved: of every
     block the square of its code's offset from the encoded value; 0 for the output block, which has no code. All from
     the first block to the last; costs and moved are columns (`calculus.numbers`). below: what the code below the first
-    block wants of the block below that.
+    block wants of the block below that. solver_states: the next ones of every block, of a solver that keeps some.
     """
 
     problems: list[LocalProblem]
     costs: Any
     moved: Any
     below: Upstream | None
+    solver_states: Sequence[Any] = ()
 
 
 def joined(parts: Sequence[Moves]) -> Moves:
@@ -150,7 +153,7 @@ def joined(parts: Sequence[Moves]) -> Moves:
     costs, moved = (
         numbers.column(numbers.join(*each)) for each in zip(*((part.costs, part.moved) for part in up), strict=True)
     )
-    return Moves(problems, costs, moved, parts[-1].below)
+    return Moves(problems, costs, moved, parts[-1].below, [state for part in up for state in part.solver_states])
 
 
 def unmoved(segment: Segment, above: Above) -> Moves:

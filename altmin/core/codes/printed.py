@@ -81,7 +81,7 @@ class PrintedSteps:
 
     def one(self, segment: Segment, above: Above) -> Moves:
         """Moves the code below a single block."""
-        (block,), (p,), (code,), (state,), context, _ = segment
+        (block,), (p,), (code,), (state,), context, *_ = segment
         options, start = self.options, _model_at(above, None, context)
         l1 = options.l1 / context.samples(code) if options.l1 else 0.0
         here, first, w = Moved(None, state, start, start.value), None, None
@@ -130,7 +130,7 @@ class PrintedSteps:
 
     def _at(self, segment: Segment, above: Above, v: Tensor, l1: Any) -> Moved:
         """The code below a single block, moved by v."""
-        (block,), (p,), (code,), (state,), context, _ = segment
+        (block,), (p,), (code,), (state,), context, *_ = segment
         start = _model_at(above, None, context)
         if block.estimated:  # a discrete activation stays as it is
             model, moved = start, state

@@ -18,7 +18,6 @@ from altmin.calculus.context import BucketedSum
 from altmin.calculus.series import Series
 from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand, demand_switch, demand_unclaimed
-from altmin.common.state import check_optimizer, load_optimizer
 from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
 from altmin.core.step import soft_threshold
@@ -123,7 +122,7 @@ class LocalOptimizer(WeightRule):
             for l, kept in first.items():
                 for p, before in zip(self.theta[l], kept, strict=True):
                     p.copy_(before)
-            load_optimizer(self.optimizer, state, shared_steps=True)
+            self.optimizer.load_state_dict(state)
             raise
 
     def summed(self, problems: Mapping[int, LocalProblem]) -> dict[int, Params]:
@@ -194,14 +193,6 @@ class LocalOptimizer(WeightRule):
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take an optimizer's state: then it takes all of it."""
-        check_optimizer(self.optimizer, state, complete=True, tables=self.tables)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.check_state(state)
-        load_optimizer(self.optimizer, state, shared_steps=isinstance(self.optimizer, FusedAdam))
-
 
 class FusedAdam(torch.optim.Adam):
     """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
@@ -250,6 +241,13 @@ class FusedAdam(torch.optim.Adam):
                 maximize=False,
                 found_inf=found_inf,
             )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:  # parameters with the same count share it again
+            shared: dict[float, Tensor] = {}
+            for entry in filter(None, map(self.state.get, group["params"])):
+                entry["step"] = shared.setdefault(float(entry["step"]), entry["step"])
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self._opt_called = True  # what a scheduler asks for

@@ -1,6 +1,7 @@
 """The weights of a chain's blocks as a trainer updates them: their rules, the state of these, and what was gathered."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import BucketedSum
 from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import check_like, check_optimizer, demand_count, demand_entries, load_optimizer
+from altmin.common.state import Stateful, by_number, fitted, fitted_optimizer, overwrite
 from altmin.core.chain import Chain, Theta
 from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.local import LocalOptimizer
@@ -28,7 +29,7 @@ class Proposal(NamedTuple):
     finite: Tensor
 
 
-class Updates:
+class Updates(Stateful):
     """Binds a rule to the blocks of a chain, once.
 
     states: of every block whose rule is not an optimizer. local: the optimizer rule of the other blocks, None
@@ -123,9 +124,7 @@ class Updates:
             for q, change in zip(self.theta[l], changes, strict=True):
                 if q.requires_grad:
                     q.add_(change if ok is None else torch.where(ok, change, 0.0))
-            olds, news = pytree.tree_leaves(self.states[l]), pytree.tree_leaves(state)
-            for old, new in zip(olds, news, strict=True):
-                old.copy_(new if ok is None else torch.where(ok, new, old))
+            overwrite(self.states[l], state, ok)
 
     def gather(self, contributions: Sequence[Any], samples: int) -> None:
         """Adds a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if
@@ -187,59 +186,38 @@ class Updates:
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
         }
 
-    def check_state(self, state: Any) -> None:
-        """ValueError unless `load_state_dict` can take the state: then it takes all of it."""
-        demand_entries(state, ("states", "gathered", "samples", "optimizer"), "the weight rules")
-        given = _by_number(state["states"])
-        if unknown := [l for l in given if l not in self.rules]:
-            raise ValueError(f"the state is of block {unknown[0]}, here the blocks are {list(self.rules)}")
-        for l, own in self.states.items():
-            check_like(given.get(l), own, f"block {l}")
-        demand_count(state["samples"], "the number of samples gathered")
-        for l, each in _by_number(state["gathered"]).items():
-            self._check_gathered(l, each)
-        if self.local is not None:
-            self.local.check_state(state["optimizer"])
-        elif self.rates_of is not None:
-            check_optimizer(self.rates_of, state["optimizer"])
+    def state_form(self) -> dict[str, Any]:
+        tables = () if self.local is None else self.local.tables
+        gathered = {l: partial(self._fitted_contribution, l) for l in self.rules}
+        return {
+            "states": partial(by_number, form=self.states, known=self.rules, needed=self.states),
+            "gathered": partial(by_number, form=gathered, known=self.rules),
+            "samples": 0,
+            "optimizer": self.optimizer and partial(fitted_optimizer, optimizer=self.optimizer, tables=tables),
+        }
 
-    def _check_gathered(self, l: Any, contribution: Any) -> None:
-        """ValueError for what block l cannot have gathered: of an optimizer gradients, of other rules what their update
-        takes."""
-        what = f"what was gathered for block {l}"
-        if l not in self.rules:
-            raise ValueError(f"the state has {what}, here the blocks are {list(self.rules)}")
-        if self._is_local(l):
-            tables = self.local.tables if self.local is not None else ()
-            like = [torch.zeros_like(p).to_sparse(1) if id(p) in tables else torch.zeros_like(p) for p in self.theta[l]]
-            check_like(contribution, like, what)
-            return
+    def _fitted_contribution(self, l: int, contribution: Any, what: str) -> Any:
+        """A copy of what block l has gathered: of an optimizer gradients, of other rules what their update takes.
+        ValueError for what it cannot have gathered."""
+        if self.local is not None and self._is_local(l):
+            zeros = [torch.zeros_like(p) for p in self.theta[l]]
+            pairs = zip(zeros, self.theta[l], strict=True)
+            return fitted(contribution, [z.to_sparse(1) if id(p) in self.local.tables else z for z, p in pairs], what)
         try:
-            own = pytree.tree_map(lambda t: t.to(self.theta[l][0].device), contribution)
+            own = pytree.tree_map(lambda t: t.to(self.theta[l][0].device, copy=True), contribution)
             proposal = self.propose(self.theta, self.states, {l: own}, 1, self.rates)[l]
         except (RuntimeError, TypeError, KeyError, AttributeError, IndexError, ValueError) as error:
             raise ValueError(f"{what} does not fit its rule: {error}") from None
         if not bool(proposal.finite):
             raise ValueError(f"{what} holds numbers that are not finite")
+        return own
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.check_state(state)
-        given = _by_number(state["states"])
-        for l, each in ((l, given[l]) for l in self.states):
-            for old, new in zip(pytree.tree_leaves(self.states[l]), pytree.tree_leaves(each), strict=True):
-                old.copy_(new)
-        here = {l: self.theta[l][0].device for l in self.rules}
+    def set_state(self, new: dict[str, Any]) -> None:
+        overwrite(self.states, new["states"])
         self.forget()
-        self.samples = int(state["samples"])
-        self.gathered = {
-            l: pytree.tree_map(lambda t, l=l: t.to(here[l], copy=True), each)
-            for l, each in _by_number(state["gathered"]).items()
-        }
-        if self.local is not None:
-            self.local.load_state_dict(state["optimizer"])
-        elif self.rates_of is not None:
-            load_optimizer(self.rates_of, state["optimizer"])
+        self.gathered, self.samples = new["gathered"], new["samples"]
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(new["optimizer"])
 
 
 def _entries(t: Tensor) -> Tensor:
@@ -248,10 +226,3 @@ def _entries(t: Tensor) -> Tensor:
 
 def _copied(tree: Any) -> Any:
     return pytree.tree_map(lambda t: t.detach().clone(), tree)
-
-
-def _by_number(state: Any) -> dict[Any, Any]:
-    """What a state has by block. ValueError unless it is a dict."""
-    if not isinstance(state, Mapping):
-        raise ValueError(f"a state by blocks is a dict, given {type(state).__name__}")
-    return {int(l) if str(l).isdigit() else l: each for l, each in state.items()}
