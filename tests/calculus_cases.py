@@ -14,6 +14,7 @@ from torch.func import functional_call, vmap
 
 from altmin.calculus import map_of
 from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.numbers import Tensors
 from altmin.layers import Scale, View
 
 
@@ -199,7 +200,7 @@ def stands_at(m: Any, saved: Any, f: Callable[..., Tensor], x: Tensor, p: Sequen
         close(grad, wanted)
 
 
-CAPTURED, TRACED = Context(eager=False), Context(eager=False, traced=True)
+CAPTURED, TRACED = Context(numbers=Tensors), Context(numbers=Tensors, traced=True)
 """What a captured step, and one inside `torch.func` or `torch.compile`, hands down."""
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import altmin
 from altmin.calculus import Recurrence
 from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.numbers import Tensors
 from altmin.core.codes.links import Segment, Upstream, unmoved
 from altmin.core.losses import adapt
 from altmin.core.step import encode, move_codes
@@ -310,7 +311,7 @@ def test_numbers_that_are_not_read_change_nothing(sweep, rounds, options):
     for model, x, y in (problem(10, padded=True), stack()):
         codes = altmin.RecurrentCodes(sweep, rounds, **options)
         ours = residuals_of(model, codes, x, y, MU)
-        theirs = residuals_of(model, codes, x, y, MU, context=Context(eager=False))
+        theirs = residuals_of(model, codes, x, y, MU, context=Context(numbers=Tensors))
         for a, b in zip(ours, theirs, strict=True):
             close(a.delta, b.delta)
             close(float(a.cost), float(b.cost))
@@ -326,7 +327,7 @@ def test_members_of_an_ensemble_move_as_each_does_alone(sweep, rounds, options):
     together = [[torch.stack(ps).detach() for ps in zip(*blocks, strict=True)] for blocks in zip(*thetas, strict=True)]
 
     def step(theta):
-        mu, context = torch.tensor(MU, dtype=torch.float64), Context(eager=False, traced=True)
+        mu, context = torch.tensor(MU, dtype=torch.float64), Context(numbers=Tensors, traced=True)
         moved = move_codes(chain, theta, codes, adapt(nn.CrossEntropyLoss()), x, y, mu, context)
         return moved.objective, [problem.delta for problem in moved.problems]
 

@@ -9,13 +9,14 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.numbers import Tensors
 from altmin.core.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
 
 F64 = torch.float64
 close = torch.testing.assert_close
 
 
-UNREAD, TRACED = Context(eager=False), Context(eager=False, traced=True)
+UNREAD, TRACED = Context(numbers=Tensors), Context(numbers=Tensors, traced=True)
 
 
 def evaluate(loss, o: Tensor, y: Tensor, context: Context = LOCAL) -> Evaluation:

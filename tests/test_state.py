@@ -352,3 +352,10 @@ def test_numbers_are_finite_and_in_range() -> None:
     for value in (True, "1", None, math.nan, torch.ones(2), torch.ones((), device="meta")):
         with pytest.raises(ValueError, match="n must be a finite number"):
             number(value, "n")
+
+
+def test_a_loaded_optimizer_has_its_options_in_their_order() -> None:
+    am = altmin.AltMin(mlp())
+    names = list(am.optimizer.param_groups[0])
+    am.load_state_dict(am.state_dict())
+    assert list(am.optimizer.param_groups[0]) == names, "by which runs are compared"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.numbers import Floats, Tensors
+from altmin.calculus.numbers import Floats, Scalars
 
 SHORT = 1 << 15
 """Entries up to which a product of vectors is faster without the threads of BLAS."""
@@ -43,21 +43,21 @@ class Context:
 
     shard: this rank's rows, where samples are spread over ranks; None in one process. weights: of the samples, (n,); a
     sample of weight w counts as w samples; None: all count once. bf16: whether operands of products with weights are
-    rounded to bfloat16. eager: whether numbers may be read on the processor, which then may decide by them; False
-    inside `torch.func` transforms and in a captured step. traced: whether the step is inside `torch.func` or
-    `torch.compile`, where a tensor has no autograd graph of its own and some kernels cannot be used. numbers: how
-    columns of numbers are computed with.
+    rounded to bfloat16. numbers: how columns of numbers are computed with. `Floats`: they may be read on the processor,
+    which then may decide by them; `Tensors` inside `torch.func` transforms and in a captured step; `Scalars` in one
+    that is compiled. traced: whether the step is inside `torch.func` or `torch.compile`, where a tensor has no autograd
+    graph of its own and some kernels cannot be used. eager: whether numbers are `Floats`.
     """
 
     shard: BatchShard | None = None
     weights: Tensor | None = None
     bf16: bool = False
-    eager: bool = True
+    numbers: Any = Floats
     traced: bool = False
-    numbers: Any = field(init=False)
+    eager: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "numbers", Floats if self.eager else Tensors)
+        object.__setattr__(self, "eager", self.numbers is Floats)
 
     def count(self, n: int) -> int:
         """The number of entries on all ranks, given that of this rank, the same for each of its samples."""
@@ -102,7 +102,10 @@ class Context:
 
     def inner_column(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
         """`inners` as a column of `numbers`."""
-        if not self.eager or self.shard is not None or self.weights is not None or pairs[0][0].is_cuda:
+        plain = self.shard is None and self.weights is None
+        if plain and self.numbers is Scalars:
+            return [(u * v).sum() for u, v in pairs]
+        if not plain or not self.eager or pairs[0][0].is_cuda:
             return self.numbers.read(self.inners(pairs))
         found = []
         for u, v in pairs:

@@ -2,10 +2,11 @@
 
 A column has an entry for each code. A formula is written once, for one entry; `each` applies it to all:
 
->>> for numbers in (Floats, Tensors):
+>>> for numbers in (Floats, Scalars, Tensors):
 ...     a, b = (numbers.read(torch.tensor(entries)) for entries in ([1.0, 4.0], [9.0, 2.0]))
 ...     numbers.column(numbers.each(lambda x, y: numbers.minimum(x, y) + 1, a, b))
 [2.0, 3.0]
+[tensor(2.), tensor(3.)]
 tensor([2., 3.])
 """
 
@@ -28,61 +29,73 @@ def safe_div(a: Tensor, b: Tensor) -> Tensor:
     return a / b.clamp_min(TINY)
 
 
-class Floats:
-    """Columns are lists of floats, for steps whose numbers may be read: a few numbers are computed fastest one by one.
+class Numbers:
+    """How columns are computed with.
 
     minimum, maximum, sqrt, where, negate: of single entries, for formulas. each: a formula of every row of columns.
     join: columns one after the other. cumprod: a_1, a_1 a_2, ... flip: from the last to the first. sum: of a column.
     What each, join, cumprod and flip give may be passed on to each other; `column` makes a column of it. read: a vector
-    as a column; tensor(column, dtype=...): a column as a vector.
+    as a column; unbind(tensor(column, dtype=...)): the entries of a column as tensors without dimensions.
     """
 
+    minimum: Any
+    maximum: Any
+    sqrt: Any
+    negate: Any
+    where: Any
+    each: Any
+    join: Any
+    cumprod: Any
+    flip: Any
+    sum: Any
+    column: Any
+    read: Any
+    tensor: Any
+    unbind: Any
+
+
+class Floats(Numbers):
+    """Columns are lists of floats, for steps whose numbers may be read: a few are computed fastest one by one."""
+
     minimum, maximum, sqrt, negate = min, max, math.sqrt, operator.not_
-    each, join, flip = map, itertools.chain, reversed
+    where = staticmethod(lambda ok, new, old: new if ok else old)
+    each, join, flip, column, sum = map, itertools.chain, reversed, list, sum
     cumprod = partial(itertools.accumulate, func=operator.mul)
-    column, sum, read, tensor = list, sum, Tensor.tolist, torch.tensor
-
-    @staticmethod
-    def where(ok: Any, new: Any, old: Any) -> Any:
-        return new if ok else old
+    read, tensor, unbind = Tensor.tolist, torch.tensor, Tensor.unbind
 
 
-class Tensors:
-    """Columns are vectors, and a formula is applied to all entries at once. Names as in `Floats`."""
+class Scalars(Numbers):
+    """Columns are lists of tensors without dimensions, whose formulas a compiler fuses with what is around them."""
 
     minimum, maximum, sqrt, negate = torch.minimum, torch.clamp_min, torch.sqrt, torch.logical_not
-    sum, where = torch.sum, torch.where
+    where, sum = torch.where, staticmethod(lambda column: sum(column))
+    each = staticmethod(lambda formula, *columns: [formula(*row) for row in zip(*columns, strict=True)])
+    join = staticmethod(lambda *columns: [entry for column in columns for entry in column])
+    flip = staticmethod(lambda column: column[::-1])
+    column = unbind = staticmethod(lambda column: column)
+    read = staticmethod(lambda vector: list(vector.unbind()))
+    tensor = staticmethod(lambda column, dtype: column)
 
     @staticmethod
-    def each(formula: Any, *columns: Tensor) -> Any:
-        return formula(*columns)
+    def cumprod(column: Any) -> Any:
+        products = column[:1]
+        for entry in column[1:]:
+            products.append(products[-1] * entry)
+        return products
 
-    @staticmethod
-    def join(*columns: Tensor) -> Tensor:
-        return torch.cat(columns)
 
-    @staticmethod
-    def flip(column: Tensor) -> Tensor:
-        return column.flip(0)
+class Tensors(Numbers):
+    """Columns are vectors, and a formula is applied to all entries at once."""
 
-    @staticmethod
-    def cumprod(column: Tensor) -> Tensor:
-        if not 0 < len(column) <= 8:
-            return column.cumprod(0)
-        found = [column[0]]  # one by one, which a compiler fuses with what comes before and after
-        for k in range(1, len(column)):
-            found.append(found[-1] * column[k])
-        return torch.stack(found)
-
-    @staticmethod
-    def column(given: Tensor) -> Tensor:
-        return given
-
-    read = column
-
-    @staticmethod
-    def tensor(column: Tensor, dtype: torch.dtype) -> Tensor:
-        return column
+    minimum, maximum, sqrt, negate = torch.minimum, torch.clamp_min, torch.sqrt, torch.logical_not
+    where, sum = torch.where, torch.sum
+    read = column = staticmethod(lambda vector: vector)
+    unbind = staticmethod(lambda vector: vector.unbind())
+    tensor = staticmethod(lambda vector, dtype: vector)
+    each = staticmethod(lambda formula, *columns: formula(*columns))
+    join = staticmethod(lambda *columns: torch.cat(columns))
+    cumprod = staticmethod(lambda column: column.cumprod(0))
+    flip = staticmethod(lambda column: column.flip(0))
 
 
 def all_finite(t: Tensor) -> Tensor:

@@ -187,7 +187,8 @@ def _fitted_entry(entry: Any, what: str, form: Mapping[str, Any]) -> Any:
 
 def _fitted_group(group: Any, what: str, own: Mapping[str, Any], options: Collection[str]) -> Any:
     """A group that has at least these options; one may have more, which are numbers, as a scheduler adds."""
-    names = {*options, *(group if isinstance(group, Mapping) else ())}
+    given = group if isinstance(group, Mapping) else {}
+    names = [name for name in dict.fromkeys([*own, *given]) if name in options or name in given]
     return fitted(group, {name: partial(_fitted_option, name, own.get(name, 0.0)) for name in names}, what)
 
 

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map
 from altmin.calculus.context import Context
+from altmin.calculus.numbers import Scalars, Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
 from altmin.core.penalty import grown
@@ -94,7 +95,7 @@ class AltMinStep(CapturedStep):
         self.am, self.local = am, am.updates.local
         self.optimizer = None if self.local is None else OptimizerOnDevice(self.local.optimizer)
         first = am.theta[0][0]
-        self.context, self.dtype, self.sizes = replace(context, eager=False), first.dtype, list[float]()
+        self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
         self.places = self._places()
         self.fuse = fuse and len(am.chain) <= WHOLE
         self.compiled: Any = None
@@ -134,7 +135,9 @@ class AltMinStep(CapturedStep):
 
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """`_compute` and, if the weights are Adam's and few enough, their update with it, which is then left out."""
-        *first, contributions, proposals, statistics, kept = self._compute(x, y, replace(self.context, traced=True))
+        *first, contributions, proposals, statistics, kept = self._compute(
+            x, y, replace(self.context, numbers=Scalars, traced=True)
+        )
         if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
             pairs = (zip(self.am.theta[l], each, strict=True) for l, each in contributions.items())
             assert self.optimizer is not None
@@ -251,8 +254,8 @@ def _settled(
     if nothing may change, else 0.
     """
     before, taken, mu = state.unbind()
-    numbers = torch.stack([moved.loss.double(), mu, moved.objective.double()])
-    values = torch.cat([numbers, moved.costs[:-1].double(), moved.moved[:-1].double()])
+    numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1]]
+    values = torch.stack([number.double() for number in numbers])
     ok = (before > 0) & moved.is_finite
     for each in proposals.values():
         ok = ok & each.finite

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL, Context
+from altmin.calculus.numbers import Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import Stateful
 from altmin.core.losses import adapt
@@ -238,7 +239,7 @@ class Ensemble(Stateful):
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
         dims = (0, 0, 0) if each else (0, None, None)
         try:
-            step = partial(self._template.step, context=replace(context, eager=False, traced=True))
+            step = partial(self._template.step, context=replace(context, numbers=Tensors, traced=True))
             return torch.func.vmap(step, in_dims=dims, randomness="different")(self._state, x, y)
         except torch.OutOfMemoryError:
             raise

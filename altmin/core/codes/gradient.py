@@ -115,11 +115,11 @@ class GradientCodes:
         search = _search(moving, above, bounds, self.share, context)
         scales = numbers.cumprod(numbers.join(numbers.read(above.scale.view(1)), search.lengths))
         scales = numbers.column(numbers.join(scales, numbers.each(zero, bounds.lengths[len(moving) :])))
-        problems, m = [], numbers.tensor(scales, dtype=above.delta.dtype).unbind()
+        problems, m = [], numbers.unbind(numbers.tensor(scales, dtype=above.delta.dtype))
         trial = _try(moving, above, search, m, bounds.still, context)
         if moving and not (context.eager and not any(trial.rises)):
             scales, trial = _reject(moving, above, search, scales, trial, context)
-            m = numbers.tensor(scales, dtype=above.delta.dtype).unbind()
+            m = numbers.unbind(numbers.tensor(scales, dtype=above.delta.dtype))
         for k, each in enumerate(links):
             state, r = (trial.states[k], trial.residuals[k]) if k < len(moving) else (each.state, each.delta)
             state = each.move(m[k + 1])[1] if each.exact and k < len(moving) else state
@@ -280,7 +280,7 @@ def _search(links: Sequence[Link], above: Above, bounds: Bounds, share: Any, con
     oo = numbers.column(numbers.each(zero, uu))
     if n == first:
         return Search(a, uu, oo, oo, uu[-1:] if n else numbers.read(above.offset_square.view(1)))
-    pairs, longest = [], numbers.tensor(bounds.longest, dtype=above.delta.dtype).unbind()
+    pairs, longest = [], numbers.unbind(numbers.tensor(bounds.longest, dtype=above.delta.dtype))
     for k in range(first, n):
         each, offset = links[k], links[k - 1].offset if k else above.offset
         each.follow(longest[k])
@@ -308,7 +308,7 @@ def _try(
     """Moves the codes by m. Those below linear blocks need not be tried, and those from `still` on do not move."""
     residuals, states, tried, numbers = [], [], {}, context.numbers
     a = (
-        numbers.tensor(search.lengths, dtype=above.delta.dtype).unbind()
+        numbers.unbind(numbers.tensor(search.lengths, dtype=above.delta.dtype))
         if len(links) > isinstance(above, OutputLoss)
         else ()
     )
@@ -361,8 +361,8 @@ def _reject(
     accepts = numbers.column(numbers.each(lambda product: product > 0, accepts))
     before, accepted = accepts[:-1], accepts[1:]  # of every code whether those above it have moved, and itself
     residuals, states = [], []
-    here, ahead = (torch.as_tensor(each, device=above.delta.device) for each in (accepted, before))
-    a = numbers.tensor(search.lengths, dtype=above.delta.dtype).unbind()
+    here, ahead = ([torch.as_tensor(flag, device=above.delta.device) for flag in each] for each in (accepted, before))
+    a = numbers.unbind(numbers.tensor(search.lengths, dtype=above.delta.dtype))
     for k, each in enumerate(links):
         stays = torch.where(ahead[k], each.delta, each.delta - a[k] * each.q)
         residuals.append(torch.where(here[k], trial.residuals[k], stays))
