@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import altmin
 from altmin.calculus import Recurrence
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.numbers import Tensors
+from altmin.calculus.numbers import Floats, Tensors
 from altmin.core.codes.links import Segment, Upstream, unmoved
 from altmin.core.losses import adapt
 from altmin.core.step import encode, move_codes
@@ -145,7 +145,7 @@ def test_a_step_that_would_raise_the_objective_is_not_taken(how, make, eager, st
         net, delta = naive.of(model), torch.randn(3, 5, 1, dtype=torch.float64)
         home = [net.encode(s)[0] for s in x]
         moved = loop.update(net, home, list(delta), m)
-        cell, readout = left_below(model, codes, x, delta, m, Context(eager=eager))
+        cell, readout = left_below(model, codes, x, delta, m, Context(numbers=Floats if eager else Tensors))
         close(float(cell.scale), m * moved.a)
         if moved.a == 0:
             stayed += 1

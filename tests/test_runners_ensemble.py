@@ -343,7 +343,7 @@ def test_advance_asks_for_no_number_and_hands_over_none(name: str, net: str, own
         ensemble.advance(*data[0])
         ensemble.advance(*data[1])
         ensemble.end_epoch()
-        Schedule("linear", ensemble.optimizer, 1, 5).set(1)
+        Schedule("linear", ensemble.optimizer, 1, 5).after_batch(1)
     assert watch.seen == []
     with Watch() as watch:
         assert bool(ensemble.alive.any() & torch.tensor([True]))
@@ -366,5 +366,5 @@ def test_a_schedule_moves_every_members_own_rate() -> None:
         assert ensemble.optimizer.param_groups[0]["lr"].tolist() == expected
         assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == expected
     agree(alone, ensemble)
-    plan.set(0)
+    plan.after_batch(0)
     assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == list(rates)
