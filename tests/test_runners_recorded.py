@@ -15,7 +15,7 @@ from torch import nn
 import altmin
 from altmin.methods.backprop import Backprop
 from altmin.runners import Recorded
-from altmin.runners.recorded import LOOK
+from altmin.runners.recorded import CHECK_EVERY
 from altmin.training import fit
 
 place = "cpu"
@@ -138,7 +138,7 @@ def test_dropout_draws_other_masks_at_every_replay():
 
 @pytest.mark.parametrize(
     "method, ask",
-    [*(("am-adam", ask) for ask in ("look", "model", "penalty", "state_dict", "end_epoch")), ("am-mem", "look")],
+    [*(("am-adam", ask) for ask in ("synchronize", "model", "penalty", "state_dict", "end_epoch")), ("am-mem", "look")],
 )
 def test_a_step_that_is_not_finite_is_found_when_somebody_asks(method, ask):
     ordinary, recorded = build("mlp", method), Recorded(build("mlp", method), fuse=False)
@@ -156,11 +156,11 @@ def test_a_step_that_is_not_finite_is_found_when_somebody_asks(method, ask):
 
 def test_nobody_waits_longer_than_256_steps_to_hear_of_it():
     recorded = Recorded(build("mlp", "am-adam"), fuse=False)
-    data = list(batches("mlp", LOOK))
+    data = list(batches("mlp", CHECK_EVERY))
     recorded.step(data[0][0] / 0, data[0][1])
-    with pytest.raises(altmin.Diverged, match=rf"step 1 of the last {LOOK}"):
+    with pytest.raises(altmin.Diverged, match=rf"step 1 of the last {CHECK_EVERY}"):
         [recorded.step(x, y) for x, y in data[1:]]
-    assert LOOK == 256
+    assert CHECK_EVERY == 256
 
 
 @pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
@@ -235,7 +235,7 @@ def test_two_of_one_method_write_to_the_same_weights():
     for i, (x, y) in enumerate(data):
         ordinary.step(x, y)
         pair[i % 2].step(x, y)
-        pair[i % 2].look()
+        pair[i % 2].synchronize()
     same(ordinary.model, method.model, 1e-8)
     assert method.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 

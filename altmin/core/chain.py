@@ -45,7 +45,7 @@ class Block:
         self.prelude, self.core = Series(prelude), Series(core)
         self.maps = (*prelude, *core)
         self.estimated = any(isinstance(m, Estimated) for m in prelude)
-        """Whether J is an estimate, by which a step may be chosen but not judged."""
+        """Whether J is an estimate, by which a step may be chosen but not checked."""
         self.piecewise_linear = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
         """Whether the block is linear up to the nearest kinks (`kink_distance`): prelude selects, core is affine.
 

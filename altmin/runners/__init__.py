@@ -1,4 +1,4 @@
-"""How the same step is run: many members at once, captured as a CUDA graph, equal layers together."""
+"""How the same step is run: many members at once, captured as a CUDA graph, on several ranks."""
 
 from altmin.runners.recorded import Recorded
 

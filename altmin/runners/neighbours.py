@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from altmin.core.codes.links import Upstream
-from altmin.runners.ranks import LOOK, Ranks
+from altmin.runners.ranks import POLL, Ranks
 
 CODE, SHAPE, NUMBERS, DELTA, OFFSET = range(5)
 """Kinds of messages; the tag of one is its kind and its part of the batch, `_tag`."""
@@ -176,7 +176,7 @@ class Neighbours:
         return self._arrived(self._coming.pop((tag, i))).to(self._device)
 
     def _arrived(self, found: Incoming) -> Tensor:
-        while not found.wait(LOOK.total_seconds()):
+        while not found.wait(POLL.total_seconds()):
             self.ranks.check_failures()
         if found.error:
             raise self.ranks.gone(found.error)

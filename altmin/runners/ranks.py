@@ -16,7 +16,7 @@ from torch import Tensor
 from altmin.calculus.context import BatchShard
 from altmin.common.errors import Diverged
 
-LOOK = timedelta(seconds=1)
+POLL = timedelta(seconds=1)
 """How long a rank waits for a sum before it checks whether another one has failed."""
 PUBLISHED = timedelta(seconds=5)
 """How long a rank whose step is not finite waits to hear from the others why."""
@@ -160,9 +160,9 @@ class Ranks:
 
     @staticmethod
     def _done(work: Any, on_gpu: bool) -> bool:
-        """Whether a sum comes within `LOOK`. RuntimeError if it has failed."""
+        """Whether a sum comes within `POLL`. RuntimeError if it has failed."""
         if on_gpu:  # there a wait that ends too early ends the group
-            end = time.monotonic() + LOOK.total_seconds()
+            end = time.monotonic() + POLL.total_seconds()
             while not work.is_completed():
                 if time.monotonic() > end:
                     return False
@@ -170,7 +170,7 @@ class Ranks:
             work.wait()
             return True
         try:
-            work.wait(LOOK)
+            work.wait(POLL)
         except RuntimeError:
             if work.is_completed():
                 raise

@@ -10,7 +10,7 @@ from altmin.common.errors import Diverged
 from altmin.methods.wrapper import Wrapper
 from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, check_capturable, demand_cuda
 
-LOOK = 256
+CHECK_EVERY = 256
 """Replays after which `Recorded` looks whether all were finite."""
 
 
@@ -22,8 +22,8 @@ class Recorded(Wrapper):
 
     Batches of another shape (the last of an epoch, often), and those that come while the model is in another mode
     (`train`, `eval`), take the method's own step, with one warning. A step of
-    `AltMin` whose loss or objective is not finite is not taken, nor are those after it until the next look, which
-    raises `Diverged`; there is one every `LOOK` steps and whenever model or state are asked for.
+    `AltMin` whose loss or objective is not finite is not taken, nor are those after it until the next check, which
+    raises `Diverged`; there is one every `CHECK_EVERY` steps and whenever model or state are read.
     """
 
     program: Program | None = None
@@ -49,8 +49,8 @@ class Recorded(Wrapper):
         self.program = Program(lambda: step.run(self.x, self.y, **how), step.tensors)
 
     def _current(self) -> Any:
-        """The method, after a look: its model, its state, and all else (`penalty`, and what an ensemble has)."""
-        self.look()
+        """The method, after `synchronize`: its model, its state, and all else (`penalty`, and what an ensemble has)."""
+        self.synchronize()
         return self.method
 
     def __len__(self) -> int:
@@ -75,8 +75,8 @@ class Recorded(Wrapper):
         self.captured.push()
         values = self.program.replay().clone()
         self.unseen += 1
-        if self.unseen >= LOOK:
-            self.look()
+        if self.unseen >= CHECK_EVERY:
+            self.synchronize()
         return self.captured.metrics(values)
 
     def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
@@ -89,11 +89,11 @@ class Recorded(Wrapper):
                 stacklevel=3,
             )
         self.others += 1
-        self.look()
+        self.synchronize()
         return self.method.step(x, y, **how)
 
-    def look(self) -> None:
-        """Waits for the device and brings the method up to date. `Diverged` if a step since the last look was not
+    def synchronize(self) -> None:
+        """Waits for the device and brings the method up to date. `Diverged` if a step since the last check was not
         finite; the weights are those from before it."""
         if self.program is None or not self.unseen:
             return
@@ -103,6 +103,6 @@ class Recorded(Wrapper):
             raise Diverged(f"the objective of step {taken + 1} of the last {steps} (from it on none was taken)")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads the method's state; the next step is captured anew, as an optimizer's state may lie elsewhere then."""
+        """Loads the method's state; the next step is captured again, as an optimizer's state may lie elsewhere then."""
         super().load_state_dict(state)
         self.program = None

@@ -89,7 +89,7 @@ class DiscreteCodes:
 class StraightThroughCodes(GradientCodes):
     """Gradient steps in which the derivative of a discrete activation is taken as 1 where |c| <= 1 and as 0 elsewhere.
 
-    A step has the length that is best by this estimate, and is not judged by f. As with `DiscreteCodes`, the block
+    A step has the length that is best by this estimate, and is not checked by f. As with `DiscreteCodes`, the block
     above goes on with the activation as it is and keeps all that is wanted of it. Other codes move as with
     `GradientCodes`, whose options these are.
     """

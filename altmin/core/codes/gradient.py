@@ -344,8 +344,8 @@ def _try(
 
         first = numbers.each(loss_rises, value, before, search.lengths[:1], search.uu[:1])
         found = numbers.column(numbers.join(first, found[1:]))
-    if not all(each.judged for each in links):
-        parts = (numbers.each(lambda r, each=each: r & each.judged, found[k : k + 1]) for k, each in enumerate(links))
+    if not all(each.checked for each in links):
+        parts = (numbers.each(lambda r, each=each: r & each.checked, found[k : k + 1]) for k, each in enumerate(links))
         found = numbers.column(numbers.join(*parts))
     return Trial(residuals, states, left, found, output, at)
 

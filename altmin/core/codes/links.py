@@ -172,11 +172,11 @@ class Link:
 
     g: J^T delta. below: g at the code. u: the direction of the move, here g. offset: u at the code. q: J u, once
     `follow` was called. exact: whether the block is linear on the whole way, so that Q = q and no step along u can
-    raise f. judged: whether a step that raises f is rejected.
+    raise f. checked: whether a step that raises f is rejected.
     """
 
     exact = False
-    judged = True
+    checked = True
 
     def __init__(self, block: Block, p: Params, state: State, code: Tensor, delta: Tensor):
         self.block, self.p, self.state, self.code, self.delta = block, p, state, code, delta
@@ -235,9 +235,9 @@ class PiecewiseLinearLink(Link):
 
 class EstimatedLink(Link):
     """The code below a discrete activation with an estimate of its derivative: a step is chosen by the estimate and
-    cannot be judged by it. The block keeps its values and all that is wanted of it."""
+    cannot be checked by it. The block keeps its values and all that is wanted of it."""
 
-    judged = False
+    checked = False
 
     def move(self, e: Tensor) -> tuple[Tensor, State]:
         return torch.zeros_like(self.q), self.state
