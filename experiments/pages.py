@@ -197,7 +197,8 @@ def limit() -> str:
 def faster() -> str:
     """Time of a step over that of backprop with Adam, same kind of step: on two cores, on a GPU, recorded on a GPU."""
     found: dict[str, dict[str, float]] = {}
-    on_gpu = [json.loads((BENCHMARKS / f"speed-cuda-{part}.json").read_text()) for part in ("nets", "large")]
+    files = (BENCHMARKS / f"speed-cuda-{part}.json" for part in ("nets", "large"))
+    on_gpu = [json.loads(file.read_text()) for file in files if file.exists()]
     for device, rows in (("cpu", of_step()), *(("cuda", file["results"]) for file in on_gpu)):
         for row in rows:
             if row["method"] == "am-adam" and row["mode"] in ("eager", "graph"):

@@ -77,6 +77,21 @@ def can_capture(method: Any) -> bool:
     return True
 
 
+class LaterMetrics:
+    """`Metrics` of a captured step, taken from its vector when one is read: to take them costs as much as a small
+    step."""
+
+    def __init__(self, values: Tensor, sizes: list[float], dtype: torch.dtype):
+        self._values, self._sizes, self._dtype = values, sizes, dtype
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        loss, mu, objective = self._values[:3]
+        costs, moved = self._values[3:].split(len(self._sizes)) if self._sizes else (self._values[:0],) * 2
+        return getattr(Metrics(loss.to(self._dtype), mu, objective, costs, moved, self._sizes), name)
+
+
 @singledispatch
 def captured(method: Any, fuse: bool, context: Context) -> CapturedStep:
     """The method's step as it is captured. fuse: whether small operations are compiled into few kernels, where that is
@@ -161,9 +176,7 @@ class AltMinStep(CapturedStep):
         return found
 
     def metrics(self, values: Tensor) -> Any:
-        loss, mu, objective = values[:3]
-        costs, moved = values[3:].split(len(self.sizes)) if self.sizes else (values[:0], values[:0])
-        return Metrics(loss.to(self.dtype), mu, objective, costs, moved, self.sizes)
+        return LaterMetrics(values, self.sizes, self.dtype)
 
     def tensors(self) -> list[Tensor]:
         optimizer = [] if self.optimizer is None else self.optimizer.tensors()
