@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import altmin
 from altmin import GradientCodes
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.numbers import Tensors
+from altmin.calculus.numbers import Scalars, Tensors
 from altmin.core.step import encode
 
 ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh, nn.Softplus]
@@ -279,11 +279,13 @@ def test_numbers_that_are_not_read_change_nothing(name, codes):
     model, (x, y) = net(name, gain=3.0), batch()
     torch.manual_seed(0)
     wanted = residuals_of(model, codes, x, y, 0.1)
-    torch.manual_seed(0)
-    found = residuals_of(model, codes, x, y, 0.1, context=Context(numbers=Tensors))
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a.delta, b.delta)
-        assert float(a.cost) == pytest.approx(float(b.cost), rel=1e-9)
+    for numbers in (Tensors, Scalars):
+        torch.manual_seed(0)
+        found = residuals_of(model, codes, x, y, 0.1, context=Context(numbers=numbers))
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a.delta, b.delta)
+            assert float(a.cost) == pytest.approx(float(b.cost), rel=1e-9)
+            assert float(a.moved) == pytest.approx(float(b.moved), rel=1e-9)
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ that of <r, F> at the moved code: as share goes to 0, backprop's. A step that wo
 below it.
 
 Deltas do not depend on lengths. So the phases are: every g; every |g|^2, which bounds the lengths; every u and q; every
-inner product, in one vector with an entry for each code, and from it every length; every moved code; one comparison.
+inner product, in one column with an entry for each code, and from it every length; every moved code; one comparison.
+Numbers may be floats, tensors or a vector of them: `calculus.numbers`.
 """
 
 import operator
