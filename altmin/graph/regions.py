@@ -1,4 +1,4 @@
-"""The nodes of a graph in groups, each of which is one map."""
+"""The nodes of a graph in groups; each group is one map."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple

@@ -1,7 +1,8 @@
 """What a captured step is: a mini-batch as a function of tensors that stay on the device, and its CUDA graph.
 
-Nothing of a captured step is read back. Learning rates, mu and the verdict are tensors; a step that is not finite, and
-every one after it, leaves weights, moments, mu and statistics as they are until somebody asks (`CapturedStep.pull`).
+Nothing of a captured step is read back. Learning rates, mu and whether the step is accepted are tensors; a step that is
+not finite, and every one after it, leaves weights, moments, mu and statistics unchanged until the next
+`CapturedStep.pull`.
 """
 
 import itertools
@@ -35,7 +36,7 @@ WITH_ADAM = 32
 
 
 class CapturedStep:
-    """One method's step on the device alone. Here that of a method which looks at nothing it computes."""
+    """One method's step on the device alone. Here for a method that reads no number it computes."""
 
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
         """One mini-batch; what `metrics` needs of it. how: what the method's own step takes besides."""
@@ -50,7 +51,7 @@ class CapturedStep:
         raise NotImplementedError
 
     def push(self) -> None:
-        """Brings what has changed on the processor (learning rates, mu) to the device. ValueError if something has that
+        """Copies what has changed on the CPU (learning rates, mu) to the device. ValueError if something changed that
         is part of the capture."""
 
     def pull(self) -> int | None:

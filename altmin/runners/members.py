@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a member's step has found; nothing is written yet.
+    """The result of a member's step; nothing is written yet.
 
     finite: whether loss, objective, codes and memories are. grads: of every `FlatGroup`, for the optimizer's last step.
     rows: by the group's number, where a memory or inner steps have made new ones. buffers, counts, own: the next ones.
@@ -262,7 +262,7 @@ TEMPLATES: dict[type, type[Any]] = {AltMin: AltMinTemplate, Backprop: BackpropTe
 
 
 def clipped(grads: list[list[Tensor]], largest: float | None) -> list[list[Tensor]]:
-    """A member's gradients, shortened to the norm `largest` of all together, as torch.nn.utils.clip_grad_norm_ does."""
+    """A member's gradients, scaled to a total norm of at most `largest`, as torch.nn.utils.clip_grad_norm_ does."""
     if largest is None or not any(grads):
         return grads
     norm = sum(g.square().sum() for group in grads for g in group) ** 0.5

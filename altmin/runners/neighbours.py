@@ -25,7 +25,7 @@ class Incoming:
         self._here = threading.Event()
 
     def arrive(self, error: str = "") -> None:
-        """It is here, or has not come because of an error."""
+        """Whether it has arrived, or failed with an error."""
         self.error = error
         self._here.set()
 
@@ -34,7 +34,7 @@ class Incoming:
         return self._here.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is here after so many seconds at most."""
+        """Whether it arrives within the given number of seconds."""
         return self._here.wait(seconds)
 
 
@@ -86,8 +86,8 @@ class Neighbours:
         self._from = {rank: Receiver(rank) for rank in (below, above) if rank is not None}
 
     def expect_codes(self, kind: Any, counts: list[int], like: Tensor) -> None:
-        """Begins to receive the codes of a batch from below, one of so many samples after the other. like: a tensor of
-        their type, on their device."""
+        """Begins to receive the codes of a batch from below, in parts with the given numbers of samples. like: a tensor
+        of their type, on their device."""
         self._device = like.device
         if self.below is None:
             return
@@ -111,7 +111,7 @@ class Neighbours:
         self._send(code, self.above, _tag(CODE, i))
 
     def expect_upstream(self, kind: Any, i: int, code: Tensor) -> None:
-        """Starts to receive what the rank above will want of a code that was sent to it."""
+        """Starts to receive the target of the rank above for a code that was sent to it."""
         assert self.above is not None
         self._coming[NUMBERS, i] = self._receive(torch.empty(4, dtype=torch.float64), self.above, _tag(NUMBERS, i))
         self._coming[DELTA, i] = self._receive(_empty(code), self.above, _tag(DELTA, i))
@@ -128,7 +128,7 @@ class Neighbours:
         return self._coming[CODE, i].done
 
     def upstream_arrived(self, i: int) -> bool:
-        """Whether what the rank above wants of a code is here, as far as is known."""
+        """Whether the target of the rank above for a code has arrived, as far as is known."""
         return all(self._coming[tag, i].done for tag in (NUMBERS, DELTA))
 
     def code(self, i: int) -> Tensor:
@@ -136,7 +136,7 @@ class Neighbours:
         return self._take(CODE, i)
 
     def upstream(self, kind: Any, i: int) -> Upstream:
-        """Waits for what the rank above wants of a code."""
+        """Waits for the target of the rank above for a code."""
         numbers = self._arrived(self._coming.pop((NUMBERS, i)))
         delta = self._take(DELTA, i)
         stopped, scale, longest, square = numbers.to(delta.dtype)
@@ -148,7 +148,7 @@ class Neighbours:
         return Upstream(delta, scale, longest, self._take(OFFSET, i), square)
 
     def send_upstream(self, i: int, wanted: Upstream) -> None:
-        """Sends what a code wants of its block to the rank below; its offset too if that is not delta."""
+        """Sends the target that a code sets for its block to the rank below, with its offset if that is not delta."""
         assert self.below is not None
         stopped = wanted.offset is not wanted.delta
         numbers: list[Any] = [stopped, wanted.scale, wanted.longest, wanted.offset_square]

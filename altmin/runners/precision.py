@@ -77,7 +77,7 @@ def _in_words() -> str | None:
 
 
 def check(name: str, device: torch.device) -> None:
-    """Complains of a precision that is unknown, or that the device does not have."""
+    """ValueError for a precision that is unknown, or that the device does not have."""
     if name not in PRECISIONS:
         raise unknown("precision", name, NAMES)
     if name not in available(device):

@@ -11,7 +11,7 @@ from altmin.methods.wrapper import Wrapper
 from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, check_capturable, demand_cuda
 
 CHECK_EVERY = 256
-"""Replays after which `Recorded` looks whether all were finite."""
+"""The number of replays after which `Recorded` checks that all were finite."""
 
 
 class Recorded(Wrapper):

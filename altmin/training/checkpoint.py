@@ -68,7 +68,7 @@ def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for `value`: plain values and lists stand for themselves, an object says what else there is."""
+    """JSON for `value`: plain values and lists are unchanged; other types are objects that name the type."""
     match value:
         case Tensor() if value.is_sparse:
             parts = value.coalesce()
@@ -107,7 +107,7 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], device: torch.device) -> A
 
 
 class CheckpointFile:
-    """A run's checkpoint file, if it has one, and all that must be the same for a run to go on from it.
+    """A run's checkpoint file, if it has one, and the settings that must be the same to resume from it.
 
     every: the number of batches between checkpoints inside an epoch, or None for none. config: what a run that goes
     on must have in common with the one that wrote the file, by the one who says so and the setting's name.

@@ -203,7 +203,7 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
 
 def _ratio(parts: Sequence[Tensor]) -> float:
     if not parts:
-        raise ValueError("there are no samples to measure on: an iterable has to begin anew for each evaluation")
+        raise ValueError("there are no samples to measure on: an iterable has to start again for each evaluation")
     value, count = torch.stack(list(parts)).sum(0).tolist()
     return value / count if count else math.nan
 

@@ -27,7 +27,7 @@ Tick = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """Runs on the same samples, of which `test` is the part that `run` names. The runs that its methods are given
+    """Runs on the same samples; `test` is the part that `run` names. The runs that its methods are given
     differ from `run` in method, options and seed. wrap: what a method becomes that is not recorded, such as
     `Distributed`."""
 
