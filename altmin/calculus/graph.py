@@ -102,7 +102,7 @@ class Graph(Map):
         maps = self.inner
         y, point = self._run(x, saved.entry, lambda i, x: maps[i].replay(p[self.slices[i]], saved.saved[i], x))
         if self.ends.exit is not None:
-            self.ends.exit.take()  # nobody else will
+            self.ends.exit.take()  # it is not used otherwise
         return y, point
 
     def _run(

@@ -37,7 +37,7 @@ class Normalisation(Map):
     fixed = False
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
-        """The gradients of <v, weight * x̂ + bias> with respect to x, weight and bias, those that the mask wants."""
+        """The gradients of <v, weight * x̂ + bias> with respect to x, weight and bias, those that the mask selects."""
         raise NotImplementedError
 
     def across(self, t: Tensor, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a command leaves behind: files that are whole or not there, tables, progress on a terminal."""
+"""The output of a command: files, each written completely or not at all, tables, progress on a terminal."""
 
 import json
 import os

@@ -295,5 +295,5 @@ def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
         raise ValueError(f"sample_weight has one weight for each of {len(x)} samples, given shape {tuple(w.shape)}")
     sound = bool(w.isfinite().all()) and not bool((w < 0).any())
     if not sound or not context.sum_numbers(float((w > 0).any()))[0]:
-        raise ValueError("sample_weight holds finite weights of at least 0, of which not all are zero")
+        raise ValueError("sample_weight holds finite weights of at least 0, and not all are zero")
     return w.to(x.device, x.dtype if x.is_floating_point() else torch.get_default_dtype())

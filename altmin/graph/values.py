@@ -31,7 +31,7 @@ TUPLES_OF_VIEWS = named("chunk", "split", "tensor_split", "unbind")
 
 
 def without_unused(graph: fx.Graph) -> list[fx.Node]:
-    """All nodes but the output. Sizes and entries that nobody uses are taken out of the graph."""
+    """All nodes except the output. Unused sizes and entries are removed from the graph."""
     for node in reversed([node for node in graph.nodes if node.op != "output"]):
         if not node.users and node.target in PURE:
             graph.erase_node(node)
@@ -39,7 +39,7 @@ def without_unused(graph: fx.Graph) -> list[fx.Node]:
 
 
 def passing(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes that depend on an input, that call a module, or that nobody uses: these are called once. Others follow
+    """The nodes that depend on an input, that call a module, or that are unused: these are called once. Others follow
     from parameters, buffers and numbers alone, and can be computed again."""
     found = set(given)
     for node in nodes:

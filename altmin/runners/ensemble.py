@@ -292,7 +292,7 @@ def _update(
 
 
 def _sound(x: Tensor, y: Tensor, each: bool, alive: Tensor) -> Tensor:
-    """Of every member whether its batch is finite."""
+    """For every member, whether its batch is finite."""
     if each:
         return x.isfinite().flatten(1).all(1) & y.isfinite().flatten(1).all(1)
     return (x.isfinite().all() & y.isfinite().all()).expand_as(alive)

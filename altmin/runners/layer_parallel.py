@@ -137,7 +137,7 @@ class LayerParallel(Wrapper):
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """All ranks get the weights and buffers of all blocks. To be called on all of them."""
+        """Copies the weights and buffers of all blocks to all ranks. Must be called on all of them."""
         stages = self.column.size
         for stage in range(stages if stages > 1 else 0):
             held = [t for l in range(*self.bounds[stage : stage + 2]) for t in _tensors(self.method.chain, l)]
@@ -151,7 +151,7 @@ class LayerParallel(Wrapper):
         _ahead.discard(self.model)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the trainer in one process, put together from all ranks. To be called on all of them."""
+        """The `state_dict` of the trainer in one process, collected from all ranks. Must be called on all of them."""
         own = self.method.state_dict()
         if self.column.size == 1:
             return own
@@ -161,8 +161,8 @@ class LayerParallel(Wrapper):
         return _united(parts)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a trainer's `state_dict`, whatever the number of ranks that wrote it; what belongs to other
-        ranks' blocks is left out."""
+        """Loads a trainer's `state_dict`, written by any number of ranks; the state of other ranks' blocks is left
+        out."""
         super().load_state_dict(state)
         self._leave_others()
 
@@ -193,7 +193,7 @@ def boundaries(chain: Chain, stages: int) -> list[int]:
 
 def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list[int]:
     """Where to cut a sequence into the given number of parts, at some of the places: 0, the first index of every later
-    part, and the length. The largest sum of a part is as small as can be.
+    part, and the length. The largest sum of a part is minimal.
 
     >>> partition([1, 1, 1, 5], 2, [1, 2, 3])
     [0, 3, 4]
@@ -214,7 +214,7 @@ def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list
 
 
 def _places(chain: Chain) -> list[int]:
-    """Blocks with which a rank can begin: where one tensor passes, which is no code in time."""
+    """Blocks at which a rank can begin: where one tensor passes that is not a code in time."""
     return [
         l + 1
         for l, block in enumerate(chain.blocks[:-1])

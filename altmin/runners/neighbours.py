@@ -18,14 +18,14 @@ LONGEST = 12
 
 
 class Incoming:
-    """A tensor that is being received. done: whether it is here."""
+    """A tensor that is being received. done: whether it has arrived."""
 
     def __init__(self, tensor: Tensor):
         self.tensor, self.error = tensor, ""
         self._here = threading.Event()
 
     def arrive(self, error: str = "") -> None:
-        """Whether it has arrived, or failed with an error."""
+        """Marks it as arrived, or as failed with an error."""
         self.error = error
         self._here.set()
 
@@ -39,8 +39,8 @@ class Incoming:
 
 
 class Receiver:
-    """Receives from one rank in the background, one tensor after the other, in a thread: gloo tells of a message only
-    the one who waits for it, and cannot stop waiting without closing the connection."""
+    """Receives from one rank in the background, one tensor after the other, in a thread: gloo reports a message only
+    to a waiting thread, and cannot stop waiting without closing the connection."""
 
     def __init__(self, source: int):
         self.source = source
@@ -67,7 +67,7 @@ class Neighbours:
     """The ranks below and above in a chain of ranks, None where there is none. sent, messages: bytes and messages that
     this rank has sent so far.
 
-    A message is received into memory that is waiting for it: receives are begun before their messages are sent. The
+    Messages are received into preallocated memory: receives are started before their messages are sent. The
     shape of codes, and whether they stop at kinks, is known from the first batch of a kind. Messages are in the memory
     of the processor and go by gloo, also on GPUs: nccl sends and receives between two ranks in one order, and a receive
     that is begun early would hold up what is sent after it.
@@ -120,11 +120,11 @@ class Neighbours:
 
     @property
     def awaited(self) -> bool:
-        """Whether messages are still to come, which those of another step must not be taken for."""
+        """Whether messages are still expected, which must not be confused with those of another step."""
         return bool(self._coming)
 
     def arrived(self, i: int) -> bool:
-        """Whether a code from below is here."""
+        """Whether a code from below has arrived."""
         return self._coming[CODE, i].done
 
     def upstream_arrived(self, i: int) -> bool:
@@ -143,7 +143,7 @@ class Neighbours:
         if not stopped:
             return Upstream(delta, scale, longest, delta, square)
         self.offsets[kind] = True
-        if (OFFSET, i) not in self._coming:  # it was not known that there is one
+        if (OFFSET, i) not in self._coming:  # it was not expected
             self._coming[OFFSET, i] = self._receive(_empty(delta), self.above, _tag(OFFSET, i))
         return Upstream(delta, scale, longest, self._take(OFFSET, i), square)
 
@@ -167,7 +167,7 @@ class Neighbours:
         t = t.detach().cpu().contiguous()
         self.sent += t.numel() * t.element_size()
         self.messages += 1
-        self._leaving.append((dist.isend(t, to, tag=tag), t))  # which stays until it has left
+        self._leaving.append((dist.isend(t, to, tag=tag), t))  # kept until it is sent
 
     def _receive(self, t: Tensor, source: Any, tag: int) -> Incoming:
         return self._from[source].expect(t, tag)

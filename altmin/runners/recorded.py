@@ -35,7 +35,7 @@ class Recorded(Wrapper):
         self.fuse = fuse
         self.how: dict[str, Any] = {}
         self.others = 0
-        """How many batches of another shape or in another mode have been seen."""
+        """The number of batches of another shape or in another mode so far."""
         if x is not None and y is not None:
             self._capture(x, y, {})
 

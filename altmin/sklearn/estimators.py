@@ -19,7 +19,7 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     Parameters:
         hidden: widths of the hidden layers, with ReLU between them; () is a linear model.
-        network: a custom network instead of `hidden`: a module, a copy of which is trained from its present
+        network: a custom network instead of `hidden`: a module, whose copy is trained from its present
             weights, or a function (inputs, outputs) -> module.
         method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None, or for a
             method without that option, the rate is the method's own. A method of one's own (`altmin.methods.register`)

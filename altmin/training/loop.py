@@ -171,7 +171,7 @@ class Loop:
 
     @property
     def active(self) -> list[int]:
-        """The members that had not diverged when the losses were last read."""
+        """The members that had not diverged at the last read of the losses."""
         return [i for i in range(len(self.seeds)) if i not in self.diverged]
 
     @property
@@ -304,7 +304,7 @@ class Loop:
             self.file.save(resumed.state_of(self), self.together.first)  # ranks may gather their states
 
     def read(self) -> None:
-        """Wait for the losses that have gathered and for news of members that diverged.
+        """Wait for pending losses and for which members have diverged.
 
         Losses are added one by one, since a sum must not depend on when they are read. One that is not finite raises
         `Diverged`, and the position goes back to before its batch.
@@ -327,7 +327,8 @@ class Loop:
             self.histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
 
     def demand_finite(self) -> None:
-        """Raise `Diverged` for a loss or a parameter that is not finite: a loss tells of those before its step only."""
+        """Raise `Diverged` for a loss or a parameter that is not finite: a loss depends only on the parameters before
+        its step."""
         self.read()
         self.synchronize()
         for i in self.active:

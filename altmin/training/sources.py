@@ -212,7 +212,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
     if isinstance(given, IterableDataset):
         raise TypeError(f"{name} of fit gives samples one by one; give a DataLoader(dataset, batch_size=...) of it")
     text = isinstance(given, str | bytes | Mapping)
-    pair = isinstance(given, tuple) and len(given) == 2  # one or both of which are not arrays
+    pair = isinstance(given, tuple) and len(given) == 2  # a pair, with one part or both not arrays
     alone = _array(given)
     if text or alone or pair or not isinstance(given, Iterable):
         said = [type(part).__name__ for part in given] if pair else type(given).__name__

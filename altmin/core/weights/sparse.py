@@ -14,7 +14,7 @@ from torch.optim._functional import sparse_adam
 
 TAKE_SPARSE = (SGD, Adagrad, SparseAdam)
 """Those of torch's optimizers that take sparse gradients."""
-ROWS_ARE_COUNTED = "the processor counts the rows of a sparse gradient, of which no two mini-batches have as many"
+ROWS_ARE_COUNTED = "the processor counts the rows of a sparse gradient, and their number differs between mini-batches"
 NOT_SPARSE = "make the table with sparse=False"
 
 
