@@ -34,7 +34,7 @@ class Part:
 def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
     """Modules whose composition is the model; they share its modules, parameters and buffers.
 
-    A module of one's own is opened, its forward replaced by what it calls, if there are bottlenecks between its
+    A custom module is opened, its forward replaced by the calls in it, if there are bottlenecks between its
     parameters, if nothing in it branches, if it is called with several inputs, or if `at` names a module inside;
     otherwise it stays whole. So do modules of torch.nn, modules with hooks, and those that cannot be traced. ValueError
     if the model itself cannot be.
@@ -171,7 +171,7 @@ class Segment(NamedTuple):
 
 
 def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), name: str = "") -> list[Segment]:
-    """What lies between two bottlenecks, or between nodes of `at`.
+    """The segments between bottlenecks, or between nodes of `at`.
 
     Values that depend on parameters, buffers and numbers alone do not pass: each segment computes them again.
     Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
