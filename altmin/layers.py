@@ -43,7 +43,7 @@ class Stepwise(nn.Module):
         return 2 / (self.levels - 1)
 
     def values(self, x: Tensor) -> Tensor:
-        """The level of each entry of x. What is not a number stays so, for the trainer to notice."""
+        """The level of each entry of x. NaN stays NaN, so that the trainer detects it."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class Recurrent(nn.RNN):
     """h_t = tanh(U x_t + W h_{t-1} + b), h_0 = 0: sequences (samples, steps, inputs) to (samples, steps, hidden).
 
     An `nn.RNN` with one bias: the second, which would only double the first, stays zero. The first starts there, so
-    that h is at first an odd function of the input and what reads it out has both signs. padded: the last feature of
+    that h is initially an odd function of the input and its readout has both signs. padded: the last feature of
     the input says which steps are real; from a sequence's first 0 on all is padding, and h is 0 there.
 
     >>> Recurrent(2, 3)(torch.zeros(4, 5, 2)).shape
@@ -291,6 +291,6 @@ class _Backward(torch.autograd.Function):
 
 
 def _members(given: Sequence[Tensor], dims: Sequence[int | None], n: int) -> list[list[Tensor]]:
-    """Of each member what it is given."""
+    """The arguments of each member."""
     pairs = list(zip(given, dims, strict=True))
     return [[t if dim is None else t.select(dim, i) for t, dim in pairs] for i in range(n)]

@@ -1,5 +1,5 @@
-"""What one module does to a small change: one file for each kind of module, `base` first, and the table that says which
-module gets which."""
+"""What one module does to a small change: one file for each kind of module, `base` first, and the table of modules and
+their maps."""
 
 from torch import nn
 from torch.nn.utils import prune
@@ -48,7 +48,7 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.Softplus, nn.Softsign, nn.ReLU6, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid), Elementwise),
     **dict.fromkeys((nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Threshold), Elementwise),
 }
-"""Which map a module gets; anything not listed goes through `AnyModule`. Users may add their own."""
+"""The map of each module type; anything not listed goes through `AnyModule`. Users may add their own."""
 
 REWRITING: dict[type, str] = {
     prune.BasePruningMethod: "make it permanent with torch.nn.utils.prune.remove(module, name) before training",
@@ -75,7 +75,7 @@ def _refuse_rewritten(module: nn.Module) -> None:
 
 
 def map_of(module: nn.Module) -> Map:
-    """The map of one module. TypeError for one that draws new numbers at each call.
+    """The map of one module. TypeError for a module that draws new random numbers at each call.
 
     >>> type(map_of(nn.Linear(2, 3))).__name__, type(map_of(nn.Softmax(1))).__name__
     ('Linear', 'AnyModule')

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, between operations that do no more than move entries about."""
+"""Scaled dot-product attention, between operations that only rearrange entries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ class Views:
         self.outputs = [t.detach() for t in self.made]
 
     def transposed(self, vs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """For every input the sum of what its entries have got in the outputs."""
+        """For every input the sum of the outputs' entries that come from it."""
         if self.traced:
             return torch.func.vjp(lambda *xs: tuple(self.call(*xs)), *self.xs)[1](tuple(vs))
         return torch.autograd.grad(self.made, self.xs, vs, retain_graph=True, materialize_grads=True)
@@ -52,8 +52,8 @@ class Attended(NamedTuple):
 class Attention(MultiInput):
     """y = after(P v), P = softmax(scale q k^T + mask), (q, k, v) = before(x_1, ..., x_n), along the last dimension.
 
-    before, after: linear functions, which only move entries about; `before` returns three tensors, `after` a list of
-    one, and it may ask the inputs, which it is given too, for their sizes. masked: whether the last input is a mask, of
+    before, after: linear functions, which only rearrange entries; `before` returns three tensors, `after` a list of
+    one; `after` also gets the inputs, to read their sizes. masked: whether the last input is a mask, of
     truth values or added, which has no derivative. causal: whether a query sees no keys after its own place. scale:
     None for 1 / sqrt(the size of a query).
 
@@ -113,7 +113,7 @@ class Attention(MultiInput):
         return q.shape[-1] ** -0.5 if self.given_scale is None else self.given_scale
 
     def _weights(self, saved: Attended) -> Tensor:
-        """P. A query whose keys are all masked has none."""
+        """P. It is zero for a query whose keys are all masked."""
         scores = saved.q @ saved.k.mT * self.scale(saved.q)
         mask = saved.mask
         if self.causal:
@@ -124,7 +124,7 @@ class Attention(MultiInput):
         return torch.ops.aten._safe_softmax(scores, -1)
 
     def _directions(self, saved: Attended, us: Sequence[Direction]) -> Sequence[Tensor]:
-        """Those of queries, keys and values."""
+        """The directions of queries, keys and values."""
         moving = zip(us[:-1] if self.masked else us, saved.xs, strict=False)
         return self.before(*(torch.zeros_like(x) if u is None else u for u, x in moving))
 

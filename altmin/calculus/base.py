@@ -1,8 +1,8 @@
 """What one module does to a small change.
 
-A `Map` is one module y = f(x; p) seen through five operations, none of which looks beyond the module:
+A `Map` is one module y = f(x; p) with five operations, each local to the module:
 
-    forward     y, and what the other operations need to remember of x (`saved`)
+    forward     y, and what the other operations need to know of x (`saved`)
     vjp         J^T v, from the output's side to the input's
     jvp         J u, from the input's side to the output's
     quotient    (f(x) - f(x - e u)) / e without cancellation, and `saved` at x - e u
@@ -22,7 +22,7 @@ from altmin.calculus.context import LOCAL, Context
 Params = Sequence[Tensor]
 Saved = Any
 SMALLEST = 1e-15
-"""Steps below this are quotients of this one: so small, every quotient is the derivative to the last digit."""
+"""Smaller steps use the quotient of this one, which equals the derivative up to rounding."""
 
 
 def divisor(e: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Map:
     closed form and goes through autograd. takes_integers: its input may be integers. several: x, u and what `vjp`
     returns are lists, with an entry for each input (see `MultiInput`). names: of the parameters, in the order of p.
 
-    p: the parameters, with which every operation is called anew. u and v: of the input's and the output's shape. No
+    p: the parameters, passed to every operation. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
     """
 
@@ -58,7 +58,7 @@ class Map:
 
     @property
     def inner(self) -> Sequence[Any]:
-        """The maps of which it is made: this one."""
+        """The maps that it consists of: this one."""
         return (self,)
 
     def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Saved]:
@@ -74,8 +74,8 @@ class Map:
         raise NotImplementedError
 
     def quotient(self, p: Params, saved: Saved, u: Any, e: Tensor, /) -> tuple[Any, Saved]:
-        """(f(x) - f(x - e u)) / e for e >= 0 (J u for e = 0), and `saved` at x - e u. Here that of a linear map which
-        does not remember its input."""
+        """(f(x) - f(x - e u)) / e for e >= 0 (J u for e = 0), and `saved` at x - e u. Here for a linear map that does
+        not save its input."""
         return self.jvp(p, saved, u), saved
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
@@ -108,8 +108,8 @@ class Map:
         raise NotImplementedError
 
     def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        """Of a map that selects: how far each output may fall before it reaches a kink, where another choice is made
-        (None: any way), given the same of each input."""
+        """Of a map that selects: how far each output may fall before it reaches a kink, where another input is
+        selected (None: no limit), given the same for each input."""
         raise NotImplementedError
 
     def spread(self, saved: Saved, u: Tensor) -> Tensor:
@@ -117,11 +117,11 @@ class Map:
         return self.vjp((), saved, u)
 
     def kept(self, saved: Saved) -> Any:
-        """What a training pass is to leave in the module's buffers; None: nothing."""
+        """The new values of the module's buffers after a training pass; None: no change."""
         return None
 
     def checked(self, kept: Any) -> list[Tensor]:
-        """Tensors that are finite if, and as a rule only if, all that is to be kept is."""
+        """Tensors that are finite if, and usually only if, all new values of buffers are."""
         return []
 
     def misfit(self, x: Tensor) -> str:
@@ -130,11 +130,11 @@ class Map:
         return ""
 
     def commit(self, kept: Any) -> None:
-        """Writes it there, once the step is known to be good."""
+        """Writes them to the buffers, once the step is accepted."""
 
 
 def rounded(p: Params) -> Params:
-    """Weight matrices in bfloat16; biases as they are."""
+    """Weight matrices in bfloat16; biases unchanged."""
     return [q.bfloat16() if q.ndim > 1 else q for q in p]
 
 

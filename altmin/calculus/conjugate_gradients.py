@@ -9,10 +9,10 @@ from torch import Tensor
 def conjugate_gradients(
     times: Callable[[Tensor], Tensor], b: Tensor, steps: int, ridge: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """x after so many steps from 0 towards x (M + ridge I) = b, each row of b a system of its own; and b - x M.
+    """x after `steps` steps from 0 towards x (M + ridge I) = b, each row of b a separate system; and b - x M.
 
     times: x -> x M in a tensor of its own, of a symmetric M without negative eigenvalues. steps: at least one. A row
-    that is solved stays as it is. The first step goes along b as far as is best for the row.
+    that is solved stays as it is. The first step goes along b, with the best length for the row.
 
     >>> M, b = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
     >>> [conjugate_gradients(lambda x: x @ M, b, steps)[0].tolist() for steps in (1, 2)]

@@ -1,7 +1,7 @@
-"""How one mini-batch is computed: what its runner decides and hands down to every operation.
+"""How one mini-batch is computed: the choices of its runner, passed to every operation.
 
-The algorithm asks nobody who is running it. What differs between one process, ranks, an ensemble and a captured step is
-in a `Context`: how sums over samples are taken, what the samples weigh, how products are rounded, and whether numbers
+The algorithm does not depend on its runner. One process, ranks, an ensemble and a captured step differ only in a
+`Context`: how sums over samples are taken, the weights of samples, how products are rounded, and whether numbers
 may be read on the processor.
 """
 
@@ -22,11 +22,11 @@ BUCKET = 1 << 22
 
 
 class BatchShard(NamedTuple):
-    """What one rank has of a mini-batch: rows start, ..., start + own - 1 of `of`.
+    """The part of a mini-batch on one rank: rows start, ..., start + own - 1 of `of`.
 
     begin(t) starts to sum a flat tensor over ranks, in place, and returns a function that waits for the sum and gives
-    it. rank, size: which of how many this is, for methods that keep variables for each sample: they are given all rows
-    and take their own.
+    it. rank, size: which of how many this is, for methods that keep variables for each sample: they get all rows and
+    use their own.
     """
 
     begin: Callable[[Tensor], Callable[[], Tensor]]
@@ -60,7 +60,7 @@ class Context:
         object.__setattr__(self, "eager", self.numbers is Floats)
 
     def count(self, n: int) -> int:
-        """The number of entries on all ranks, given that of this rank, the same for each of its samples."""
+        """The number of entries on all ranks, given that of this rank; each sample has the same number."""
         return n if self.shard is None else n * self.shard.of // self.shard.own
 
     def sum(self, *tensors: Tensor) -> Sequence[Tensor]:
@@ -86,7 +86,7 @@ class Context:
         return whole[per_sample * self.shard.start :][: shape[0]]
 
     def weighted(self, t: Tensor) -> Tensor:
-        """t, of which every row belongs to a sample, times the samples' weights.
+        """t, whose rows belong to samples, times the samples' weights.
 
         >>> Context(weights=torch.tensor([2.0, 0.5])).weighted(torch.ones(2, 3)).tolist()
         [[2.0, 2.0, 2.0], [0.5, 0.5, 0.5]]
@@ -149,7 +149,7 @@ class Context:
 
 
 LOCAL = Context()
-"""One process, samples that count alike, products as torch forms them."""
+"""One process, samples with equal weights, products in torch's precision."""
 
 
 class BucketedSum:

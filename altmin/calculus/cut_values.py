@@ -8,18 +8,18 @@ from torch import Tensor
 
 
 class Layout(NamedTuple):
-    """The shapes of the tensors in a code, and what is handed on beside it."""
+    """The shapes of the tensors in a code, and the values passed on beside it."""
 
     shapes: list[torch.Size]
     aside: list[Any]
 
 
 class CutValues:
-    """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor, of
-    each the entries of a sample in a row, side by side; of one alone it is that tensor. The others have no derivative,
-    such as masks and sizes: they are handed on as they are. The last `sizes` of them are no tensors.
+    """A cut through several values. The first `moving` of them are floating-point tensors: their code is one tensor,
+    with the entries of each sample side by side in a row; a single value is its own code. The others have no
+    derivative, such as masks and sizes: they are passed on unchanged. The last `sizes` of them are not tensors.
 
-    `join` keeps the layout of its code until `take` asks for it, once: the forward passes of two blocks follow each
+    `join` keeps the layout of its code until `take` returns it, once: the forward passes of two blocks follow each
     other.
 
     >>> cut = CutValues(2, "the cut")
@@ -54,14 +54,14 @@ class CutValues:
         return flat(tensors)
 
     def take(self) -> Layout:
-        """The layout of the code that was joined last, which is forgotten here."""
+        """The layout of the code that was joined last, which is then dropped."""
         assert self._left is not None, "a block follows the one that made its input"
         left, self._left = self._left, None
         return left
 
 
 def shortened(names: Sequence[str], most: int = 7) -> str:
-    """Names in a row, of more than `most` the first and the last."""
+    """Names in a row; of more than `most` only the first and the last."""
     return ", ".join([*names[: most - 1], "...", names[-1]] if len(names) > most else names)
 
 
@@ -78,7 +78,7 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def parts(code: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    """The tensors of which a code is made."""
+    """The tensors that a code consists of."""
     if len(shapes) == 1:
         return [code]
     pieces = code.split([shape[1:].numel() for shape in shapes], 1)

@@ -9,7 +9,7 @@ from altmin.layers import no_derivative
 
 
 class Discrete(Map):
-    """`Sign` and `Staircase`. Asking for J is a TypeError."""
+    """`Sign` and `Staircase`. vjp and jvp raise TypeError."""
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y = self.module.values(x)
@@ -25,15 +25,15 @@ class Discrete(Map):
         return (saved[1] - y) / divisor(e), moved
 
     def estimate(self, saved: Saved, v: Tensor) -> Tensor:
-        """What straight-through estimation takes for J v, and for J^T v: v where |x| <= 1, else 0."""
+        """The straight-through estimate of J v and of J^T v: v where |x| <= 1, else 0."""
         return v * (saved[0].abs() <= 1)
 
 
 class Estimated(Discrete):
     """`StraightThrough`: an estimate in place of J.
 
-    Where a step goes, the values stay as they are, as if it crossed no threshold: the quotient is 0. The few units that
-    a small step carries across would change by a whole level each, much more than all that the step was meant to do.
+    The values do not change along a step, as if it crossed no threshold: the quotient is 0. The few units that a small
+    step moves across a threshold would change by a whole level each, much more than the intended step.
     """
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class Estimated(Discrete):
 
 
 class StandIn(Estimated):
-    """For one step, what `Estimated` would be, of a map that is not."""
+    """For one step, the `Estimated` version of a map that is not one."""
 
     def __init__(self, of: Discrete):
         super().__init__(of.module)

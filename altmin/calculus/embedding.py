@@ -37,7 +37,7 @@ class Embedding(Map):
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         table, pad = p[0], self.module.padding_idx
-        if not self.module.weight.requires_grad:  # nobody asks for it, and it may be large
+        if not self.module.weight.requires_grad:  # it is not needed, and may be large
             return (v.new_zeros(()).expand(table.shape),)
         if self.module.sparse:
             return (_sparse(table, saved.reshape(-1), v.reshape(-1, table.shape[1]), pad),)
@@ -81,7 +81,7 @@ class EmbeddingBag(Embedding):
         return super().grads(p, saved, v.unsqueeze(1).expand(*saved.shape, v.shape[-1]))
 
     def _counts(self, x: Tensor) -> Tensor:
-        """Whether each integer counts."""
+        """Whether each integer is counted."""
         pad = self.module.padding_idx
         return torch.ones_like(x, dtype=torch.bool) if pad is None else x != pad
 

@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What a graph takes and what it gives. given, made: the numbers of the values. entry, exit: how these are one
+    """The inputs and outputs of a graph. given, made: the numbers of the values. entry, exit: how these are one
     code; None where there is one value."""
 
     given: int
@@ -39,8 +39,8 @@ class Ends(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What a pass of a graph remembers: the code it took, how that and the one it gave are made up, and what each of
-    its maps remembers. whole: with what their quotients need."""
+    """What a pass of a graph saves: its input code, the layouts of its input and output codes, and what each of its
+    maps saves. whole: including what their quotients need."""
 
     x: Tensor
     entry: Layout
@@ -53,8 +53,8 @@ class Graph(Map):
     """Maps whose values go to several others. Value i is the i-th input for i < `ends.given`, then that of node
     i - `ends.given`; a node takes values from before it.
 
-    vjp and grads go through the nodes from the last to the first, and each value collects what its users send back;
-    the other operations go from the first to the last. Parameters are handed over flat, in the order of the nodes.
+    vjp and grads go through the nodes from the last to the first, and each value sums the gradients from its users;
+    the other operations go from the first to the last. Parameters are passed as a flat list, in the order of the nodes.
     """
 
     def __init__(self, module: nn.Module, nodes: Sequence[Node], ends: Ends):
@@ -87,7 +87,7 @@ class Graph(Map):
         return next((said for m in self._first if (said := m.misfit(x))), "")
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
-        """In an eager step without what quotients need: few blocks are asked for one, and those compute it anew."""
+        """In an eager step without what quotients need: few blocks need one, and those compute it again."""
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
         maps, light = self.inner, self._sheds and context.eager
 
@@ -102,7 +102,7 @@ class Graph(Map):
         maps = self.inner
         y, point = self._run(x, saved.entry, lambda i, x: maps[i].replay(p[self.slices[i]], saved.saved[i], x))
         if self.ends.exit is not None:
-            self.ends.exit.take()  # nobody else will
+            self.ends.exit.take()  # it is not used otherwise
         return y, point
 
     def _run(
@@ -124,7 +124,7 @@ class Graph(Map):
         return _flat(self._back(p, saved, v, self._all, params=False)[0], saved.entry.shapes, v)
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
-        """Gradients go back no further than to the first parameters."""
+        """Gradients are propagated no further than to the first parameters."""
         return self._back(p, saved, v, self._trained, params=True)[1]
 
     def vjp_and_grads(self, p: Params, saved: Point, v: Tensor) -> tuple[Tensor, Params]:
@@ -134,8 +134,8 @@ class Graph(Map):
     def _back(
         self, p: Params, saved: Point, v: Tensor, wanted: Sequence[bool], params: bool
     ) -> tuple[list[Direction], list[Tensor]]:
-        """What is sent back to the inputs, where every value that is wanted collects what its users send it; and the
-        gradients of the parameters, if these are asked for."""
+        """The gradients at the inputs, where every value that needs one sums those from its users; and the gradients
+        of the parameters, if requested."""
         sent: list[Direction] = [None] * (self.ends.given + len(self.nodes))
         for i, part in zip(self.ends.made, parts(v, saved.exit), strict=False):
             sent[i] = _added(sent[i], part)

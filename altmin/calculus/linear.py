@@ -16,7 +16,7 @@ SMALL = 2**30
 
 
 class Affine(Map):
-    """What is linear in its input and in its parameters, and remembers that input."""
+    """A map that is linear in its input and in its parameters, and saves its input."""
 
     affine = True
 
@@ -141,7 +141,7 @@ class AveragePool2d(LinearModule):
 
 
 class Dropout(Map):
-    """One mask a step: forward, vjp and jvp all see the same units."""
+    """One mask per step: forward, vjp and jvp all use the same units."""
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         m = self.module

@@ -1,4 +1,4 @@
-"""Maps of several inputs: what a graph of maps joins its values with.
+"""Maps of several inputs, which join the values in a graph of maps.
 
 A `MultiInput` is y = f(x_1, ..., x_k; p) with the operations of a `Map`, where inputs, and what belongs to them, are
 lists. A direction u_i or a gradient may be None: that of an input that does not move, or on which y has no derivative.
@@ -18,8 +18,8 @@ Direction = Tensor | None
 
 
 class MultiInput(Map):
-    """A map whose inputs are a list. module: whose parameters these are, None if there are none. At least one direction
-    that it is given is a tensor."""
+    """A map whose inputs are a list. module: the owner of the parameters, None if there are none. At least one
+    direction that it gets is a tensor."""
 
     several = True
 
@@ -90,7 +90,7 @@ class Concatenation(MultiInput):
 
 
 class Aside(MultiInput):
-    """A value without derivative, such as a mask or a size: it stays as it is while its inputs move."""
+    """A value without derivative, such as a mask or a size: it does not change while its inputs move."""
 
     def forward(self, p: Params, xs: Sequence[Any], context: Context = LOCAL) -> tuple[Any, Saved]:
         return self.module(*xs), None

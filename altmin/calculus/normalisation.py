@@ -37,7 +37,7 @@ class Normalisation(Map):
     fixed = False
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
-        """The gradients of <v, weight * x̂ + bias> with respect to x, weight and bias, those that the mask wants."""
+        """The gradients of <v, weight * x̂ + bias> with respect to x, weight and bias, those that the mask selects."""
         raise NotImplementedError
 
     def across(self, t: Tensor, x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class Normalisation(Map):
             return self.jvp(p, saved, u), saved._replace(x=shifted(x, u, e))
         mean_u, product, square = self.sums(saved, u)
         q = 2 * product / i - e * (square - mean_u * mean_u).clamp_min(0)
-        j = (i**-2 - e * q).clamp_min(self.module.eps).rsqrt()  # rounding may take away more than var
+        j = (i**-2 - e * q).clamp_min(self.module.eps).rsqrt()  # rounding may exceed var
         slope = q * i * j**2 / (i + j)
         of_u, of_x, constant = (self.across(t, x) for t in (j, slope * i, slope * i * mean - j * mean_u))
         Q = torch.addcmul(torch.addcmul(constant, u, of_u), x, of_x, value=-1)
@@ -96,7 +96,7 @@ class LayerNorm(Normalisation):
         return y, Normalised(x, mean, inverse)
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
-        bias = weight if mask[2] else None  # it is asked for its shape alone
+        bias = weight if mask[2] else None  # only its shape is read
         return torch.ops.aten.native_layer_norm_backward(
             v, saved.x, self.module.normalized_shape, saved.mean, saved.inverse, weight, bias, mask
         )
@@ -189,7 +189,7 @@ class BatchNorm(Normalisation):
         return total, product, square
 
     def kept(self, saved: Normalised) -> Any:
-        """1 / sqrt(var + eps) and the mean of every channel, and how many values these are of."""
+        """1 / sqrt(var + eps) and the mean of every channel, and the number of values in each mean."""
         if self.fixed or self.module.running_mean is None:
             return None
         return saved.inverse, saved.mean, saved.context.count(saved.x.numel()) // saved.x.shape[1]
@@ -207,8 +207,8 @@ class BatchNorm(Normalisation):
 
 
 def moments(x: Tensor, total: Callable[..., Sequence[Tensor]], context: Context) -> tuple[Tensor, Tensor]:
-    """Mean and variance of every channel, the second dimension, over the rows of all ranks, in float64, where what two
-    large sums leave of each other is still exact. total: sums over ranks, as `context.sum`."""
+    """Mean and variance of every channel, the second dimension, over the rows of all ranks, in float64, where the
+    difference of two large sums is still exact. total: sums over ranks, as `context.sum`."""
     dims = [0, *range(2, x.ndim)]
     wide = x.double()
     first, square = total(wide.sum(dims), wide.square().sum(dims))

@@ -30,12 +30,12 @@ def safe_div(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Numbers:
-    """How columns are computed with.
+    """The operations on columns.
 
     minimum, maximum, sqrt, where, negate: of single entries, for formulas. each: a formula of every row of columns.
     join: columns one after the other. cumprod: a_1, a_1 a_2, ... flip: from the last to the first. sum: of a column.
-    What each, join, cumprod and flip give may be passed on to each other; `column` makes a column of it. read: a vector
-    as a column; unbind(tensor(column, dtype=...)): the entries of a column as tensors without dimensions.
+    The results of each, join, cumprod and flip may be passed to each other; `column` converts one to a column. read: a
+    vector as a column; unbind(tensor(column, dtype=...)): the entries of a column as tensors without dimensions.
     """
 
     minimum: Any
@@ -99,7 +99,7 @@ class Tensors(Numbers):
 
 
 def all_finite(t: Tensor) -> Tensor:
-    """Whether all entries are finite, by their sum, which is much faster than a look at each: a tensor. A sum that
+    """Whether all entries are finite, by their sum, which is much faster than checking each: a tensor. A sum that
     overflows counts as not finite.
 
     >>> all_finite(torch.tensor([1.0, 2.0])), all_finite(torch.tensor([1.0, torch.nan]))

@@ -30,7 +30,7 @@ Graph = tuple[list[Any], list[Tensor], Tensor]
 
 @dataclass
 class Pass:
-    """What a pass of a module in a context leaves behind. buffers: as it left them. graph: its inputs, its parameters
+    """The record of a module's pass in a context. buffers: as it left them. graph: its inputs, its parameters
     and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another pass. pull:
     in its place, inside `torch.func` and in what is compiled, v -> J^T v, as `_traced` returns it. rng: in an eager
     step the state of the random numbers that it began with, None if it drew none. twice: a graph that can be
@@ -44,7 +44,7 @@ class Pass:
     twice: Graph | None = None
 
     def either(self) -> "Pass":
-        """What is known of a point that is one of two: graphs of two points cannot be mixed."""
+        """What is known of a point that is one of two: graphs of two points cannot be combined."""
         return Pass(self.context, self.buffers)
 
 
@@ -63,13 +63,13 @@ class AnyModule(Map):
     ValueError. Inputs that are no floating-point tensors have no derivative.
 
     Passes in a step: one at the encoded code and one where it moves to. A jvp takes another where a kernel has no
-    second derivative, inside `torch.func`, and in what is compiled; so do `vjp` and `grads`, together, where it was
-    decided on the device which of the two points is the last."""
+    second derivative, inside `torch.func`, and in what is compiled; so do `vjp` and `grads`, together, if the
+    device decides which of the two points is the last."""
 
     uses_autograd = True
     takes_integers = True
     only_once = False
-    """Whether a kernel of the module has turned out to have no second derivative."""
+    """Whether a kernel of the module was found to have no second derivative."""
 
     def __init__(self, module: nn.Module, several: bool = False):
         super().__init__(module)
@@ -116,7 +116,7 @@ class AnyModule(Map):
             with _alone(saved.by.context), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
                 twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
-        if not saved.by.context.eager:  # there `quotient` asks for another jvp
+        if not saved.by.context.eager:  # there `quotient` needs another jvp
             saved.by.twice = twice
         return _jvp(*twice, us)
 
@@ -169,7 +169,7 @@ class AnyModule(Map):
         return self._pass(p, xs, saved.by.rng, saved.by.context)
 
     def _graph(self, p: Params, saved: Point) -> Graph | None:
-        """That of the pass at a point, or of a new one where it was decided on the device which point that is; None
+        """That of the pass at a point, or of a new one if the device decides which point that is; None
         inside `torch.func` and in what is compiled."""
         if saved.by.graph is None and not saved.by.context.traced:
             saved.by.graph = self._replayed(p, saved, saved.xs)[1].by.graph
@@ -191,7 +191,7 @@ class AnyModule(Map):
                 f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
                 "draw others in every pass; train it with a trainer of its own, or without dropout inside"
             )
-        return self._pass(p, xs, before, context) if drew else (point.y, point)  # with these numbers, as all later ones
+        return self._pass(p, xs, before, context) if drew else (point.y, point)  # draws as all later passes do
 
     def _with_graph(self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context) -> Point:
         with torch.enable_grad():
@@ -245,7 +245,7 @@ class AnyModule(Map):
 
 @contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Without the kernel that is a whole layer of a transformer, and has no derivatives."""
+    """Disables the kernel for a whole transformer layer, which has no derivatives."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -255,8 +255,8 @@ def _layer_by_layer() -> Iterator[None]:
 
 
 def _places(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
-    """Where the parameters or buffers of a module lie, each place under one name: a module that is held under two is
-    one place, and a tensor that two modules hold is at two. `functional_call` by itself takes the former for two, and
+    """The places of a module's parameters or buffers, each place under one name: a module that is held under two is
+    one place, and a tensor that two modules hold is at two. `functional_call` by itself treats the former as two, and
     leaves its own tensor there."""
     found = [
         (f"{prefix}.{name}" if prefix else name, t)
@@ -284,7 +284,7 @@ def _placed(xs: Sequence[Any], moving: Sequence[Tensor]) -> list[Any]:
 
 def _jvp(xs: Sequence[Any], p: Params, y: Tensor, us: Sequence[Direction]) -> Tensor:
     moving = [(x, u) for x, u in zip(xs, us, strict=True) if u is not None]
-    v = y.detach().requires_grad_()  # any numbers will do
+    v = y.detach().requires_grad_()  # any values work
     with torch.enable_grad():
         pulled = _gradients(y, [x for x, _ in moving], v, create_graph=True)
         if not any(t.requires_grad for t in pulled):
@@ -301,7 +301,7 @@ def _gradients(y: Tensor, of: Sequence[Tensor], v: Tensor, create_graph: bool = 
 
 
 def _recording(x: Tensor) -> bool:
-    """Whether operations are being compiled or captured, when random numbers cannot be looked at."""
+    """Whether operations are being compiled or captured, when the random state cannot be read."""
     return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 

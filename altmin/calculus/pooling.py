@@ -13,7 +13,8 @@ from altmin.calculus.context import LOCAL, Context
 
 
 class MaxPool(Map):
-    """Max-pooling hands each output the input that won; `saved` holds the input and the winners' places."""
+    """Each output of max-pooling is the largest input of its window; `saved` holds the input and the places of these
+    maxima."""
 
     def __init__(self, module: Any):
         super().__init__(module)
@@ -74,7 +75,8 @@ def _winners(number: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], s
 
 
 def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int], like: Tensor) -> Tensor:
-    """Where the points of a grid, so many and so far apart in each direction, lie in a flattened channel."""
+    """The positions in a flattened channel of a grid with the given numbers of points and distances in each
+    direction."""
     position = torch.zeros((), dtype=torch.int64, device=like.device)
     for n, step, size in zip(counts, steps, sizes, strict=True):
         position = position.unsqueeze(-1) * size + torch.arange(n, device=like.device) * step
@@ -82,7 +84,7 @@ def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int]
 
 
 def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each window the largest value, the number of its place, and its lead over the second."""
+    """For each window the largest value, the number of its place, and its lead over the second largest."""
     best, *rivals = (place.contiguous() for place in places)  # each is read several times
     second = torch.full_like(best, -torch.inf)
     winner = torch.zeros_like(best, dtype=torch.uint8)

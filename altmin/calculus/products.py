@@ -1,13 +1,13 @@
 """Products with weights, in the precision of the weights that they are given.
 
-If a runner hands down weights rounded to bfloat16 (`Map.operands`), the other operand of each product is rounded too,
+If a runner passes weights rounded to bfloat16 (`Map.operands`), the other operand of each product is rounded too,
 which a matrix unit multiplies several times as fast, and the sums that it forms in float32 are returned in the type of
 that operand:
 
     matmul(a, W) = round(a) round(W),        linear(x, W, b) = round(x) round(W)^T + b.
 
 Only products are rounded. Biases, codes, residuals, sums over samples, the weights themselves and the state of
-optimizers are not, nor are modules without a closed form, which find a small move as a difference of two outputs.
+optimizers are not, nor are modules without a closed form, which compute a small move as a difference of two outputs.
 Otherwise a function here is the operation of torch that it is named after.
 """
 

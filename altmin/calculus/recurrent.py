@@ -18,8 +18,8 @@ from altmin.layers import Recurrences, Recurrent, recurrence
 
 
 class Steps(NamedTuple):
-    """What a recurrent layer remembers, all (steps, samples, features): its input, h_1..h_T, and which steps are real
-    (None: all)."""
+    """What a recurrent layer saves, all of shape (steps, samples, features): its input, h_1..h_T, and which steps are
+    real (None: all)."""
 
     x: Tensor
     h: Tensor
@@ -70,7 +70,7 @@ class Recurrence(Map):
         return _product(v, saved.x, p[0]), _product(v[1:], saved.h[:-1], p[1]), total
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
-        """c_t at every real step, h_{t-1} being what is remembered."""
+        """c_t at every real step, with the saved h_{t-1}."""
         c = products.linear(saved.x, p[0], p[2])
         c[1:] += products.linear(saved.h[:-1], p[1])
         c = c if saved.real is None else c.mul_(saved.real)

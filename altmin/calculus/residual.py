@@ -11,7 +11,7 @@ from altmin.calculus.elementwise import ReLU
 
 
 class ResidualLayer(Map):
-    """y = x + s W relu(x). What it remembers is what its rectifier does."""
+    """y = x + s W relu(x). It saves what its rectifier saves."""
 
     def __init__(self, module: Any):
         super().__init__(module)

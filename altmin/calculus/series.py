@@ -9,7 +9,7 @@ from altmin.calculus.base import Map, Params, Saved
 
 
 class Series:
-    """Maps one after the other. Parameters are handed over flat, in the order of the maps."""
+    """Maps one after the other. Parameters are passed as a flat list, in the order of the maps."""
 
     def __init__(self, maps: Sequence[Map]):
         self.maps = tuple(maps)
@@ -21,7 +21,7 @@ class Series:
         """Whether the output is linear in the input and in the parameters."""
 
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
-        """As of one map; v goes down no further than to the first map with parameters."""
+        """As for one map; v is propagated no further than to the first map with parameters."""
         out: list[Tensor] = []
         for i in range(len(self.maps) - 1, self.first_with_parameters, -1):
             v, found = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)

@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 
 class Total(torch.autograd.Function):
-    """The sum of a tensor over ranks. What depends on it lies on all ranks, so its gradient is such a sum again."""
+    """The sum of a tensor over ranks. All ranks depend on it, so its gradient is again a sum over ranks."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, context: Context) -> Tensor:

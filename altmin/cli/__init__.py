@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0 when all went well, 1 when training diverged, 2 for a mistake, 130
-    after Ctrl-C. A mistake is told in one line on standard error; a defect of altmin raises."""
+    after Ctrl-C. A user error is printed as one line on standard error; a defect of altmin raises."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         result = typer.main.get_command(app).main(words, prog_name="altmin", standalone_mode=False)

@@ -23,7 +23,7 @@ OF_METHODS = {"set_", "lr", "codes", "order", "share", "at"}
 """Options of a command that are options of its methods: a file has them in the method's table."""
 OF_FILES = {"config_file", "save_config"}
 OUTCOME = {"json_file", "plot", "checkpoint", "checkpoint_every", "resume", "sample"}
-"""Where to keep or show what a run finds, which is not saved: the next run has files of its own."""
+"""Options for output files, which are not saved: the next run has its own."""
 TABLES = "altmin.tables"
 
 

@@ -1,4 +1,4 @@
-"""What a command leaves behind: files that are whole or not there, tables, progress on a terminal."""
+"""The output of a command: files, each written completely or not at all, tables, progress on a terminal."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
-    """Finds out before hours of training, not after, that a result could not be written, or a picture not be drawn."""
+    """Raises, before training starts, if a result could not be written or a picture could not be drawn."""
     if picture is not None and picture.suffix not in PICTURES:
         raise ValueError(f"{picture} should end in {' or '.join(PICTURES)} to be a picture")
     if picture is not None:

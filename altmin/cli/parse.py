@@ -1,4 +1,4 @@
-"""From the words of a command line to values, with an error that says what was expected."""
+"""Parses the words of a command line, with errors that say what was expected."""
 
 import ast
 import inspect

@@ -82,7 +82,8 @@ def layered() -> list[str]:
 
 
 def check_layers(layers: int, parts: int | None, method: str, record: bool) -> None:
-    """ValueError unless the layers of a method can be spread over so many of the processes, or pass in parts."""
+    """ValueError unless the layers of a method can be spread over that many processes, or mini-batches pass in
+    parts."""
     if layers == 1 and parts is None:
         return
     given = f"--micro-batches {parts}" if layers == 1 else f"--layer-ranks {layers}"
@@ -102,9 +103,9 @@ def check_layers(layers: int, parts: int | None, method: str, record: bool) -> N
 
 
 def wrapped(method: Any, layers: int = 1, parts: int | None = None) -> Any:
-    """How `train` spreads a method over the processes that torchrun has started: its layers over so many of them, the
-    samples over the rest. parts: those in which a mini-batch passes through the layers; None if they are not spread.
-    Without torchrun, and without parts, the method itself."""
+    """How `train` spreads a method over the processes that torchrun has started: its layers over `layers` of them,
+    the samples over the rest. parts: those in which a mini-batch passes through the layers; None if they are not
+    spread. Without torchrun, and without parts, the method itself."""
     if parts is not None:
         return LayerParallel(method, parts, count() // layers)
     return Distributed(method) if started() else method

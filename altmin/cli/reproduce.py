@@ -52,7 +52,7 @@ def reproduce(
         output.console().print(f"not made: {each}")
     from altmin.paper.reproduce.draw import draw  # matplotlib takes a second to import
 
-    output.write(picture, draw(chosen, rows, "png", "reduced runs: a look, not a result" if quick else ""))
+    output.write(picture, draw(chosen, rows, "png", "reduced runs: a preview, not a result" if quick else ""))
     output.console().print(f"results in {folder / f'{name}.jsonl'}, picture in {picture}")
 
 

@@ -57,7 +57,8 @@ def search(
 
 
 def with_searches(figures: Mapping[str, Figure], name: str, trials: int | None) -> Figure:
-    """A figure by name, its searches with so many trials. ValueError for an unknown one, or one without searches."""
+    """A figure by name, whose searches have the given number of trials. ValueError for an unknown one, or one without
+    searches."""
     figure = choose(figures, name)
     if not figure.searches:
         some = ", ".join(name for name, each in figures.items() if each.searches) or "none has any"

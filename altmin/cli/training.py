@@ -18,7 +18,7 @@ from altmin.training.samples import Samples
 
 
 def prepare(device: str, threads: int | None, products: str) -> torch.device:
-    """The device by name, with so many CPU threads set. Raises ValueError if this machine lacks the device, or the
+    """The device by name; sets the number of CPU threads. Raises ValueError if this machine lacks the device, or the
     device products of this precision."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
@@ -61,7 +61,7 @@ def augmentation(given: str | None, name: str) -> str | None:
 
 
 def check_sample(model: str, name: str, seeds: int) -> None:
-    """ValueError unless a model by this name writes text after it was trained on this data with so many seeds."""
+    """ValueError unless a model by this name writes text after training on this data, and there is one seed."""
     if not isinstance(data.dataset(name), Text) or not model.startswith("gpt-"):
         raise ValueError(f"--sample prints text of a gpt, given {model} on {name}; try gpt-6x128 on shakespeare")
     if seeds > 1:
@@ -69,7 +69,7 @@ def check_sample(model: str, name: str, seeds: int) -> None:
 
 
 def sampled(model: nn.Module, name: str, length: int, seed: int) -> str:
-    """So many characters that the model writes after the end of a line."""
+    """Text of the given length that the model writes after the end of a line."""
     known = data.dataset(name)
     assert isinstance(known, Text)
     assert isinstance(model, nn.Sequential)

@@ -40,7 +40,7 @@ class Reservoir:
         self.labels[to] = y[of].to(torch.uint8)
 
     def draw(self, samples: int) -> Samples:
-        """So many of the samples kept, each a different one; all of them if they are fewer."""
+        """Draws distinct samples from those kept; all of them if there are fewer."""
         kept = min(self.seen, self.capacity)
         rows = torch.randperm(kept)[:samples].to(self.labels.device)
         values = self.low + self.inputs[rows].to(self.dtype) * ((self.high - self.low) / LEVELS)

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}
 """How many tasks each kind of sequence has."""
 QUICK_ROWS = {"split": 20_000, "permuted": 4_000}
-"""For a look: every permuted task has them all, a split task a fifth."""
+"""For a quick run: every permuted task has all of them, a split task a fifth."""
 
 
 def run(
@@ -61,10 +61,10 @@ def run(
 class Stream:
     """One curve: a learner on a sequence of tasks, with as many seeds, counted from 0.
 
-    sequence: "split" or "permuted". limit: the first so many training samples only. freeze_hidden: only the last layer
-    learns, the others stay random. part: of the data, to be judged by; "validation" to choose options. label: the
-    curve's name in the picture; the learner's if there is none. A seed gives the first weights, the order of the
-    samples, the permutations and what a learner draws.
+    sequence: "split" or "permuted". limit: the number of training samples to use, from the first. freeze_hidden: only
+    the last layer learns, the others stay random. part: the part of the data to evaluate on; "validation" to choose
+    options. label: the curve's name in the picture; the learner's if there is none. A seed gives the first weights, the
+    order of the samples, the permutations and what a learner draws.
     """
 
     learner: str
@@ -101,7 +101,7 @@ class Stream:
         return ""
 
     def reduced(self) -> "Stream":
-        """A run of the same kind for a look at the figure: one seed, one epoch, few samples."""
+        """A run of the same kind for a preview of the figure: one seed, one epoch, few samples."""
         most = QUICK_ROWS[self.sequence]
         return replace(self, seeds=1, epochs=1, limit=min(self.limit or most, most))
 

@@ -16,7 +16,7 @@ Accuracies = Sequence[Sequence[float]]
 
 
 class Task(NamedTuple):
-    """What is learnt, and what it is judged by."""
+    """The training samples, and the samples for evaluation."""
 
     train: Samples
     evaluated: Samples
@@ -44,7 +44,7 @@ def split(train: Samples, evaluated: Samples, tasks: int = 5) -> Iterator[Task]:
 def permuted(train: Samples, evaluated: Samples, tasks: int = 10, seed: int = 0) -> Iterator[Task]:
     """Tasks of all samples; task k >= 2 has their values permuted, by a permutation that depends on seed and k alone.
 
-    Samples keep their shape. Tasks are made as they are asked for, since each is as large as the data.
+    Samples keep their shape. Tasks are made on demand, since each is as large as the data.
     """
     demand("permuted", "tasks", tasks, low=1, whole=True)
     generator = torch.Generator().manual_seed(seed)

@@ -1,8 +1,8 @@
 """A network as a chain of blocks, one code between each block and the next.
 
 Block l computes the code c_l = W_l s_{l-1}(c_{l-1}) + b_l. Its *prelude* is s_{l-1}: the activation,
-pooling and reshaping that lie on top of the code below, without parameters. Its *core* is what carries the
-parameters: an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
+pooling and reshaping that lie on top of the code below, without parameters. Its *core* has the parameters:
+an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
 """
 
 import itertools
@@ -32,7 +32,7 @@ Theta = Sequence[Params]
 
 
 class State(NamedTuple):
-    """What a block's modules remember of one point."""
+    """What a block's modules save at one point."""
 
     prelude: list[Saved]
     core: list[Saved]
@@ -56,13 +56,13 @@ class Block:
         self.uses_autograd = any(m.uses_autograd for m in self.maps)
         """Whether a module of the block goes through autograd."""
         self.takes_integers = next((m.takes_integers for m in self.maps if not isinstance(m, Reshape)), False)
-        """Whether its input may be integers, as that of an embedding is: reshaping hands them on."""
+        """Whether its input may be integers, as for an embedding; reshaping passes them on."""
         self.keeps = any(type(m).kept is not Map.kept for m in self.maps)
         """Whether a module may leave something in its buffers."""
         self.replays = any(type(m).replay is not Map.replay for m in self.maps)
-        """Whether a pass at another code must be given what the first one drew or computed of the batch."""
+        """Whether a pass at another code needs what the first pass drew or computed from the batch."""
         self.spreads = any(not isinstance(m, ReLU) for m in prelude)
-        """Whether the core's inputs are other entries than those of the code, as after pooling and reshaping."""
+        """Whether the core's inputs are not the entries of the code one by one, as after pooling and reshaping."""
         self.rectified = any(isinstance(m, ReLU) for m in prelude)
         """Whether some of the core's inputs do not depend on the code: those that are zero."""
 
@@ -80,8 +80,8 @@ class Block:
         return self.core.maps[0].misfit(c) or given
 
     def code_shape(self) -> str:
-        """The shape of the block's output for one sample, as far as its modules tell; where several values pass, how
-        many and which."""
+        """The shape of the block's output for one sample, as far as its modules determine it; where several values
+        pass, their number and names."""
         exit = getattr(self.maps[-1].module, "exit", None)
         if exit is not None:
             return str(exit)
@@ -103,7 +103,7 @@ class Block:
         return any(m.mixes_samples for m in self.maps)
 
     def operands(self, p: Params) -> Params:
-        """The parameters with which a step whose products are rounded computes (see `calculus.products`)."""
+        """The parameters as a step with rounded products uses them (see `calculus.products`)."""
         pairs = zip(self.core.maps, self.core.slices, strict=True)
         return [q for m, of in pairs for q in m.operands(p[of])]
 
@@ -132,8 +132,8 @@ class Block:
         return u
 
     def quotient(self, p: Params, state: State, u: Tensor, e: Tensor, Ju: Tensor | None) -> tuple[Tensor, State]:
-        """(F(c) - F(c - e u)) / e without cancellation, and the state at c - e u. Ju: the jvp, which spares a module
-        without closed form another pass."""
+        """(F(c) - F(c - e u)) / e without cancellation, and the state at c - e u. Ju: the jvp, which saves a module
+        without a closed form another pass."""
         if len(self.maps) == 1 and isinstance(self.maps[0], AnyModule):
             u, moved = self.maps[0].quotient(p, state.core[0], u, e, Ju)
             return u, State([], [moved])
@@ -147,7 +147,7 @@ class Block:
         return u, State(prelude, core)
 
     def replay(self, p: Params, state: State, c: Tensor) -> tuple[Tensor, State]:
-        """`forward` at another code, with the random numbers and the context of the pass that left the state."""
+        """`forward` at another code, with the random numbers and the context of the pass that saved the state."""
         prelude, core = [], []
         for i, m in enumerate(self.prelude.maps):
             c, saved = m.replay((), state.prelude[i], c)
@@ -158,10 +158,10 @@ class Block:
         return c, State(prelude, core)
 
     def kink_distance(self, state: State) -> Tensor | None:
-        """Of a piecewise linear block: how far each input of its core may fall until it reaches a kink, where a unit is
-        at zero or another one wins its pool. None: any way.
+        """Of a piecewise linear block: how far each input of its core may fall before it reaches a kink, where a unit
+        is at zero or another one is the maximum of its pool. None: no limit.
 
-        Beyond, the code would pay for its move and the core would see nothing of it."""
+        Beyond a kink a move of the code increases the penalty and does not change the input of the core."""
         distance = None
         for m, saved in zip(self.prelude.maps, state.prelude, strict=True):
             distance = m.kink_distance(saved, distance)
@@ -175,7 +175,7 @@ class Block:
         return u
 
     def statistics(self, state: State) -> list[tuple[Map, Any]]:
-        """The maps that keep something of a training pass, such as running statistics, and what they keep."""
+        """The maps that update buffers in a training pass, such as running statistics, with the new values."""
         kept = [(m, m.kept(saved)) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True)]
         return [(m, what) for m, what in kept if what is not None]
 
@@ -195,7 +195,7 @@ class Chain:
         closed = [each.module for each in inner if each.module is not None and not each.uses_autograd]
         whole = {id(c) for each in inner if each.module is not None for c in each.module.modules()}
         self._plain = [*closed, *(c for c in model.modules() if id(c) not in whole and not own_call(c))]
-        """Modules that have no calls of their own (`own_call`), and must not get any."""
+        """Modules without a custom call (`own_call`), which must not get one."""
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
@@ -222,7 +222,8 @@ class Chain:
         return [block.parameters() for block in self]
 
     def buffers(self) -> list[list[tuple[nn.Module, str]]]:
-        """Of every buffer of the model the module that has it, with its name there; then pieces that hold it too."""
+        """For every buffer of the model: the module that owns it, with its name there; then pieces that also hold
+        it."""
         held = [(c, name, b) for c in self._pieces for name, b in c._buffers.items()]
         return [
             [(m, name), *((c, other) for c, other, theirs in held if theirs is b)]
@@ -230,12 +231,12 @@ class Chain:
         ]
 
     def note_buffers(self) -> None:
-        """Takes the model's buffers as they are now, in the model and in its pieces, for its own."""
+        """Registers the model's buffers as they are now, in the model and in its pieces."""
         self._buffers = [(*places[0], places[0][0]._buffers[places[0][1]]) for places in self.buffers() if places[1:]]
 
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
-        or modules have got hooks."""
+        or hooks have been added."""
         changed = False
         for c, inside in self._children:
             changed = changed or list(c._modules.values()) != inside
@@ -267,7 +268,7 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     """Cuts a model into blocks, one code per hidden block. Parameters stay the model's own.
 
     An `nn.Sequential` is cut after every module with parameters. A normalisation right after an affine module belongs
-    to its block; what follows the last block belongs to it.
+    to its block; modules after the last block belong to that block.
 
     >>> print(split(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))))
     block  modules              code    parameters
@@ -275,8 +276,8 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     1      ReLU, Linear         output           8
                                                 29
 
-    Any other module that `torch.fx` can trace is first made a chain of modules (see `graph.trace`): its graph is cut
-    where everything passes through one tensor, such as after a residual block.
+    Any other module that `torch.fx` can trace is first converted to a chain of modules (see `graph.trace`): its graph
+    is cut where everything passes through one tensor, such as after a residual block.
 
     at: names of modules after which to cut, and nowhere else. ValueError for a name after which the model cannot be.
     """
@@ -319,7 +320,7 @@ def _separate(maps: Sequence[Map], together: bool) -> list[Map]:
 
 
 def _pool_first(maps: list[Map]) -> list[Map]:
-    """max(relu(x)) = relu(max(x)), and pooling first leaves less to rectify and to remember."""
+    """max(relu(x)) = relu(max(x)), and pooling first leaves fewer entries to rectify and to save."""
     maps = list(maps)
     for i in range(len(maps) - 1):
         if isinstance(maps[i], ReLU) and isinstance(maps[i + 1], MaxPool | SeparatePool):
@@ -359,12 +360,12 @@ def _plain(module: nn.Module) -> bool:
 
 
 def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
-    """Where a module's parameters lie: the module that has one, and its name there."""
+    """The owner of each parameter: the module, and the parameter's name there."""
     return [(m, name, p) for m in module.modules() for name, p in m._parameters.items() if p is not None]
 
 
 def _buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-    """Where a module's buffers lie: the module that has one, and its name there."""
+    """The owner of each buffer: the module, and the buffer's name there."""
     return [(m, name, b) for m in module.modules() for name, b in m._buffers.items() if b is not None]
 
 

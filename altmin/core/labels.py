@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""What users give: (output, y) -> scalar, the mean over the batch."""
+"""A user's loss: (output, y) -> scalar, the mean over the batch."""
 
 
 def class_axis(output: Tensor, y: Tensor) -> int:
@@ -54,7 +54,7 @@ def without(x: Tensor, axis: int) -> torch.Size:
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """torch's, which also takes outputs (samples, time, classes) with labels (samples, time)."""
+    """torch's cross-entropy, which also takes outputs (samples, time, classes) with labels (samples, time)."""
 
     def forward(self, output: Tensor, y: Tensor) -> Tensor:
         if output.ndim > 2 and not y.is_floating_point():
@@ -63,7 +63,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
 
 def by_label(loss: LossFunction) -> LossFunction:
-    """The loss, as a `CrossEntropyLoss` of ours if it is one of torch's."""
+    """The loss, converted to this module's `CrossEntropyLoss` if it is torch's."""
     if type(loss) is not nn.CrossEntropyLoss:
         return loss
     names = ("weight", "ignore_index", "reduction", "label_smoothing")

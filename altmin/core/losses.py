@@ -1,7 +1,7 @@
 """A loss as the algorithm needs it: its value, its gradient at the output and its curvature there.
 
-All are those of the mean over the mini-batch, as PyTorch's losses return it, so that what goes down to the blocks has
-the size of backprop's gradients. The Hessian H is that of the same mean.
+All are those of the mean over the mini-batch, as PyTorch's losses return it, so that the gradients passed to the
+blocks have the size of backprop's. The Hessian H is that of the same mean.
 Outputs may be sequences or images with a label at every place; the mean is then over all places that have one.
 """
 
@@ -19,9 +19,9 @@ from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, 
 from altmin.core.labels import LossFunction as LossFunction
 
 IGNORED = -100
-"""The label of a sample that counts for nothing, torch's default `ignore_index`."""
+"""The label of a sample to ignore, torch's default `ignore_index`."""
 MANY = 1024
-"""Beyond so many classes there is no table with a row for each of them."""
+"""The largest number of classes for which a table with a row for each is made."""
 
 
 class Evaluation(NamedTuple):
@@ -49,11 +49,11 @@ class Loss:
         return self.at(output, self.prepare(output, y)).value
 
     def samples(self, output: Tensor) -> int:
-        """By what the value is to be multiplied to be a sum over samples."""
+        """The factor that makes the value a sum over samples."""
         return output.shape[0]
 
     def terms(self, output: Tensor, y: Any) -> Any:
-        """Of how many terms the value is the mean, for targets as `prepare` gives them."""
+        """The number of terms in the mean, for targets as `prepare` returns them."""
         return self.samples(output)
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
@@ -81,7 +81,7 @@ class Loss:
 
 
 class Targets(NamedTuple):
-    """Of every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
+    """For every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
     the output that counts the classes; whether these were labels."""
 
     rows: Tensor
@@ -93,10 +93,10 @@ class Targets(NamedTuple):
 class CrossEntropy(Loss):
     """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes for each
     sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in torch, every
-    place has a label, and n is the number of places. One with the label `ignore_index` counts for nothing, and not in
-    n, as in torch."""
+    place has a label, and n is the number of places. A place with the label `ignore_index` is ignored and not counted
+    in n, as in torch."""
 
-    rounding = 32.0  # that of outputs of some ten units
+    rounding = 32.0  # for outputs of about ten
 
     def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED):
         self.smoothing, self.ignored = label_smoothing, ignore_index
@@ -127,7 +127,7 @@ class CrossEntropy(Loss):
             )
         labels, classes = y.reshape(-1), output.shape[axis]
         if context.eager and not y.is_cuda:
-            if classes <= MANY and not 0 <= self.ignored < classes:  # a label like others to index_select
+            if classes <= MANY and not 0 <= self.ignored < classes:  # index_select treats it like any other label
                 try:
                     return Targets(self._table(output, classes).index_select(1, labels).mT, None, axis)
                 except (IndexError, RuntimeError):
@@ -144,9 +144,9 @@ class CrossEntropy(Loss):
         return self.rows
 
     def _marked(self, output: Tensor, y: Tensor, classes: int, alone: bool) -> tuple[Tensor, Tensor]:
-        """Rows and masses for labels y: NaN for one that is out of range, zero for one that is to be ignored. The
-        others have more mass for it, so that the mean over all places is that over those that count. alone: whether no
-        other rank has samples of the batch."""
+        """Rows and masses for labels y: NaN for one that is out of range, zero for one that is ignored. The mass
+        of the others is scaled up, so that the mean over all places equals that over the places that count. alone:
+        whether no other rank has samples of the batch."""
         label, rest = y.clamp(0, classes - 1), self.smoothing / classes
         own = torch.arange(classes, device=y.device) == label.unsqueeze(1)
         rows = torch.where(own, output.new_full((), 1 - self.smoothing + rest), rest)
@@ -197,7 +197,7 @@ class CrossEntropy(Loss):
 
 
 def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
-    """How to make targets of another type what a cross-entropy takes, if their shape tells."""
+    """How to convert targets of another type for a cross-entropy, if their shape determines it."""
     if y.shape == output.shape:
         return f"; one-hot labels and probabilities are {output.dtype} here: y.to({output.dtype})"
     return "; convert them with y.long()" if y.shape == wanted else ""
@@ -206,7 +206,7 @@ def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
 def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss, its gradient, and the probabilities."""
     n = output.shape[0]
-    # on a CPU along columns: many times faster for few classes
+    # on a CPU columns are many times faster for few classes
     log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
     p = log_p.exp()
     return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
@@ -239,16 +239,16 @@ class SquaredError(Loss):
 
 
 class Given(NamedTuple):
-    """Targets as they are given, and whether the step is traced, so that tensors have no autograd graph."""
+    """The targets unchanged, and whether the step is traced, so that tensors have no autograd graph."""
 
     y: Tensor
     traced: bool
 
 
 class AnyLoss(Loss):
-    """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further. One with
-    reduction="sum" is taken for the sum that it is; one without a second derivative has no curvature. ValueError if it
-    gives no scalar tensor."""
+    """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further. A loss
+    with reduction="sum" is treated as a sum; one without a second derivative has no curvature. ValueError if it does
+    not return a scalar tensor."""
 
     def __init__(self, function: LossFunction):
         self.function = function
@@ -264,7 +264,7 @@ class AnyLoss(Loss):
         return 1 if self.adds else output.shape[0]
 
     def terms(self, output: Tensor, y: Any) -> Any:
-        """Samples; of torch's losses by label the weights of labels that are not to be ignored."""
+        """The number of samples; for torch's losses with labels, the weights of labels that are not ignored."""
         y, _ = y
         if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
             return self.samples(output)
@@ -303,7 +303,7 @@ class AnyLoss(Loss):
             (delta,) = torch.autograd.grad(value, o, create_graph=True, materialize_grads=True)
 
         def hessian(q: Tensor) -> Tensor:
-            if not delta.requires_grad:  # a loss of straight pieces
+            if not delta.requires_grad:  # a piecewise linear loss
                 return torch.zeros_like(q)
             try:
                 return torch.autograd.grad(delta, o, q, retain_graph=True, materialize_grads=True)[0]
@@ -316,7 +316,7 @@ class AnyLoss(Loss):
 
 
 def adapt(loss: LossFunction) -> Loss:
-    """The loss with its closed forms where it has them. TypeError if it is none."""
+    """The loss, with closed forms where it has them. TypeError if it is not a loss."""
     if isinstance(loss, type) or not callable(loss):
         name = getattr(loss, "__name__", None)
         remedy = f"give {name}()" if isinstance(loss, type) else "such as nn.CrossEntropyLoss() or nn.MSELoss()"
@@ -329,7 +329,7 @@ def adapt(loss: LossFunction) -> Loss:
         raise TypeError(
             f"a loss is a function of (output, y), and {describe_settings(loss)} takes other ones"
         ) from None
-    except ValueError:  # one of C's functions, which does not tell
+    except ValueError:  # a function written in C has no signature
         pass
     mean = getattr(loss, "reduction", None) == "mean"
     if mean and type(loss) in (nn.CrossEntropyLoss, CrossEntropyLoss) and loss.weight is None:  # type: ignore[attr-defined]

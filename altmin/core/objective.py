@@ -1,9 +1,9 @@
-"""f(W, C; mu): the one place where it is written down.
+"""The objective f(W, C; mu).
 
     f(W, C) = sum_t loss(y_t, W_{L+1} s_L(c_t^L)) + mu * sum_t sum_l || c_t^l - W_l s_{l-1}(c_t^{l-1}) ||^2
 
-(the paper's eq. 3). It is reported divided by the number of samples, like PyTorch's losses; with a loss that sums, as
-it stands here.
+(the paper's eq. 3). It is reported divided by the number of samples, like PyTorch's losses; with a loss that sums, it
+is not divided.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from altmin.core.losses import LossFunction, adapt
 def objective(chain: Chain, codes: Sequence[Tensor], x: Tensor, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
     """f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights.
 
-    ValueError for a chain with codes in time, whose blocks depend on their own codes (a step's metrics have their f),
-    and for codes that are not those of its hidden blocks.
+    ValueError for a chain with codes in time, whose blocks depend on their own codes (their f is in a step's
+    metrics), and for codes whose number or shapes are not those of its hidden blocks.
     """
     if chain.recurrent:
         raise ValueError("f of codes in time is not computed from given codes; a step's metrics.objective has it")

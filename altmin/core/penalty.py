@@ -1,4 +1,4 @@
-"""mu, the price of a code's distance from what its block computes, and how it grows."""
+"""mu, the price of a code's distance from what its block computes, and its schedule."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from altmin.common.state import Stateful, number
 
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
-    """growth mu + increment, at most maximum (None: no limit): of numbers, or of tensors with one for each member."""
+    """growth mu + increment, at most maximum (None: no limit): for numbers, or tensors with one entry for each
+    member."""
     new = mu * growth + increment
     if isinstance(new, Tensor):
         return new if maximum is None else new.clamp_max(maximum)
@@ -18,10 +19,11 @@ def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
 
 class Penalty(Stateful):
     """mu starts at `start`, gains `increment` with each mini-batch, is multiplied by `growth` with each epoch, and
-    stops at `maximum` (None: nowhere).
+    stops at `maximum` (None: no limit).
 
-    A small mu lets codes run ahead of the weights: a fast start. A large one keeps them close, and the output block
-    then learns on what it will be given later: a good end. The default goes from the one to the other.
+    With a small mu codes move far from what the weights compute, and training starts fast. With a large mu they
+    stay close, so that the output block learns on the inputs that it will have later, and training ends well. The
+    default goes from small to large.
 
     >>> mu = Penalty(start=1.0, increment=0.5, growth=2.0, maximum=3.5)
     >>> mu.step(); mu.value
@@ -41,7 +43,7 @@ class Penalty(Stateful):
         self.start, self.increment, self.growth, self.maximum = start, increment, growth, maximum
         self.value = float(start)
         self.claimed = False
-        """Whether a trainer has it already."""
+        """Whether it is bound to a trainer."""
 
     def __repr__(self) -> str:
         return f"Penalty({self.start}, increment={self.increment}, growth={self.growth}, maximum={self.maximum})"

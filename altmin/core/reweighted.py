@@ -1,4 +1,4 @@
-"""Losses of a mini-batch in which samples count differently, or of which others have a part."""
+"""Losses of a mini-batch with weighted samples, or one that is spread over ranks."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from altmin.core.losses import Evaluation, Loss
 
 
 class OfBatch(Loss):
-    """A loss in which another one's values count differently."""
+    """Wraps a loss and reweights its samples."""
 
     def __init__(self, loss: Loss):
         self.loss, self.rounding = loss, loss.rounding
@@ -37,7 +37,7 @@ class Weighted(OfBatch):
 
 
 class Shared(OfBatch):
-    """A loss of a mini-batch that is spread over ranks. With d_r the number of terms that rank r's mean is of, the
+    """A loss of a mini-batch that is spread over ranks. With d_r the number of terms in the mean of rank r, the
     value is sum_r d_r value_r / sum_r d_r, the same on all ranks; gradient and Hessian are this rank's rows of it.
 
     It is that of one mini-batch: the numbers of terms and of samples are summed with its first value, in one message,
@@ -64,7 +64,7 @@ class Shared(OfBatch):
             return each._replace(value=self.context.sum(each.value.double())[0].to(each.value.dtype))
         if self.counts is None:
             self.own = self.loss.terms(output, y)
-        if not self.own:  # the mean of nothing is no number
+        if not self.own:  # the mean of no terms is NaN
             each = _nothing(each)
         total = each.value.double() * self.own
         if self.counts is None:
@@ -87,11 +87,11 @@ class Shared(OfBatch):
 
 
 def _nothing(each: Evaluation) -> Evaluation:
-    """What a rank adds to a loss that none of its samples counts in."""
+    """The contribution of a rank without a sample that counts."""
     return Evaluation(torch.zeros_like(each.value), torch.zeros_like(each.delta), torch.zeros_like)
 
 
 def of_batch(loss: Loss, context: Context) -> Loss:
-    """The loss as a mini-batch has it: of samples that count by their weights, over all ranks that have some."""
+    """The loss of a mini-batch: weighted by sample, over all ranks that have samples."""
     loss = loss if context.weights is None else Weighted(loss, context.weights)
     return loss if context.shard is None else Shared(loss, context)

@@ -1,7 +1,7 @@
 """One mini-batch as functions without state: encode, move the codes, check the outcome.
 
-Every runner (the trainer, an ensemble, a captured step, ranks) calls these; what differs is the `Context` that it hands
-down, and where the state is.
+Every runner (the trainer, an ensemble, a captured step, ranks) calls these; they differ in the `Context` that they pass
+and in where they keep the state.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from altmin.core.reweighted import of_batch
 class CodeSolver(Protocol):
     """Moves the codes below the blocks of a segment, from the last to the first, given what lies above it.
 
-    One that keeps something from one mini-batch to the next has a function `init(chain)`, which returns the first state
-    of every block: tensors in lists, tuples and dicts. It is given them as `segment.solver_states` and returns the next
-    ones, of the same form, as `Moves.solver_states`. Runners keep, save and load them.
+    A solver that keeps state between mini-batches has a function `init(chain)`, which returns the initial state of
+    every block: tensors in lists, tuples and dicts. The solver gets them as `segment.solver_states` and returns the
+    next ones, of the same form, as `Moves.solver_states`. Runners keep, save and load them.
     """
 
     def __call__(self, segment: Segment, above: Above) -> Moves: ...
@@ -34,10 +34,10 @@ class CodeSolver(Protocol):
 class Moved(NamedTuple):
     """A mini-batch whose codes have moved.
 
-    loss: the mean loss of the encoded batch, without dimensions. problems: what the weights of every block are left
-    with. costs, moved: of every block as in `Moves`. objective: f over the number of samples. checked: not finite where
-    what batch norm or the solver keeps or the input is not. statistics: what batch norm is to keep. solver_states: what
-    the solver is to keep.
+    loss: the mean loss of the encoded batch, without dimensions. problems: the weight problem of every block.
+    costs, moved: for every block, as in `Moves`. objective: f over the number of samples. checked: not finite if
+    the input, the batch norm statistics or the solver's state are not. statistics: the next batch norm statistics.
+    solver_states: the next states of the solver.
     """
 
     loss: Tensor
@@ -56,7 +56,7 @@ class Moved(NamedTuple):
 
 
 def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -> tuple[list[Tensor], list[State]]:
-    """The forward pass: every code gets its linear value. Returns x and what every block gives, and the blocks' states.
+    """The forward pass: every code gets its linear value. Returns x, the output of every block, and the blocks' states.
     ValueError if a block cannot take its input."""
     values, states = [x], []
     for l, block in enumerate(blocks):
@@ -73,7 +73,7 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -
 
 
 def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[Map, Saved]]:
-    """What batch norm and modules with buffers of their own are to keep of a forward pass."""
+    """The next values of buffers, such as batch norm statistics, after a forward pass."""
     return [
         kept for block, state in zip(blocks, states, strict=True) if block.keeps for kept in block.statistics(state)
     ]

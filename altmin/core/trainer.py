@@ -29,11 +29,11 @@ Codes = CodeSolver | Literal["gradient", "discrete", "straight-through", "parall
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one step saw, before the weights moved.
+    """The numbers of one step, before the weights moved.
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
-    objective: f(W, C; mu) once they had, per sample. residuals: root mean square of c_l - W_l s(c_{l-1}) after the
-    codes moved, for each hidden block. movements: root mean square of c_l's offset from its encoded value.
+    objective: f(W, C; mu) after the codes moved, per sample. residuals: root mean square of c_l - W_l s(c_{l-1}) after
+    the codes moved, for each hidden block. movements: root mean square of c_l's offset from its encoded value.
     """
 
     loss: Tensor
@@ -70,7 +70,7 @@ class AltMin(Stateful):
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
-    a fixed step, a name one of "gradient", "discrete", "straight-through" and, for codes in time, "parallel" and
+    a fixed step; a name is one of "gradient", "discrete", "straight-through" and, for codes in time, "parallel" and
     "sequential"; a number for the penalty is a constant mu. at: after which modules to cut the model, see `split`.
 
     >>> torch.manual_seed(0) and None
@@ -101,7 +101,7 @@ class AltMin(Stateful):
         self.codes: CodeSolver = choose(codes, self.chain)
         init = getattr(self.codes, "init", None)
         self.code_states: dict[int, Any] = {} if init is None else dict(enumerate(init(self.chain)))
-        """By block, of a code solver that keeps some."""
+        """By block: the states of the code solver, if it has any."""
         self.weights: WeightRule = LocalAdam() if weights is None else weights
         if not isinstance(self.weights, WeightRule):
             raise TypeError(f"weights is a weight rule, such as altmin.LocalAdam(lr=0.001), given {weights!r}")
@@ -127,11 +127,11 @@ class AltMin(Stateful):
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Metrics:
-        """One mini-batch: encode, update codes, update weights, update mu. Returns what it saw.
+        """One mini-batch: encode, update codes, update weights, update mu. Returns the metrics.
 
         sample_weight: one for each sample; a sample of weight w counts as w samples. context: how sums over the batch
         are taken and products are rounded. ValueError if the batch does not fit the model, `Diverged` if loss or
-        objective are not finite; then nothing of the model has changed.
+        objective are not finite; then the model has not changed.
         """
         if sample_weight is not None:
             context = replace(context, weights=self._checked_weights(sample_weight, x, context))
@@ -146,7 +146,7 @@ class AltMin(Stateful):
 
     @torch.no_grad()
     def gather(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> Metrics:
-        """A part of a mini-batch too large to hold: as `step`, but weights and mu wait for `apply`."""
+        """One part of a mini-batch that does not fit into memory: like `step`, but weights and mu change in `apply`."""
         moved, contributions, metrics = self._measured(x, y, context)
         self.updates.gather(contributions, context.count(len(x)))
         for m, saved in moved.statistics:
@@ -156,17 +156,17 @@ class AltMin(Stateful):
 
     @torch.no_grad()
     def apply(self) -> None:
-        """The weight step of everything gathered since the last one."""
+        """The weight step from everything gathered since the last one."""
         self.updates.apply()
         self.penalty.step()
 
     def solver(self, states: Mapping[int, Any]) -> CodeSolver:
-        """The code solver, given its states of all blocks."""
+        """The code solver, with its states for all blocks."""
         kept = list(states.values())
         return lambda segment, above: self.codes(segment._replace(solver_states=kept), above)
 
     def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph, which leaves no decision to the processor; empty if it can."""
+        """Why a step cannot be captured as a CUDA graph, which allows no decision on the CPU; empty if it can."""
         decides = f"{type(self.codes).__name__} decides on the processor how to go on"
         codes: str = self.codes.why_not_captured() if hasattr(self.codes, "why_not_captured") else decides
         if reason := codes or self.updates.why_not_captured():
@@ -196,8 +196,8 @@ class AltMin(Stateful):
         overwrite(self.code_states, new.get("codes", {}))
 
     def _measured(self, x: Tensor, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
-        """Encodes a batch, moves its codes and measures every block's problem; nothing of the model changes. `Diverged`
-        or ValueError unless all is finite."""
+        """Encodes a batch, moves its codes and measures every block's problem; the model does not change. `Diverged` or
+        ValueError unless everything is finite."""
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
         mu = self.penalty.value
@@ -205,7 +205,7 @@ class AltMin(Stateful):
         moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)
         contributions: list[Any] = [None] * len(moved.problems)
         total = None if context.shard is None else BucketedSum(context)
-        for l in range(len(contributions) - 1, -1, -1):  # those of upper blocks leave while lower ones are computed
+        for l in range(len(contributions) - 1, -1, -1):  # sums of upper blocks are sent while lower ones are computed
             found = self.updates.measure(l, self.theta[l], moved.problems[l])
             contributions[l] = found if total is None or isinstance(found, LocalProblem) else total.add(found)
         if total is not None:
@@ -214,12 +214,12 @@ class AltMin(Stateful):
         if not all(map(math.isfinite, (objective, moved.checked, moved.loss))):
             raise self._not_finite(x, y, context)
         samples = len(x) if total is None and context.weights is None else float(context.samples(x))
-        sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # alike on all ranks
+        sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # the same on all ranks
         return moved, contributions, Metrics(moved.loss, mu, objective, moved.costs[:-1], moved.moved[:-1], sizes)
 
     def _checked_weights(self, w: Any, x: Tensor, context: Context) -> Tensor:
-        """The weights as they are used. ValueError where samples are not trained by themselves, so that none can be
-        weighed."""
+        """The weights as the step uses them. ValueError if samples are not independent of each other and so cannot
+        be weighted."""
         mixing = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
         if mixing or type(self.codes) is not GradientCodes:
             what = f"{type(mixing[0]).__name__} mixes them" if mixing else f"{type(self.codes).__name__} has no weights"
@@ -230,7 +230,7 @@ class AltMin(Stateful):
         return check_weights(w, x, context)
 
     def _not_finite(self, x: Tensor, y: Tensor, context: Context) -> Exception:
-        """The error for a step that left the finite numbers, with the place where it did."""
+        """The error for a step with values that are not finite, which names the first such place."""
         for name, given in (("input holds", x), ("targets hold", y)):
             if not bool(given.isfinite().all()):
                 return ValueError(
@@ -239,7 +239,7 @@ class AltMin(Stateful):
         first = self.chain.blocks[0]
         if wrong := first.core.maps[0].misfit(x):
             return ValueError(f"block 0 ({first}) cannot take its input: {wrong} (nothing was changed)")
-        alone = replace(context, shard=None)  # other ranks may have found their own error
+        alone = replace(context, shard=None)  # other ranks may have an error of their own
         values = encode(self.chain.blocks, self.theta, x, alone)[0][1:]
         self.loss.check(values[-1], y)
         for l, value in enumerate(values):
@@ -261,8 +261,8 @@ def check_model(model: nn.Module) -> None:
 
 
 def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
-    """TypeError or ValueError for a mini-batch that a model, whose first parameter this is, cannot take. integers:
-    whether its first block may take them, as an embedding does."""
+    """TypeError or ValueError for a mini-batch that the model cannot take. first: the model's first parameter.
+    integers: whether its first block accepts them, as an embedding does."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if x.layout != torch.strided or y.layout != torch.strided:
@@ -295,5 +295,5 @@ def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
         raise ValueError(f"sample_weight has one weight for each of {len(x)} samples, given shape {tuple(w.shape)}")
     sound = bool(w.isfinite().all()) and not bool((w < 0).any())
     if not sound or not context.sum_numbers(float((w > 0).any()))[0]:
-        raise ValueError("sample_weight holds finite weights of at least 0, of which not all are zero")
+        raise ValueError("sample_weight holds finite weights of at least 0, and not all are zero")
     return w.to(x.device, x.dtype if x.is_floating_point() else torch.get_default_dtype())

@@ -52,8 +52,8 @@ def unpacking(path: Path) -> Iterator[gzip.GzipFile]:
 
 
 def verified(path: Path, size: int, checksum: str, algorithm: str = "sha256", packed: bool = False) -> bytes:
-    """The content of a file, unpacked if it is a gzip file (`packed`). Raises Damaged unless it has so many bytes and
-    this checksum; no more is read or unpacked than that, and one byte."""
+    """The content of a file, unpacked if it is a gzip file (`packed`). Raises Damaged unless it has this number of
+    bytes and this checksum; no more is read or unpacked than that, and one byte."""
     with unpacking(path) if packed else path.open("rb") as file:
         content = file.read(size + 1)
     if len(content) != size:

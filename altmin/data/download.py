@@ -19,7 +19,7 @@ BLOCK = 1 << 16
 TIMEOUT = 30.0
 ATTEMPTS = 20
 BUSY = 4
-"""How often a server is asked that answers with 429 or 5xx."""
+"""The number of requests to a server that answers with 429 or 5xx."""
 LONGEST_PAUSE = 30.0
 
 
@@ -64,7 +64,7 @@ def _complete(url: str, part: Path, target: Path, limit: int, report: Report, pa
     """Transfer until `part` is complete.
 
     Tries again as long as each attempt adds to it, at most ATTEMPTS times, and if the server is busy (429 or 5xx) after
-    as many seconds as it asks for, or after pauses that double, BUSY times in all.
+    the number of seconds that it requests, or after pauses that double, BUSY times in all.
     """
     busy = 0
     for _ in range(ATTEMPTS):
@@ -91,7 +91,7 @@ def _complete(url: str, part: Path, target: Path, limit: int, report: Report, pa
 
 
 def _transfer(url: str, part: Path, limit: int, report: Report) -> None:
-    """One request: append the missing bytes to `part`, or write it anew if the server sends the whole file."""
+    """One request: append the missing bytes to `part`, or write it again if the server sends the whole file."""
     done = _size(part)
     try:
         response = _open(url, done)

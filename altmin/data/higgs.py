@@ -160,7 +160,8 @@ class Higgs(Dataset):
         return write_shards(folder, self._batches(path, rows))
 
     def _batches(self, path: Path, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The features and labels of a text, a block at a time. Damaged if it is malformed or has not so many rows."""
+        """The features and labels of a text, a block at a time. Damaged if it is malformed or has another number of
+        rows."""
         done, size = 0, path.stat().st_size
         with progress(f"reading {path.name}") as report:
             for x, y in csv_batches(path):

@@ -35,8 +35,8 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
     """The rows start, ..., stop - 1 of a folder that `write_shards` wrote, as a Dataset that reads them when asked.
 
     With `scale`, which may be that of other rows, samples come as (x - mean) / std in float32; else as they are stored.
-    Integer targets come as int64. What is in memory is a window of the order of blocks at most: files are unmapped
-    after so many rows. Opening a folder reads no rows; it raises FileNotFoundError if it is none of shards, and Damaged
+    Integer targets come as int64. At most a window of the order of blocks is in memory: files are unmapped after
+    that many rows. Opening a folder reads no rows; it raises FileNotFoundError if it has no shards, and Damaged
     if one is missing or not as long as it was written. `verify` reads all.
     """
 
@@ -166,7 +166,7 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
         return self._ends[file - 1] if file else 0
 
     def skipped(self, rows: int) -> None:
-        """So many rows were read, here or by other ranks. All files are unmapped after a window of rows: pages that
+        """Counts rows that were read, here or by other ranks. All files are unmapped after a window of rows: pages that
         were read count as this process's memory until then."""
         self._read += rows
         if self._read >= BLOCK * WINDOW:
@@ -197,7 +197,7 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
 
 
 def list_type(dtype: np.dtype, shape: tuple[int, ...]) -> Any:
-    """Arrow's type of a row with so many numbers."""
+    """Arrow's type of a row with this number of entries."""
     pyarrow = arrow()
     return pyarrow.list_(pyarrow.from_numpy_dtype(dtype), int(np.prod(shape, dtype=np.int64)))
 

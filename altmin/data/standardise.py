@@ -26,7 +26,7 @@ class Scale:
 
     @classmethod
     def streamed(cls, parts: "Iterable[np.ndarray]") -> "Scale":
-        """As `of`, for samples that come in parts, of which one chunk at a time is in memory. The standard deviation of
+        """As `of`, for samples that come in parts, with one chunk at a time in memory. The standard deviation of
         a channel that never varies is set to 1.
 
         Chunks are merged by (Chan, Golub, LeVeque 1983), for counts n and m, means a and b, sums of squares about them:

@@ -43,7 +43,7 @@ def dead(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
         if row.dead == 1:
             yield (
                 f"All units of block {row.block} ({row.modules}) are dead: the ReLU above holds them at 0 for every "
-                "sample, so this block and those below learn nothing; lower the learning rate, initialise it anew, or "
+                "sample, so this block and those below learn nothing; lower the learning rate, initialise it again, or "
                 "use nn.LeakyReLU."
             )
         elif row.dead is not None and row.dead > DEAD:

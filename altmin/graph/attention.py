@@ -16,13 +16,13 @@ MOVES = {operator.getitem, *TUPLES_OF_VIEWS} | named(
     *("flatten", "unflatten", "transpose", "swapaxes", "swapdims", "permute", "movedim", "reshape", "squeeze"),
     *("contiguous", "view", "unsqueeze"),
 )
-"""Functions and methods that only move entries of their first argument about."""
+"""Functions and methods that only rearrange the entries of their first argument."""
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
 
 def attention(owner: nn.Module, region: Region, still: Collection[fx.Node]) -> tuple[Attention, list[fx.Node]] | None:
-    """The closed form of a region whose nodes are one call of torch's attention and others that only move entries
-    about, and its inputs; None for another region. still: values without derivative, such as a mask."""
+    """The closed form of a region whose nodes are one call of torch's attention and others that only rearrange
+    entries, and its inputs; None for another region. still: values without derivative, such as a mask."""
     calls = [node for node in region.nodes if node.target is F.scaled_dot_product_attention]
     given: dict[str, Any] = {"attn_mask": None, "is_causal": False, "scale": None}
     for call in calls:

@@ -1,4 +1,4 @@
-"""Modules that do what a function of torch does: they have closed forms, functions have none."""
+"""Modules equivalent to functions of torch: modules have closed forms, functions have none."""
 
 import operator
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
 
 
 def _scale(node: fx.Node) -> nn.Module | None:
-    """Of a number times a tensor, or of a tensor over a number."""
+    """The `Scale` for a number times a tensor, or for a tensor divided by a number."""
     if len(node.args) != 2 or node.kwargs:
         return None
     a, b = node.args

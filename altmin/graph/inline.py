@@ -18,8 +18,8 @@ def join(name: str, child: str) -> str:
 
 
 def name_of(node: fx.Node, owner: str) -> str:
-    """That of the module whose output a value is, or "input", or that of the function that computes it. owner: the name
-    of the module whose graph this is."""
+    """The name of the module whose output a value is, or "input", or the name of the function that computes it. owner:
+    the name of the module whose graph this is."""
     if node.op == "placeholder":
         return "input"
     if node.meta.get(ENDS):
@@ -51,7 +51,7 @@ def inline(graph: fx.Graph, owner: nn.Module, wanted: Callable[[fx.Node], bool] 
 
 
 def _opened(graph: fx.Graph, node: fx.Node, module: nn.Module) -> list[fx.Node]:
-    """Replaces one call; returns the nodes that stand in its place, none if it stays."""
+    """Replaces one call; returns the nodes that replace it, none if it stays."""
     given = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, fx.Node)]
     if set(given) != set(node.all_input_nodes):  # one is inside a tuple or a list
         return []

@@ -1,4 +1,4 @@
-"""Operations in place: which values they change, and who uses these afterwards."""
+"""In-place operations: which values they change, and which nodes use these afterwards."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ VIEWS = {getattr, operator.getitem} | named(
     *("reshape", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "to", "transpose", "type_as", "unbind"),
     *("unflatten", "unsqueeze", "view", "view_as"),
 )
-"""Functions and methods whose value may lie in the memory of what they are given."""
+"""Functions and methods whose value may share memory with their arguments."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
 
 
 def changes_its_input(op: str, target: Any, kwargs: Mapping[str, Any], owner: nn.Module) -> bool:
-    """Whether a node may change a value that it is given."""
+    """Whether a node may change one of its arguments."""
     if op == "call_module":
         return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(target)).modules())
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
@@ -39,8 +39,8 @@ def changed(node: fx.Node, owner: nn.Module) -> fx.Node | None:
 
 
 def settle(graph: fx.Graph, owner: nn.Module) -> None:
-    """Whoever uses a value after it was changed in place takes it from the node that changed it: the same tensor, in a
-    graph whose order then says what depends on what."""
+    """Nodes that use a value after it was changed in place take it from the node that changed it: the same tensor, in
+    a graph whose edges then show the dependency."""
     nodes = list(graph.nodes)
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     for node in nodes:
@@ -71,7 +71,7 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
 
 
 def _base(node: fx.Node, owner: nn.Module) -> Any:
-    """The value in whose memory that of a node may lie."""
+    """The value with which that of a node may share memory."""
     if node.op == "call_module":
         view = isinstance(owner.get_submodule(str(node.target)), MODULES_OF_VIEWS)
     else:

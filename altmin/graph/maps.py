@@ -1,4 +1,4 @@
-"""The map of a module: what its graph calls has closed forms, and the rest goes through autograd, part by part."""
+"""The map of a module: closed forms for what its graph calls, where there are any, and autograd for the other parts."""
 
 import operator
 from collections.abc import Collection, Sequence

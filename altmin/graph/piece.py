@@ -33,7 +33,7 @@ class Step(NamedTuple):
 class Piece(nn.Module):
     """The nodes of a graph between some of its values, as a module.
 
-    It holds the modules, parameters and buffers that its nodes use: those of `owner` themselves, no copies. It calls
+    It holds the modules, parameters and buffers that its nodes use: those of `owner` themselves, not copies. It calls
     the modules, so their mode and their hooks count; its own mode does not.
 
     nodes: in the order of the graph. given: the nodes whose values are its inputs. made: those whose values it gives.
@@ -58,7 +58,7 @@ class Piece(nn.Module):
         for node in nodes:
             if node.op in ("call_module", "get_attr") and node.target not in names:
                 what = operator.attrgetter(str(node.target))(owner)
-                if id(what) not in held:  # one that has two names is one
+                if id(what) not in held:  # a module with two names is held once
                     held[id(what)] = self._hold(str(node.target), what)
                 names[str(node.target)] = held[id(what)]
         self.steps = [

@@ -1,4 +1,4 @@
-"""What a module's forward calls, as a graph of `torch.fx`."""
+"""The calls of a module's forward, as a graph of `torch.fx`."""
 
 import dis
 import inspect
@@ -56,7 +56,7 @@ class Draws(TorchDispatchMode):
 
 
 class Value(fx.Proxy):
-    """A proxy that records x += y as what it is; that of torch.fx records x = x + y."""
+    """A proxy that records x += y as an in-place operation; torch.fx's own records x = x + y."""
 
 
 def _in_place(operation: Any) -> Any:
@@ -71,7 +71,7 @@ for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "
 
 
 class Recorder(fx.Tracer):
-    """Records one forward; modules that it calls are single nodes. Other threads notice nothing of it."""
+    """Records one forward; modules that it calls are single nodes. Other threads are not affected."""
 
     proxy_buffer_attributes = True
 
@@ -185,7 +185,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
             graph = recorder.trace(module)
     except Untraceable:
         raise
-    except Exception as error:  # whatever a user's forward raises when it is given no numbers
+    except Exception as error:  # a user's forward may raise anything when it gets proxies
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
     if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
@@ -195,7 +195,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
 
 @contextmanager
 def _as_it_was(module: nn.Module) -> Iterator[None]:
-    """Puts back modes, attributes and random numbers. `Untraceable` if attributes have changed within."""
+    """Restores modes, attributes and random states. `Untraceable` if attributes have changed within."""
     modes = [(m, m.training) for m in module.modules()]
     held = [each for m, _ in modes for each in (vars(m), m._parameters, m._buffers, m._modules)]
     kept: list[tuple[dict[str, Any], dict[str, Any]]] = [(each, dict(each)) for each in held]

@@ -1,4 +1,4 @@
-"""The nodes of a graph in groups, each of which is one map."""
+"""The nodes of a graph in groups; each group is one map."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -27,10 +27,10 @@ def regions(
 ) -> list[Region] | None:
     """Groups of the nodes in `flow`, in an order in which each follows those whose outputs it takes.
 
-    A node of `alone` is a group by itself. The others are put together as far as no group then depends on itself. Where
-    a group would hand on something else than one tensor, those that use it are put to it; if that does not help, its
-    nodes are groups by themselves. None if that does not either. flow: what is computed once; other nodes are computed
-    in every group that uses them.
+    A node of `alone` is a group by itself. The others are merged as far as no group then depends on itself. Where a
+    group would output something other than one tensor, the groups that use it are merged with it; if that does not
+    help, its nodes are groups by themselves. None if that fails too. flow: what is computed once; other nodes are
+    computed in every group that uses them.
     """
     loose = {node for node in flow if node not in alone}
     apart: set[fx.Node] = set()
@@ -57,7 +57,7 @@ def regions(
 
 
 def _sound(outputs: Sequence[fx.Node], group: Collection[fx.Node], loose: Collection[fx.Node]) -> bool:
-    """Whether a group hands on one tensor, or nothing; a node by itself does what it does."""
+    """Whether a group outputs one tensor, or nothing; the one output of a node by itself may be of any type."""
     return not outputs or (len(outputs) == 1 and (is_tensor(outputs[0]) or not any(node in loose for node in group)))
 
 
@@ -90,7 +90,8 @@ def _merged(
 
 
 def _sorted(of: dict[fx.Node, int], takes: dict[fx.Node, list[fx.Node]]) -> list[int] | None:
-    """The groups, each after those that it takes from, the first in the graph first; None if two need each other."""
+    """The groups, each after those that it takes from, the first in the graph first; None if two depend on each
+    other."""
     needs: dict[int, set[int]] = {}
     for node, i in of.items():
         needs.setdefault(i, set()).update(of[each] for each in takes[node] if of[each] != i)

@@ -3,7 +3,7 @@
 A *bottleneck* is a node of the graph through whose value everything later depends on the input: no later node uses the
 input or a value from before it, but for values without derivative such as masks and sizes. What lies between two
 bottlenecks is a module of one input and one output: one of the model's own, one that does what a function does, or a
-`Piece`. At a place that is asked for by name and is none, several values pass, as one (see `CutValues`).
+`Piece`. At a place requested by name where several values pass, they pass as one (see `CutValues`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -34,7 +34,7 @@ class Part:
 def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
     """Modules whose composition is the model; they share its modules, parameters and buffers.
 
-    A module of one's own is opened, its forward replaced by what it calls, if there are bottlenecks between its
+    A custom module is opened, its forward replaced by the calls in it, if there are bottlenecks between its
     parameters, if nothing in it branches, if it is called with several inputs, or if `at` names a module inside;
     otherwise it stays whole. So do modules of torch.nn, modules with hooks, and those that cannot be traced. ValueError
     if the model itself cannot be.
@@ -171,9 +171,9 @@ class Segment(NamedTuple):
 
 
 def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), name: str = "") -> list[Segment]:
-    """What lies between two bottlenecks, or between nodes of `at`.
+    """The segments between bottlenecks, or between nodes of `at`.
 
-    What follows from parameters, buffers and numbers alone is no value that passes: each segment computes it anew.
+    Values that depend on parameters, buffers and numbers alone do not pass: each segment computes them again.
     Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
     name: of the owner in the model.
     """

@@ -31,7 +31,7 @@ TUPLES_OF_VIEWS = named("chunk", "split", "tensor_split", "unbind")
 
 
 def without_unused(graph: fx.Graph) -> list[fx.Node]:
-    """All nodes but the output. Sizes and entries that nobody uses are taken out of the graph."""
+    """All nodes except the output. Unused sizes and entries are removed from the graph."""
     for node in reversed([node for node in graph.nodes if node.op != "output"]):
         if not node.users and node.target in PURE:
             graph.erase_node(node)
@@ -39,8 +39,8 @@ def without_unused(graph: fx.Graph) -> list[fx.Node]:
 
 
 def passing(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes that depend on an input, that call a module, or that nobody uses: these are called once. Others follow
-    from parameters, buffers and numbers alone, and can be computed anew."""
+    """The nodes that depend on an input, that call a module, or that are unused: these are called once. Others follow
+    from parameters, buffers and numbers alone, and can be computed again."""
     found = set(given)
     for node in nodes:
         if node.op == "call_module" or not node.users or any(each in found for each in node.all_input_nodes):
@@ -49,7 +49,7 @@ def passing(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node
 
 
 def is_size(node: fx.Node) -> bool:
-    """Whether a value is what a tensor is asked for besides its entries: a shape, a type, a device."""
+    """Whether a value is an attribute of a tensor: a shape, a type, a device."""
     return node.target in SIZES or (node.target is getattr and node.args[1] in ATTRIBUTES)
 
 
@@ -99,8 +99,8 @@ def with_constants(inner: Sequence[fx.Node], among: Collection[fx.Node], nodes: 
 
 
 def is_tensor(node: fx.Node) -> bool:
-    """Whether a value may be handed on as a tensor: one that is indexed by a number or a name, or asked for what
-    tensors do not have, may be something else."""
+    """Whether a value may be passed on as a tensor: one that is indexed by a number or a name, or has an
+    attribute that tensors lack, may be something else."""
     if is_size(node):
         return False
     entries = [user.args[1] for user in node.users if user.target is operator.getitem and user.args[0] is node]

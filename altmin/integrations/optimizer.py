@@ -41,7 +41,7 @@ class MethodOptimizer(torch.optim.Optimizer):
         return found
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing: a method sets gradients anew in each of its steps."""
+        """Does nothing: a method sets its gradients in each step."""
 
     def state_dict(self) -> dict[str, Any]:
         return self.method.state_dict()

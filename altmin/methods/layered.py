@@ -30,7 +30,7 @@ def layers_of(model: nn.Module, method: str, activations: Collection[type[nn.Mod
     """A model of Linear layers with one of these activations between each two of them, after a Flatten or none.
 
     TypeError, which names the method, for any other model; ValueError for parameters that cannot be trained, and for a
-    layer of which only weight or bias is frozen.
+    layer with only its weight or only its bias frozen.
 
     >>> layers_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), "admm", [nn.ReLU])
     [Layer(linear=Linear(in_features=4, out_features=3, bias=True), activation=ReLU()), \

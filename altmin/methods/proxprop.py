@@ -57,8 +57,8 @@ def normal(a: Tensor, delta: Tensor, bias: bool, bf16: bool = False) -> tuple[Te
 def solved(
     gram: Tensor, right: Tensor, bias: bool, tau_theta: float, steps: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """As `among_samples`, given A^T A, which is written over, and A^T delta. steps: so many iterations of conjugate
-    gradients for each output, which start at zero; None for a Cholesky factorisation."""
+    """As `among_samples`, given A^T A, which is written over, and A^T delta. steps: the number of iterations of
+    conjugate gradients for each output, which start at zero; None for a Cholesky factorisation."""
     if steps is None:
         found = torch.cholesky_solve(right, _factor(gram, tau_theta)).mT
     else:

@@ -1,7 +1,8 @@
 """What a captured step is: a mini-batch as a function of tensors that stay on the device, and its CUDA graph.
 
-Nothing of a captured step is read back. Learning rates, mu and the verdict are tensors; a step that is not finite, and
-every one after it, leaves weights, moments, mu and statistics as they are until somebody asks (`CapturedStep.pull`).
+No result of a captured step is read back. Learning rates, mu and whether the step is accepted are tensors; a step that
+is not finite, and every one after it, leaves weights, moments, mu and statistics unchanged until the next
+`CapturedStep.pull`.
 """
 
 import itertools
@@ -35,14 +36,14 @@ WITH_ADAM = 32
 
 
 class CapturedStep:
-    """One method's step on the device alone. Here that of a method which looks at nothing it computes."""
+    """One method's step on the device alone. Here for a method that reads no number it computes."""
 
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
         """One mini-batch; what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
 
     def metrics(self, values: Tensor) -> Any:
-        """What the method's own step returns, as far as it is known."""
+        """The return value of the method's own step, as far as it is known."""
         return LossOnly(values)
 
     def tensors(self) -> list[Tensor]:
@@ -50,12 +51,12 @@ class CapturedStep:
         raise NotImplementedError
 
     def push(self) -> None:
-        """Brings what has changed on the processor (learning rates, mu) to the device. ValueError if something has that
+        """Copies what has changed on the CPU (learning rates, mu) to the device. ValueError if something changed that
         is part of the capture."""
 
     def pull(self) -> int | None:
-        """Waits for the device and brings back what it has changed. None if all steps since the last time were taken,
-        else how many were before one that was not finite; steps are taken again from then on."""
+        """Waits for the device and copies back what it has changed. None if all steps since the last call were
+        accepted, else the number of steps before the first that was not finite; later steps are accepted again."""
         return None
 
 
@@ -104,7 +105,7 @@ def captured(method: Any, fuse: bool, context: Context) -> CapturedStep:
 @captured.register(AltMin)
 class AltMinStep(CapturedStep):
     """`AltMin.step`. fuse: whether it is compiled as a whole, from the second time on, when losses and optimizers have
-    what they keep; where torch cannot compile it, and with more than `WHOLE` blocks, it is not."""
+    their state; where torch cannot compile it, and with more than `WHOLE` blocks, it is not."""
 
     def __init__(self, am: AltMin, fuse: bool, context: Context):
         self.am, self.local = am, am.updates.local
@@ -125,7 +126,7 @@ class AltMinStep(CapturedStep):
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
         if self.local is not None:
-            self.local.optimizer.zero_grad()  # those of the last step would be held until the new ones are known
+            self.local.optimizer.zero_grad()  # otherwise old gradients stay in memory until the new ones are known
         values, state, found_inf, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y)
         self.state.copy_(state)
         if self.local is not None and self.optimizer is not None and contributions is not None:
@@ -260,7 +261,7 @@ class EnsembleStep(CapturedStep):
 def _settled(
     moved: Moved, proposals: Mapping[int, Proposal], state: Tensor, increment: float, maximum: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether a step is taken, and what follows.
+    """Whether a step is accepted, and the next state.
 
     Returns loss, mu, objective, costs and squared movements of the hidden blocks in one vector; the next state (see
     `AltMinStep.state`), in which mu grows with every step that is taken; and found_inf as torch's optimizers have it, 1
@@ -307,14 +308,14 @@ class Program:
         torch.cuda.current_stream().wait_stream(stream)
 
     def replay(self) -> Tensor:
-        """Does what was captured; its result, which the next replay overwrites."""
+        """Replays the capture; returns its result, which the next replay overwrites."""
         self.graph.replay()
         return self.result
 
 
 @contextmanager
 def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
-    """Puts back what tensors held; those that came up meanwhile (an optimizer's first state) become zeros."""
+    """Restores the values of tensors; those created since (an optimizer's first state) become zeros."""
     kept = {id(t): t.detach().clone() for t in state()}
     try:
         yield

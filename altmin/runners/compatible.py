@@ -17,7 +17,7 @@ from altmin.runners.members import TEMPLATES, varying
 
 
 def check(methods: Sequence[Method]) -> None:
-    """ValueError, in one sentence, for members that cannot be trained together."""
+    """ValueError for members that cannot be trained together."""
     if not methods:
         raise ValueError("an Ensemble has at least one member, given none; build its methods first")
     owners: dict[int, int] = {}
@@ -93,7 +93,7 @@ def _refused_optimizer(optimizer: Any) -> str | None:
 
 
 def traits(method: Any) -> Iterator[tuple[str, Any]]:
-    """All that must be the same in every member, by name."""
+    """Everything that must be the same in every member, by name."""
     yield "the kind of method", type(method).__name__
     for name, module in method.model.named_modules():
         yield from _settings(f"layer {name} of the model" if name else "the model", module)

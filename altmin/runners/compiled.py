@@ -51,7 +51,7 @@ def compiled(method: Backprop) -> Compiled:
 
 
 def check(device: torch.device) -> None:
-    """Refuse where torch.compile has nothing to compile with."""
+    """ValueError if torch.compile has no compiler."""
     if device.type == "cuda" and find_spec("triton") is None:
         raise ValueError(
             "torch.compile on a GPU needs the package triton, which is not here; install it, or do without"

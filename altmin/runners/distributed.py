@@ -25,8 +25,8 @@ class Distributed(Wrapper):
     would have, up to the order in which numbers are added. In a script that torchrun has not started there is one rank,
     and a step is the method's own.
 
-    At its making all ranks take weights, buffers, state and random numbers of rank 0. A batch with fewer samples than
-    ranks is computed by all of them, and rank 0's numbers count. Of a method that keeps variables for each sample
+    When it is built, all ranks take weights, buffers, state and random numbers of rank 0. A batch with fewer samples
+    than ranks is computed by all of them, and rank 0's numbers count. Of a method that keeps variables for each sample
     (`takes_rows`) each rank keeps those of every size-th row of the data. An error on one rank is raised on all, with
     its name.
     """
@@ -93,7 +93,7 @@ class Distributed(Wrapper):
         return self._call(getattr(self.method, name), x[first:end], y[first:end], part=part, **own)
 
     def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
-        """As `step`, for a batch of `of` samples of which this rank is given its own: those from `first` on, as
+        """As `step`, for a batch of `of` samples, given only this rank's: those from `first` on, as
         `bounds` divides them. ValueError for others."""
         mine = bounds(of, self.ranks.rank, self.ranks.size)
         if (first, first + len(x)) != mine:

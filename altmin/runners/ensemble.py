@@ -26,7 +26,7 @@ from altmin.runners.parameters import FlatGroup
 
 @dataclass(frozen=True)
 class EnsembleMetrics:
-    """What one step saw, before the weights moved: an entry for each member, NaN for those that have diverged.
+    """The numbers of one step, before the weights moved: an entry for each member, NaN for those that have diverged.
 
     loss, penalty and objective are those of `Metrics`; backprop has no penalty, and its objective is the loss.
     """
@@ -96,7 +96,7 @@ class Ensemble(Stateful):
 
     @property
     def methods(self) -> list[Method]:
-        """The members as ordinary methods, brought up to date when asked for: each could go on alone.
+        """The members as ordinary methods, updated when read: each could continue alone.
 
         Weights and moments are views; mu, memories and counts are copies, which the ensemble does not read back."""
         counts = self._state.counts.tolist()
@@ -121,10 +121,10 @@ class Ensemble(Stateful):
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> EnsembleMetrics:
         """One mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one dimension
-        more in front. each: which of the two; None is for labels, of which y tells by its dimensions.
+        more in front. each: which of the two; None for labels, where the dimensions of y determine it.
 
         Waits for the device once. ValueError if the batch does not fit the models or is not finite; then nothing has
-        changed. A member whose own batch is not finite passes it over; its loss is NaN. `Diverged` if no member is
+        changed. A member whose own batch is not finite skips it; its loss is NaN. `Diverged` if no member is
         left."""
         each = self._each(x, y, each)
         found = self._compute(x, y, each, context)
@@ -146,8 +146,8 @@ class Ensemble(Stateful):
 
     @torch.no_grad()
     def advance(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> Tensor:
-        """`step` without a look at what came of it: the device is not waited for, so that a CUDA graph can capture it.
-        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is passed over."""
+        """`step` without checking the result: it does not wait for the device, so that a CUDA graph can capture it.
+        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is skipped."""
         each = self._each(x, y, each)
         found = self._compute(x, y, each, context)
         sound = _sound(x, y, each, self.alive)
@@ -250,8 +250,8 @@ class Ensemble(Stateful):
             ) from error
 
     def _write(self, found: Outcome, sound: Tensor) -> None:
-        """The last step of the optimizer; then the next state is written for those members with which all is well.
-        sound: of which members the batch is finite."""
+        """The last step of the optimizer; then the next state is written for members whose values are finite.
+        sound: the members whose batch is finite."""
         dtype = self._template.dtype
         rates = [coefficients(group.options, found.counts, dtype) if group.optimized else {} for group in self.groups]
         _update(self.groups, rates, self._state, found, self.alive, sound)
@@ -292,13 +292,13 @@ def _update(
 
 
 def _sound(x: Tensor, y: Tensor, each: bool, alive: Tensor) -> Tensor:
-    """Of every member whether its batch is finite."""
+    """For every member, whether its batch is finite."""
     if each:
         return x.isfinite().flatten(1).all(1) & y.isfinite().flatten(1).all(1)
     return (x.isfinite().all() & y.isfinite().all()).expand_as(alive)
 
 
 def _keep(ok: Tensor, new: Any, old: Any) -> None:
-    """Writes a tree of new tensors over old ones for the members of which ok is true."""
+    """Writes a tree of new tensors over old ones for the members whose ok is true."""
     for a, b in zip(pytree.tree_leaves(new), pytree.tree_leaves(old), strict=True):
         torch.where(ok.view(-1, *[1] * (b.ndim - 1)), a, b, out=b)

@@ -21,17 +21,17 @@ from altmin.runners.ranks import RankFailed, Ranks, digest, start
 _spread: WeakSet[AltMin] = WeakSet()
 """Trainers whose blocks are on several ranks."""
 _ahead: WeakSet[nn.Module] = WeakSet()
-"""Models of which other ranks have newer weights."""
+"""Models whose newest weights are on other ranks."""
 
 
 class LayerParallel(Wrapper):
     """An `AltMin` whose blocks are spread over the ranks of torchrun, consecutive ones on each.
 
     Every process makes the same model and trainer and gives `step` the same batches. A mini-batch passes in
-    `micro_batches` parts: codes go up from rank to rank, then what codes ask of their blocks comes down, and each rank
-    moves the weights of its own blocks, whose optimizer state and memories nobody else has. Weights are measured while
-    a rank waits for others. A step is that of `am.gather` for each part, in order, and `am.apply`; with one part that
-    of `am.step`. In a script that torchrun has not started there is one rank.
+    `micro_batches` parts: codes are sent up from rank to rank, then the targets for their blocks are sent down, and
+    each rank moves the weights of its own blocks, whose optimizer state and memories no other rank has. Weights are
+    measured while a rank waits for others. A step is that of `am.gather` for each part, in order, and `am.apply`; with
+    one part that of `am.step`. In a script that torchrun has not started there is one rank.
 
     data_ranks: how many ranks have the same blocks, each with a share of every part's rows, as in `Distributed`: with 8
     ranks and data_ranks=2 there are 2 chains of 4 ranks, ranks 0 to 3 and 4 to 7. cuts: the numbers of the blocks with
@@ -70,11 +70,11 @@ class LayerParallel(Wrapper):
             self._leave_others()
 
     def _claim(self) -> None:
-        """ValueError for a trainer or a model of which other ranks have a part that this one does not."""
+        """ValueError for a trainer or a model whose newest state is partly on other ranks."""
         if self.method in _spread:
             raise ValueError(
                 "the blocks of this trainer are spread by another LayerParallel, and ranks have the state of their own "
-                "ones; go on with that one, or give its state_dict() to a trainer made anew"
+                "ones; go on with that one, or give its state_dict() to a new trainer"
             )
         if self.method.model in _ahead:
             raise ValueError(
@@ -137,7 +137,7 @@ class LayerParallel(Wrapper):
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """All ranks get the weights and buffers of all blocks. To be called on all of them."""
+        """Copies the weights and buffers of all blocks to all ranks. Must be called on all of them."""
         stages = self.column.size
         for stage in range(stages if stages > 1 else 0):
             held = [t for l in range(*self.bounds[stage : stage + 2]) for t in _tensors(self.method.chain, l)]
@@ -151,7 +151,7 @@ class LayerParallel(Wrapper):
         _ahead.discard(self.model)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the trainer in one process, put together from all ranks. To be called on all of them."""
+        """The `state_dict` of the trainer in one process, collected from all ranks. Must be called on all of them."""
         own = self.method.state_dict()
         if self.column.size == 1:
             return own
@@ -161,13 +161,13 @@ class LayerParallel(Wrapper):
         return _united(parts)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a trainer's `state_dict`, whatever the number of ranks that wrote it; what belongs to other
-        ranks' blocks is left out."""
+        """Loads a trainer's `state_dict`, written by any number of ranks; the state of other ranks' blocks is left
+        out."""
         super().load_state_dict(state)
         self._leave_others()
 
     def _leave_others(self) -> None:
-        """Keeps nothing of the state of other ranks' blocks, nor gradients that the optimizer would follow."""
+        """Drops the state of other ranks' blocks, and gradients that the optimizer would use."""
         keep = {id(p) for l in self.blocks for p in self.method.theta[l]}
         for own in self.model.parameters():
             own.grad = own.grad if id(own) in keep else None
@@ -180,7 +180,7 @@ class LayerParallel(Wrapper):
 
 
 def boundaries(chain: Chain, stages: int) -> list[int]:
-    """Where to cut a chain for so many ranks: the first block of each, and the number of blocks. The rank with most
+    """Where to cut a chain for `stages` ranks: the first block of each, and the number of blocks. The rank with most
     parameters has as few as possible. ValueError if there are not enough places to cut."""
     places = _places(chain)
     if len(places) + 1 < stages:
@@ -192,8 +192,8 @@ def boundaries(chain: Chain, stages: int) -> list[int]:
 
 
 def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list[int]:
-    """Where to cut a sequence into so many parts, at some of the places: 0, the first index of every later part, and
-    the length. The largest sum of a part is as small as can be.
+    """Where to cut a sequence into the given number of parts, at some of the places: 0, the first index of every later
+    part, and the length. The largest sum of a part is minimal.
 
     >>> partition([1, 1, 1, 5], 2, [1, 2, 3])
     [0, 3, 4]
@@ -214,7 +214,7 @@ def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list
 
 
 def _places(chain: Chain) -> list[int]:
-    """Blocks with which a rank can begin: where one tensor passes, which is no code in time."""
+    """Blocks at which a rank can begin: where one tensor passes that is not a code in time."""
     return [
         l + 1
         for l, block in enumerate(chain.blocks[:-1])
@@ -252,7 +252,7 @@ def _tensors(chain: Chain, l: int) -> list[Tensor]:
 
 
 def _united(states: Sequence[Any]) -> Any:
-    """States of which each has some entries of the same dicts, as one."""
+    """Merges states, each with some entries of the same dicts."""
     first = states[0]
     if not isinstance(first, Mapping):
         return first

@@ -2,7 +2,7 @@
 the step of all members.
 
 The step is that of `AltMin` and `Backprop` themselves: the first member is the template, with each member's numbers in
-place of its own. Only the optimizer's last step is left to `ensemble.py`, which takes it for all members at once.
+place of its own. Only the optimizer's last step is in `ensemble.py`, which takes it for all members at once.
 """
 
 import itertools
@@ -37,8 +37,8 @@ class State(NamedTuple):
     """Of one member, or of all with a dimension more in front.
 
     rows, rates: weights with moments, and options, of every `FlatGroup`. options: the method's own, where members
-    differ. buffers: the model's. counts: the optimizer's steps. taken: the ensemble's steps. own: what else the method
-    keeps; of AltMin mu, the states of weight rules and of the code solver, and the learning rate of a rule that is not
+    differ. buffers: the model's. counts: the optimizer's steps. taken: the ensemble's steps. own: the method's other
+    state; for AltMin mu, the states of weight rules and of the code solver, and the learning rate of a rule that is not
     an optimizer. A step changes no rates or options.
     """
 
@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a member's step has found; nothing is written yet.
+    """The result of a member's step; nothing is written yet.
 
     finite: whether loss, objective, codes and memories are. grads: of every `FlatGroup`, for the optimizer's last step.
     rows: by the group's number, where a memory or inner steps have made new ones. buffers, counts, own: the next ones.
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
 class Template:
     """The first member, which computes any member's step: what AltMin and Backprop have in common.
 
-    Each member's numbers are swapped in, and none stay. groups: all members' parameters. options: numbers of methods
+    Each member's numbers are swapped in and out again. groups: all members' parameters. options: numbers of methods
     that are not the same for all. steps: how many the optimizer takes in one step of the method. integers: whether the
     model may take them. l1s, fitted: as in `flat_groups`.
     """
@@ -115,7 +115,7 @@ class Template:
         """Brings a method up to date with its `State.own`."""
 
     def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
-        """One mini-batch, but for the last step of the optimizer. Changes nothing."""
+        """One mini-batch, except for the last step of the optimizer. Changes nothing."""
         raise NotImplementedError
 
     def end_epoch(self, state: State) -> dict[str, Any]:
@@ -262,7 +262,7 @@ TEMPLATES: dict[type, type[Any]] = {AltMin: AltMinTemplate, Backprop: BackpropTe
 
 
 def clipped(grads: list[list[Tensor]], largest: float | None) -> list[list[Tensor]]:
-    """A member's gradients, shortened to the norm `largest` of all together, as torch.nn.utils.clip_grad_norm_ does."""
+    """A member's gradients, scaled to a total norm of at most `largest`, as torch.nn.utils.clip_grad_norm_ does."""
     if largest is None or not any(grads):
         return grads
     norm = sum(g.square().sum() for group in grads for g in group) ** 0.5
@@ -271,7 +271,7 @@ def clipped(grads: list[list[Tensor]], largest: float | None) -> list[list[Tenso
 
 
 def buffers_of(method: Any) -> list[list[tuple[nn.Module, str]]]:
-    """Of every buffer of a method's model all modules that have it, and its name there."""
+    """For every buffer of a method's model: all modules that have it, and its name there."""
     if isinstance(method, AltMin):
         return method.chain.buffers()
     return [[(m, name)] for m in method.model.modules() for name, value in m._buffers.items() if value is not None]

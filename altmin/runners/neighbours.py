@@ -18,14 +18,14 @@ LONGEST = 12
 
 
 class Incoming:
-    """A tensor that is being received. done: whether it is here."""
+    """A tensor that is being received. done: whether it has arrived."""
 
     def __init__(self, tensor: Tensor):
         self.tensor, self.error = tensor, ""
         self._here = threading.Event()
 
     def arrive(self, error: str = "") -> None:
-        """It is here, or has not come because of an error."""
+        """Marks it as arrived, or as failed with an error."""
         self.error = error
         self._here.set()
 
@@ -34,13 +34,13 @@ class Incoming:
         return self._here.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is here after so many seconds at most."""
+        """Whether it arrives within the given number of seconds."""
         return self._here.wait(seconds)
 
 
 class Receiver:
-    """Receives from one rank in the background, one tensor after the other, in a thread: gloo tells of a message only
-    the one who waits for it, and cannot stop waiting without closing the connection."""
+    """Receives from one rank in the background, one tensor after the other, in a thread: gloo reports a message only
+    to a waiting thread, and cannot stop waiting without closing the connection."""
 
     def __init__(self, source: int):
         self.source = source
@@ -67,7 +67,7 @@ class Neighbours:
     """The ranks below and above in a chain of ranks, None where there is none. sent, messages: bytes and messages that
     this rank has sent so far.
 
-    A message is received into memory that is waiting for it: receives are begun before their messages are sent. The
+    Messages are received into preallocated memory: receives are started before their messages are sent. The
     shape of codes, and whether they stop at kinks, is known from the first batch of a kind. Messages are in the memory
     of the processor and go by gloo, also on GPUs: nccl sends and receives between two ranks in one order, and a receive
     that is begun early would hold up what is sent after it.
@@ -86,8 +86,8 @@ class Neighbours:
         self._from = {rank: Receiver(rank) for rank in (below, above) if rank is not None}
 
     def expect_codes(self, kind: Any, counts: list[int], like: Tensor) -> None:
-        """Begins to receive the codes of a batch from below, one of so many samples after the other. like: a tensor of
-        their type, on their device."""
+        """Begins to receive the codes of a batch from below, in parts with the given numbers of samples. like: a tensor
+        of their type, on their device."""
         self._device = like.device
         if self.below is None:
             return
@@ -111,7 +111,7 @@ class Neighbours:
         self._send(code, self.above, _tag(CODE, i))
 
     def expect_upstream(self, kind: Any, i: int, code: Tensor) -> None:
-        """Starts to receive what the rank above will want of a code that was sent to it."""
+        """Starts to receive the target of the rank above for a code that was sent to it."""
         assert self.above is not None
         self._coming[NUMBERS, i] = self._receive(torch.empty(4, dtype=torch.float64), self.above, _tag(NUMBERS, i))
         self._coming[DELTA, i] = self._receive(_empty(code), self.above, _tag(DELTA, i))
@@ -120,15 +120,15 @@ class Neighbours:
 
     @property
     def awaited(self) -> bool:
-        """Whether messages are still to come, which those of another step must not be taken for."""
+        """Whether messages are still expected, which must not be confused with those of another step."""
         return bool(self._coming)
 
     def arrived(self, i: int) -> bool:
-        """Whether a code from below is here."""
+        """Whether a code from below has arrived."""
         return self._coming[CODE, i].done
 
     def upstream_arrived(self, i: int) -> bool:
-        """Whether what the rank above wants of a code is here, as far as is known."""
+        """Whether the target of the rank above for a code has arrived, as far as is known."""
         return all(self._coming[tag, i].done for tag in (NUMBERS, DELTA))
 
     def code(self, i: int) -> Tensor:
@@ -136,19 +136,19 @@ class Neighbours:
         return self._take(CODE, i)
 
     def upstream(self, kind: Any, i: int) -> Upstream:
-        """Waits for what the rank above wants of a code."""
+        """Waits for the target of the rank above for a code."""
         numbers = self._arrived(self._coming.pop((NUMBERS, i)))
         delta = self._take(DELTA, i)
         stopped, scale, longest, square = numbers.to(delta.dtype)
         if not stopped:
             return Upstream(delta, scale, longest, delta, square)
         self.offsets[kind] = True
-        if (OFFSET, i) not in self._coming:  # it was not known that there is one
+        if (OFFSET, i) not in self._coming:  # it was not expected
             self._coming[OFFSET, i] = self._receive(_empty(delta), self.above, _tag(OFFSET, i))
         return Upstream(delta, scale, longest, self._take(OFFSET, i), square)
 
     def send_upstream(self, i: int, wanted: Upstream) -> None:
-        """Sends what a code wants of its block to the rank below; its offset too if that is not delta."""
+        """Sends the target that a code sets for its block to the rank below, with its offset if that is not delta."""
         assert self.below is not None
         stopped = wanted.offset is not wanted.delta
         numbers: list[Any] = [stopped, wanted.scale, wanted.longest, wanted.offset_square]
@@ -167,7 +167,7 @@ class Neighbours:
         t = t.detach().cpu().contiguous()
         self.sent += t.numel() * t.element_size()
         self.messages += 1
-        self._leaving.append((dist.isend(t, to, tag=tag), t))  # which stays until it has left
+        self._leaving.append((dist.isend(t, to, tag=tag), t))  # kept until it is sent
 
     def _receive(self, t: Tensor, source: Any, tag: int) -> Incoming:
         return self._from[source].expect(t, tag)

@@ -89,7 +89,7 @@ class OptimizerOnDevice:
         return [*(p for group in self.optimizer.param_groups for p in group["params"]), *state]
 
     def push(self) -> None:
-        """Brings rates that have changed to the device. ValueError if other options have, or if tensors of the model or
+        """Copies rates that have changed to the device. ValueError if other options have, or if tensors of the model or
         of the optimizer are no longer those that were captured."""
         if self.places is not None and self._places() != self.places:
             raise ValueError(
@@ -112,12 +112,12 @@ class OptimizerOnDevice:
         return [p.requires_grad for group in self.optimizer.param_groups for p in group["params"]]
 
     def _options(self) -> list[dict[str, Any]]:
-        """The optimizer's own; a scheduler leaves others in its groups, such as initial_lr, that no step reads."""
+        """The optimizer's own; a scheduler adds others to its groups, such as initial_lr, that no step reads."""
         own = [name for name in self.optimizer.defaults if name != "lr"]
         return [{name: group.get(name) for name in own} for group in self.optimizer.param_groups]
 
     def _places(self) -> list[int]:
-        """Where all parameters lie, and the state of the first of each group."""
+        """The addresses of all parameters, and of the state of the first in each group."""
         groups = self.optimizer.param_groups
         state = [t for group in groups for t in self.optimizer.state.get(group["params"][0], {}).values()]
         return [t.data_ptr() for t in (*(p for g in groups for p in g["params"]), *state) if isinstance(t, Tensor)]

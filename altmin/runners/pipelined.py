@@ -26,7 +26,7 @@ from altmin.runners.ranks import bounds
 
 
 class Part(NamedTuple):
-    """A part of a mini-batch on its way: what the blocks of this rank were given and, last, what they gave; their
+    """A part of a mini-batch in progress: the inputs of this rank's blocks and, last, their output; their
     states; what batch norm keeps of it; and the blocks' problems by number, once the codes have moved."""
 
     values: list[Tensor]
@@ -36,7 +36,8 @@ class Part(NamedTuple):
 
 
 class Pipelined:
-    """One mini-batch on one rank. run: the `LayerParallel` whose step it is. signature: what ranks must have alike."""
+    """One mini-batch on one rank. run: the `LayerParallel` whose step it is. signature: what must be the same on all
+    ranks."""
 
     def __init__(self, run: Any, x: Tensor, y: Tensor, signature: Sequence[Any] = ()):
         self.own, self.am, self.x, self.y, self.signature = run, run.method, x, y, signature
@@ -119,7 +120,7 @@ class Pipelined:
             own.neighbours.send_code(self.kind, i, values[-1], end - first)
 
     def backward(self, i: int) -> None:
-        """The codes of a part move, from the last to the first; what the first one wants is sent down."""
+        """Moves the codes of a part, from the last to the first, and sends the target of the first one down."""
         own, am, part, context = self.own, self.am, self.parts[i], self.contexts[i]
         first, end = self.rows[i]
         if own.last:
@@ -144,7 +145,7 @@ class Pipelined:
             self.measure()
 
     def weight(self, i: int) -> float:
-        """What the loss of a part counts in that of the batch."""
+        """The weight of a part's loss in that of the batch."""
         return 1.0 if self.am.loss.adds else self._samples(i) / len(self.x)
 
     def _repeats(self, i: int) -> bool:
@@ -153,7 +154,7 @@ class Pipelined:
         return shard is not None and shard.own == shard.of and self.own.replica > 0
 
     def _samples(self, i: int) -> int:
-        """Of a part, on all ranks."""
+        """The number of samples of a part, on all ranks."""
         first, end = self.rows[i]
         return self.contexts[i].count(end - first)
 
@@ -185,7 +186,7 @@ class Pipelined:
             total.finish()
 
     def _prepared(self) -> Exception | None:
-        """What keeps this rank from moving its weights, None for nothing."""
+        """The error that keeps this rank from moving its weights, or None."""
         self.statistics = [t for i in range(len(self.rows)) for t in self.parts[i].statistics]
         numbers = [t.sum().item() for m, kept in self.statistics for t in m.checked(kept)]
         numbers += [t.sum().item() for t in pytree.tree_leaves(self.solver_states)]
@@ -201,7 +202,7 @@ class Pipelined:
         return self.error
 
     def _agree(self, error: Exception | None) -> None:
-        """Raises the error, or that of another rank, unless no rank has one; all ranks have all costs then."""
+        """Raises this rank's error or that of another rank, if there is one; otherwise all ranks have all costs."""
         own = self.own
         if own.column.size > 1:
             bad = [0.0] * own.column.size
@@ -237,7 +238,7 @@ def _named(run: Any, stage: int) -> str:
 
 
 def schedule(stage: int, stages: int, parts: int) -> list[tuple[bool, int]]:
-    """What a stage does in turn: (True, i) is the forward pass of part i, (False, i) its way back. First two forward
+    """The schedule of a stage: (True, i) is the forward pass of part i, (False, i) its way back. First two forward
     passes for each stage above, then one forward and one back in turn.
 
     A way back takes about two forward passes, and the weights are measured where a stage would wait. With f, d and w

@@ -1,4 +1,4 @@
-"""In which precision products are formed; everything else is float32 in all of them."""
+"""The precision of products; everything else is always float32."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +49,7 @@ def using(name: str) -> Iterator[Context]:
         yield Context(bf16=chosen.bf16)
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = flags
-        if before is not None and before != _in_words():  # "medium" is more than the flag tells
+        if before is not None and before != _in_words():  # the flag does not distinguish "medium"
             torch.set_float32_matmul_precision(before)
 
 
@@ -77,7 +77,7 @@ def _in_words() -> str | None:
 
 
 def check(name: str, device: torch.device) -> None:
-    """Complains of a precision that is unknown, or that the device does not have."""
+    """ValueError for a precision that is unknown, or that the device does not have."""
     if name not in PRECISIONS:
         raise unknown("precision", name, NAMES)
     if name not in available(device):

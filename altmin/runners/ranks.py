@@ -35,7 +35,7 @@ _made: Counter[str] = Counter()
 
 
 class RankFailed(ConnectionError):
-    """Another rank has failed or is gone, and this one has stopped. Nothing of the step was done here."""
+    """Another rank has failed or is gone, and this one has stopped. The step changed nothing here."""
 
 
 class Mark(NamedTuple):
@@ -46,7 +46,7 @@ class Mark(NamedTuple):
     text: str
 
     def agrees(self, messages: int) -> bool:
-        """Whether nobody waits for a sum that only one of two ranks has begun."""
+        """Whether no rank waits for a sum that only one of two ranks has begun."""
         return self.kind != FOLLOWED and self.messages == messages
 
 

@@ -11,7 +11,7 @@ from altmin.methods.wrapper import Wrapper
 from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, check_capturable, demand_cuda
 
 CHECK_EVERY = 256
-"""Replays after which `Recorded` looks whether all were finite."""
+"""The number of replays after which `Recorded` checks that all were finite."""
 
 
 class Recorded(Wrapper):
@@ -35,7 +35,7 @@ class Recorded(Wrapper):
         self.fuse = fuse
         self.how: dict[str, Any] = {}
         self.others = 0
-        """How many batches of another shape or in another mode have been seen."""
+        """The number of batches of another shape or in another mode so far."""
         if x is not None and y is not None:
             self._capture(x, y, {})
 

@@ -27,7 +27,7 @@ docs/estimators.md."""
 
 @dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator):
-    """An estimator whose network is trained by one of altmin's methods; of which kind says a class below it."""
+    """An estimator whose network is trained by one of altmin's methods; a subclass determines the kind."""
 
     hidden: Sequence[int] = (100, 100)
     _: KW_ONLY
@@ -67,7 +67,7 @@ class Estimator(BaseEstimator):
         raise NotImplementedError
 
     def _strata(self, y: np.ndarray) -> Any:
-        """Labels of which the rows held back are to have the same part as the others; None: no such demand."""
+        """Labels by which the rows held back are stratified; None: not stratified."""
         return None
 
     # Training

@@ -19,12 +19,13 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     Parameters:
         hidden: widths of the hidden layers, with ReLU between them; () is a linear model.
-        network: instead of `hidden` a network of one's own: a module, of which a copy is trained from its present
+        network: a custom network instead of `hidden`: a module, whose copy is trained from its present
             weights, or a function (inputs, outputs) -> module.
         method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None, or for a
             method without that option, the rate is the method's own. A method of one's own (`altmin.methods.register`)
             is given the loss if its factory takes one.
-        weight_decay: the method's option of that name; so many times each parameter is added to its gradient. "auto" is
+        weight_decay: the method's option of that name; this multiple of each parameter is added to its gradient. "auto"
+        is
             0.01 where the method has that option and `options` does not name it, and nothing where it has none.
         batch_size: rows in a mini-batch.
         epochs: passes over the table, at most.

@@ -17,7 +17,7 @@ from altmin.methods.protocol import Method
 from altmin.training.samples import batches_per_epoch, device_of
 
 CHUNK = 1000
-"""So many rows of a sparse table are dense at once where no mini-batch says how many."""
+"""The number of rows of a sparse table that are dense at once where there is no batch size."""
 
 
 class Rows(NamedTuple):

@@ -50,7 +50,7 @@ def _extend(method: Method, p: Tensor, values: Tensor, dim: int) -> None:
 
 
 def _insert(t: Tensor, at: int, count: int, dim: int) -> Tensor:
-    """The tensor with so many slices of zeros before slice number `at`."""
+    """The tensor with the given number of slices of zeros before slice number `at`."""
     before, after = t.split([at, t.shape[dim] - at], dim)
     zeros = t.new_zeros([count if d == dim else n for d, n in enumerate(t.shape)])
     return torch.cat([before, zeros, after], dim)

@@ -1,4 +1,5 @@
-"""Running a method: data, epochs, metrics, callbacks, learning rates, checkpoints. How it learns is its affair."""
+"""Running a method: data, epochs, metrics, callbacks, learning rates, checkpoints. It is independent of how the method
+learns."""
 
 from altmin.training.callbacks import EMA, BestWeights, EachBatch, EarlyStopping
 from altmin.training.evaluate import METRICS, accuracy, mean_loss

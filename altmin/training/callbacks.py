@@ -1,4 +1,4 @@
-"""Callbacks: what is done after batches and epochs besides training, and who may stop a run.
+"""Callbacks: actions after batches and epochs, which may stop a run.
 
 A callback is a function of the progress, called after every epoch, or an object with any of these methods:
 
@@ -12,8 +12,8 @@ A callback is a function of the progress, called after every epoch, or an object
     state_dict(), load_state_dict(state)   what a run that goes on needs; kept in checkpoints
 
 `on_batch_end`, `on_epoch_end` and a function stop the run by returning True. Those that keep a state are called before
-a checkpoint is written, the others after it, so that what they raise does not lose it. `for_one` is True of a callback
-that follows one model, and cannot follow an ensemble.
+a checkpoint is written, the others after it, so that an exception in them does not lose it. `for_one` is True of a
+callback that follows one model, and cannot follow an ensemble.
 
 Of a run on several ranks (`Distributed`) every rank has the callbacks and calls them, and must come to the same
 decisions, as it does by the numbers of a row; at the end of an epoch it is enough that one rank stops.
@@ -109,7 +109,7 @@ def _has_hooks(callback: Any) -> bool:
 
 
 def _any_true(hooks: Sequence[Callable[[Any], Any]], progress: Any) -> bool:
-    """Whether one says True; all are asked. Another value, such as a number, says nothing."""
+    """Whether one returns True; all are called. Other values, such as numbers, are ignored."""
     said = [hook(progress) for hook in hooks]
     return any(isinstance(each, bool | np.bool_) and bool(each) for each in said)
 
@@ -125,8 +125,8 @@ class Monitor:
     """What `EarlyStopping` and `BestWeights` have in common: the best value so far of a column of the epochs' rows.
 
     monitor: the column, such as "test_loss"; None for the first that is measured, or else "train_loss". mode: "min" or
-    "max", which values are better; None where the name of a metric tells. min_delta: by how much a better value must be
-    better. One that is no number never is.
+    "max", which values are better; None if the metric's name implies it. min_delta: by how much a better value must be
+    better. NaN is never better.
     """
 
     for_one = True
@@ -146,7 +146,7 @@ class Monitor:
         return f"{type(self).__name__}(monitor={self.monitor!r}, mode={self.mode!r}, min_delta={self.min_delta})"
 
     def on_start(self, progress: Any) -> None:
-        """Begins again. ValueError if there is no such column, or no word on which values are better."""
+        """Resets. ValueError if there is no such column, or if it is unknown which values are better."""
         self.load_state_dict(self.fresh)
         name = type(self).__name__
         self.column = column_of(name, self.monitor, progress.columns)
@@ -156,7 +156,7 @@ class Monitor:
         self.sign = 1.0 if higher else -1.0
 
     def better(self, progress: Any) -> bool:
-        """Whether the epoch's value is the best so far, which it then is."""
+        """Whether the epoch's value is the best so far; if so, stores it."""
         value = float(progress.row[self.column])
         if value != value or (self.best is not None and not self.sign * (value - self.best) > self.min_delta):
             return False

@@ -19,7 +19,7 @@ from altmin.data.atomic import discard, replacing
 
 FORMAT = "altmin checkpoint 4"
 LONG = 160
-"""Letters of a setting that an error message shows."""
+"""The number of characters of a setting that an error message shows."""
 
 
 def save(path: str | Path, state: Mapping[str, Any]) -> None:
@@ -49,18 +49,18 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]
 
 def read(path: str | Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the header of a safetensors file; ValueError, which says what it should be, for another file."""
-    with open(path, "rb"):  # a missing or forbidden file says so itself
+    with open(path, "rb"):  # raises for a missing or forbidden file
         pass
     try:
         with safe_open(path, framework="pt") as file:
             # Copies, since the file's own memory must not change under a training run.
             return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except Exception as error:  # whatever a damaged file leads to
+    except Exception as error:  # a damaged file may raise anything
         raise ValueError(f"{path} cannot be read as {what}: it is damaged or of another kind") from error
 
 
 def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of all that a checkpoint holds: the tree, and names, types, shapes and bytes of tensors."""
+    """The digest of a checkpoint: the tree, and names, types, shapes and bytes of tensors."""
     parts: list[Tensor | str] = [tree]
     for name, x in sorted(tensors.items()):
         parts += [f"\0{name}\0{x.dtype}\0{tuple(x.shape)}\0", x]
@@ -68,7 +68,7 @@ def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for `value`: plain values and lists stand for themselves, an object says what else there is."""
+    """JSON for `value`: plain values and lists are unchanged; other types are objects that name the type."""
     match value:
         case Tensor() if value.is_sparse:
             parts = value.coalesce()
@@ -107,7 +107,7 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], device: torch.device) -> A
 
 
 class CheckpointFile:
-    """A run's checkpoint file, if it has one, and all that must be the same for a run to go on from it.
+    """A run's checkpoint file, if it has one, and the settings that must be the same to resume from it.
 
     every: the number of batches between checkpoints inside an epoch, or None for none. config: what a run that goes
     on must have in common with the one that wrote the file, by the one who says so and the setting's name.
@@ -164,7 +164,7 @@ class CheckpointFile:
         return state
 
     def hint(self) -> str:
-        """What to add to an error message: where the last checkpoint is."""
+        """The end of an error message: where the last checkpoint is."""
         return f"; the last good checkpoint is {self.path}" if self.written else ""
 
 

@@ -1,4 +1,5 @@
-"""`RunConfig`: what a run is. `fit`, ensembles, epochs on a GPU, the commands, figures and searches all read it."""
+"""`RunConfig`: the settings of a run. `fit`, ensembles, epochs on a GPU, the commands, figures and searches all read
+it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

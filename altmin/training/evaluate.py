@@ -1,5 +1,5 @@
 """What a run measures on samples held back from training, by name or by functions: accuracies of labels, errors of
-numbers, the method's own loss; all in one pass, which leaves no trace."""
+numbers, the method's own loss; all in one pass, without side effects."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
 
 LABELS = 1000
-"""Labels, or a few more, that a part of an evaluation has."""
+"""The approximate number of labels in a part of an evaluation."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -97,11 +97,11 @@ METRICS: dict[str, Metric] = {
 }
 """Those that need nothing but outputs and targets; "loss", the method's own, is another."""
 HIGHER = {"accuracy": True, "top5": True, "r2": True, "loss": False, "mse": False, "mae": False, "rmse": False}
-"""Whether more is better."""
+"""Whether larger values are better."""
 
 
 def higher_is_better(column: str) -> bool | None:
-    """Of a column of a row, such as "test_accuracy" or "train_loss"; None where nobody has said."""
+    """Of a column of a row, such as "test_accuracy" or "train_loss"; None if unknown."""
     return HIGHER.get(column.rpartition("_")[2])
 
 
@@ -203,7 +203,7 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
 
 def _ratio(parts: Sequence[Tensor]) -> float:
     if not parts:
-        raise ValueError("there are no samples to measure on: an iterable has to begin anew for each evaluation")
+        raise ValueError("there are no samples to measure on: an iterable has to start again for each evaluation")
     value, count = torch.stack(list(parts)).sum(0).tolist()
     return value / count if count else math.nan
 

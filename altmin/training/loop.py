@@ -83,12 +83,12 @@ class Progress:
 
     @property
     def model(self) -> nn.Module:
-        """The one that is trained."""
+        """The model that is trained."""
         return self.method.model
 
     @property
     def evaluated(self) -> nn.Module:
-        """The one that is measured: with `EMA` the averaged one."""
+        """The model that is measured: with `EMA` the averaged one."""
         return self.callbacks.evaluated(self.model)
 
 
@@ -104,7 +104,7 @@ class Single:
         self.method, self.methods, self.optimizer = method, [method], method.optimizer
 
     def member(self, i: int) -> nn.Module:
-        """Asked of the method each time, since a recorded one then does the steps it has put off."""
+        """Read from the method each time, since a recorded one then runs its pending steps."""
         return self.method.model
 
     def step(self, x: Tensor, y: Tensor, each: bool, **how: Any) -> Any:
@@ -171,18 +171,18 @@ class Loop:
 
     @property
     def active(self) -> list[int]:
-        """The members that had not diverged when the losses were last read."""
+        """The members that had not diverged at the last read of the losses."""
         return [i for i in range(len(self.seeds)) if i not in self.diverged]
 
     @property
     def here(self) -> str:
-        """Where the batch under way stands; when an epoch's batches are done, its last."""
+        """The position of the current batch; after an epoch's batches, of its last one."""
         if self.per_epoch is None:
             return f"epoch {self.at.epoch + 1}, batch {self.at.batch + 1}"
         return self.place(self.number + (self.at.batch < self.per_epoch))
 
     def place(self, number: int) -> str:
-        """Where batch `number`, counted from 1 over the run, stands."""
+        """The position of batch `number`, counted from 1 over the run."""
         if self.per_epoch is None:
             return f"batch {number} of the run"
         epoch, batch = divmod(number - 1, self.per_epoch)
@@ -243,7 +243,7 @@ class Loop:
         self._note_diverged()
 
     def _train_epoch(self) -> bool:
-        """What is left of the epoch under way; whether it came to its end."""
+        """The rest of the current epoch; returns whether it was completed."""
         self.clock = time.perf_counter()
         rounded: dict[str, Any] = {} if self.context is LOCAL else {"context": self.context}
         for x, y, how in self.data.batches(self.at.epoch, self.at.batch):
@@ -304,7 +304,7 @@ class Loop:
             self.file.save(resumed.state_of(self), self.together.first)  # ranks may gather their states
 
     def read(self) -> None:
-        """Wait for the losses that have gathered and for news of members that diverged.
+        """Wait for pending losses and for which members have diverged.
 
         Losses are added one by one, since a sum must not depend on when they are read. One that is not finite raises
         `Diverged`, and the position goes back to before its batch.
@@ -327,7 +327,8 @@ class Loop:
             self.histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
 
     def demand_finite(self) -> None:
-        """Raise `Diverged` for a loss or a parameter that is not finite: a loss tells of those before its step only."""
+        """Raise `Diverged` for a loss or a parameter that is not finite: a loss depends only on the parameters before
+        its step."""
         self.read()
         self.synchronize()
         for i in self.active:
@@ -337,14 +338,14 @@ class Loop:
                     raise Diverged(name)
 
     def synchronize(self) -> None:
-        """Every rank gets the weights that others have: of a method whose blocks are spread over ranks
-        (`LayerParallel`), before the model is looked at."""
+        """Every rank gets the weights of the others, for a method whose blocks are spread over ranks
+        (`LayerParallel`), before the model is read."""
         if hasattr(self.method, "synchronize"):
             self.method.synchronize()
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """What is done inside does not count as time spent training."""
+        """Time spent inside does not count as training time."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self.at.seconds += time.perf_counter() - self.clock
@@ -361,7 +362,7 @@ class Loop:
         return found
 
     def _changed(self, x: Tensor, y: Tensor) -> Samples:
-        """The batch under way, augmented."""
+        """The current batch, augmented."""
         if self.change is None:
             return x, y
         if not self.data.each:

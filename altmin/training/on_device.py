@@ -97,7 +97,7 @@ class _Epochs:
         return inputs.view(*rows.shape, *x.shape[1:]), targets.view(*rows.shape, *y.shape[1:])
 
     def action(self) -> Tensor:
-        """What is recorded."""
+        """The function that is recorded."""
         rows, drawn = (t.index_select(0, self.cursor)[0] for t in (self.order, self.numbers))
         loss = self.step.metrics(self.step.run(*self.batch(rows, drawn), **self.how)).loss
         self.losses.index_copy_(0, self.cursor, loss.detach().view(1, -1).double())

@@ -1,4 +1,4 @@
-"""What a run is to do, as follows from its settings and its data: the batches of each epoch, what is measured and when,
+"""The plan of a run, from its settings and its data: the batches of each epoch, what is measured and when,
 augmentation, learning rates."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Batch = tuple[Tensor, Tensor, dict[str, Any]]
 class Epochs:
     """The batches of a run.
 
-    Samples that have numbers come in an order of seed and epoch; batches that somebody else makes come as they do, the
+    Samples that have numbers come in an order of seed and epoch; ready-made batches keep their own order, the
     same for every member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its
     end. each: whether members have batches of their own, which then have a dimension more in front. resumes: whether a
     run can go on inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number
@@ -92,7 +92,7 @@ class Epochs:
             raise ValueError("train of fit has a DistributedSampler; leave it out, since ranks share every batch")
 
     def settings(self) -> dict[str, Any]:
-        """What tells a run over these data from others."""
+        """What distinguishes a run over these data from others."""
         size = len(self.source) if not isinstance(self.source, Batches) else self.per_epoch
         name = "number of training samples" if self.resumes else "batches of an epoch"
         return {"batch_size": self.batch_size, name: size, "training data": self.source.describe()}
@@ -125,7 +125,7 @@ class Plan:
         return Epochs(source("train", self.train, model), model, seeds, self.run)
 
     def tests(self, model: nn.Module) -> dict[str, Source]:
-        """What to measure on, by the name with which its columns begin."""
+        """The data to evaluate on, by the prefix of its columns."""
         if self.test is None:
             return {}
         given = self.test if isinstance(self.test, Mapping) else {"test": self.test}
@@ -164,7 +164,7 @@ class Plan:
         return augmentation.change(self.run.augment, (data.source.x, data.source.y), methods)
 
     def rates(self, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Schedule:
-        """What moves the learning rates. A torch scheduler is made here, so nothing may fail afterwards."""
+        """What moves the learning rates. A torch scheduler is built here, so nothing may fail afterwards."""
         batches = None if per_epoch is None else self.run.epochs * per_epoch
         if self.run.scheduler is None:
             return Schedule(self.run.schedule, optimizer, self.run.epochs, batches, self.run.warmup)
@@ -174,7 +174,7 @@ class Plan:
 
 
 def demand_context(method: Any) -> None:
-    """ValueError for a method whose steps cannot be told to round products. Wrappers hand on what they are told."""
+    """ValueError for a method whose steps cannot round products. Wrappers pass the setting on."""
     while hasattr(method, "method"):
         method = method.method
     if "context" not in signature(method.step).parameters:

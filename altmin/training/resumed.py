@@ -1,5 +1,5 @@
-"""The state of a run, which a checkpoint holds, and what tells one run from another, as a run goes on from its own
-checkpoint only."""
+"""The state of a run, which a checkpoint holds, and what distinguishes runs, since a run resumes only from its own
+checkpoint."""
 
 import copy
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from altmin.runners.recorded import Recorded
 
 
 def state_of(loop: Any) -> dict[str, Any]:
-    """All that the run of a `Loop` needs to go on from where it is."""
+    """The state that the run of a `Loop` needs to resume."""
     random = {"cpu": torch.get_rng_state()}
     if loop.device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state(loop.device)
@@ -36,7 +36,7 @@ def state_of(loop: Any) -> dict[str, Any]:
 
 
 def restore(loop: Any) -> None:
-    """Goes to where the checkpoint was written; if it does not fit, a `ValueError` that leaves all as it is."""
+    """Restores the position of the checkpoint; a `ValueError`, and no change, if it does not fit."""
     state, before = loop.file.load(loop.device), copy.deepcopy(state_of(loop))
     try:
         _load(_fitted(state, before, loop), loop)
@@ -70,7 +70,7 @@ def _load(state: dict[str, Any], loop: Any) -> None:
 
 
 def settings_of(loop: Any) -> dict[str, Any]:
-    """All that tells the run of a `Loop` from others."""
+    """The settings that distinguish the run of a `Loop` from others."""
     tests = {name: part.describe() for name, part in loop.tests.items()}
     single = tests["test"] if list(tests) == ["test"] else "; ".join(f"{k}: {v}" for k, v in tests.items())
     augment = loop.plan.run.augment
@@ -89,8 +89,8 @@ def settings_of(loop: Any) -> dict[str, Any]:
 
 def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
     """A method's kind, parts and options, its model, and the precision of products as it is set for a GPU, since a run
-    may go on with one or without. A recorded step is its method's, and so is one of which the samples or the blocks are
-    spread over ranks, but for the parts in which a mini-batch passes through them."""
+    may go on with one or without. A recorded step counts as its method's, and so does a step whose samples or blocks
+    are spread over ranks, except for the number of parts of a mini-batch."""
     inner = method.method if isinstance(method, Recorded | Distributed) else method
     in_parts = {"micro_batches": str(inner.micro_batches)} if isinstance(inner, LayerParallel) else {}
     inner = inner.method if isinstance(inner, LayerParallel) else inner

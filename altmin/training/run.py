@@ -63,13 +63,13 @@ def fit(
     leaves torch's own settings as they are.
 
     `checkpoint` is a file in which the run is kept at its start, after each epoch and, given
-    `checkpoint_every`, after every so many batches. With `resume` it goes on from there to the same
+    `checkpoint_every`, also after that many batches. With `resume` the run continues from there to the same
     parameters, bit for bit, as if it had never stopped; that takes the same number of threads, and on a GPU
     algorithms that are deterministic. A run over an iterable is kept at the ends of epochs only, and is the same if the
     iterable gives the same batches in each epoch, or draws them from torch's random state or a DataLoader's generator.
     The checkpoint must come from the same run: of the same method, code
     solver, weight rule, penalty, loss, model, precision and data, each with all options, and with what the caller
-    puts into `config`. Data are told apart by their number, shapes, types and 64 of the samples, functions by
+    puts into `config`. Data are distinguished by their number, shapes, types and 64 of the samples, functions by
     their names, objects by their `repr`. A file that is damaged, or of another run, is a `ValueError` that says
     how, and nothing changes.
 
@@ -80,7 +80,7 @@ def fit(
     evaluate; the first one writes the checkpoint, and all read it, so that it must lie where each can. A run may go on
     with any number of ranks, or none: with another number sums have another order, and agree up to rounding.
 
-    A run whose loss or parameters leave the finite numbers stops with `Diverged`; that state is not saved.
+    A run whose loss or parameters are not finite stops with `Diverged`; that state is not saved.
     """
     return fit_one(Plan(RunConfig(epochs=epochs, **settings), train, test), method, History(), callbacks, config or {})
 

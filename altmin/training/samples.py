@@ -9,13 +9,13 @@ from altmin.common.describe import digest, kind
 
 Samples = tuple[Tensor, Tensor]
 ROWS = 64
-"""How many samples the fingerprint of data looks at."""
+"""The number of samples that the fingerprint of data reads."""
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """The order in which epoch `epoch` (from 0) sees the samples: a function of seed and epoch alone.
 
-    The generator looks at 32 bits of its seed only, so the pair is hashed rather than packed.
+    The generator uses only 32 bits of its seed, so the pair is hashed.
     """
     return torch.randperm(samples, generator=generator_of(f"{seed} {epoch}"))
 

@@ -47,7 +47,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 class Schedule:
     """Sets the optimizer's rates after each batch, or for a name with "/epoch" after each epoch. A method without an
-    optimizer (None) has the constant one only. batches: those of the run; None if nobody knows, then epochs count.
+    optimizer (None) has the constant one only. batches: those of the run; None if unknown, then epochs count.
 
     warmup: w batches, or epochs, in which the rate rises to the optimizer's own by equal steps: the one after s of them
     has the factor (s + 1) / (w + 1), and the schedule fills the rest of the run. `one-cycle` has a rise of its own.
@@ -90,7 +90,7 @@ class Schedule:
 
     @property
     def groups(self) -> list[dict[str, Any]]:
-        """Asked of the optimizer each time: another list is there when it has loaded a state."""
+        """Read from the optimizer each time, since loading a state replaces the list."""
         return [] if self.optimizer is None else self.optimizer.param_groups
 
     def factor(self, step: int) -> float:
@@ -100,7 +100,7 @@ class Schedule:
         return self.shape((step - self.warmup) / (self.steps - self.warmup))
 
     def begin(self, batches: int, epochs: int) -> None:
-        """The rates for when so many batches and epochs are over."""
+        """The rates after the given numbers of batches and epochs."""
         self.after_batch(batches)
         self.after_epoch(epochs)
 
@@ -121,12 +121,12 @@ class Schedule:
             self._multiply(self.factor(batches))
 
     def after_epoch(self, epochs: int, row: Mapping[str, Any] = {}) -> None:
-        """row: what the epoch has measured, of which a schedule knows nothing."""
+        """row: the epoch's metrics, which a schedule does not use."""
         if self.by_epoch:
             self._multiply(self.factor(epochs))
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the rates follow from where the run is."""
+        """Nothing: the rates follow from the position in the run."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ class TorchScheduler(Schedule):
         return column
 
     def _settings(self) -> str:
-        """Its numbers at the start of a run, in which later ones do not count."""
+        """Its settings at the start of a run; later values are ignored."""
         later = ("last_epoch", "best", "num_bad_epochs", "cooldown_counter", "T_cur", "T_i", "optimizer")
         settings = {
             name: value
@@ -214,7 +214,7 @@ class TorchScheduler(Schedule):
 
     def restore(self) -> None:
         """Undoes what a scheduler of the run's own has done to the groups; other options, such as how steps are
-        executed, are not its affair."""
+        executed, are left unchanged."""
         if self.own:
             for group, before in zip(self.optimizer.param_groups, self.before, strict=True):
                 for name in set(group) - set(before) - {"params"}:

@@ -1,4 +1,4 @@
-"""Where samples come from: tensors or arrays, a Dataset, or batches that somebody else makes, as a DataLoader does."""
+"""The sources of samples: tensors or arrays, a Dataset, or ready-made batches, as from a DataLoader."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,13 +41,13 @@ class Stored:
         return self.x[rows], self.y[rows]
 
     def parts(self, labels: int) -> Iterator[Samples]:
-        """All samples in their order, in parts of so many labels, or a little more."""
+        """All samples in order, in parts of about `labels` labels."""
         places = 1 if self.y.is_floating_point() else max(1, self.y[0].numel())
         rows = -(-labels // places)
         return zip(self.x.split(rows), self.y.split(rows), strict=True)
 
     def first(self) -> Samples:
-        """One sample or more, to see of which kind they are."""
+        """One or more samples, to determine their kind."""
         return self.x[:1], self.y[:1]
 
     def describe(self) -> str:
@@ -97,7 +97,7 @@ class Sharded(Indexed):
     dataset: Shards
 
     def order(self, seed: int, epoch: int) -> BlockOrder:
-        """Of which the places asked for are computed, so that all of it is never made."""
+        """Only the requested positions are computed, so that the whole order is never in memory."""
         return self.dataset.order(seed, epoch)
 
     def take(self, rows: Tensor, of: int | None = None) -> Samples:
@@ -112,7 +112,7 @@ class Sharded(Indexed):
 
 
 class Batches:
-    """An iterable of batches (x, y). It is begun anew for each pass, unless it is an iterator, which goes on."""
+    """An iterable of batches (x, y). Each pass starts from the beginning, unless it is an iterator, which continues."""
 
     def __init__(self, name: str, iterable: Iterable[Any], dtype: torch.dtype):
         self.name, self.iterable, self.dtype = name, iterable, dtype
@@ -150,11 +150,11 @@ class Batches:
         if number < (count or 1):
             raise ValueError(
                 f"{self.name} of fit gave {number} batches in epoch {epoch + 1}, and {count or 'at least 1'} were to "
-                "come; give an iterable that begins anew each time, such as a DataLoader, or fewer epochs"
+                "come; give an iterable that starts again each time, such as a DataLoader, or fewer epochs"
             )
 
     def passed(self, epoch: int, most: int | None) -> Iterator[Samples]:
-        """The batches of one pass, at most so many."""
+        """The batches of one pass, at most `most`."""
         for part in ("sampler", "batch_sampler"):
             tell = getattr(getattr(self.iterable, part, None), "set_epoch", None)
             if tell:  # of a sampler that several processes share
@@ -212,7 +212,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
     if isinstance(given, IterableDataset):
         raise TypeError(f"{name} of fit gives samples one by one; give a DataLoader(dataset, batch_size=...) of it")
     text = isinstance(given, str | bytes | Mapping)
-    pair = isinstance(given, tuple) and len(given) == 2  # of which one part or both are no arrays
+    pair = isinstance(given, tuple) and len(given) == 2  # a pair, with one part or both not arrays
     alone = _array(given)
     if text or alone or pair or not isinstance(given, Iterable):
         said = [type(part).__name__ for part in given] if pair else type(given).__name__

@@ -1,4 +1,4 @@
-"""The ranks of a run outside their steps: what they agree on, which of them writes, how one's failure stops all."""
+"""The ranks of a run outside their steps: what must agree, which rank writes, and how the failure of one stops all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,9 +35,9 @@ class Together:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """An error inside, outside of a step, is told to the other ranks, which raise `RankFailed` where they next wait
-        for this one; here it is raised with the rank's name. Divergence is the same on all, and a step tells of its own
-        errors."""
+        """An error inside, outside of a step, is published to the other ranks, which raise `RankFailed` where they next
+        wait for this one; here it is raised with the rank's name. Divergence is the same on all, and a step publishes
+        its own errors."""
         try:
             yield
         except Exception as error:

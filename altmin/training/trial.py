@@ -27,7 +27,7 @@ Tick = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """Runs on the same samples, of which `test` is the part that `run` names. The runs that its methods are given
+    """Runs on the same samples; `test` is the part that `run` names. The runs that its methods are given
     differ from `run` in method, options and seed. wrap: what a method becomes that is not recorded, such as
     `Distributed`."""
 
@@ -55,8 +55,8 @@ class Trial:
         return Recorded(method) if record else self.wrap(method)
 
     def check(self, runs: Sequence[RunConfig]) -> int:
-        """The number of batches in an epoch. Builds the method of every run, and raises what it has against this model:
-        that is better known before the first run than after it."""
+        """The number of batches in an epoch. Builds the method of every run, so that one that refuses this model raises
+        before the first run starts."""
         for run in runs:
             model = self.build(run, bool(run.record)).model
         assert self.run.batch_size is not None
@@ -79,7 +79,7 @@ class Trial:
         return {"seed": run.seed, **asdict(history)}
 
     def attempt(self, run: RunConfig, report: Callable[[Progress], None]) -> Row:
-        """As `one`; if it diverges, the row has what it came to and, as `diverged`, why it stopped."""
+        """As `one`; if it diverges, the row has the results so far and, as `diverged`, the reason."""
         history = History()
         try:
             return self.one(run, report, history=history)

@@ -1,4 +1,4 @@
-"""Which code solver a chain gets."""
+"""The choice of a code solver for a chain."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,10 +33,11 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
 
     The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
     activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
-    these gradient steps; None for the solver's own, but that the default for a chain with attention is weights-first
+    these gradient steps; None for the solver's defaults, except that a chain with attention gets weights-first
     (docs/networks.md shows why).
 
-    TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given beside it.
+    TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given in addition to
+    a solver.
     """
     options: dict[str, Any] = {name: value for name, value in (("share", share), ("order", order)) if value is not None}
     lacking = [block for block in chain.blocks[1:] if lacks_derivative(block)]

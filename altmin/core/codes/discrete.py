@@ -15,10 +15,10 @@ RESIDUALS = ("hinge", "squared")
 
 
 class DiscreteCodes:
-    """A search over the values of discrete activations, with no derivative of theirs: search.py has the objective E.
+    """A search over the values of discrete activations, without their derivatives; search.py defines the objective E.
 
-    amplify: how strongly the code above pulls. sweeps: of the search. residual: how a code pulls its own block to the
-    levels v that were found, which c comes to from the sides e. "hinge": by the gradient of
+    amplify: the weight of the code above. sweeps: the number of sweeps of the search. residual: the loss that moves a
+    code's own block to the levels v found, which c approaches from the sides e. "hinge": by the gradient of
 
         sum_j max(0, e_j (v_j - c_j)),
 
@@ -27,8 +27,8 @@ class DiscreteCodes:
     norm of a straight-through gradient, that of W^T delta where |c| <= 1. gradient: the solver of codes below other
     activations; its order holds for all blocks.
 
-    No sample's E ever rises. The block above goes on with the activation as it is, and keeps all that is wanted of it,
-    until the weights below have brought a code across its threshold.
+    No sample's E ever rises. The block above uses the activation as it is, and keeps its whole target, until the
+    weights below have moved a code across its threshold.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class DiscreteCodes:
         return unmoved(segment, above)._replace(below=self.wanted(search, code, context))
 
     def wanted(self, search: Search, code: Tensor, context: Context) -> Upstream:
-        """What a code wants of its own block, given the search over its activation."""
+        """The target that a code sets for its own block, given the search over its activation."""
         v, e = search.target()
         gap = e * (v - code)
         u = e * gap if self.residual == "squared" else e
@@ -90,7 +90,7 @@ class StraightThroughCodes(GradientCodes):
     """Gradient steps in which the derivative of a discrete activation is taken as 1 where |c| <= 1 and as 0 elsewhere.
 
     A step has the length that is best by this estimate, and is not checked by f. As with `DiscreteCodes`, the block
-    above goes on with the activation as it is and keeps all that is wanted of it. Other codes move as with
+    above uses the activation as it is and keeps its whole target. Other codes move as with
     `GradientCodes`, whose options these are.
     """
 

@@ -6,20 +6,20 @@ to c - m a u, where m is the product of the lengths a of the codes above, along
 
     g = J^T delta,        u = g, stopped at the kinks of a piecewise linear block.
 
-What it hands down as the next delta is g itself, in the loss's own scale: deltas neither shrink nor grow by the
+The next delta, passed to the block below, is g itself, in the loss's own scale: deltas neither shrink nor grow by the
 lengths, however deep the network. The length lowers f most along u, were F linear. With q = J u, the Hessian H of what
 lies above (I below another code), the price kappa of a move (1 below another code, 2 mu / n below the loss of n
 samples) and the direction o in which the code above has itself moved (delta, or its u)
 
     a = <o, q> / (<q, H q> + kappa |u|^2),        a |H q| <= share |delta|.
 
-The bounded share keeps what is left for the block's own weights,
+The bounded share keeps the residual of the block's own weights,
 
     r = delta - a Q,        Q = (F(c) - F(c - m a u)) / (m a),
 
 close to delta; below the loss r is the loss's gradient at the moved output. The gradient of the block's parameters is
-that of <r, F> at the moved code: as share goes to 0, backprop's. A step that would raise f is not taken, nor are those
-below it.
+that of <r, F> at the moved code: as share goes to 0, backprop's. A step that would raise f is rejected, and so are
+those below it.
 
 Deltas do not depend on lengths. So the phases are: every g; every |g|^2, which bounds the lengths; every u and q; every
 inner product, in one column with an entry for each code, and from it every length; every moved code; one comparison.
@@ -65,10 +65,10 @@ class GradientCodes:
     momentum: of the steps on one code. tolerance: stop a code's steps once they lower its objective by less than this
     fraction. l1: weight of |c|_1, a term of the loss for each code, by a proximal step. share: how much of the gradient
     at a block's output an exact step may take away from its weights, from 0, where codes do not move and gradients are
-    backprop's, to 1, the full step. order: "codes-first" fits hidden weights to what is left once the codes below have
-    moved (r = delta - a Q), "weights-first" to all that is wanted of them (r = delta).
+    backprop's, to 1, the full step. order: "codes-first" fits hidden weights to the residual after the codes below
+    have moved (r = delta - a Q), "weights-first" to the whole target (r = delta).
 
-    With lr="exact" f never rises: a step that would raise it is not taken.
+    With lr="exact" f never rises: a step that would raise it is rejected.
     """
 
     def __init__(
@@ -142,9 +142,9 @@ Column = Any
 
 
 class Bounds(NamedTuple):
-    """What is known of the lengths before any jvp of hidden blocks.
+    """Bounds on the lengths, known before any jvp of hidden blocks.
 
-    dd, gg: |delta|^2 above the code, and |g|^2. lengths: what no length exceeds; below the loss the length itself.
+    dd, gg: |delta|^2 above the code, and |g|^2. lengths: upper bounds; below the loss the length itself.
     longest: the bounds on the scales, which are products of lengths. still: the number of codes above the first whose
     move would be within its rounding, as far as that may be read.
     """
@@ -157,8 +157,8 @@ class Bounds(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The line searches. lengths: a. uu: |u|^2. oo: |o|^2; 0 where the loss lies above. left: |o - a q|^2, what a
-    linear block leaves of it. last: |o|^2 of the last code that moves, a column of one."""
+    """The line searches. lengths: a. uu: |u|^2. oo: |o|^2; 0 where the loss lies above. left: |o - a q|^2, what
+    remains of it above a linear block. last: |o|^2 of the last code that moves, a column of one."""
 
     lengths: Column
     uu: Column
@@ -168,7 +168,7 @@ class Search(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """Codes that have moved by these lengths. residuals, states: of the blocks above them what is left of delta, and
+    """Codes that have moved by these lengths. residuals, states: for the blocks above them, the remaining delta and
     their states. left: |o - a Q|^2. rises: whether f has risen. output, at: the moved output and the loss there, None
     where another code lies above."""
 
@@ -190,10 +190,10 @@ def _moves(
     search: Search,
     trial: Trial,
 ) -> Moves:
-    """The outcome of a step. problems, scales: of the blocks from the top down; scales has that of the last code too,
-    m, of which the last of `longest` is the bound."""
+    """The outcome of a step. problems, scales: of the blocks from the top down; scales also has that of the last
+    code, m, which the last entry of `longest` bounds."""
     n, context, numbers = len(scales), segment.context, segment.context.numbers
-    # the squares of offsets, and what is left of them: below the last code that moves, all
+    # squared offsets, and what remains of them: everything below the last code that moves
     oo = numbers.column(numbers.join(search.oo, search.last, numbers.each(zero, scales)))[:n]
     left = numbers.column(numbers.join(trial.left, oo[len(trial.left) :]))
     if trial.at is not None:
@@ -208,7 +208,7 @@ def _moves(
 
 
 def zero(a: Any) -> Any:
-    """0, of the kind of a number."""
+    """0, of the same type as a number."""
     return 0 * a
 
 
@@ -219,7 +219,7 @@ def scaled(m: Any, square: Any) -> Any:
 
 def _gradients(segment: Segment, above: Above) -> list[Link]:
     """The codes below the blocks of a segment, from the top down, with the gradients at them. Below the loss no bound
-    on a length is known without a jvp, so that its block is not treated as piecewise linear."""
+    on a length is known without a jvp, so its block is not treated as piecewise linear."""
     links: list[Link] = []
     delta, output = above.delta, isinstance(above, OutputLoss)
     for i in range(len(segment.blocks) - 1, segment.begins - 1, -1):
@@ -306,7 +306,7 @@ def _search(links: Sequence[Link], above: Above, bounds: Bounds, share: Any, con
 def _try(
     links: Sequence[Link], above: Above, search: Search, m: Sequence[Tensor], still: int, context: Context
 ) -> Trial:
-    """Moves the codes by m. Those below linear blocks need not be tried, and those from `still` on do not move."""
+    """Moves the codes by m. Moves below linear blocks need no trial, and codes from `still` on do not move."""
     residuals, states, tried, numbers = [], [], {}, context.numbers
     a = (
         numbers.unbind(numbers.tensor(search.lengths, dtype=above.delta.dtype))
@@ -354,13 +354,13 @@ def _try(
 def _reject(
     links: Sequence[Link], above: Above, search: Search, scales: Column, trial: Trial, context: Context
 ) -> tuple[Column, Trial]:
-    """The scales and the outcome without the steps that raise f, and without those below them: a block whose code stays
-    is left with delta; one further down with what a linear block leaves, delta - a q."""
+    """The scales and the outcome without the steps that raise f, and without those below them: the residual of a block
+    whose code stays is delta; that of one further down is delta - a q, as for a linear block."""
     numbers, n = context.numbers, len(links)
     always = numbers.each(lambda r: r | True, trial.rises[:1])
     accepts = numbers.cumprod(numbers.join(always, numbers.each(numbers.negate, trial.rises)))
     accepts = numbers.column(numbers.each(lambda product: product > 0, accepts))
-    before, accepted = accepts[:-1], accepts[1:]  # of every code whether those above it have moved, and itself
+    before, accepted = accepts[:-1], accepts[1:]  # for every code: have those above moved, and has it?
     residuals, states = [], []
     here, ahead = ([torch.as_tensor(flag, device=above.delta.device) for flag in each] for each in (accepted, before))
     a = numbers.unbind(numbers.tensor(search.lengths, dtype=above.delta.dtype))

@@ -1,4 +1,4 @@
-"""What lies above a code, how the code moves below its block, and what the block's weights are left with.
+"""What lies above a code, how the code below a block moves, and the problem that remains for the block's weights.
 
 The letters are those of `codes/gradient.py`.
 """
@@ -18,9 +18,9 @@ from altmin.core.losses import Evaluation, Loss
 
 
 class Segment(NamedTuple):
-    """Consecutive blocks of a chain after a forward pass. inputs, states: of each block what it was given, and what
-    its modules remember. begins: whether the first one is the chain's first, whose input is no code. solver_states: of
-    each block what the code solver keeps from one mini-batch to the next, if it has an `init`."""
+    """Consecutive blocks of a chain after a forward pass. inputs, states: for each block its input, and what its
+    modules have saved. begins: whether the first one is the chain's first, whose input is not a code. solver_states:
+    for each block the state that the code solver keeps between mini-batches, if it has an `init`."""
 
     blocks: Sequence[Block]
     theta: Theta
@@ -41,7 +41,7 @@ class OutputLoss:
     """The loss above the last code, at the encoded output. ValueError if the targets do not fit the output.
 
     value, start: the loss there, on its device, and with its derivatives. delta: its gradient, of the mean loss.
-    samples: by what the mean is multiplied in f. price: kappa = 2 mu / samples. scale, longest, offset, offset_square:
+    samples: the factor of the mean in f. price: kappa = 2 mu / samples. scale, longest, offset, offset_square:
     as in `Upstream`; the output itself has not moved.
     """
 
@@ -68,7 +68,7 @@ class OutputLoss:
         return found._replace(value=self.context.host(found.value)) if found.value.is_cuda else found
 
     def problem(self, saved: list[Saved], at: Evaluation, output: Tensor, context: Context) -> "LocalProblem":
-        """That of the output block, whose output is now at `output`."""
+        """The problem of the output block, whose output is now `output`."""
 
         def after(change: Tensor) -> Tensor:
             return self.loss.at(output + change, self.y).delta
@@ -77,10 +77,10 @@ class OutputLoss:
 
 
 class Upstream(NamedTuple):
-    """What the code above a block wants of it: to move its output by -scale * delta.
+    """The target that the code above sets for a block: to move its output by -scale * delta.
 
-    scale: the product of the lengths of all codes above. longest: a bound on it that is known without any jvp of
-    these. offset: the code itself has moved by -scale * offset, which is delta up to the kinks of the block above.
+    scale: the product of the lengths of all codes above. longest: a bound on it that is known without their
+    jvps. offset: the code itself has moved by -scale * offset, which is delta up to the kinks of the block above.
     offset_square: |offset|^2.
     """
 
@@ -95,11 +95,11 @@ Above = OutputLoss | Upstream
 
 
 class LocalProblem(NamedTuple):
-    """What the weights of one block are left with once the codes are set.
+    """The problem of one block's weights once the codes are set.
 
-    saved: what the modules of its core remember at the moved input. delta: the gradient at its output, from which
+    saved: what the modules of its core have saved at the moved input. delta: the gradient at its output, from which
     `core.grads(p, saved, delta)` is that of its parameters. upstream: the gradient that reached the output, before the
-    code below took its part. after(change): delta once new parameters have changed the output. scale: c - W a is
+    code below moved. after(change): delta once new parameters have changed the output. scale: c - W a is
     -scale * delta in a hidden block.
     """
 
@@ -111,7 +111,7 @@ class LocalProblem(NamedTuple):
     context: Context
 
     def grads(self, block: Block, p: Params) -> Params:
-        """The gradient of the block's parameters p, of samples that count by their weights."""
+        """The gradient of the block's parameters p, with samples weighted."""
         delta = self.delta if self.context.weights is None else self.context.weighted(self.delta)
         maps = block.core.maps
         return maps[0].grads(p, self.saved[0], delta) if len(maps) == 1 else block.core.grads(p, self.saved, delta)
@@ -120,10 +120,10 @@ class LocalProblem(NamedTuple):
 def hidden_problem(
     saved: list[Saved], delta: Tensor, upstream: Tensor, scale: Tensor, context: Context
 ) -> LocalProblem:
-    """That of a hidden block, whose code wants a move by -scale * upstream, of which delta is left."""
+    """The problem of a hidden block, whose target is a move by -scale * upstream; delta is the part that remains."""
 
     def after(change: Tensor) -> Tensor:
-        # of a code that has not moved only delta is known
+        # for a code that has not moved only delta is known
         return delta + torch.where(scale > SMALLEST, 1 / scale.clamp_min(SMALLEST), 0.0) * change
 
     return LocalProblem(saved, delta, upstream, after, scale, context)
@@ -132,10 +132,11 @@ def hidden_problem(
 class Moves(NamedTuple):
     """A segment whose codes have moved.
 
-    problems: of every block. costs: of every block |c - W a|^2, of the output block the mean loss. moved: of every
-    block the square of its code's offset from the encoded value; 0 for the output block, which has no code. All from
-    the first block to the last; costs and moved are columns (`calculus.numbers`). below: what the code below the first
-    block wants of the block below that. solver_states: the next ones of every block, of a solver that keeps some.
+    problems: one for every block. costs: |c - W a|^2 for every block, the mean loss for the output block. moved:
+    for every block the squared norm of its code's offset from the encoded value; 0 for the output block, which has no
+    code. All from the first block to the last; costs and moved are columns (`calculus.numbers`). below: the target that
+    the code below the first block sets for the block below it. solver_states: the next states for every block, if the
+    solver has any.
     """
 
     problems: list[LocalProblem]
@@ -168,10 +169,10 @@ def unmoved(segment: Segment, above: Above) -> Moves:
 
 
 class Link:
-    """The code below a block, and how it moves: the direction in which the code moves, and what the block makes of it.
+    """The code below a block, and how it moves: its direction, and how the block maps it.
 
     g: J^T delta. below: g at the code. u: the direction of the move, here g. offset: u at the code. q: J u, once
-    `follow` was called. exact: whether the block is linear on the whole way, so that Q = q and no step along u can
+    `follow` was called. exact: whether the block is linear along the whole move, so that Q = q and no step along u can
     raise f. checked: whether a step that raises f is rejected.
     """
 
@@ -186,7 +187,7 @@ class Link:
     def follow(self, longest: Tensor) -> None:
         """Chooses u and computes q = J u, for moves of the code by at most longest * u."""
         if self.block.rectified and self.block.piecewise_linear and not self.block.spreads:
-            self.q = self.block.core.maps[0].jvp(self.p, self.state.core[0], self.u)  # g is 0 where rectifiers are
+            self.q = self.block.core.maps[0].jvp(self.p, self.state.core[0], self.u)  # g is 0 where rectifiers are 0
         else:
             self.q = self.block.jvp(self.p, self.state, self.u)
 
@@ -235,7 +236,7 @@ class PiecewiseLinearLink(Link):
 
 class EstimatedLink(Link):
     """The code below a discrete activation with an estimate of its derivative: a step is chosen by the estimate and
-    cannot be checked by it. The block keeps its values and all that is wanted of it."""
+    cannot be checked by it. The block keeps its values and its whole target."""
 
     checked = False
 

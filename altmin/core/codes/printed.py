@@ -5,8 +5,8 @@ The letters are those of `codes/gradient.py`. A code moves to c - m v and lowers
     above(v) + kappa / 2 |v|^2 + l1 |c - m v|_1 / m,
 
 by steps v + a w with w = g + momentum * w, where g is the gradient at the code that has moved so far; a is a fixed
-number, or the best length along w. Once it has moved, it wants of its own block a move along v, brought to the length
-of its first gradient.
+number, or the best length along w. After that the target of its own block is a move along v, scaled to the length of
+its first gradient.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from altmin.core.codes.links import (
 
 
 class Options(Protocol):
-    """Those of `GradientCodes`."""
+    """The options of `GradientCodes`."""
 
     steps: int
     lr: Any
@@ -46,8 +46,8 @@ class Options(Protocol):
 
 
 class LocalModel(NamedTuple):
-    """What lies above a code, for one move of the block's output: where that is, the value there, its gradient, and the
-    product with its Hessian. Below another code the position is what is left of that code's offset, and the value half
+    """What lies above a code, for one move of the block's output: the position, the value there, its gradient, and the
+    product with its Hessian. Below another code the position is the rest of that code's offset, and the value is half
     its square."""
 
     position: Tensor
@@ -57,7 +57,8 @@ class LocalModel(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A code on its way: its move v (None: none yet), the block's state there, what lies above, and the objective."""
+    """A code after some steps: its move v (None: none yet), the block's state there, what lies above, and the
+    objective."""
 
     v: Tensor | None
     state: State
@@ -155,7 +156,7 @@ class PrintedSteps:
 
 
 def _model_at(above: Above, position: Tensor | None, context: Context) -> LocalModel:
-    """What lies above at a position; None: where it was encoded."""
+    """What lies above, at a position; None: at the encoded one."""
     if isinstance(above, OutputLoss):
         at = above.start if position is None else above.at(position)
         return LocalModel(above.output if position is None else position, *at)
@@ -175,7 +176,7 @@ def _slack(above: Above, value: Tensor) -> Tensor:
 
 
 def _wanted(above: Above, v: Tensor | None, first: Tensor, context: Context) -> Upstream:
-    """What a code that has moved by v wants: v, brought to the length of its first gradient."""
+    """The target of a code that has moved by v: v, scaled to the length of its first gradient."""
     if v is None:
         zero = torch.zeros_like(above.scale)
         return Upstream(first, zero, zero, first, context.inners([(first, first)])[0])

@@ -1,7 +1,8 @@
 """Codes in time: the Elman network h_t = tanh(c_t), c_t = U x_t + W h_{t-1} + b, read out as z_t = V h_t.
 
-Every step of time has a code c_t. z is a code too; it moves first and wants its own block to move z_t by -m delta_t.
-With the codes at c_t - m v_t and q_t = (tanh(c_t) - tanh(c_t - m v_t)) / m, what f has of them is, over mu m^2 / n,
+Every step of time has a code c_t. z is a code too; it moves first, and the target of its own block is to move z_t by -m
+delta_t. With the codes at c_t - m v_t and q_t = (tanh(c_t) - tanh(c_t - m v_t)) / m, their part of f, divided by mu m^2
+/ n, is
 
     2 phi(v) = sum_t |delta_t - V q_t|^2 + |v_t - W q_{t-1}|^2,        q_0 = 0.
 
@@ -14,8 +15,8 @@ The length is the exact line search of phi, were tanh linear (q_t = s_t v_t), wi
 
     a = max(0, <delta, V s g>) / (|V s g|^2 + sum_t |g_t - W s_{t-1} g_{t-1}|^2),        a |V s g| <= share |delta|.
 
-A step that would raise phi is not taken. With Q = q / a the readout's weights are left with delta_t - a V Q_t and those
-of the recurrent layer with g_t - W Q_{t-1}, or, if weights go first, with delta_t and g_t; the latter are, for the
+A step that would raise phi is rejected. With Q = q / a the residual of the readout's weights is delta_t - a V Q_t and
+that of the recurrent layer's weights g_t - W Q_{t-1}, or, if weights go first, delta_t and g_t; the latter are, for the
 sequential sweep and as share goes to 0, the deltas of backprop through time.
 """
 
@@ -43,12 +44,12 @@ class RecurrentCodes(GradientCodes):
 
     sweep="sequential": the direction g from the last step to the first, as in backprop through time.
 
-    sweep="parallel": the same in `rounds` rounds over all steps at once, without a loop over time. In the first g_{t+1}
-    is 0, in each later one that of the round before: backprop through time, truncated to `rounds` steps. As many rounds
-    as steps are the sequential sweep.
+    sweep="parallel": the same in `rounds` rounds over all steps at once, without a loop over time. In the first round
+    g_{t+1} is 0, in later ones that of the previous round: backprop through time, truncated to `rounds` steps. With as
+    many rounds as steps it equals the sequential sweep.
 
-    Further steps on the codes start where the last one ended: along the sweep of what is left there of delta, minus
-    v_t - W q_{t-1}. l1 is not offered.
+    Further steps on the codes start where the last one ended: along the sweep of the remaining delta, minus v_t - W
+    q_{t-1}. l1 is not supported.
     """
 
     def __init__(self, sweep: str = "parallel", rounds: int = 1, order: str = "weights-first", **options: Any):
@@ -76,7 +77,7 @@ class RecurrentCodes(GradientCodes):
                 )
 
     def __call__(self, segment: Segment, above: Above) -> Moves:
-        """As in `GradientCodes`; codes in time also change what their own block gets, h_{t-1}."""
+        """As in `GradientCodes`; codes in time also change the input of their own block, h_{t-1}."""
         states = list(segment.states)
         in_time = [i for i in range(1, len(states)) if isinstance(segment.blocks[i - 1].core.maps[0], Recurrence)]
         parts, end, moved = [], len(states), None
@@ -84,7 +85,7 @@ class RecurrentCodes(GradientCodes):
             first = max((i + 1 for i in in_time if i < end), default=0)
             if first < end:
                 part = super().__call__(segment._replace(states=states).part(first, end), above)
-                if moved is not None:  # |g|^2 of codes in time, which is not the square of what is left of them
+                if moved is not None:  # |g|^2 of codes in time, not the square of their remaining offset
                     last = segment.context.numbers.read(moved.view(1))
                     numbers = segment.context.numbers
                     part = part._replace(moved=numbers.column(numbers.join(part.moved[:-1], last)))
@@ -97,11 +98,11 @@ class RecurrentCodes(GradientCodes):
         return joined(parts)
 
     def _in_time(self, segment: Segment, i: int, above: Above) -> tuple[Moves, State, Tensor]:
-        """Moves the codes in time below block i: what block i is left with, the moved state of the recurrent block
-        below it, and the square of that block's own move."""
+        """Moves the codes in time below block i: the remaining problem of block i, the moved state of the
+        recurrent block below it, and the squared norm of that block's own move."""
         assert isinstance(above, Upstream)
         context, states = segment.context, segment.states
-        seen = states[i].core[0]  # by the block above: h, or what another recurrent layer remembers
+        seen = states[i].core[0]  # by the block above: h, or the saved state of another recurrent layer
         steps: Steps = states[i - 1].core[0]
         time = InTime(steps, above, segment.theta[i][0], segment.theta[i - 1][1], context)
         point = self._descend_in_time(time)
@@ -155,7 +156,7 @@ class RecurrentCodes(GradientCodes):
         return g
 
     def _line_search(self, time: "InTime", here: "Point", delta: Tensor, w: Tensor) -> tuple[Tensor, "Point"]:
-        """The best length along w, were tanh linear, and the point to stay at if it is too long."""
+        """The best length along w, were tanh linear, and the point to keep if it is too long."""
         q = _times_slope(w, here.h)
         Vq, (rest, square) = matmul(q, time.V.mT), time.misfit(w, q, -torch.ones_like(time.above.scale))
         linear = Point(w, torch.zeros_like(square), here.h, here.delta, here.above, rest, square)
@@ -169,8 +170,8 @@ class RecurrentCodes(GradientCodes):
 
 
 class Point(NamedTuple):
-    """Codes in time that have moved by -m a u: their h, and what is left of delta above, of the offset's square above,
-    and in time.
+    """Codes in time that have moved by -m a u: their h, the remaining delta above, the remaining squared offset above,
+    and that in time.
 
     rest: u_t - W Q_{t-1} after the first step, at which it is u_1; None before any move. square: that of all steps.
     """

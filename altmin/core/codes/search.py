@@ -1,18 +1,18 @@
-"""Which values a discrete activation should take: a search that needs no derivative of it.
+"""Which values a discrete activation should take: a search that needs no derivative of the activation.
 
 Below a discrete activation (`Sign`, `Staircase`) lies a code c; s(c) has one of few values, h apart, and the block
 above, W s(c), is to move by t, some multiple of -delta. With R = a t the search picks values s' that lower
 
     E(s') = | R - W (s' - s) |^2 + sum_j dist(c_j, s'_j)^2,
 
-dist being how far c_j has to go before its activation is s'_j: the two terms of f between which the code stands. Moving
+where dist is how far c_j has to move until its activation is s'_j: the two terms of f that contain the code. Moving
 unit j alone by h in the direction e = +1 or -1 lowers E by
 
-    gain = 2 h e q_j - h^2 |w_j|^2 - (what dist(c_j, .)^2 grows by),      q = W^T (R - W (s' - s)),
+    gain = 2 h e q_j - h^2 |w_j|^2 - (the increase of dist(c_j, .)^2),      q = W^T (R - W (s' - s)),
 
-so once q is known every unit's gain costs O(1). With the code's own move for R hardly a gain is above zero: the move is
-small, a step h is not. Hence the amplification a, which brings W^T R to the size of h |w_j|^2 / 2; the scale of t does
-not matter. Where a normalisation follows W, t is what its vjp makes of -delta.
+so once q is known every unit's gain costs O(1). With the code's own move as R hardly any gain is positive, since the
+move is much smaller than a step h. Hence the amplification a, which brings W^T R to the size of h |w_j|^2 / 2; the
+scale of t does not matter. Where a normalisation follows W, t is its vjp of -delta.
 """
 
 import torch
@@ -25,14 +25,14 @@ from altmin.core.chain import Block, State
 Rows = Tensor | slice
 ALL = slice(None)
 SHARES = (0.0, 0.25, 0.5, 1.0)
-"""Moves that gain more than such a part of the best gain are tried together; with 1 the best alone."""
+"""Moves whose gain exceeds this fraction of the best gain are tried together; with 1 only the best."""
 
 
 class Search:
-    """E(s') of one block and mini-batch, and the s' that sweeps make of s.
+    """E(s') of one block and mini-batch, and the s' that sweeps find, starting from s.
 
     wish: t of each sample, up to one factor for all. amplify: the root mean square of W^T R over h |w_j|^2 / 2, the
-    size from which on a step can gain.
+    size above which a step can gain.
     """
 
     def __init__(self, block: Block, p: Params, state: State, wish: Tensor, amplify: float, context: Context):
@@ -50,7 +50,7 @@ class Search:
         q = self.vjp(wish)
         within = torch.where(self.near, q, 0)
         (self.square,) = context.inners([(within, within)])
-        """|W^T t|^2 of the units with |c| <= 1: the square of what straight-through estimation takes for a gradient."""
+        """|W^T t|^2 of the units with |c| <= 1: the squared norm of the straight-through gradient."""
         rms, weight = self._means(q)
         a = amplify * self.h / 2 * weight / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
         self.R, self.pull = a * wish, a * q
@@ -85,7 +85,8 @@ class Search:
         return (square / self.context.count(q.numel())).sqrt(), total / count
 
     def distance(self, v: Tensor) -> Tensor:
-        """How far each code is from the interval on which its activation is v. The outermost go on for ever."""
+        """How far each code is from the interval on which its activation is v. The outermost intervals are
+        unbounded."""
         short = torch.where(v > self.h / 2 - 1, v - self.h / 2 - self.c, 0)
         beyond = torch.where(v < 1 - self.h / 2, self.c - v - self.h / 2, 0)
         return short.maximum(beyond).clamp_min_(0)
@@ -96,9 +97,10 @@ class Search:
         return _dot(misfit, misfit) + _dot(d, d)
 
     def gains(self, e: Tensor | float) -> tuple[Tensor, Tensor]:
-        """By how much E falls if a unit alone moves one level in the direction e, and what its distance costs more.
+        """By how much E falls if a unit alone moves one level in the direction e, and the increase of its distance
+        term.
 
-        The gain is -1 where there is no such level, and where |c| > 1: too far off for a step of the weights.
+        The gain is -1 where there is no such level, and where |c| > 1, too far for a step of the weights.
         """
         v = self.s + self.h * e
         price = self.distance(v).square() - self.distance(self.s).square()
@@ -106,15 +108,16 @@ class Search:
         return torch.where(self.near & (v.abs() < 1 + self.h / 2), gain, -1.0), price
 
     def steps(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Every unit's better way to go, its gain and its price."""
-        if self.h == 2:  # of two levels there is only the other
+        """Every unit's better direction, its gain and its cost."""
+        if self.h == 2:  # with two levels there is only the other one
             return -self.s, *self.gains(-self.s)
         (up, price_up), (down, price_down) = self.gains(1.0), self.gains(-1.0)
         rises = up >= down
         return 2 * rises.to(up.dtype) - 1, up.maximum(down), torch.where(rises, price_up, price_down)
 
     def sweep(self) -> None:
-        """Moves all units that gain, at once; in samples where that would raise E, only those that gain most."""
+        """Moves all units with a positive gain at once; in samples where that would raise E, only those with the
+        largest gains."""
         if self.left is not self.R:
             self.q = self.vjp(self.left)
         e, gain, price = self.steps()
@@ -138,11 +141,11 @@ class Search:
                 break
 
     def target(self) -> tuple[Tensor, Tensor]:
-        """The level v that each code should reach, and the side e from which it should come to it, e (v - c) >= 0;
-        0: it may stay.
+        """The level v that each code should reach, and the side e from which it approaches, e (v - c) >= 0; e = 0
+        if it may stay.
 
-        A unit that moves should reach its new level. One at an end, which would gain by going on if there were a
-        level to go to, should hold it: so near its threshold, the next weight step may turn it.
+        A unit that moves should reach its new level. A unit at the last level that would gain from a further one
+        should keep its level: near its threshold, the next weight step may change it.
         """
         change = self.s - self.start
         hold = self.near & (self.s.abs() > 1 - self.h / 2) & (2 * self.s * self.pull > self.h * self.weight)
@@ -158,7 +161,8 @@ def lacks_derivative(block: Block) -> bool:
 
 
 def position(block: Block) -> int:
-    """Where in its prelude a block has its discrete activation, if the search can go through it. ValueError if not."""
+    """The position of the discrete activation in a block's prelude. ValueError if the search does not support the
+    block."""
     maps = block.prelude.maps
     at = next(i for i, m in enumerate(maps) if isinstance(m, Discrete))
     before = all(m.selects for m in maps[:at])

@@ -1,4 +1,4 @@
-"""Which parameters weight decay leaves alone where it acts on weight matrices only: biases, those of normalisation."""
+"""The parameters that are exempt if weight decay acts on weight matrices only: biases, and those of normalisation."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -9,8 +9,8 @@ NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn
 
 
 def undecayed(model: nn.Module) -> set[int]:
-    """The ids of parameters that are no weight matrices: with one dimension or less, named as a bias, or of a
-    normalisation, whatever their shape.
+    """The ids of parameters that are not weight matrices: those with at most one dimension, named as a bias,
+    or of a normalisation, whatever their shape.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm((2, 3)))
     >>> [name for name, p in net.named_parameters() if id(p) in undecayed(net)]

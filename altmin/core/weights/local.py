@@ -1,7 +1,7 @@
 """The local weight rules: every block takes gradient steps on its own small problem (Algorithm 3, without memory).
 
-The gradients are exact, local and in the loss's own scale; what is done with them is left to torch's optimizers, whose
-options mean what they mean there. These act on each parameter by itself, so one optimizer over all blocks is the same
+The gradients are exact, local and in the loss's own scale; torch's optimizers use them, and their options have the
+same meaning as in torch. These act on each parameter by itself, so one optimizer over all blocks is the same
 as one for each, and all blocks move at once.
 """
 
@@ -27,15 +27,15 @@ from altmin.core.weights.rule import WeightRule
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
-"""Of a gradient: beyond, its square or a step along it may not be finite."""
+"""The largest gradient: beyond it, its square or a step along it may not be finite."""
 
 
 class LocalOptimizer(WeightRule):
     """Any torch optimizer on the local problems.
 
     factory: groups of parameters -> optimizer. lr: one for all blocks, or a sequence with one for each. steps: inner
-    steps per mini-batch. l1: weight of |W|_1, by a proximal step after each; biases are spared. clip_norm: the largest
-    norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it; None for no limit. decay_biases: whether
+    steps per mini-batch. l1: weight of |W|_1, by a proximal step after each, except on biases. clip_norm: the largest
+    norm of all gradients together, as in `torch.nn.utils.clip_grad_norm_`; None for no limit. decay_biases: whether
     the optimizer's weight decay acts on all parameters, as in torch, or on weight matrices only (`weights.decay`).
     """
 
@@ -59,7 +59,7 @@ class LocalOptimizer(WeightRule):
         self.factory, self.lr, self.steps, self.l1 = factory, lr, steps, l1
         self.clip_norm, self.decay_biases = clip_norm, decay_biases
         self.options: dict[str, Any] = {"factory": factory}
-        """Those of the optimizer, for `repr`."""
+        """The options of the optimizer, for `repr`."""
 
     def __repr__(self) -> str:
         options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps}
@@ -67,7 +67,7 @@ class LocalOptimizer(WeightRule):
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
     def attach(self, chain: Chain, blocks: Sequence[int]) -> None:
-        """Makes the optimizer of the given blocks of a chain, once."""
+        """Builds the optimizer of the given blocks of a chain, once."""
         demand_unclaimed(self, "weight rule")
         self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
@@ -81,7 +81,7 @@ class LocalOptimizer(WeightRule):
             for p in self.theta[l]:
                 groups.setdefault((rate, id(p) in self.tables, id(p) in spared), []).append(p)
         kept = [
-            # no fused kernel takes the gradients of tables
+            # no fused kernel accepts sparse gradients
             {
                 "params": group,
                 "lr": rate,
@@ -105,7 +105,7 @@ class LocalOptimizer(WeightRule):
 
     def update(self, contributions: Mapping[int, Any], check: bool = True) -> None:  # type: ignore[override]
         """One mini-batch: `steps` steps of the optimizer, given the blocks' gradients, or with inner steps their
-        problems. check: whether gradients that are too large to be followed are `Diverged`, which reads them; then
+        problems. check: whether to read the gradients and raise `Diverged` if they are too large for a step; then
         nothing changes."""
         if self.steps == 1:
             self.step(contributions, check)
@@ -186,8 +186,8 @@ class LocalOptimizer(WeightRule):
         return type(self.optimizer) is FusedAdam and not more
 
     def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must know how to change nothing
-        where a tensor says so, as torch's fused ones do."""
+        """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must support `found_inf`, as
+        torch's fused ones do."""
         if self.tables:
             return f"{sparse.ROWS_ARE_COUNTED}; {sparse.NOT_SPARSE}"
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
@@ -207,14 +207,14 @@ class FusedAdam(torch.optim.Adam):
         found_inf = getattr(self, "found_inf", None)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
-            if not params:  # all is frozen
+            if not params:  # everything is frozen
                 continue
-            states = [self.state[p] or self._begin(p, group) for p in params]  # share a count that is still 0
+            states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
             steps: list[Tensor] = []
             grads, means, squares, counted = [], [], [], set[int]()
             for p, state in zip(params, states, strict=True):
                 step = state["step"]
-                if id(step) not in counted:  # usually one for all
+                if id(step) not in counted:  # usually one count for all
                     counted.add(id(step))
                     step += 1 if found_inf is None else 1 - found_inf
                 steps.append(step)
@@ -250,13 +250,13 @@ class FusedAdam(torch.optim.Adam):
                 entry["step"] = shared.setdefault(float(entry["step"]), entry["step"])
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self._opt_called = True  # what a scheduler asks for
+        self._opt_called = True  # schedulers check this
         if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
             _update_with_hooks(self)
         else:
             self.update()
 
-    step.hooked = True  # type: ignore[attr-defined]  # or torch wraps it in a profiler, which costs as much as the step
+    step.hooked = True  # type: ignore[attr-defined]  # otherwise torch wraps it in a profiler, as slow as the step
 
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
@@ -293,7 +293,7 @@ class LocalAdam(LocalOptimizer):
             raise TypeError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         for name, value in (("betas", betas[0]), ("betas", betas[1]), ("weight_decay", weight_decay)):
             demand("LocalAdam", name, value)
-        demand("LocalAdam", "eps", eps, above=True)  # or a gradient of zero would give no number
+        demand("LocalAdam", "eps", eps, above=True)  # otherwise a gradient of zero would give NaN
         demand_switch("LocalAdam", "decoupled_weight_decay", decoupled_weight_decay)
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
@@ -324,7 +324,8 @@ class LocalSGD(LocalOptimizer):
 
 
 def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
-    """How new parameters change the output, without cancellation where it is linear in them; and what is saved then."""
+    """The change of the output under new parameters, without cancellation where it is linear in them; and the new
+    `saved`."""
     if core.affine:
         return core.replay([b - a for a, b in zip(old, new, strict=True)], saved)[0], saved
     output, changed = core.replay(new, saved)

@@ -1,14 +1,14 @@
-"""The co-activation memory (Algorithm 3, with memory): what a block needs to know of all samples seen, and no more.
+"""The co-activation memory (Algorithm 3, with memory): sufficient statistics of all samples seen, for each block.
 
 With a the input of a block's affine map (a 1 appended for the bias) and c its code, the memory is
 
     A = sum_t a_t a_t^T,   B = sum_t c_t a_t^T,
 
 and sum_t |c_t - W a_t|^2 = Tr(W^T W A) - 2 Tr(W^T B) + sum_t |c_t|^2, so W can be fitted to all codes seen without
-keeping one. Sums from t = 1 also keep codes of weights long gone; with forget < 1 the past fades.
+keeping one. Sums from t = 1 also keep codes of much older weights; with forget < 1 older samples weigh less.
 
-What is kept is R = B - W A, what the codes seen still want of the present weights. A mini-batch adds its residuals
-r = c - W a to it, as sum_t r_t a_t^T, and a change V of the weights takes V A away.
+The state is R = B - W A, the remaining residual of the present weights on the codes seen. A mini-batch adds its
+residuals r = c - W a to it, as sum_t r_t a_t^T, and a change V of the weights subtracts V A.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change V of the weights, and the R that it leaves, R - V A."""
+    """A change V of the weights, and the R after it, R - V A."""
 
     V: Tensor
     left: Tensor
@@ -60,7 +60,7 @@ def sweep(A: Tensor, R: Tensor) -> Change:
 
 def solve(A: Tensor, R: Tensor, damping: Any) -> Change:
     """argmin_V Tr(V^T V A) - 2 Tr(V^T R) + lambda |V|^2 with lambda = damping times the mean of A's diagonal. Without
-    damping there may be many minimisers: then the smallest.
+    damping there may be many minimisers: then the one with the smallest norm.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
     >>> solve(A, R, damping=0.0).V
@@ -76,8 +76,8 @@ def solve(A: Tensor, R: Tensor, damping: Any) -> Change:
 
 
 def descend(A: Tensor, R: Tensor, damping: Any, steps: int) -> Change:
-    """`steps` conjugate gradient steps from V = 0 on the problem of `solve`, a row of V at a time. One is a step along
-    the gradient of the length that is best for the row.
+    """`steps` conjugate gradient steps from V = 0 on the problem of `solve`, a row of V at a time. One step is a step
+    along the gradient, with the best length for the row.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
     >>> [descend(A, R, 0.0, steps).V.tolist() for steps in (1, 2)]
@@ -87,16 +87,18 @@ def descend(A: Tensor, R: Tensor, damping: Any, steps: int) -> Change:
 
 
 class CoActivationMemory(WeightRule):
-    """Hidden Linear and convolution layers from their memory; the other blocks, the output's among them, by `rest`.
+    """Fits hidden Linear and convolution layers to their memory; other blocks, such as the output's, are trained by
+    `rest`.
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. steps: conjugate gradient steps of
-    the fit per mini-batch, or None for the exact solve; `damping` holds either near the present weights. sweeps: passes
-    of block-coordinate descent instead, without damping (the paper's AM-mem). rate: a learning rate on the loss: a
-    sample's code asks for a move of -rate times the gradient of its loss, as far as the codes have left it; None for
-    the paper's rule, by which it asks for the code itself, and the newest codes weigh little against those remembered
-    (where a code has stopped at a kink, it asks for more than it has moved). prior: memories to start from, by block
-    (continual learning), beside the weights that the model has when the trainer is made; `memories` has the present
-    ones. A block whose parameters do not require a gradient keeps weights and memory as they are.
+    the fit per mini-batch, or None for the exact solve; `damping` keeps both near the present weights. sweeps: passes
+    of block-coordinate descent instead, without damping (the paper's AM-mem). rate: a learning rate on the loss: the
+    target of a sample is a move of -rate times the gradient of its loss, less the part that the codes below have
+    accounted for; None for the paper's rule, whose target is the code itself, so that the newest codes weigh little
+    against those remembered (where a code has stopped at a kink, the target is beyond its move). prior: memories to
+    start from, by block (continual learning), relative to the weights that the model has when the trainer is made;
+    `memories` returns the present ones. A block whose parameters do not require a gradient keeps weights and memory as
+    they are.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class CoActivationMemory(WeightRule):
         self.rest = rest or LocalAdam(2e-3)
         self.prior = dict(prior or {})
         self.states: dict[int, Any] = {}
-        """By block, once a trainer has the rule: A, R = B - W A, and the weight of the samples in them."""
+        """By block, once the rule is bound to a trainer: A, R = B - W A, and the weight of the samples in them."""
 
     def __repr__(self) -> str:
         options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
@@ -158,7 +160,7 @@ class CoActivationMemory(WeightRule):
         context = problem.context
         a, delta = block.core.maps[0].columns(problem.saved[0], problem.delta)
         weighted, n = context.weighted(a), context.samples(problem.delta)
-        # deltas are those of the mean loss
+        # deltas belong to the mean loss
         times = problem.scale / n if self.rate is None else self.rate
         rows = a.new_full((), len(a)) if context.weights is None else context.weights.sum()
         return {"A": (weighted.mT @ a) / n, "R": (-times * delta).mT @ weighted, "rows": rows / n}
@@ -166,7 +168,7 @@ class CoActivationMemory(WeightRule):
     def update(
         self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Fits the parameters to the memory and what a mini-batch adds to it."""
+        """Fits the parameters to the memory plus the contribution of a mini-batch."""
         A, R = (contribution[name] * samples + self.forget * state[name] for name in ("A", "R"))
         count = contribution["rows"].double() * samples + self.forget * state["samples"]
         if self.sweeps is not None:
@@ -183,7 +185,7 @@ class CoActivationMemory(WeightRule):
 
     @property
     def memories(self) -> dict[int, Memory]:
-        """The memories by block, as copies; before a trainer has the rule, those to start from."""
+        """The memories by block, as copies; before the rule is bound to a trainer, those to start from."""
         if not self.claimed:
             return dict(self.prior)
         of = {l: _join(self.theta[l]).detach() for l in self.states}

@@ -1,4 +1,4 @@
-"""What a weight rule is: how the weights of one block follow its code, as functions without side effects."""
+"""The interface of weight rules: how the weights of one block follow its code, as functions without side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
 
 State = Any
-"""Tensors in lists, tuples and dicts: what a rule remembers of one block."""
+"""Tensors in lists, tuples and dicts: the state of a rule for one block."""
 Contribution = Any
-"""Tensors in lists, tuples and dicts: what a rule needs of one block and mini-batch, as means over samples."""
+"""Tensors in lists, tuples and dicts: the contribution of one mini-batch to one block, as means over samples."""
 
 
 class WeightRule:
@@ -32,10 +32,10 @@ class WeightRule:
     """
 
     claimed = False
-    """Whether a trainer has it."""
+    """Whether it is bound to a trainer."""
 
     def __repr__(self) -> str:
-        """Its settings, by which runs and sites are told apart."""
+        """Its settings, by which runs and sites are distinguished."""
         options = {name: value for name, value in vars(self).items() if name not in ("claimed", "states")}
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
@@ -54,8 +54,8 @@ class WeightRule:
     def update(
         self, parameters: Params, state: State, contribution: Contribution, samples: Any, rates: Mapping[str, Any]
     ) -> tuple[Sequence[Tensor], State]:
-        """The changes of the parameters and the next state. samples: the number of samples that the contribution is the
-        mean of. rates: "lr", where the rule has such an attribute, as a scheduler has it now."""
+        """The changes of the parameters and the next state. samples: the number of samples over which the contribution
+        is the mean. rates: "lr", where the rule has such an attribute, as a scheduler has it now."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def why_not_captured(self) -> str:
@@ -68,7 +68,7 @@ class Rates(torch.optim.Optimizer):
 
     def __init__(self, params: Sequence[Tensor], lr: float):
         super().__init__([{"params": list(params)}], {"lr": lr, "differentiable": False})
-        self._opt_called = True  # what a scheduler asks for: the trainer's steps count as its own
+        self._opt_called = True  # schedulers check this: the trainer's steps count as its own
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """RuntimeError: the trainer moves the weights."""

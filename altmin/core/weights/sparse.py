@@ -1,4 +1,4 @@
-"""Tables with sparse gradients: of the rows that a mini-batch touches, and of no others.
+"""Tables with sparse gradients: only the rows that occur in a mini-batch have a gradient.
 
 An `nn.Embedding` or `nn.EmbeddingBag` made with sparse=True may have millions of rows. Its gradient is a sparse COO
 tensor and stays one on its way to the optimizer, which moves those rows alone.
@@ -14,7 +14,7 @@ from torch.optim._functional import sparse_adam
 
 TAKE_SPARSE = (SGD, Adagrad, SparseAdam)
 """Those of torch's optimizers that take sparse gradients."""
-ROWS_ARE_COUNTED = "the processor counts the rows of a sparse gradient, of which no two mini-batches have as many"
+ROWS_ARE_COUNTED = "the processor counts the rows of a sparse gradient, and their number differs between mini-batches"
 NOT_SPARSE = "make the table with sparse=False"
 
 
@@ -24,8 +24,8 @@ def tables(model: nn.Module) -> list[Tensor]:
 
 
 def as_gradient(grad: Tensor, p: Tensor, sparse: bool) -> Tensor:
-    """A gradient as an optimizer takes it: of a table sparse and coalesced, of others as the parameter lies in memory,
-    since fused kernels go through it as it lies."""
+    """A gradient as an optimizer takes it: for a table sparse and coalesced, for other parameters with the memory
+    layout of the parameter, which fused kernels require."""
     if sparse:
         return (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
     grad = grad.to_dense() if grad.is_sparse else grad
@@ -33,15 +33,15 @@ def as_gradient(grad: Tensor, p: Tensor, sparse: bool) -> Tensor:
 
 
 def entries(grad: Tensor) -> Tensor:
-    """The numbers of a gradient; of a coalesced sparse one those of its rows, in the same memory."""
+    """The values of a gradient; for a coalesced sparse one the values of its rows, in the same memory."""
     return grad._values() if grad.is_sparse else grad
 
 
 def clip(grads: Sequence[Tensor], largest: float) -> None:
-    """Shortens gradients so that the norm of all together is `largest` at most, as `clip_grad_norm_` does."""
+    """Scales gradients so that their total norm is at most `largest`, as `clip_grad_norm_` does."""
     values = [entries(grad) for grad in grads]
     factor = (largest / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp_max(1.0)
-    if values:  # else all is frozen
+    if values:  # otherwise everything is frozen
         torch._foreach_mul_(values, factor)
 
 

@@ -1,4 +1,5 @@
-"""The weights of a chain's blocks as a trainer updates them: their rules, the state of these, and what was gathered."""
+"""The weights of a chain's blocks as a trainer updates them: their rules, the rules' states, and gathered
+contributions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,8 +22,8 @@ SMALLER = "give inputs of a smaller size"
 
 
 class Proposal(NamedTuple):
-    """An update of one block that has not been made: the changes of its parameters, its rule's next state, and whether
-    all of it is finite."""
+    """An update of one block that has not been applied: the changes of its parameters, its rule's next state, and
+    whether all of these are finite."""
 
     changes: Sequence[Tensor]
     state: Any
@@ -32,7 +33,7 @@ class Proposal(NamedTuple):
 class Updates(Stateful):
     """Binds a rule to the blocks of a chain, once.
 
-    states: of every block whose rule is not an optimizer. local: the optimizer rule of the other blocks, None
+    states: for every block whose rule is not an optimizer. local: the optimizer rule of the other blocks, None
     if there are none.
     """
 
@@ -50,12 +51,12 @@ class Updates(Stateful):
         fitted = [l for l in self.rules if not self._is_local(l)]
         self.states = {l: self.rules[l].init(chain.blocks[l], theta[l]) for l in fitted}
         self.gathered: dict[int, Any] = {}
-        """By block, sums of contributions times their samples."""
+        """By block: the sum of contributions times their numbers of samples."""
         self.samples = 0
         self.prepared: dict[int, Proposal] | None = None
         own = [p for l in self.states for p in theta[l] if p.requires_grad]
         self.rates_of = Rates(own, rule.lr) if own and hasattr(rule, "lr") and not locals_ else None
-        rule.states = self.states  # type: ignore[attr-defined]  # for those that show it, as CoActivationMemory.memories
+        rule.states = self.states  # type: ignore[attr-defined]  # shown by CoActivationMemory.memories
         rule.claimed = True
 
     def _is_local(self, l: int) -> bool:
@@ -68,14 +69,15 @@ class Updates(Stateful):
 
     @property
     def rates(self) -> dict[str, Any]:
-        """What `update` is given of rules without an optimizer; beside one a rule's own `lr` stays as it is."""
+        """The rates that `update` gets for rules without an optimizer; next to an optimizer a rule's own `lr` is
+        unchanged."""
         if self.rates_of is not None:
             return {"lr": self.rates_of.param_groups[0]["lr"]}
         return {"lr": self.rule.lr} if self.states and hasattr(self.rule, "lr") else {}
 
     def measure(self, l: int, p: Sequence[Tensor], problem: LocalProblem) -> Any:
         """The contribution of block l with parameters p; None for a frozen block without an optimizer, whose state
-        stays as it is. With inner steps of an optimizer it is the problem itself."""
+        stays as it is. If the optimizer takes inner steps, it is the problem itself."""
         rule = self.rules[l]
         if rule is not self.local and not self.is_trained(l):
             return None
@@ -102,7 +104,7 @@ class Updates(Stateful):
         return found
 
     def update(self, contributions: Sequence[Any], samples: Any) -> None:
-        """The step of one mini-batch, given what `measure` gave of every block. `Diverged`, and nothing changes, if
+        """The step of one mini-batch, given the contribution of every block. `Diverged`, and nothing changes, if
         weights or state would not be finite."""
         mine = dict(enumerate(contributions))
         proposals = self._proposed(mine, samples) if self.states else {}
@@ -119,7 +121,7 @@ class Updates(Stateful):
         return proposals
 
     def write(self, proposals: Mapping[int, Proposal], ok: Tensor | None = None) -> None:
-        """Makes updates, where ok. Tensors of the state stay where they are."""
+        """Applies updates where ok. Tensors of the state are written in place."""
         for l, (changes, state, _) in proposals.items():
             for q, change in zip(self.theta[l], changes, strict=True):
                 if q.requires_grad:
@@ -143,8 +145,8 @@ class Updates(Stateful):
         self.samples += samples
 
     def prepare(self) -> None:
-        """Computes the step of what was gathered, which is then forgotten; `apply` makes it. No weight moves.
-        `Diverged` if it would not be finite."""
+        """Computes the step from the gathered contributions, which are then dropped; `apply` takes it. No weight
+        changes. `Diverged` if it would not be finite."""
         gathered, samples = self.gathered, self.samples
         self.forget()
         means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
@@ -154,7 +156,7 @@ class Updates(Stateful):
         self.prepared = proposals
 
     def apply(self) -> None:
-        """The step of everything gathered since the last one. RuntimeError if that is nothing."""
+        """The step from all contributions gathered since the last one. RuntimeError if there are none."""
         if self.gathered:
             self.prepare()
         if self.prepared is None:
@@ -165,11 +167,11 @@ class Updates(Stateful):
         self.write(proposals)
 
     def forget(self) -> None:
-        """Nothing is gathered or prepared any more."""
+        """Drops what is gathered or prepared."""
         self.gathered, self.samples, self.prepared = {}, 0, None
 
     def sum_gathered(self, total: BucketedSum) -> None:
-        """Adds what other ranks with the same blocks have gathered, once `total` is finished."""
+        """Adds the contributions of other ranks with the same blocks, once `total` is finished."""
         self.gathered = {l: total.add(self.gathered[l]) for l in sorted(self.gathered)}
 
     def why_not_captured(self) -> str:
@@ -197,8 +199,8 @@ class Updates(Stateful):
         }
 
     def _fitted_contribution(self, l: int, contribution: Any, what: str) -> Any:
-        """A copy of what block l has gathered: of an optimizer gradients, of other rules what their update takes.
-        ValueError for what it cannot have gathered."""
+        """A copy of what block l has gathered: gradients for an optimizer, contributions for other rules.
+        ValueError for something that it cannot have gathered."""
         if self.local is not None and self._is_local(l):
             zeros = [torch.zeros_like(p) for p in self.theta[l]]
             pairs = zip(zeros, self.theta[l], strict=True)

@@ -51,7 +51,7 @@ def step_seconds(
 ) -> tuple[dict[Name, list[float]], dict[Name, int]]:
     """Seconds per step of each method in each round, and how many steps it does in a round.
 
-    A round runs a block of steps of every method, in an order drawn anew, so that a slow moment of the machine
+    A round runs a block of steps of every method, in a new random order, so that a slow moment of the machine
     or the order itself favours none. `end_epoch` belongs to the block: an offline method learns there.
 
     per_pass: the number of batches in a pass over the data, if every block is to be one. Else a block has as many as

@@ -1,4 +1,4 @@
-"""Measures everything that was asked for. On one net all entries take turns, so that any two of its rows compare."""
+"""Measures everything requested. On one net all entries take turns, so that any two of its rows compare."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
         return method
 
     def entries(self, net: Net) -> tuple[list[Entry], dict[Entry, str]]:
-        """What can be measured on a net, and what cannot, with the reason. Two members stand for any number of them."""
+        """What can be measured on a net, and what cannot, with the reason. Two members represent any number of them."""
         wanted = [Entry(v.label, mode, n) for mode in self.modes for n in self.members for v in self.variants]
         reasons: dict[Entry, str] = {}
         for entry in wanted:

@@ -7,7 +7,7 @@ from altmin.paper.reproduce import Between, Entry, Figure, Finding, Results, cla
 
 NETS = ("mlp-2x100", "mlp-2x500")
 FIRST = range(1, 51)
-"""The batches by which first epochs are judged."""
+"""The batches after which first epochs are evaluated."""
 
 
 def by_grid(lr: float, rates: Sequence[float], search: Mapping[str, Any]) -> list[Entry]:
@@ -47,7 +47,7 @@ def long_runs(
 
 
 def offline(run: Mapping[str, Any], paper: Mapping[str, Mapping[str, float]]) -> list[Entry]:
-    """AM-Adam-off and AM-mem-off over 50 epochs, each of which sees the data in parts of 10,000 samples; their results
+    """AM-Adam-off and AM-mem-off over 50 epochs; each epoch sees the data in parts of 10,000 samples; their results
     do not depend on the parts."""
     parts, search = {"batch_size": 10_000, **run}, {"trials": 12, "together": 6}
     names = ("am-adam-offline", "am-mem-offline")

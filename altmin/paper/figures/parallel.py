@@ -91,7 +91,7 @@ def threads(blocks: Sequence[Block]) -> tuple[Way, Way]:
 
 
 def captured(blocks: Sequence[Block], streams: int) -> Way:
-    """A CUDA graph of all blocks, spread over so many streams."""
+    """A CUDA graph of all blocks, spread over the given number of streams."""
     for block in blocks:
         block()  # libraries choose their kernels before the capture
     torch.cuda.synchronize()

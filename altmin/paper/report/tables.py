@@ -68,13 +68,13 @@ def samples(rows: Sequence[Row]) -> Table:
 
 
 def partial(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The data sets of which a file had a part only, each with how large that is."""
+    """The data sets that a file used only in part, each with the size of that part."""
     found = dict.fromkeys((name, words) for name, _, _, words in samples(rows)[1] if words.startswith(PARTIAL))
     return list(found)
 
 
 def extent(name: str, rows: int, limit: int | None = None) -> str:
-    """How much of a data set so many training rows are. limit: how many a run asked for; None for all.
+    """How much of a data set `rows` training rows are. limit: the number that a run requested; None for all.
 
     >>> extent("higgs", 39_620)
     'partial file: 39,620 of 10,000,000 rows'

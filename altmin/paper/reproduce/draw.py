@@ -64,7 +64,7 @@ def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
 
 
 def _scales(axes: Axes, figure: Figure) -> None:
-    """Logarithmic ones where asked for; a few places that were measured are written out in full, and whole numbers
+    """Logarithmic axes where requested; a few places that were measured are written out in full, and whole numbers
     stand at whole numbers alone."""
     places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), float)})
     if "x" in figure.log:

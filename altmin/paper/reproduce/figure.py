@@ -77,7 +77,7 @@ class Figure:
         return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
 
     def with_results(self, results: Results) -> "Figure":
-        """The figure without the panels of which nothing has been measured, unless that is so of all."""
+        """The figure without the panels that have no measurements, unless no panel has any."""
         made = {run.panel for run in self.runs if results.of(run)}
         return replace(self, runs=[run for run in self.runs if run.panel in made or not made])
 

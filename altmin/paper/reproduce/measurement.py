@@ -1,4 +1,4 @@
-"""What a figure is made of: measurements that can be told apart, made seed by seed, and drawn as points."""
+"""What a figure is made of: measurements that can be distinguished, made seed by seed, and drawn as points."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class Measurement(Protocol):
         """What is missing to make it here, in words; empty if nothing is."""
 
     def reduced(self) -> "Measurement":
-        """One of the same kind for a look at the figure, which takes seconds."""
+        """One of the same kind for a preview of the figure, which takes seconds."""
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
         """A row for each seed: "seed", and what was measured."""

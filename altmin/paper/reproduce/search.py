@@ -40,8 +40,8 @@ class Search:
     a Bayesian search tries these first. It is evaluated on validation samples, whatever its part and its seeds.
     space: with sequences alone the search is their full grid; with a `Between` it is Bayesian, of `trials`
     configurations, by the tree-structured Parzen estimator. together: how many are proposed, trained and kept at once,
-    on a GPU as one ensemble. seeds: each configuration is judged by its mean accuracy over so many, counted from 0.
-    at_batch: accuracy is that after this batch; at the end if None. A configuration that diverges counts as 0.
+    on a GPU as one ensemble. seeds: each configuration is evaluated by its mean accuracy over that many seeds, counted
+    from 0. at_batch: accuracy is that after this batch; at the end if None. A configuration that diverges counts as 0.
     paper: what the paper found, to be shown beside.
     """
 

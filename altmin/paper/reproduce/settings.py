@@ -28,7 +28,7 @@ def settings(
     **config: Any,
 ) -> dict[str, Any]:
     """The options with the best validation accuracy, mean over seeds, that a figure's search has found for a method on
-    a model and data, the first of equal ones; `default` where nothing was searched. Only what was judged as the last
+    a model and data, the first of equal ones; `default` where nothing was searched. Only what was evaluated as the last
     row was counts: a search of other epochs made before is out of date. config: further entries of the run's config,
     where a figure has several searches of one method, model and data."""
     wanted = {"method": method, "model": model, "data": data, **config}
@@ -47,12 +47,13 @@ def best(rows: Sequence[Row]) -> Row:
 
 
 def judged_alike(a: Row, b: Row) -> bool:
-    """Whether two configurations were trained and judged in the same way, so that their accuracies can be compared."""
+    """Whether two configurations were trained and evaluated in the same way, so that their accuracies can be
+    compared."""
     return all(a[name] == b[name] for name in ("config", "at_batch", "seeds"))
 
 
 def chosen(figure: str, rows: Sequence[Row]) -> list[Row]:
-    """What the package keeps of a figure's history: of the rows judged alike the best, the latest search last."""
+    """What the package keeps of a figure's history: of rows evaluated alike the best one, the latest search last."""
     last = [row for n, row in enumerate(rows) if not any(judged_alike(row, other) for other in rows[n + 1 :])]
     kept = [best([row for row in rows if judged_alike(row, one)]) for one in last]
     return [{"figure": figure, **{key: row[key] for key in History.keys}} for row in kept]

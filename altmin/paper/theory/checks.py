@@ -83,7 +83,7 @@ def one_step(problem: Quadratic, M: Array, eta: float, version: str = "corrected
 
 
 def slow_direction(t: float, lam: float, xi: float) -> float:
-    """What is left of |D|^2 along curvature lambda after t rounds of eta_t = (3/4) / (xi (t + 2)), without noise.
+    """The remainder of |D|^2 along curvature lambda after t rounds of eta_t = (3/4) / (xi (t + 2)), without noise.
 
     The product of (1 - a / j)^2 for j = 2..t+1, a = (3/4) lambda / xi < 2, is a ratio of Gamma functions that goes like
     t^(-2a) = t^(-1.5 lambda / xi): t^-1.5 with xi = lambda, and t^-0.825 with the printed xi at curvatures 1 and 10.
