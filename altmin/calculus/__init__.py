@@ -6,7 +6,7 @@ from torch.nn.utils import prune
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from altmin.calculus.base import Map, Params, Saved
+from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.discrete import Discrete, Estimated, StandIn
 from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh
 from altmin.calculus.embedding import Embedding, EmbeddingBag, has_closed_form
@@ -87,6 +87,8 @@ def map_of(module: nn.Module) -> Map:
         )
     _refuse_rewritten(module)
     kind = AnyModule if own_call(module) else CLOSED_FORMS.get(type(module), AnyModule)
+    if issubclass(kind, Weighted) and not kind.fits(module):
+        kind = AnyModule
     if kind is Convolution and (module.padding_mode != "zeros" or module.padding == "same"):
         kind = AnyModule
     if kind in (Embedding, EmbeddingBag) and not has_closed_form(module):

@@ -133,6 +133,22 @@ class Map:
         """Writes them to the buffers, once the step is accepted."""
 
 
+class Weighted(Map):
+    """A module whose bias, if it has one, is the last of its parameters, in whatever order it holds them."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module)
+        self.names = tuple(sorted(self.names, key=lambda name: name == "bias"))
+
+    @staticmethod
+    def fits(module: nn.Module) -> bool:
+        """Whether its weight and bias are parameters, and there is a weight if there is a bias."""
+        bias = getattr(module, "bias", None)
+        weight = getattr(module, "weight", bias)
+        given = [each for each in (weight, bias) if each is not None]
+        return all(isinstance(each, nn.Parameter) for each in given) and (weight is not None or bias is None)
+
+
 def rounded(p: Params) -> Params:
     """Weight matrices in bfloat16; biases unchanged."""
     return [q.bfloat16() if q.ndim > 1 else q for q in p]

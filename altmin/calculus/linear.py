@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved, rounded
+from altmin.calculus.base import Map, Params, Saved, Weighted, rounded
 from altmin.calculus.context import LOCAL, Context
 
 SMALL = 2**30
 """Multiplications below which a compiled step on a GPU is faster if a bias is added by a kernel of its own."""
 
 
-class Affine(Map):
+class Affine(Weighted):
     """A map that is linear in its input and in its parameters, and saves its input."""
 
     affine = True

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from altmin.calculus.base import Map, Params, Saved, shifted
+from altmin.calculus.base import Params, Saved, Weighted, shifted
 from altmin.calculus.context import LOCAL, Context
 
 ONLY_INPUT, ONLY_PARAMETERS, ALL = (True, False, False), (False, True, True), (True, True, True)
@@ -27,7 +27,7 @@ class Normalised(NamedTuple):
     context: Context = LOCAL
 
 
-class Normalisation(Map):
+class Normalisation(Weighted):
     """x̂ = (x - mean) / sqrt(var + eps), y = x̂ * weight + bias, as layer and batch norm have in common.
 
     With m entries to a mean, J = weight * P, where P = (I - 1 1^T / m - x̂ x̂^T / m) / sqrt(var + eps) is symmetric.

@@ -36,11 +36,12 @@ class Loss:
     """What losses have in common. Called with (output, y) it is the value, as the user's own loss is.
 
     rounding: how many roundings of a number of size one the value may hold beyond its own. adds: whether the value is a
-    sum over samples and not a mean.
+    sum over samples and not a mean. curves: whether it is known that the loss is nowhere linear.
     """
 
     rounding = 0.0
     adds = False
+    curves = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -97,6 +98,7 @@ class CrossEntropy(Loss):
     in n, as in torch."""
 
     rounding = 32.0  # for outputs of about ten
+    curves = True
 
     def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED):
         self.smoothing, self.ignored = label_smoothing, ignore_index
@@ -220,6 +222,8 @@ def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
 
 class SquaredError(Loss):
     """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
+
+    curves = True
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Tensor:
         """ValueError unless targets have the output's shape and type."""

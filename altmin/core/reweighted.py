@@ -13,7 +13,7 @@ class OfBatch(Loss):
     """Wraps a loss and reweights its samples."""
 
     def __init__(self, loss: Loss):
-        self.loss, self.rounding = loss, loss.rounding
+        self.loss, self.rounding, self.curves = loss, loss.rounding, loss.curves
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
         return self.loss.prepare(output, y, context)

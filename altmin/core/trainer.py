@@ -278,6 +278,8 @@ def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
             "a step inside torch.autocast: altmin rounds products by itself, so call it outside, within "
             'altmin.runners.precision.using("bf16") for shorter numbers'
         )
+    if torch.is_inference_mode_enabled():
+        raise ValueError("a step inside torch.inference_mode(), where nothing can be differentiated; call it outside")
     if y.device != x.device:
         raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
     if x.ndim < 2 - integers or len(x) == 0:

@@ -1,21 +1,21 @@
 """In-place operations: which values they change, and which nodes use these afterwards."""
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import fx, nn
 
-from altmin.graph.values import is_size, named, numbers
+from altmin.calculus import own_call
+from altmin.graph.inline import is_known
+from altmin.graph.values import FUNCTIONS, is_size, numbers
 from altmin.layers import View
 
 IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name}__")}
-VIEWS = {getattr, operator.getitem} | named(
-    *("chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "movedim", "narrow", "permute"),
-    *("reshape", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "to", "transpose", "type_as", "unbind"),
-    *("unflatten", "unsqueeze", "view", "view_as"),
-)
-"""Functions and methods whose value may share memory with their arguments."""
+MAYBE_VIEWS = re.compile("atleast_|broadcast_tensors|chain_matmul|dropout|einsum|meshgrid|sum_to_size|type_as")
+"""Operations of torch that may return what they are given, or a view of it, though their schemas do not say so."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
 
 
@@ -51,29 +51,38 @@ def settle(graph: fx.Graph, owner: nn.Module) -> None:
 
 
 def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False) -> bool:
-    """Whether a node changes memory in which another value lies that is used later, such as a view. surely: without
+    """Whether a node changes memory in which another value may lie that is used later, such as a view. surely: without
     modules that may do so inside."""
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
-    root: dict[fx.Node, fx.Node] = {}
-    for node in nodes:
-        base = _base(node, owner)
-        root[node] = root.get(base, node)
+    roots: dict[fx.Node, set[fx.Node]] = {}
     for node in nodes:
         base = changed(node, owner)
-        may = base is None and not surely and changes_its_input(node.op, node.target, node.kwargs, owner)
-        bases = node.all_input_nodes if may else [base]
-        roots = {root[each] for each in bases if each is not None and each in root and each not in sizes}
+        bases = [base] if base is not None else [] if _is_new(node, owner) else node.all_input_nodes
+        roots[node] = {root for each in bases for root in roots.get(each, ())} or {node}
+    for node in nodes:
+        base = changed(node, owner)
+        may = changes_its_input(node.op, node.target, node.kwargs, owner) and not (surely and node.op == "call_module")
+        bases = [base] if base is not None else node.all_input_nodes if may else []
+        memory = {root for each in bases if each not in sizes for root in roots.get(each, ())}
         for other in nodes[: place[node]]:
             later = any(place.get(user, len(nodes)) > place[node] for user in other.users)
-            if later and root[other] in roots:
+            if later and memory & roots[other]:
                 return True
     return False
 
 
-def _base(node: fx.Node, owner: nn.Module) -> Any:
-    """The value with which that of a node may share memory."""
+def _is_new(node: fx.Node, owner: nn.Module) -> bool:
+    """Whether the value of a node surely has memory of its own."""
     if node.op == "call_module":
-        view = isinstance(owner.get_submodule(str(node.target)), MODULES_OF_VIEWS)
-    else:
-        view = node.target in VIEWS and not is_size(node)
-    return node.all_input_nodes[0] if view and node.all_input_nodes else changed(node, owner)
+        module = owner.get_submodule(str(node.target))
+        return is_known(module) and not own_call(module) and not isinstance(module, MODULES_OF_VIEWS)
+    if node.op not in FUNCTIONS or is_size(node):
+        return True
+    if getattr(node.target, "__module__", "") == "_operator":
+        return node.target not in (operator.getitem, operator.pos)
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    operation = getattr(torch.ops.aten, name, None)
+    if operation is None or MAYBE_VIEWS.match(name):
+        return False
+    schemas = [getattr(operation, each)._schema for each in operation.overloads()]
+    return not any(returned.alias_info for each in schemas if not each.is_mutable for returned in each.returns)

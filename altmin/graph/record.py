@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch._functorch import utils as functions
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from altmin.graph.values import FUNCTIONS, aside
 
 FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
 """Functions that make tensors of numbers and sizes, which `torch.fx` by itself does not record."""
@@ -21,9 +24,14 @@ FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
 BRANCHING = ("CACHE", "NOT_TAKEN", "TO_BOOL")
 """Instructions of Python that may stand beside a conditional jump."""
 
+NO_GRAD = "no_grad"
+"""Under this key of a node's `meta`: whether it was called where autograd records nothing."""
+
 _one_at_a_time = threading.RLock()
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
 BUFFER = "register it with register_buffer"
+WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
+OF_ITS_OWN = "put that part into a module of its own, which is then one block"
 DECIDES = "put the part that depends on values or sizes into a module of its own, which is then one block"
 
 
@@ -94,6 +102,11 @@ class Recorder(fx.Tracer):
     def _placeholder(self, given: Any) -> Any:
         return self.create_proxy("placeholder", "input", (), {}) if isinstance(given, fx.Node) else given
 
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        node.meta[NO_GRAD] = not torch.is_grad_enabled()
+        return node
+
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, Tensor) and not isinstance(a, nn.Parameter):
             known = any(a is b for b in self.root.buffers()) or a in self.tensor_attrs
@@ -123,7 +136,8 @@ class Recorder(fx.Tracer):
 
     @contextmanager
     def recording_factories(self) -> Iterator[None]:
-        originals = {name: getattr(torch, name) for name in FACTORIES}
+        """Inside, factories are recorded, and an `autograd.Function` of what is recorded is `Untraceable`."""
+        originals, unwrap = {name: getattr(torch, name) for name in FACTORIES}, functions.unwrap_dead_wrappers
 
         def recorded(original: Any) -> Any:
             def make(*args: Any, **kwargs: Any) -> Any:
@@ -133,11 +147,18 @@ class Recorder(fx.Tracer):
 
             return make
 
+        def refuse(args: Any) -> Any:  # every Function.apply calls it, also one that was taken from its class before
+            if any(isinstance(each, Value) for each in args):
+                raise Untraceable(WITHOUT, OF_ITS_OWN)
+            return unwrap(args)
+
         try:
             for name, original in originals.items():
                 setattr(torch, name, recorded(original))
+            functions.unwrap_dead_wrappers = refuse
             yield
         finally:
+            functions.unwrap_dead_wrappers = unwrap
             for name, original in originals.items():
                 setattr(torch, name, original)
 
@@ -181,7 +202,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
     recorder, draws = Recorder(args, kwargs), Draws()
     before = _random_numbers()
     try:
-        with recorder.recording_factories(), draws:
+        with recorder.recording_factories(), draws, torch.enable_grad():
             graph = recorder.trace(module)
     except Untraceable:
         raise
@@ -190,7 +211,17 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
     if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
+    if _cuts_gradients(graph, module):
+        raise Untraceable(WITHOUT, OF_ITS_OWN)
     return graph
+
+
+def _cuts_gradients(graph: fx.Graph, module: nn.Module) -> bool:
+    """Whether a node was called where autograd records nothing, of those that would have a derivative elsewhere."""
+    nodes = list(graph.nodes)
+    still = aside(module, nodes, [node for node in nodes if node.op == "placeholder"])
+    calls = [node for node in nodes if node.op == "call_module" or (node.op in FUNCTIONS and node.all_input_nodes)]
+    return any(node.meta[NO_GRAD] and node not in still for node in calls)
 
 
 @contextmanager

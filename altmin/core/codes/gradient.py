@@ -13,7 +13,8 @@ samples) and the direction o in which the code above has itself moved (delta, or
 
     a = <o, q> / (<q, H q> + kappa |u|^2),        a |H q| <= share |delta|.
 
-The bounded share keeps the residual of the block's own weights,
+In the bound H q is (1 - share) q / n where the loss is linear (H q = 0 while delta is not), so that it is a bound for
+every loss. The bounded share keeps the residual of the block's own weights,
 
     r = delta - a Q,        Q = (F(c) - F(c - m a u)) / (m a),
 
@@ -238,7 +239,8 @@ def _bounds(links: Sequence[Link], above: Above, share: Any, context: Context) -
     if isinstance(above, OutputLoss):
         links[0].follow(above.longest)
         Hq = above.start.hessian(links[0].q)
-        pairs += [(Hq, Hq), (links[0].q, Hq)]
+        bounded = above.curved(links[0].q, Hq, share)
+        pairs += [(bounded, bounded), (links[0].q, Hq)]
     for k in range(first, n if context.eager else 0):
         if not links[k].exact:
             watched.append(k)

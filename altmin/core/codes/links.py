@@ -67,6 +67,14 @@ class OutputLoss:
         found = self.loss.at(output, self.y)
         return found._replace(value=self.context.host(found.value)) if found.value.is_cuda else found
 
+    def curved(self, q: Tensor, Hq: Tensor, share: Any) -> Tensor:
+        """H q as it bounds a length. Where the loss is linear that would be no bound: there it is (1 - share) times
+        that of half the mean squared error, q / samples, so that moves vanish with the share and a share of 1 is free.
+        """
+        if self.loss.curves:
+            return Hq
+        return torch.where((Hq == 0) & (self.delta != 0), (1 - share) / self.samples * q, Hq)
+
     def problem(self, saved: list[Saved], at: Evaluation, output: Tensor, context: Context) -> "LocalProblem":
         """The problem of the output block, whose output is now `output`."""
 

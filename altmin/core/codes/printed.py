@@ -125,7 +125,9 @@ class PrintedSteps:
             return g.new_zeros(()) + options.lr * factor
         Jw = block.jvp(p, here.state, w)
         HJw = here.model.hessian(Jw)
-        gw, ww, hh, curvature, dd = context.inners([(g, w), (w, w), (HJw, HJw), (Jw, HJw), (above.delta, above.delta)])
+        bounded = above.curved(Jw, HJw, options.share) if isinstance(above, OutputLoss) else HJw
+        pairs = [(g, w), (w, w), (bounded, bounded), (Jw, HJw), (above.delta, above.delta)]
+        gw, ww, hh, curvature, dd = context.inners(pairs)
         best = safe_div(gw.clamp_min(0), curvature + _price(above) * ww)
         return torch.minimum(best, options.share * safe_div(dd, hh).sqrt())
 
