@@ -34,8 +34,8 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: setup
-	$(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
+unit: setup  # files in order, which ends with the doctests: many and short, so that no process is left waiting
+	$(BIN)/python -m pytest -q --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 slow: setup
 	$(BIN)/python -m pytest -q --numprocesses auto --dist loadfile -m slow

@@ -1,6 +1,8 @@
 """What the tests of the commands share: a folder to run them in, few samples, and how to read what they write."""
 
+import contextlib
 import functools
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +40,14 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Te
     monkeypatch.setattr(data, "load", lambda name, split, data_dir=None: samples)
     monkeypatch.chdir(tmp_path)
     return samples
+
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command."""
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        code = run(arguments)
+    return code, out.getvalue(), error.getvalue()
 
 
 def read(path: str) -> Any:

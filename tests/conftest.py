@@ -3,6 +3,7 @@
 And the one place where tests look into the residuals that the code update leaves.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -29,6 +30,13 @@ settings.register_profile(
     "altmin", deadline=None, derandomize=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("altmin")
+
+gc.disable()  # what is imported and collected stays: looking through it for garbage takes longer than collecting it
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # nor is it looked through by the tests, of which some collect garbage many times
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

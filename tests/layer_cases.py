@@ -11,7 +11,7 @@ from altmin.methods import create
 from altmin.runners.ranks import bounds
 
 F64 = torch.float64
-SIZES = (9, 8, 5, 6)
+SIZES = (9, 5, 8)
 
 
 def straight() -> nn.Module:

@@ -1,7 +1,5 @@
 """`altmin train --layer-ranks`: what it refuses, what its files say, and with what a run goes on."""
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -13,18 +11,12 @@ from typing import Any
 import pytest
 import ranks as processes
 import torch
+from commands import said
 
-from altmin.cli import main, ranks, run
+from altmin.cli import main, ranks
 
 TRAIN = [*("train", "--model", "mlp-1x16", "--batch-size", "44", "--limit", "220", "--threads", "1")]
 KEPT = ["--checkpoint", "kept.st", "--json"]
-
-
-def said(*arguments: str) -> tuple[int, str, str]:
-    out, error = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        code = run(arguments)
-    return code, out.getvalue(), error.getvalue()
 
 
 def torchrun(size: int, rank: int = 0) -> dict[str, str]:

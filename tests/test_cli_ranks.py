@@ -1,7 +1,5 @@
 """`altmin train` under torchrun: one voice, one result, and a killed process costs no figure."""
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -15,6 +13,7 @@ import pytest
 import ranks as processes
 import torch
 import torch.distributed as dist
+from commands import said
 
 from altmin.cli import ranks, run
 from altmin.runners.ranks import RankFailed
@@ -38,13 +37,6 @@ def waits(tick):
 command.with_loss = waits
 altmin.cli.main()
 """
-
-
-def said(*arguments: str) -> tuple[int, str, str]:
-    out, error = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        code = run(arguments)
-    return code, out.getvalue(), error.getvalue()
 
 
 def under_torchrun(rank: int, folder: str) -> dict[str, Any]:

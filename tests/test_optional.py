@@ -29,10 +29,10 @@ NEEDED = [
 """Module, what it imports, what that is called, and what to install."""
 
 
-def test_importing_the_package_and_its_command_line_imports_nothing_optional() -> None:
+def test_importing_the_package_its_command_line_and_its_figures_imports_nothing_optional() -> None:
     code = (
         "import sys; from altmin.cli import run\n"
-        "assert run(['train', '--help']) == run(['--version']) == 0\n"
+        "assert run(['search']) == run(['train', '--help']) == run(['--version']) == 0\n"
         f"print([name for name in {OPTIONAL} if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

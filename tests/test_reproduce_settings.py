@@ -1,8 +1,6 @@
 """Figures take the options that a search found best, and their own where there was none."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +75,3 @@ def test_the_package_alone_has_the_settings_that_the_committed_histories_choose(
     assert options() == in_a_clone, "python experiments/reproduction.py settings brings the package up to date"
     monkeypatch.setattr(folders, "CHOSEN", Path("nowhere"))
     assert options() != in_a_clone
-
-
-def test_figures_are_loaded_without_optuna() -> None:
-    code = "import sys, altmin.cli; altmin.cli.run(['search']); assert 'optuna' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

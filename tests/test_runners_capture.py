@@ -325,6 +325,7 @@ def test_a_kind_of_method_nobody_has_thought_of_is_refused():
         plain([])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_chains_of_operations_give_the_same_numbers():
     torch.manual_seed(0)

@@ -9,11 +9,14 @@ from altmin.methods.backprop import Backprop
 from altmin.runners import compiled as compiling
 
 
-def test_compiled_backprop_takes_the_same_steps() -> None:
+@pytest.mark.parametrize("backend", ["traced", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_backprop_takes_the_same_steps(backend: str, request: pytest.FixtureRequest) -> None:
     try:
         compiling.check(torch.device("cpu"))
     except ValueError as reason:
         pytest.skip(str(reason))
+    if backend == "traced":
+        request.getfixturevalue(backend)
     torch.manual_seed(0)
     x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
     plain, other = (methods.create("adam", _net(), lr=0.1) for _ in range(2))
