@@ -288,7 +288,8 @@ def _search(links: Sequence[Link], above: Above, bounds: Bounds, share: Any, con
         each, offset = links[k], links[k - 1].offset if k else above.offset
         each.follow(longest[k])
         pairs += [(offset, each.q), (each.u, each.u), (each.q, each.q)]
-    oq, own, qq = (found := context.inner_column(pairs))[::3], found[1::3], found[2::3]
+    found = context.inner_column(pairs)
+    oq, own, qq = found[::3], found[1::3], found[2::3]
     uu = numbers.column(numbers.join(uu, own))
     oo = numbers.column(numbers.join(numbers.read(above.offset_square.view(1)), uu[:-1]))
     best = _best(oq, qq, qq, own, 1, bounds.dd[first:n], share, numbers)
