@@ -150,8 +150,11 @@ def test_buffers_change_by_commit_alone_and_once(context: Context):
     for key, value in pytorch.state_dict().items():
         close(module.state_dict()[key], value.detach())
     assert m.mixes_samples
-    module.eval()
-    assert m.kept(m.forward(p, x)[1]) is None
+    module.eval(), pytorch.eval()
+    m.commit(m.kept(m.forward(p, 2 * x)[1]))
+    pytorch(2 * x)
+    for key, value in pytorch.state_dict().items():
+        close(module.state_dict()[key], value.detach())
     assert not m.mixes_samples
 
 

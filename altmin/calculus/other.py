@@ -70,6 +70,8 @@ class AnyModule(Map):
     takes_integers = True
     only_once = False
     """Whether a kernel of the module was found to have no second derivative."""
+    changes_input = False
+    """Whether the module was found to change its input in place; it then works on a copy."""
 
     def __init__(self, module: nn.Module, several: bool = False):
         super().__init__(module)
@@ -80,7 +82,8 @@ class AnyModule(Map):
 
     @property
     def mixes_samples(self) -> bool:  # type: ignore[override]
-        return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
+        norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        return any(m.training or m.running_mean is None for m in norms)
 
     def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Point]:
         return self._pass(p, self._listed(x), None, context)
@@ -116,9 +119,17 @@ class AnyModule(Map):
             with _alone(saved.by.context), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
                 twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
+        try:
+            found = _jvp(*twice, us)
+        except NotImplementedError as error:
+            words = str(error).partition(";")[0].partition(".")[0]
+            raise ValueError(
+                f"{self.module._get_name()} has no second derivative in torch, which moving codes takes ({words}); "
+                "write it with other operations"
+            ) from None
         if not saved.by.context.eager:  # there `quotient` needs another jvp
             saved.by.twice = twice
-        return _jvp(*twice, us)
+        return found
 
     def quotient(self, p: Params, saved: Point, u: Any, e: Tensor, Ju: Tensor | None = None) -> tuple[Any, Point]:
         """Ju: the jvp, if it is known."""
@@ -150,8 +161,7 @@ class AnyModule(Map):
         return self._replayed(p, saved, self._listed(x))
 
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
-        training = any(m.training for m in self.module.modules())
-        return saved.by.buffers if training and saved.by.buffers else None
+        return saved.by.buffers or None
 
     def checked(self, kept: dict[str, Tensor]) -> list[Tensor]:
         """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
@@ -197,9 +207,24 @@ class AnyModule(Map):
         with torch.enable_grad():
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
-            y, buffers = self._call(leaves, at, context, rng)
+            try:
+                y, buffers = self._call(leaves, self._given(at), context, rng)
+            except RuntimeError as error:
+                if self.changes_input or "a leaf Variable that requires grad" not in str(error):
+                    raise
+                self.changes_input = True
+                y, buffers = self._call(leaves, self._given(at), context, rng)
+        if not all(leaf.requires_grad for leaf in leaves):
+            raise ValueError(
+                f"{self.module._get_name()} calls requires_grad_ on its parameters in its forward; freeze them before "
+                "training"
+            )
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
         return Point(point, y.detach(), Pass(context, buffers, (at, leaves, y), rng=rng))
+
+    def _given(self, at: Sequence[Any]) -> Sequence[Any]:
+        """The inputs that the module is called with."""
+        return [x.clone() if _moves(x) else x for x in at] if self.changes_input else at
 
     def _traced(self, p: Params, xs: Sequence[Any], context: Context) -> Any:
         """The output, v -> J^T v for the parameters and for the inputs that move, and the buffers."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 
 from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
@@ -29,6 +30,14 @@ from altmin.graph.trace import ends_at, trace
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
+
+GLOBAL_HOOKS: tuple[Any, ...] = (
+    torch_modules._global_forward_hooks,
+    torch_modules._global_forward_pre_hooks,
+    torch_modules._global_backward_hooks,
+    torch_modules._global_backward_pre_hooks,
+)
+"""Torch's hooks for all modules, by their numbers."""
 
 
 class State(NamedTuple):
@@ -200,7 +209,8 @@ class Chain:
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
         self._parameters += [place for place in _places(model) if id(place[2]) in held]
-        own = set(model.modules())
+        self._modules = list(model.modules())
+        own = set(self._modules)
         maps = [each for block in blocks for m in block.maps for each in (m, *m.inner) if each.module is not None]
         self._pieces = {c for m in maps for c in m.module.modules() if c not in own}
         self.note_buffers()
@@ -236,20 +246,28 @@ class Chain:
 
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
-        or hooks have been added."""
-        changed = False
+        or hooks have been added; or if there are hooks that its blocks would not call."""
+        changed, hooked = False, any(GLOBAL_HOOKS)
         for c, inside in self._children:
             changed = changed or list(c._modules.values()) != inside
         for owner, name, p in self._parameters:
             changed = changed or owner._parameters.get(name) is not p
+            hooked = hooked or bool(p._backward_hooks or p._post_accumulate_grad_hooks)
         for owner, name, b in self._buffers:
             changed = changed or owner._buffers.get(name) is not b
+        for c in self._modules:
+            hooked = hooked or bool(c._backward_hooks or c._backward_pre_hooks)
         for c in self._plain:
             changed = changed or bool(c._forward_hooks or c._forward_pre_hooks or "forward" in vars(c))
         if changed:
             raise ValueError(
                 "the model has changed since it was cut into blocks: a module or parameter was replaced, added or "
                 "removed, or got a hook; build a new trainer from it (nothing was changed)"
+            )
+        if hooked:
+            raise ValueError(
+                "a module or parameter of the model has a backward hook, or torch has a hook for all modules; there is "
+                "no backward pass and no call of the model that would run it; remove the hook (nothing was changed)"
             )
 
     def __str__(self) -> str:

@@ -31,6 +31,7 @@ _one_at_a_time = threading.RLock()
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
 BUFFER = "register it with register_buffer"
 WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
+IN_PLACE = "its forward changes a parameter or buffer in place"
 OF_ITS_OWN = "put that part into a module of its own, which is then one block"
 DECIDES = "put the part that depends on values or sizes into a module of its own, which is then one block"
 
@@ -46,7 +47,13 @@ class Untraceable(Exception):
 
 class Draws(TorchDispatchMode):
     """Notices that this thread draws random numbers of torch, which others may do meanwhile; then, at the end, the
-    state of the random numbers is as at the beginning."""
+    state of the random numbers is as at the beginning. `Untraceable` for a change of a tensor of the module in place,
+    which would be made now and not in each call."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        held = [t for t in (*module.parameters(), *module.buffers()) if isinstance(t, Tensor)]
+        self.held = {t.untyped_storage().data_ptr() for t in held if t.numel() and not t.is_meta}
 
     def __enter__(self) -> "Draws":
         self.seen, self.before = False, torch.get_rng_state()
@@ -60,7 +67,14 @@ class Draws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        changed = [a for a, given in zip(args, func._schema.arguments, strict=False) if _is_written(given)]
+        if any(isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.held for a in changed):
+            raise Untraceable(IN_PLACE, OF_ITS_OWN)
         return func(*args, **(kwargs or {}))
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 class Value(fx.Proxy):
@@ -86,6 +100,7 @@ class Recorder(fx.Tracer):
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
         self.thread, self.given, self.by_name = threading.get_ident(), args, kwargs
+        self.precision = _autocast()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return Value(node, self)
@@ -105,6 +120,8 @@ class Recorder(fx.Tracer):
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
         node.meta[NO_GRAD] = not torch.is_grad_enabled()
+        if _autocast() != self.precision:
+            raise Untraceable("its forward computes inside torch.autocast", OF_ITS_OWN)
         return node
 
     def create_arg(self, a: Any) -> Any:
@@ -199,7 +216,7 @@ def record(module: nn.Module, args: Sequence[Any] = (INPUT,), kwargs: Mapping[st
 def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Graph:
     for m in module.modules():
         m.training = training
-    recorder, draws = Recorder(args, kwargs), Draws()
+    recorder, draws = Recorder(args, kwargs), Draws(module)
     before = _random_numbers()
     try:
         with recorder.recording_factories(), draws, torch.enable_grad():
@@ -211,6 +228,8 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
     if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
+    if any(m.training is not training for m in module.modules()):
+        raise Untraceable("its forward calls train() or eval()", OF_ITS_OWN)
     if _cuts_gradients(graph, module):
         raise Untraceable(WITHOUT, OF_ITS_OWN)
     return graph
@@ -249,6 +268,10 @@ def _as_it_was(module: nn.Module) -> Iterator[None]:
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     names = [name for name in (before | after) if name != "training"]
     return [name for name in names if before.get(name, before) is not after.get(name, after)]
+
+
+def _autocast() -> list[bool]:
+    return [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")]
 
 
 def _random_numbers() -> list[Any]:
