@@ -8,6 +8,7 @@ from graph_cases import F64
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
+from torch.utils.checkpoint import checkpoint
 
 import altmin
 from altmin import calculus
@@ -494,3 +495,111 @@ def test_the_first_step_is_checked_once_and_leaves_the_numbers_as_they_are(dtype
     assert len(calls) == 1
     a, b = (model.state_dict() for model in models)
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+class Counting(Net):
+    """Changes one of its attributes in every pass."""
+
+    n = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+    def between(self, h: Tensor) -> Tensor:
+        self.n += 1
+        return h / self.n
+
+
+class Clip(Reverse):
+    @staticmethod
+    def backward(ctx, v: Tensor) -> Tensor:
+        return v.clamp(-1e-3, 1e-3)
+
+
+class Clipping(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return Clip.apply(self.b(h))
+
+
+class Averaging(Net):
+    """One of its layers follows another."""
+
+    def between(self, h: Tensor) -> Tensor:
+        with torch.no_grad():
+            for p, q in zip(self.b.parameters(), self.a.parameters(), strict=True):
+                p.lerp_(q, 0.1)
+        return self.b(h)
+
+
+class Freezing(Net):
+    def between(self, h: Tensor) -> Tensor:
+        self.b.weight.requires_grad_(False)
+        return self.b(h)
+
+
+class Asking(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return 2 * h if isinstance(h, Tensor) else h
+
+
+class Checkpointed(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return checkpoint(self.b, h, use_reentrant=True)
+
+
+class Distances(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return torch.cdist(h, self.b.weight)
+
+
+REFUSED = {
+    Counting: "changes the attribute 'n', and a step calls it several times or never; use a buffer",
+    Clipping: "not linear in that of the output",
+    Averaging: r"changes its parameter '0\.b\.weight' in place",
+    Freezing: "calls requires_grad_ on its parameters in its forward; freeze them before",
+    Asking: "its output differs; put the part around it into a module that is never opened",
+    Checkpointed: "autograd cannot differentiate the model: .*use_reentrant=False",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED)
+def test_as_one_block_too_it_is_refused_where_passes_do_more_than_compute(make):
+    torch.manual_seed(0)
+    model, batch = nn.Sequential(make()), (torch.randn(6, 4), torch.randint(3, (6,)))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=REFUSED[make]) as caught:
+        altmin.AltMin(model).step(*batch)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert make is not Counting or model[0].n == 0
+
+
+def test_without_a_second_derivative_codes_do_not_move():
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 4), nn.Sequential(Distances()), nn.Linear(3, 3)]
+    with pytest.raises(ValueError, match="has no second derivative in torch, which moving codes takes"):
+        altmin.AltMin(nn.Sequential(*layers)).step(torch.randn(6, 4), torch.randint(3, (6,)))
+
+
+def test_a_module_that_is_never_opened_is_what_it_is():
+    torch.manual_seed(0)
+    model = Asking().double()
+    model.register_forward_hook(lambda *_: None)
+    agrees(nn.Sequential(nn.Linear(4, 4).double(), model))
+
+
+class Overwriting(Net):
+    """Works on its input in place, and is not opened."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.relu_() if float(x.detach().sum()) < 1e9 else x)
+
+
+def test_a_module_may_change_its_input_in_place_and_the_batch_stays():
+    torch.manual_seed(0)
+    x = torch.randn(6, 4, dtype=F64)
+    kept = x.clone()
+    agrees(nn.Sequential(nn.Linear(4, 4), Overwriting()).double(), x=x)
+    altmin.AltMin(nn.Sequential(Overwriting()).double()).step(x, torch.randint(3, (6,)))
+    assert torch.equal(x, kept)

@@ -18,6 +18,8 @@ from altmin.core.step import encode, statistics
 NEAR = {torch.float32: (0.05, 1e-3), torch.float64: (1e-5, 1e-8)}
 """How far tensors may be apart that are equal up to rounding: relative to the norm of the one expected, and relative to
 the largest norm of all gradients."""
+SCALE = 1024.0
+"""By which a gradient at the output is divided, to see whether the gradients of parameters follow."""
 SMALL = 1e-6
 """How far entries of a buffer may be apart besides."""
 
@@ -38,18 +40,18 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
     """ValueError unless the blocks of a model have its output, autograd's gradients and the buffers that a call of it
     leaves, for this mini-batch. Nothing changes. decays: whether the weight rule moves parameters without a gradient.
 
-    Takes two passes and two backward passes, with dropout off. Outputs may differ where the model draws random numbers
-    elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
+    Takes two passes and three backward passes, with dropout off. Outputs may differ where the model draws random
+    numbers elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
     (discrete activations, recurrence).
     """
     copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
-    with _without_dropout(chain.model):
+    with _without_dropout(chain.model), _same_numbers(chain.model):
         with _random_state(x):
             blocks = _by_blocks(chain, copies, loss, x, y)
         if not bool(blocks.output.sum().isfinite()):
             return  # the step says where
         with _random_state(x):
-            whole = _by_autograd(chain.model, copies, x, blocks.delta)
+            whole = _by_autograd(chain.model, copies, x, blocks)
     for name, p in copies.items():
         if p._version:
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
@@ -74,9 +76,10 @@ def _by_blocks(chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Te
     if chain.recurrent or any(isinstance(m, Discrete | Estimated) for m in maps):
         return Pass(output, delta, buffers, None)
     grads: dict[str, Tensor | None] = {}
-    for l, block in reversed(list(enumerate(chain))):
-        grads |= zip(held[l], block.core.grads(theta[l], states[l].core, v), strict=True)
-        v = block.vjp(theta[l], states[l], v) if l else v
+    with _in_a_sentence():
+        for l, block in reversed(list(enumerate(chain))):
+            grads |= zip(held[l], block.core.grads(theta[l], states[l].core, v), strict=True)
+            v = block.vjp(theta[l], states[l], v) if l else v
     return Pass(output, delta, buffers, grads)
 
 
@@ -93,16 +96,28 @@ def _next_buffers(chain: Chain, kept: Sequence[tuple[Any, Any]]) -> dict[str, Te
             b.copy_(before[name])
 
 
-def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, delta: Tensor) -> Pass:
+def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, blocks: Pass) -> Pass:
+    """As the blocks: gradients where these have some. ValueError where autograd fails, and for a backward pass that is
+    not linear."""
     whole = AnyModule(model)
     output, saved = whole.forward([parameters[name] for name in whole.names], x)
     assert saved.by.graph is not None
     _, leaves, end = saved.by.graph
     trained = [model.get_parameter(name).requires_grad for name in whole.names]
     names, of = (list(itertools.compress(each, trained)) for each in (whole.names, leaves))
-    fits = of and end.requires_grad and end.shape == delta.shape
-    found = torch.autograd.grad(end, of, delta, allow_unused=True) if fits else [None] * len(of)
-    return Pass(output, delta, saved.by.buffers, dict(zip(names, found, strict=True)), saved.by.rng is not None)
+    found: Sequence[Tensor | None] = [None] * len(of)
+    if blocks.grads is not None and of and end.requires_grad and end.shape == blocks.delta.shape:
+        with _in_a_sentence():
+            found = torch.autograd.grad(end, of, blocks.delta, retain_graph=True, allow_unused=True)
+            scaled = torch.autograd.grad(end, of, blocks.delta / SCALE, allow_unused=True)
+        for name, g, s in zip(names, found, scaled, strict=True):
+            if g is not None and s is not None and _distance(SCALE * s, g) > NEAR[g.dtype][0] * _norm(g):
+                raise ValueError(
+                    f"the gradient of {name} is not linear in that of the output, as if a Function clipped it, and codes "
+                    "need derivatives; use clip_norm of the weight rule (nothing was changed)"
+                )
+    grads = dict(zip(names, found, strict=True))
+    return Pass(output, blocks.delta, saved.by.buffers, grads, saved.by.rng is not None)
 
 
 def _compare(blocks: Pass, whole: Pass, decays: bool) -> None:
@@ -154,10 +169,39 @@ def _distance(a: Tensor | None, b: Tensor | None) -> float:
 
 
 @contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Errors of autograd as a ValueError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ValueError(f"autograd cannot differentiate the model: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
 def _random_state(x: Tensor) -> Iterator[None]:
     """The state of the random numbers is then as before."""
     with torch.random.fork_rng([x.device] if x.is_cuda else []):
         yield
+
+
+@contextmanager
+def _same_numbers(model: nn.Module) -> Iterator[None]:
+    """ValueError if a pass changes a number among the attributes of a module, which is then as before."""
+    numbers = [(vars(m), {k: v for k, v in vars(m).items() if type(v) in (int, float)}) for m in model.modules()]
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        for now, before in numbers:
+            changed += [name for name, value in before.items() if now.get(name) is not value]
+            now.update(before)
+    if changed:
+        raise ValueError(
+            f"a forward of the model changes the attribute {changed[0]!r}, and a step calls it several times or never; "
+            "use a buffer, which changes once in a step (register_buffer)"
+        )
 
 
 @contextmanager
