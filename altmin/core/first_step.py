@@ -113,8 +113,8 @@ def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
         for name, g, s in zip(names, found, scaled, strict=True):
             if g is not None and s is not None and _distance(SCALE * s, g) > NEAR[g.dtype][0] * _norm(g):
                 raise ValueError(
-                    f"the gradient of {name} is not linear in that of the output, as if a Function clipped it, and codes "
-                    "need derivatives; use clip_norm of the weight rule (nothing was changed)"
+                    f"the gradient of {name} is not linear in that of the output, as if a Function clipped it, and "
+                    "codes need derivatives; use clip_norm of the weight rule (nothing was changed)"
                 )
     grads = dict(zip(names, found, strict=True))
     return Pass(output, blocks.delta, saved.by.buffers, grads, saved.by.rng is not None)
