@@ -104,14 +104,15 @@ def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
     assert saved.by.graph is not None
     _, leaves, end = saved.by.graph
     trained = [model.get_parameter(name).requires_grad for name in whole.names]
-    names, of = (list(itertools.compress(each, trained)) for each in (whole.names, leaves))
+    names, of = list(itertools.compress(whole.names, trained)), list(itertools.compress(leaves, trained))
     found: Sequence[Tensor | None] = [None] * len(of)
     if blocks.grads is not None and of and end.requires_grad and end.shape == blocks.delta.shape:
         with _in_a_sentence():
             found = torch.autograd.grad(end, of, blocks.delta, retain_graph=True, allow_unused=True)
             scaled = torch.autograd.grad(end, of, blocks.delta / SCALE, allow_unused=True)
+        bound = _bound(found)
         for name, g, s in zip(names, found, scaled, strict=True):
-            if g is not None and s is not None and _distance(SCALE * s, g) > NEAR[g.dtype][0] * _norm(g):
+            if g is not None and s is not None and _distance(SCALE * s, g) > NEAR[g.dtype][0] * _norm(g) + bound:
                 raise ValueError(
                     f"the gradient of {name} is not linear in that of the output, as if a Function clipped it, and "
                     "codes need derivatives; use clip_norm of the weight rule (nothing was changed)"
@@ -122,7 +123,7 @@ def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
 
 def _compare(blocks: Pass, whole: Pass, decays: bool) -> None:
     """ValueError unless both are equal up to rounding."""
-    near, floor = NEAR[whole.delta.dtype]
+    near, _ = NEAR[whole.delta.dtype]
     if blocks.output.shape != whole.output.shape or _distance(blocks.output, whole.output) > near * _norm(whole.output):
         if not whole.drew:
             raise _differs("output")
@@ -133,7 +134,7 @@ def _compare(blocks: Pass, whole: Pass, decays: bool) -> None:
     if blocks.grads is None:
         return
     assert whole.grads is not None
-    bound = floor * max((_norm(g) for g in whole.grads.values() if g is not None), default=0.0)
+    bound = _bound(list(whole.grads.values()))
     for name, g in whole.grads.items():
         own = blocks.grads.get(name)
         if g is None and own is not None and decays:
@@ -152,6 +153,11 @@ def _differs(what: str, how: str = "") -> ValueError:
         "(module.register_forward_hook(lambda *_: None)); AltMin(..., check=False) trains it as it is (nothing was "
         "changed)"
     )
+
+
+def _bound(grads: Sequence[Tensor | None]) -> float:
+    """How far gradients may be apart, whatever their norm."""
+    return max((NEAR[g.dtype][1] * _norm(g) for g in grads if g is not None), default=0.0)
 
 
 def _norm(t: Tensor | None) -> float:
