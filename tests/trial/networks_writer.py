@@ -20,8 +20,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from random import Random
 
+FOLDER = Path(__file__).parent / "fragments"
 PLACES = ("module", "param", "buffer", "init", "method", "top", "after")
 LINE = re.compile(rf"({'|'.join(PLACES)}): ?(.*)")
 HEADER = """import collections, functools, math, types
@@ -157,7 +159,8 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return ["    " + line for line in lines]
 
 
-def fragments(text: str) -> dict[str, str]:
-    """Fragments by name, from a text in which a line `## name` is in front of each."""
-    parts = text.strip().removeprefix("## ").split("\n## ")
-    return {name: lines for name, _, lines in (part.partition("\n") for part in parts)}
+def fragments(kind: str) -> dict[str, str]:
+    """Fragments by name, from the files of this kind in the folder fragments: a line `## name` is in front of each."""
+    texts = [file.read_text() for file in sorted(FOLDER.glob(f"{kind}*.txt"))]
+    parts = [part for text in texts for part in text.split("\n## ")[1:]]
+    return {name: lines.strip() for name, _, lines in (part.partition("\n") for part in parts)}
