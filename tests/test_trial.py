@@ -100,7 +100,7 @@ FRAGMENTS = [
     (kind[of][name], shape)
     for kind in (networks_drawn.LAYERS, networks_drawn.PYTHON)
     for shape in SHAPES
-    for of in (shape, *{"vectors": ("every", "features"), "images": ("every",)}.get(shape, ()))
+    for of in (shape, *(("every", "features") if shape == "vectors" else ()))
     for name in kind[of]
 ]
 

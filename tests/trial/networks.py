@@ -1,8 +1,8 @@
 """Networks that are written at random, by a generator that knows nothing of how a model is traced: one step, or two on
 different batches, is backprop's, or is refused in one clear sentence and leaves everything as it was.
 
-`share` is next to zero and the learning rate 1, so that the weights move by the gradient. Compared with autograd, on the
-same source executed again, are the loss, every parameter's gradient, every buffer, and the output afterwards.
+`share` is next to zero and the learning rate 1, so that the weights move by the gradient. What autograd makes of the
+same source is compared: the loss, every parameter, every buffer, the numbers that modules keep, the output afterwards.
 
 Case number i of a run with seed s is case 0 of a run with seed s + i: `python -m tests.trial networks --seed S --counts
 1` repeats it. `--counts short` runs 200, full 2,000 and nightly 20,000 (about 0.06 s each).
@@ -107,7 +107,9 @@ def made(network: Network, seed: int) -> Iterator[Made]:
         exec(compile(network.source, file, "exec"), names)
         model, loss = names["model"], names["loss"]
         of_loss = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
-        beside = {f"loss.{name}": p for name, p in of_loss.items()} | {f"extra {p}": p for p in names["extra"]}
+        beside = {f"loss.{name}": p for name, p in of_loss.items()} | {
+            f"extra {i}": p for i, p in enumerate(names["extra"])
+        }
         batches = [(names["inputs"](n), names["targets"](n)) for n in network.samples]
         yield Made(model, loss, batches, dict(model.named_parameters()) | beside)
     finally:

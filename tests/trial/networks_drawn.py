@@ -1,5 +1,5 @@
-"""Draws the source of a network with its batches and its loss: fragments one after the other, in branches, in classes of
-their own, under `with` lines, with hooks on their modules. The fragments are in the folder fragments."""
+"""Draws the source of a network with its batches and its loss: fragments one after the other, in branches, in classes
+of their own, under `with` lines, with hooks on their modules. The fragments are in the folder fragments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
