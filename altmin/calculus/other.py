@@ -261,7 +261,7 @@ class AnyModule(Map):
         with _alone(context), whole, _drawing(_like(xs, p), rng), whole_batch(context):
             y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
-            raise TypeError(
+            raise ValueError(
                 f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
                 "in a module whose forward returns the tensor to go on with"
             )

@@ -45,7 +45,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
     (discrete activations, recurrence).
     """
     copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
-    with _without_dropout(chain.model), _same_numbers(chain.model):
+    with _without_dropout(chain.model), _same_attributes(chain.model):
         with _random_state(x):
             blocks = _by_blocks(chain, copies, loss, x, y)
         if not bool(blocks.output.sum().isfinite()):
@@ -65,12 +65,13 @@ def _by_blocks(chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Te
     theta: Theta = [[parameters[name] for name in block] for block in held]
     values, states = encode(chain.blocks, theta, x, LOCAL)
     output = values[-1]
-    delta = v = loss.delta(output, loss.prepare(output, y))
+    targets = loss.prepare(output, y)
     for p in loss.others(output, y):
         raise ValueError(
             f"the loss depends on {names.get(id(p), 'a tensor outside the model')} besides the output, and only the "
             "output is differentiated; use weight_decay or l1 of the weight rule as a penalty (nothing was changed)"
         )
+    delta = v = loss.delta(output, targets)
     buffers = _next_buffers(chain, statistics(chain.blocks, states))
     maps = [m for block in chain for each in block.maps for m in each.inner]
     if chain.recurrent or any(isinstance(m, Discrete | Estimated) for m in maps):
@@ -193,15 +194,17 @@ def _random_state(x: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def _same_numbers(model: nn.Module) -> Iterator[None]:
-    """ValueError if a pass changes a number among the attributes of a module, which is then as before."""
-    numbers = [(vars(m), {k: v for k, v in vars(m).items() if type(v) in (int, float)}) for m in model.modules()]
+def _same_attributes(model: nn.Module) -> Iterator[None]:
+    """Restores the attributes of modules. ValueError if a number among them has changed."""
+    held = [(vars(m), dict(vars(m))) for m in model.modules()]
     changed: list[str] = []
     try:
         yield
     finally:
-        for now, before in numbers:
-            changed += [name for name, value in before.items() if now.get(name) is not value]
+        for now, before in held:
+            numbers = [name for name, value in before.items() if type(value) in (int, float)]
+            changed += [name for name in numbers if now.get(name) is not before[name]]
+            now.clear()
             now.update(before)
     if changed:
         raise ValueError(

@@ -225,6 +225,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
         raise
     except Exception as error:  # a user's forward may raise anything when it gets proxies
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        said = said.replace("'Value' object cannot be interpreted as", "a size or a value is used as")
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
     if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
