@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.context import LOCAL
+from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.discrete import Discrete, Estimated
 from altmin.calculus.other import AnyModule
 from altmin.core.chain import Chain, Theta
@@ -36,36 +36,41 @@ class Pass(NamedTuple):
     drew: bool = False
 
 
-def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: bool) -> None:
+def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: bool, context: Context) -> None:
     """ValueError unless the blocks of a model have its output, autograd's gradients and the buffers that a call of it
     leaves, for this mini-batch. Nothing changes. decays: whether the weight rule moves parameters without a gradient.
+    context: in which the loss reads its targets; of a rank, the rest is computed for its own rows alone.
 
     Takes two passes and three backward passes, with dropout off. Outputs may differ where the model draws random
     numbers elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
     (discrete activations, recurrence).
     """
-    copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
+    named = chain.model.named_parameters()
+    copies = {name: p.detach().clone() if p.requires_grad else p.detach() for name, p in named}
+    versions = {name: p._version for name, p in copies.items()}
     with _without_dropout(chain.model), _same_attributes(chain.model):
         with _random_state(x):
-            blocks = _by_blocks(chain, copies, loss, x, y)
+            blocks = _by_blocks(chain, copies, loss, x, y, context)
         if not bool(blocks.output.sum().isfinite()):
             return  # the step says where
         with _random_state(x):
             whole = _by_autograd(chain.model, copies, x, blocks)
     for name, p in copies.items():
-        if p._version:
+        if p._version != versions[name]:
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
     _compare(blocks, whole, decays)
 
 
-def _by_blocks(chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor) -> Pass:
+def _by_blocks(
+    chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, context: Context
+) -> Pass:
     """ValueError for a loss that depends on parameters, or that changes."""
     names = {id(p): name for name, p in chain.model.named_parameters()}
     held = [[names[id(p)] for p in block] for block in chain.parameters()]
     theta: Theta = [[parameters[name] for name in block] for block in held]
     values, states = encode(chain.blocks, theta, x, LOCAL)
     output = values[-1]
-    targets = loss.prepare(output, y)
+    targets = loss.prepare(output, y, context)
     for p in loss.others(output, y):
         raise ValueError(
             f"the loss depends on {names.get(id(p), 'a tensor outside the model')} besides the output, and only the "
