@@ -85,7 +85,7 @@ def test_a_link_is_followed_and_what_it_leads_to_is_replaced_with_its_permission
     assert list((tmp_path / "real").iterdir()) == [target]
     (tmp_path / "circle").symlink_to("circle")
     for write in (atomic.check, lambda path: replacing(path).__enter__()):
-        with pytest.raises(OSError, match="symbolic links: .*circle"):
+        with pytest.raises(OSError, match=r"symbolic links: .*circle"):
             write(tmp_path / "circle")
     assert (tmp_path / "circle").is_symlink()
 

@@ -97,7 +97,8 @@ def shards(
 ) -> None:
     """Turn a table into shards, which can be trained on without having them in memory.
 
-    The first column is the target, the others are features. Memory does not grow with the table.
+    The first column is the target, the others are features. Memory does not grow with the number of rows: a shard and
+    some megabytes of text are in memory.
     """
     written = data.write_shards(folder, data.csv_batches(source, labels=not values), rows)
     typer.echo(f"wrote {len(written):,} rows in {len(written.files)} shards to {folder}")

@@ -24,8 +24,9 @@ from altmin.data.damage import BLOCK, Damaged, Hashed, digest, expect, sha256
 from altmin.data.download import Refused, download
 from altmin.data.folders import cache_folder, data_folder
 from altmin.data.progress import progress
+from altmin.data.shard_index import INDEX
 from altmin.data.shard_writer import write_shards
-from altmin.data.shards import INDEX, Shards
+from altmin.data.shards import Shards
 from altmin.data.standardise import Scale
 
 COMPLETE = "HIGGS.csv.gz"

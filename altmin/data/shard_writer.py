@@ -10,7 +10,8 @@ from torch import Tensor
 
 from altmin.data.atomic import replacing
 from altmin.data.damage import Hashed
-from altmin.data.shards import FORMAT, INDEX, Shards, arrow, list_type
+from altmin.data.shard_index import FORMAT, INDEX, shard_name
+from altmin.data.shards import Shards, arrow, list_type
 
 ROWS = 1 << 18
 """Rows of a shard: 30 MB of HIGGS."""
@@ -36,7 +37,7 @@ def write_shards(folder: str | Path, samples: Any, rows_per_shard: int = ROWS) -
     files: list[dict[str, Any]] = []
     kinds: dict[str, Any] = {}
     for x, y in _regrouped(given, rows_per_shard):
-        path = folder / f"shard-{len(files):05}.arrow"
+        path = folder / shard_name(len(files))
         files.append({"file": path.name, "rows": len(x), **_write(path, x, y)})
         kinds = {name: {"dtype": a.dtype.str, "shape": a.shape[1:]} for name, a in (("x", x), ("y", y))}
     if not files:
@@ -54,7 +55,7 @@ def _checked(batches: Iterable[Any]) -> Iterator[Pair]:
         x, y = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in batch)
         if not x.ndim or not y.ndim or len(x) != len(y):
             raise ValueError(f"batch {number} has samples {x.shape} and targets {y.shape}; give one target a sample")
-        if x.dtype.kind not in "fiu" or y.dtype.kind not in "fiu" or not all(x.shape[1:] + y.shape[1:]):
+        if not (_numeric(x) and _numeric(y)):
             raise ValueError(f"batch {number} has {_kind(x)} and {_kind(y)}; shards hold rows of numbers")
         first = first or (_kind(x), _kind(y))
         if (_kind(x), _kind(y)) != first:
@@ -65,6 +66,11 @@ def _checked(batches: Iterable[Any]) -> Iterator[Pair]:
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             raise ValueError(f"batch {number} holds NaN or infinite values; clean them before writing")
         yield x, y
+
+
+def _numeric(array: np.ndarray) -> bool:
+    """Whether it has rows of numbers of a type that both Arrow and torch have."""
+    return array.dtype.kind in "fiu" and array.dtype.itemsize <= 8 and array.dtype.isnative and all(array.shape[1:])
 
 
 def _kind(array: np.ndarray) -> str:
