@@ -10,7 +10,7 @@ from memory import MEGABYTE, memory_below
 from torch import nn
 
 import altmin
-from altmin.data import Damaged, Shards, block_order, shards, write_shards
+from altmin.data import Damaged, Shards, block_order, shard_writer, shards, write_shards
 from altmin.data.atomic import replacing
 from altmin.training.sources import Sharded
 
@@ -216,6 +216,16 @@ def test_files_do_not_depend_on_how_the_rows_come(tmp_path, cuts):
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
     index = json.loads((tmp_path / "whole/index.json").read_text())
     assert [each["rows"] for each in index["shards"]] == [30, 30, 30, 10]
+
+
+def test_wide_rows_are_fewer_in_a_shard(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_writer, "BYTES", 40 * (3 * 4 + 8) + 19)
+    write_shards(tmp_path / "wide", table())
+    write_shards(tmp_path / "given", table(), rows_per_shard=70)
+    monkeypatch.setattr(shard_writer, "BYTES", 1)
+    write_shards(tmp_path / "each", table(3))
+    rows = [[each["rows"] for each in Shards(tmp_path / name).files] for name in ("wide", "given", "each")]
+    assert rows == [[40, 40, 20], [70, 30], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "uint8", "int32"])
