@@ -26,9 +26,10 @@ def write_shards(folder: str | Path, samples: Any, rows_per_shard: int | None = 
     """Write samples and targets to a folder of Arrow files, uncompressed so that they can be mapped, and open it.
 
     samples: a pair (x, y) of tensors or arrays, or an iterable of such pairs, all with rows of one shape and type; what
-    is held of it is one shard and one batch. rows_per_shard: 262,144 if not given, or fewer that have 256 MB. Every file gets its name when it is complete, and the index is the last:
-    an interrupted write leaves no valid folder of shards, and can be repeated. ValueError, before the index is
-    written, for a folder that is one already, for batches that differ, and for numbers that are not finite.
+    is held of it is one shard and one batch. rows_per_shard: 262,144 if not given, or fewer that have 256 MB. Every
+    file gets its name when it is complete, and the index is the last: an interrupted write leaves no valid folder of
+    shards, and can be repeated. ValueError, before the index is written, for a folder that is one already, for batches
+    that differ, and for numbers that are not finite.
     """
     folder = Path(folder)
     if rows_per_shard is not None and rows_per_shard < 1:
