@@ -59,14 +59,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append(path: Path, content: bytes) -> None:
-    """Add `content` to the end of a file, whole or not at all. Processes that append to one file wait for each other,
-    so that none loses what another has written; outside Unix, and on discs without locks, they do not wait."""
-    with naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
-            before = path.read_bytes()
-            with replacing(path) as file:
-                file.write(before + (b"\n" if before and not before.endswith(b"\n") else b"") + content)
+    """Add `content` to the end of a file, in lines of its own, whole or not at all. Processes that append to one file
+    wait for each other (`locked`), so that none loses what another has written."""
+    with naming(path), locked(path):
+        before = path.read_bytes()
+        with replacing(path) as file:
+            file.write(before + (b"\n" if before and not before.endswith(b"\n") else b"") + content)
 
 
 def check(path: Path) -> None:
@@ -150,9 +148,13 @@ def _stem(target: Path) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock on a file, which is created if necessary. The one that is locked may have been replaced while this
-    process was waiting for it: then its successor is locked instead."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock on a file, which is created if necessary: one process or thread at a time is in such a block.
+    Outside Unix, and on discs without locks, none waits.
+
+    The file may be replaced in the block; a process that was waiting for it then locks its successor instead.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with path.open("ab") as file:
             with suppress(OSError):  # a disc may have no locks
