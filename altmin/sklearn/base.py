@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
+from altmin.common.devices import usable
 from altmin.common.errors import demand
 from altmin.sklearn.training import Rows, Training, learn_scale
 
@@ -236,10 +237,7 @@ class Estimator(BaseEstimator):
             raise TypeError(f"hidden of {of} is a tuple of widths such as (100, 100), given {self.hidden!r:.60}")
         for width in self.hidden:
             demand(of, "every width in hidden", width, low=1, whole=True)
-        try:
-            torch.device(self.device)
-        except (RuntimeError, TypeError):
-            raise ValueError(f'device of {of} is "cpu", "cuda" or the like, given {self.device!r:.60}') from None
+        usable(f"device of {of}", self.device)
 
     def _check_network(self, training: Training, X: Any, n_outputs: int) -> None:
         """ValueError unless the network makes of a row what the task needs."""
