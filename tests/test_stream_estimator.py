@@ -13,6 +13,7 @@ pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
 from river import checks  # noqa: E402
 
+import altmin  # noqa: E402
 from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
 from altmin.stream.features import RunningStatistics  # noqa: E402
 
@@ -189,3 +190,38 @@ def test_options_that_make_no_sense_are_refused(kind: Any) -> None:
     ):
         with pytest.raises((ValueError, TypeError)):
             kind(**wrong)
+
+
+def refused(model: Any, words: str, *calls: Any, error: Any = (ValueError, TypeError)) -> None:
+    """Every call is refused with such words, and changes nothing."""
+    for call in calls:
+        before, attributes = pickle.dumps(model), dict(vars(model))
+        with pytest.raises(error, match=words):
+            call()
+        assert pickle.dumps(model) == before
+        assert all(vars(model)[name] is value for name, value in attributes.items())
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("method", sorted(settings.DEFAULTS))
+@pytest.mark.parametrize("standardise", [True, False])
+def test_a_step_that_diverges_changes_nothing(kind: Any, method: str, standardise: bool) -> None:
+    lr = 1e-9 if method == "am-mem" else None
+    model = learnt(kind((5,), method, lr=lr, seed=1, standardise=standardise), stream(10))
+    large = [({"a": sign * 1e99, "b": 1.0, "c": 1.0}, y) for sign in (1, -1) for y in (0, 1)]
+    model._trained.model[1].weight.data[:, :2] *= 1e60  # squares and products of the step are not finite
+    X, y = pd.DataFrame([x for x, _ in [*stream(3), *large]]), pd.Series([y for _, y in [*stream(3), *large]])
+    if standardise:
+        model._trained.model[1].weight.data *= 1e99
+    refused(model, "diverged", lambda: model.learn_many(X, y), error=altmin.Diverged)
+    newer = X.assign(new=1.0)
+    refused(model, "diverged", lambda: model.learn_many(newer, y), error=altmin.Diverged)
+    one = {"a": 1.0, "b": 1.0, "c": 1.0} if standardise else large[0][0]
+    for target in (0, 1):
+        try:
+            copy.deepcopy(model).learn_one(one, target)
+        except altmin.Diverged:
+            refused(model, "diverged", lambda target=target: model.learn_one(one, target), error=altmin.Diverged)
+            break
+    else:
+        pytest.fail("no step has diverged")
