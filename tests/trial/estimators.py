@@ -24,7 +24,7 @@ from altmin.sklearn import AltMinClassifier, AltMinRegressor
 from altmin.stream import OnlineClassifier, OnlineRegressor
 
 from .api import ended
-from .judge import ALLOWED, REFUSED, Judge, picture, short
+from .judge import ALLOWED, REFUSED, Judge, short
 
 HUGE = 10**400
 
@@ -38,7 +38,19 @@ class Plain:
 
 ODD = (None, math.nan, math.inf, -math.inf, 1e99, 1e101, -1e160, 1e308, HUGE, "red", "", [1.0], 1 + 1j, True)
 ODD = (*ODD, decimal.Decimal("1.5"), decimal.Decimal("NaN"), Fraction(1, 3), np.float32(2.0), np.int64(3), {}, Plain())
-ODD = (*ODD, torch.tensor(1.0), torch.zeros(2), np.zeros(2), np.zeros(1), torch.zeros(1), pd.NA, pd.NaT, datetime.date(2020, 1, 1), b"1", ())
+ODD = (
+    *ODD,
+    torch.tensor(1.0),
+    torch.zeros(2),
+    np.zeros(2),
+    np.zeros(1),
+    torch.zeros(1),
+    pd.NA,
+    pd.NaT,
+    datetime.date(2020, 1, 1),
+    b"1",
+    (),
+)
 """Values that a feature, a target or a weight may have: some are numbers."""
 METHODS = ("am-adam", "am-adam", "am-mem", "am-sgd", "adam", "sgd")
 RATES = (None, 1e-3, 0.05, 0.0, 10.0, 1e4, 1e30, 1e200)
@@ -176,7 +188,10 @@ class Table(Drawn):
         kind = AltMinClassifier if self.classifies else AltMinRegressor
         self.judge.drawn.append(f"{kind.__name__}({', '.join(f'{n}={v!r}' for n, v in self.options.items())})")
         self.made: Any = kind(**self.options)
-        self.columns, self.sound = 3, self.made.lr in CALM and (self.made.lr is not None or "sgd" not in self.made.method)
+        self.columns, self.sound = (
+            3,
+            self.made.lr in CALM and (self.made.lr is not None or "sgd" not in self.made.method),
+        )
 
     @property
     def calm(self) -> bool:
@@ -209,9 +224,8 @@ class Table(Drawn):
         self.fits &= name == "fit" or not self.is_fitted() or self.goes_on()
         self.judge.drawn.append(f"{name}(X={X!r:.80}, y={y!r:.80}, {more!r:.80})".replace("\n", " "))
         form = self.form(X)
-        self.learn(
-            name, lambda: getattr(self.made, name)(form, y, **more), lambda: self.made.predict(form), (form, y, more)
-        )
+        call, shown = lambda: getattr(self.made, name)(form, y, **more), self.asked(form)[-1]
+        self.learn(name, call, shown, (form, y, more))
 
     def goes_on(self) -> bool:
         """Whether what is known of the targets is what a valid call gives."""
@@ -306,12 +320,12 @@ class Stream(Drawn):
         if self.r.random() < 0.5:
             x, y = self.sample(), self.target()
             self.judge.drawn.append(f"learn_one({x!r:.100}, {y!r:.30})".replace("\n", " "))
-            call, shown = lambda: self.made.learn_one(x, y), lambda: self.made.predict_one(x)
+            call, shown = lambda: self.made.learn_one(x, y), lambda: getattr(self.made, self.queries[-1])(x)
         else:
             n = self.r.choice((1, 2, 5, 0))
             x, y = self.frame(n), self.column(n)
             self.judge.drawn.append(f"learn_many({x!r:.150}, {y!r:.80})".replace("\n", " "))
-            call, shown = lambda: self.made.learn_many(x, y), lambda: self.made.predict_many(x)
+            call, shown = lambda: self.made.learn_many(x, y), lambda: getattr(self.made, self.tables[-1])(x)
         self.fits &= self.made.max_features is None
         self.large |= not self.fits  # values of 1e99 may have been learnt
         self.learn("learn", call, shown, (x, y))
@@ -341,7 +355,9 @@ class Stream(Drawn):
             X = X.astype(object)
             X[r.choice(names)] = [r.choice((1.0, *ODD)) for _ in range(n)]
         if self.is_wrong():
-            X = r.choice((None, [[1.0]], X.to_numpy(), pd.concat([X, X], axis=1), X.rename(columns={"a": 5, "b": None})))
+            X = r.choice(
+                (None, [[1.0]], X.to_numpy(), pd.concat([X, X], axis=1), X.rename(columns={"a": 5, "b": None}))
+            )
         return X
 
     def column(self, n: int) -> Any:
@@ -384,7 +400,7 @@ def everything(value: Any, seen: dict[int, Any] | None = None) -> str:
     """All that can be reached from an object, in words that are the same if all of it is, bit for bit."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
-        return str(picture(value))
+        return f"{value.dtype}{tuple(value.shape)}{value.detach().numpy().tobytes()!r}"
     if isinstance(value, str | bytes | int | float | complex | None):
         return repr(value) if not isinstance(value, int) or abs(value) < HUGE else "huge"
     if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType | torch.dtype):

@@ -24,6 +24,7 @@ COUNTS = {
     "commands": (500, 25),
     "threads": (10, 1),
     "kills": (200, 3),
+    "estimators": (6_000, 300),
 }
 """Of each part the cases of a full and of a short run."""
 
@@ -32,6 +33,7 @@ WHAT = {
     "commands": "command lines, many of them wrong",
     "threads": "models that train at once, each kind of run in its own thread",
     "kills": "runs killed at any moment, and resumed",
+    "estimators": "calls of estimators and streams, many of them wrong",
 }
 
 
