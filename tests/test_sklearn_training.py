@@ -136,7 +136,9 @@ def test_a_loss_that_is_not_finite_ends_the_training() -> None:
         training([0.5, math.nan]).fit(ROWS, None, 2, 0.0, 5)
 
 
-@pytest.mark.parametrize("weight, where", [(math.nan, "training diverged: weight is not finite"), (1e308, "the network's output")])
+@pytest.mark.parametrize(
+    "weight, where", [(math.nan, "training diverged: weight is not finite"), (1e308, "the network's output")]
+)
 def test_a_network_that_is_not_finite_after_the_last_step_is_noticed(weight: float, where: str) -> None:
     for train in (lambda run: run.fit(ROWS, None, 1, 0.0, 5), lambda run: run.once(ROWS)):
         run = training([0.5])

@@ -24,10 +24,15 @@ def test_what_is_done_to_the_copy_is_the_objects_own_at_the_end_and_not_before()
 def test_after_an_error_the_object_has_the_same_attributes(error: type[BaseException]) -> None:
     basket = Basket()
     apples, pears = basket.apples, basket.pears
-    with pytest.raises(error), changed(basket, "apples", "none of that name") as new:
-        new.apples.append(3)
-        new.pears = []
-        raise error
+
+    def fail() -> None:
+        with changed(basket, "apples", "none of that name") as new:
+            new.apples.append(3)
+            new.pears = []
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert vars(basket) == {"apples": [1], "pears": [2]}
     assert basket.apples is apples
     assert basket.pears is pears

@@ -50,7 +50,7 @@ def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, wha
         for part in chunks(X.shape[0]):
             scaler.partial_fit(dense(X, part), sample_weight=None if w is None else w[part])
     if len(wrong := np.flatnonzero(~np.isfinite(scaler.mean_ + scaler.var_))):
-        raise ValueError(f"{what} {wrong[0]} has no finite mean and variance: its numbers are too large; scale it first")
+        raise ValueError(f"{what} {wrong[0]} has no finite mean and variance: its numbers are too large; scale them")
 
 
 def inputs(X: Any, rows: Any, scaler: StandardScaler | None) -> Tensor:

@@ -178,9 +178,9 @@ class OnlineNetwork:
         if not isinstance(self._trained, Backprop):
             self._trained.step(x, y)
             return
-        loss = self._trained.differentiate(x, y)
-        if not bool(loss.isfinite()) or not can_follow(self._trained.optimizer):
-            raise Diverged("the loss or its gradient")
+        self._trained.differentiate(x, y)
+        if not can_follow(self._trained.optimizer):
+            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
         self._trained.update()
 
     def _grows(self, targets: Sequence[Any]) -> bool:

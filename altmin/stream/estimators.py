@@ -74,7 +74,8 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         except Exception:  # of any kind: an array's truth value, a number that signals
             known = False
         if not known:
-            raise ValueError(f"a label is a value that can be found in a dict, given {describe(y):.40} (nothing was learnt)")
+            given = f"given {describe(y):.40} (nothing was learnt)"
+            raise ValueError(f"a label is a value that can be found in a dict, {given}")
 
     def _grows(self, targets: Sequence[Any]) -> bool:
         return super()._grows(targets) or any(y not in self._classes for y in targets)
@@ -128,7 +129,11 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         return pd.Series(self._target.mean[0] + self._target.variance[0] ** 0.5 * found, index=X.index)
 
     def _check(self, y: Any) -> None:
-        if not isinstance(y, Real) or not abs(y) <= LARGEST:  # nor NaN
+        try:
+            known = isinstance(y, Real) and abs(float(y)) <= LARGEST  # nor NaN
+        except OverflowError:
+            known = False
+        if not known:
             raise ValueError(f"a target is a number below {LARGEST:g}, given {describe(y):.40} (nothing was learnt)")
 
     def _targets(self, targets: Sequence[Any]) -> Tensor:
