@@ -27,6 +27,7 @@ from altmin.calculus.series import Series
 from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece
 from altmin.graph.trace import ends_at, trace
+from altmin.graph.wrapped import demand_unwrapped
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -365,6 +366,7 @@ def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Modu
     """The modules of a chain, and after how many of them to cut if names were given."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {model!r:.60}")
+    demand_unwrapped(model)
     if at is None and _plain(model):
         return _flat(model), None
     parts = trace(model, () if at is None else at)
