@@ -2,8 +2,8 @@
 
 Within `whole_batch(context)` torch's batch norm takes its means over the rows of all ranks, and dropout, rand_like and
 randn_like draw for all rows and take this rank's, as one process with the whole batch would. Any other random number is
-refused. What mixes samples in ways of its own, such as x - x.mean(0), would do so within its rank's rows: runners refuse
-such a model (`demand_rowwise`).
+refused. What mixes samples in ways of its own, such as x - x.mean(0), would do so within its rank's rows; runners
+refuse such a model (`demand_rowwise`).
 """
 
 import random
@@ -74,8 +74,8 @@ def _drawn(like: Tensor, context: Context, draw: Callable[[Tensor], Tensor]) -> 
     order = sorted(range(1, like.ndim), key=lambda d: -strides[d])
     if len(like) > 1 and any(strides[d] > strides[0] for d in order if like.shape[d] > 1):
         raise Undivided(
-            f"random numbers in the shape {tuple(like.shape)} of a tensor in which the samples do not lie one after the "
-            "other in memory, as in the output of attention with batch_first=True, would differ from those of one "
+            f"random numbers in the shape {tuple(like.shape)} of a tensor in which the samples do not lie one after "
+            "the other in memory, as in the output of attention with batch_first=True, would differ from those of one "
             "process; give dropout=0.0, or call contiguous() before"
         )
     back = [0, *(1 + order.index(d) for d in range(1, like.ndim))]
@@ -177,8 +177,8 @@ class _WholeBatch(TorchFunctionMode):
         if self.now.changed():
             self.before.restore()
             raise Undivided(
-                "a module draws random numbers by itself, and ranks would draw others than one process; use nn.Dropout, "
-                "torch.rand_like or torch.randn_like, or train in one process (nothing was changed)"
+                "a module draws random numbers by itself, and ranks would draw others than one process; use "
+                "nn.Dropout, torch.rand_like or torch.randn_like, or train in one process (nothing was changed)"
             )
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -80,10 +80,10 @@ def demand_rowwise(model: nn.Module, x: Tensor) -> None:
     with torch.no_grad(), _unchanged(model):
         if _mixes(model, x, {}) and _mixes_in_float64(model, x):
             raise Undivided(
-                f"the output of {type(model).__name__} for a sample, or one of its buffers, depends on the other samples "
-                "of the mini-batch other than by torch's batch norm, or dropout is applied to a tensor whose first "
-                "dimension does not count samples; ranks have some of the samples each, so train it in one process, or "
-                "by altmin.LayerParallel with data_ranks=1 (nothing was changed)"
+                f"the output of {type(model).__name__} for a sample, or one of its buffers, depends on the other "
+                "samples of the mini-batch other than by torch's batch norm, or dropout is applied to a tensor whose "
+                "first dimension does not count samples; ranks have some of the samples each, so train it in one "
+                "process, or by altmin.LayerParallel with data_ranks=1 (nothing was changed)"
             )
 
 
