@@ -138,6 +138,15 @@ def test_standard_output_that_is_a_file_gets_the_content_where_it_has_come_to(tm
     assert link.is_symlink()
 
 
+def test_a_process_without_standard_output_appends_all_the_same(tmp_path):
+    """The file then has the number of standard output."""
+    script = "import sys; from pathlib import Path; from altmin.data.atomic import append\nfor n in range(3):\n"
+    script += "    append(Path(sys.argv[1]), f'{n}\\n'.encode())"
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", script, str(tmp_path / "lines")]
+    subprocess.run(words, check=True)
+    assert (tmp_path / "lines").read_text() == "0\n1\n2\n"
+
+
 def test_processes_that_append_to_one_file_lose_nothing(tmp_path):
     """Each line is longer than the 4096 bytes that a system may write at once."""
     path = tmp_path / "deep" / "lines"

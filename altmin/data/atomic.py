@@ -96,8 +96,10 @@ def is_stream(path: Path) -> bool:
 
 
 def _standard(path: Path) -> int | None:
-    """The descriptor of standard output or standard error, if `path` is where it goes."""
-    return next((number for number in (1, 2) if _same(path, number)), None)
+    """The descriptor of standard output or standard error, if `path` is where it goes. A process that was started
+    without them may have other files under their numbers."""
+    streams = ((1, sys.__stdout__), (2, sys.__stderr__))
+    return next((number for number, stream in streams if stream is not None and _same(path, number)), None)
 
 
 def _same(path: Path, descriptor: int) -> bool:
@@ -111,9 +113,9 @@ def _send(path: Path, content: bytes) -> None:
     """Write to a stream. To open standard output again, if it is a file, would begin at its start."""
     number = _standard(path)
     with naming(path):
-        if number is not None:
-            for printed in (sys.stdout, sys.stderr):
-                printed.flush()
+        for stream in (sys.__stdout__, sys.__stderr__):
+            if number is not None and stream is not None:
+                stream.flush()
         with open(path if number is None else os.dup(number), "wb") as file:
             file.write(content)
 
