@@ -255,5 +255,5 @@ def _between(w: Writer) -> list[str]:
         return ["def between(): pass"]
     name = w.r.choice(sorted(BETWEEN))
     w.source.used.append(f"between steps: {name}")
-    lines = BETWEEN[name].replace("$f", w.r.choice(w.source.hooked)).splitlines()
+    lines = BETWEEN[name].replace("$f", w.r.choice([*w.source.hooked, "model"])).splitlines()
     return ["def between():", *(f"    {line}" for line in lines)]
