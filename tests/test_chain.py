@@ -280,6 +280,38 @@ def test_what_is_no_module_or_has_no_forward_is_refused():
         altmin.split(nn.ModuleList([nn.Linear(2, 2)]))
 
 
+def scripted_inside():
+    return nn.Sequential(nn.Linear(3, 3), nn.Tanh(), torch.jit.script(nn.Linear(3, 2)))
+
+
+@pytest.mark.parametrize(
+    "wrap, words",
+    [
+        (torch.jit.script, r"the model was compiled by torch\.jit.* give the one before torch\.jit\.script"),
+        (lambda model: torch.jit.trace(model, torch.zeros(2, 3)), r"the model was compiled by torch\.jit"),
+        (lambda model: scripted_inside(), r"the module '2' was compiled by torch\.jit"),
+        (nn.DataParallel, r"the model is a DataParallel.* give the module inside it"),
+        (lambda model: nn.Sequential(nn.DataParallel(model)), "the module '0' is a DataParallel"),
+        (torch.compile, r"the model was compiled as a whole; give the one before torch\.compile"),
+    ],
+)
+def test_what_torch_has_compiled_or_wrapped_is_refused(wrap, words):
+    model = wrap(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    for name in ("am-adam", "am-mem", "predictive-coding"):
+        with pytest.raises(ValueError, match=words):
+            altmin.methods.create(name, model)
+
+
+def test_a_model_that_fx_has_traced_is_trained_as_the_model_itself():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    x, y = torch.randn(6, 3, dtype=torch.float64), torch.randint(2, (6,))
+    traced = torch.fx.symbolic_trace(copy.deepcopy(model))
+    for each in (model, traced):
+        altmin.AltMin(each, weights=altmin.LocalSGD(lr=0.5)).step(x, y)
+    torch.testing.assert_close(list(traced.parameters()), list(model.parameters()), rtol=1e-12, atol=1e-12)
+
+
 def test_a_parameter_used_twice_is_refused():
     layer = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="weight' is used twice"):

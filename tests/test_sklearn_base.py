@@ -1,5 +1,6 @@
 """Settings and input that do not fit get one clear sentence, and leave a fitted estimator as it was."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from sklearn.datasets import make_classification
 from torch import nn
 
-from altmin import methods
+from altmin import Diverged, methods
 from altmin.sklearn import AltMinClassifier, AltMinRegressor
 
 SMALL: dict[str, Any] = {"hidden": (4,), "epochs": 2, "random_state": 0}
@@ -133,3 +134,73 @@ def test_a_registered_method_is_given_the_options_that_it_has(takes_loss: bool, 
         AltMinRegressor(**SMALL, method="mine").fit(X, Y)
     with pytest.raises(ValueError, match="unknown option of method 'mine', 'lr'"):
         AltMinClassifier(**{**SMALL, "lr": 0.3}, method="mine").fit(X, Y)
+
+
+KINDS: tuple[Any, ...] = (AltMinClassifier, AltMinRegressor)
+WRONG: dict[str, Any] = {
+    "a target": (np.hstack([X, X]), np.append(Y[1:], np.nan), None, ValueError, "NaN"),
+    "fewer targets": (X[:, :2], Y[1:], None, ValueError, "inconsistent numbers of samples"),
+    "weights": (X[:, :2], Y, np.zeros(30), ValueError, "non-zero|zero"),
+    "a number that is no float": ([[10**400] * 5] * 30, Y, None, ValueError, "a number that no float can be"),
+    "such a weight": (X, Y, [10**400] * 30, ValueError, "a number that no float can be"),
+    "numbers without a variance": (X * 1e200, Y, None, ValueError, "column 0 has no finite mean and variance"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_call_that_is_refused_changes_no_attribute(kind: Any, call: str, wrong: str) -> None:
+    table, y, w, error, words = WRONG[wrong]
+    new, found = kind(**SMALL), kind(**SMALL).fit(X, Y)
+    first = {"classes": [0, 1, 2]} if call == "partial_fit" and kind is AltMinClassifier else {}
+    for each, known in ((new, first), (found, {})):
+        before, attributes = pickle.dumps(each), dict(vars(each))
+        # a table of other columns is refused before its targets are looked at
+        with pytest.raises(error, match=words if each is new or call == "fit" else f"{words}|features"):
+            getattr(each, call)(table, y, sample_weight=w, **known)
+        assert pickle.dumps(each) == before
+        assert all(vars(each)[name] is value for name, value in attributes.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam", "sgd"])
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_a_call_that_diverges_changes_no_attribute(kind: Any, method: str, call: str) -> None:
+    found = kind(**SMALL, method=method, standardise=False).fit(X, Y)
+    before, predicted = pickle.dumps(found), found.predict(X)
+    table = X[:, :4] if call == "fit" else X
+    with pytest.raises(Diverged):
+        getattr(found, call)(np.vstack([table, table[:2] * 1e160, table[:2] * 1e160]), np.append(Y, [0, 0, 1, 1]))
+    assert pickle.dumps(found) == before
+    assert np.array_equal(found.predict(X), predicted)
+    assert found.partial_fit(X, Y).loss_curve_[-1] < 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["adam", "sgd"])
+def test_backprop_that_diverges_is_noticed(kind: Any, method: str) -> None:
+    found = kind(**{**SMALL, "epochs": 20}, method=method, lr=1e200, batch_size=5)
+    with pytest.raises(Diverged, match="lower the learning rate"):
+        found.fit(X, Y)
+    assert not hasattr(found, "module_")
+
+
+def test_a_target_that_is_no_float_is_refused() -> None:
+    for wrong, words in (([10**400, *Y[1:]], "a number that no float can be"), (Y * 1e200, "target 0 has no finite")):
+        with pytest.raises(ValueError, match=words):
+            AltMinRegressor(**SMALL).fit(X, wrong)
+    with pytest.raises(ValueError, match="beyond the range of float32, the type of the table"):
+        AltMinRegressor(**SMALL).fit(X.astype(np.float32), Y * 1e100)
+
+
+def test_an_answer_that_is_not_finite_is_refused() -> None:
+    classifier, regressor = (kind(**SMALL, standardise=False).fit(X, Y) for kind in KINDS)
+    rows = X.copy()
+    rows[3] = 1e308
+    for ask in (classifier.predict, classifier.predict_proba, regressor.predict):
+        with pytest.raises(ValueError, match="the outputs for row 3 are not finite: its numbers are too large"):
+            ask(rows)
+    narrow = AltMinRegressor(**SMALL).fit(X * 1e-9, Y)
+    with pytest.raises(ValueError, match="the standardised values for row 3 are not finite"):
+        narrow.inputs_of(rows)

@@ -54,3 +54,10 @@ def test_inputs_are_standardised_in_the_type_of_the_table(table: np.ndarray, kin
     assert torch.allclose(x.var(0, unbiased=False), torch.ones(3, dtype=x.dtype), atol=1e-5)
     assert torch.equal(x, inputs(table, slice(None), scaler))
     assert np.array_equal(inputs(table, np.array([5]), None).numpy(), table[[5]])
+
+
+@pytest.mark.parametrize("size", [1e160, 1e307])
+def test_columns_without_a_finite_mean_and_variance_are_refused(table: np.ndarray, size: float) -> None:
+    table[:, 1] *= size
+    with pytest.raises(ValueError, match="column 1 has no finite mean and variance: its numbers are too large"):
+        learn_scale(StandardScaler(), table)

@@ -17,7 +17,10 @@ class Counting(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(()))
+        self.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x: Any) -> Any:
+        return self.weight * x
 
 
 class Steps:
@@ -126,3 +129,25 @@ def test_the_mode_for_evaluation_comes_back_after_a_failure() -> None:
     with pytest.raises(ZeroDivisionError):
         run.once(ROWS)
     assert not run.method.model.training
+
+
+def test_a_loss_that_is_not_finite_ends_the_training() -> None:
+    with pytest.raises(altmin.Diverged, match="the loss is not finite; lower the learning rate"):
+        training([0.5, math.nan]).fit(ROWS, None, 2, 0.0, 5)
+
+
+@pytest.mark.parametrize(
+    "weight, where", [(math.nan, "training diverged: weight is not finite"), (1e308, "the network's output")]
+)
+def test_a_network_that_is_not_finite_after_the_last_step_is_noticed(weight: float, where: str) -> None:
+    for train in (lambda run: run.fit(ROWS, None, 1, 0.0, 5), lambda run: run.once(ROWS)):
+        run = training([0.5])
+        run.method.end_epoch = lambda run=run: run.method.model.weight.data.fill_(weight)
+        with pytest.raises(altmin.Diverged, match=where):
+            train(run)
+
+
+def test_outputs_for_rows_held_back_are_finite_in_the_end() -> None:
+    run = training([0.5])
+    with pytest.raises(altmin.Diverged, match="the network's output"):
+        run.fit(ROWS, ROWS._replace(X=np.full((5, 1), 1e308)), 1, 0.0, 5)

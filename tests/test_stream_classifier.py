@@ -81,9 +81,9 @@ def test_true_and_false_of_numpy_are_those_of_python() -> None:
     assert model.classes == [True, False]
 
 
-def test_labels_that_no_dict_can_hold_are_refused() -> None:
-    for wrong in (None, float("nan"), [1]):
-        with pytest.raises(ValueError, match="a label is anything that a dict can hold"):
+def test_labels_that_are_not_found_in_a_dict_are_refused() -> None:
+    for wrong in (None, float("nan"), [1], np.zeros(2), torch.zeros(2), torch.tensor(1.0)):
+        with pytest.raises(ValueError, match="a label is a value that can be found in a dict"):
             OnlineClassifier().learn_one({"u": 1.0}, wrong)
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
 from river import checks  # noqa: E402
 
+import altmin  # noqa: E402
 from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
 from altmin.stream.features import RunningStatistics  # noqa: E402
 
@@ -189,3 +190,101 @@ def test_options_that_make_no_sense_are_refused(kind: Any) -> None:
     ):
         with pytest.raises((ValueError, TypeError)):
             kind(**wrong)
+
+
+def refused(model: Any, words: str, *calls: Any, error: Any = (ValueError, TypeError)) -> None:
+    """Every call is refused with such words, and changes nothing."""
+    for call in calls:
+        before, attributes = pickle.dumps(model), dict(vars(model))
+        with pytest.raises(error, match=words):
+            call()
+        assert pickle.dumps(model) == before
+        assert all(vars(model)[name] is value for name, value in attributes.items())
+
+
+def frame(samples: list[Sample]) -> tuple[Any, Any]:
+    return pd.DataFrame([x for x, _ in samples]), pd.Series([y for _, y in samples])
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("method", sorted(settings.DEFAULTS))
+def test_a_step_that_diverges_changes_nothing(kind: Any, method: str) -> None:
+    model = learnt(kind((5,), method, seed=1, standardise=False, batch_size=9), stream(10))
+    for p in model.network.parameters():
+        p.data *= 1e160
+    X, y = frame([({"a": sign, "b": 2 * sign, "c": -3 * sign}, y) for sign in (1.0, -1.0) for y in (0, 1)])
+    refused(model, "diverged", lambda: model.learn_many(X, y), error=altmin.Diverged)
+    refused(model, "diverged", lambda: model.learn_many(X.assign(new=1.0), y), error=altmin.Diverged)
+    refused(model, "output is not finite", lambda: model.predict_many(1e90 * X))
+    for p in model.network.parameters():
+        p.data /= 1e160
+    model.learn_many(X, y)
+    assert model.predict_many(X).tolist() == [model.predict_one(x) for x in X.to_dict("records")]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("first", [0, 10])
+def test_a_table_is_learnt_as_a_whole_or_not_at_all(kind: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, step, steps = learnt(kind((5,), "am-mem", seed=1), stream(first)), kind._step, itertools.count()
+
+    def diverge(self: Any, *batch: Any) -> None:
+        step(self, *batch)
+        if next(steps) == 2:
+            raise altmin.Diverged("the third step")
+
+    monkeypatch.setattr(kind, "_step", diverge)
+    X, y = frame(stream(9, 4))
+    refused(model, "third step", lambda: model.learn_many(X, y + 2), error=altmin.Diverged)
+    monkeypatch.undo()
+    whole, other = copy.deepcopy(model), learnt(kind((5,), "am-mem", seed=1), stream(first))
+    for each in (whole, other):
+        each.learn_many(X, y + 2)
+    x = stream(1, 4, seed=3)[0][0]
+    assert answer(whole, x) == answer(other, x)
+
+
+ODD: list[tuple[Any, str]] = [
+    (10**400, r"infinite or beyond 1e\+100"),
+    (np.zeros(1), "a number is expected"),
+    (1 + 1j, "a number is expected"),
+    ({}, "a number is expected"),
+]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("value, words", ODD)
+def test_a_value_that_is_no_float_is_refused_and_named(kind: Any, value: Any, words: str) -> None:
+    model, words = learnt(kind((5,), seed=1), stream(10)), f"feature 'b' is .*{words}"
+    x: dict[str, Any] = {"a": 1.0, "b": value}
+    refused(model, words, lambda: model.learn_one(x, 1), lambda: model.predict_one(x))
+    X = pd.DataFrame({"a": [1.0, 1.0], "b": pd.Series([1.0, value], dtype=object)})
+    refused(model, words, lambda: model.learn_many(X, [0, 1]), lambda: model.predict_many(X))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_samples_and_targets_of_another_form_are_refused(kind: Any) -> None:
+    model, (X, y) = learnt(kind((5,), seed=1), stream(10)), frame(stream(1))
+    for wrong in (3, None, [[1]], "ab", X.iloc[0]):
+        words = "a sample is a dict of features"
+        refused(model, words, lambda wrong=wrong: model.learn_one(wrong, 1), lambda wrong=wrong: answer(model, wrong))
+    for wrong in (None, 3, "y", {"y": 1}, pd.DataFrame({"y": y})):
+        refused(model, "targets are a Series or a list", lambda wrong=wrong: model.learn_many(X, wrong))
+    twice = pd.concat([X, X], axis=1)
+    refused(model, "two columns are called 'a'", lambda: model.learn_many(twice, y), lambda: model.predict_many(twice))
+    refused(model, "name equals itself, given NaN", lambda: model.learn_one({float("nan"): 1.0}, 1))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_features_beyond_the_largest_number_are_refused(kind: Any) -> None:
+    model = learnt(kind((5,), seed=1, max_features=4), stream(10))
+    words = f"5 features are more than max_features=4; give {kind.__name__} a larger one"
+    more = {"d": 1.0, "e": 2.0}
+    refused(model, words, lambda: model.learn_one(more, 1), lambda: model.learn_many(pd.DataFrame([more]), [1]))
+    model.learn_one({"d": 1.0}, 1)
+    assert model.feature_names == ["a", "b", "c", "d"]
+    assert [settings.max_features(method) for method in ("am-adam", "am-mem")] == [20_000, 1_000]
+    memory = kind((5,), "am-mem", seed=1)
+    refused(memory, "1,001 features are more", lambda: memory.learn_one(dict.fromkeys(range(1001), 1.0), 1))
+    for wrong in (0, 2.5, "many"):
+        with pytest.raises((ValueError, TypeError), match="max_features"):
+            kind(max_features=wrong)

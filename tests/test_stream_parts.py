@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import altmin
 from altmin import methods, models
 from altmin.stream import growth, settings
-from altmin.stream.features import FARTHEST, Features, RunningStatistics, table_of
+from altmin.stream.features import FARTHEST, Features, RunningStatistics, demand_sample, table_of
 from altmin.stream.settings import DEFAULTS
 
 pytest.importorskip("river")
@@ -57,7 +57,7 @@ def test_what_is_no_number_is_named() -> None:
     with pytest.raises(ValueError, match="feature 'b' is infinite"):
         known("a", "b").row({"a": 0.0, "b": -np.inf})
     with pytest.raises(TypeError, match="a sample is a dict of features"):
-        known("a").row([1.0])  # type: ignore[arg-type]
+        demand_sample([1.0])
     with pytest.raises(ValueError, match="absent is 'mean' or 'zero', given 'median'"):
         Features("median")
 
@@ -67,7 +67,7 @@ def test_a_table_without_numbers_is_refused_with_the_name_of_its_column() -> Non
     columns, values = table_of(pd.DataFrame({"a": [1, 2], "b": [True, False]}))
     assert columns == ["a", "b"]
     assert values.tolist() == [[1.0, 1.0], [2.0, 0.0]]
-    with pytest.raises(ValueError, match="column 'b' holds no numbers"):
+    with pytest.raises(ValueError, match="feature 'b' is 'x', a number is expected"):
         table_of(pd.DataFrame({"a": [1.0], "b": ["x"]}))
     with pytest.raises(TypeError, match="a pandas DataFrame"):
         table_of([[1.0]])

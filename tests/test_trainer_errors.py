@@ -104,6 +104,19 @@ def test_weights_that_have_left_the_finite_numbers_are_reported_with_their_block
         am.step(*batch())
 
 
+@pytest.mark.parametrize("codes", [None, 0.1, altmin.GradientCodes(steps=3, momentum=0.5, tolerance=0.1)])
+@pytest.mark.parametrize("what", ["input", "targets", "weights"])
+def test_numbers_whose_squares_are_not_finite_are_refused(what, codes):
+    for size in (1e155, 1e200, 1e306):
+        model, (x, _) = mlp(), batch()
+        y = torch.randn(10, 3, dtype=F64)
+        scaled = {"input": [x], "targets": [y], "weights": [p.data for p in model.parameters()]}[what]
+        for t in scaled:
+            t *= size
+        words = "training diverged|input holds|targets hold"
+        unchanged_by(altmin.AltMin(model, nn.MSELoss(), codes), x, y, words, (altmin.Diverged, ValueError))
+
+
 class WithBatchNorm(nn.Module):
     """A residual block as people write it: altmin does not know it, and it keeps running statistics."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trial import api, commands, networks, networks_drawn
+from trial import api, commands, estimators, networks, networks_drawn
 from trial.commands import Ended
 from trial.judge import Judge
 from trial.networks_writer import Source, Value, Writer
@@ -144,3 +144,38 @@ def test_a_network_whose_step_departs_from_autograd_is_a_failure(spoilt: str, mo
     networks.compare(network, 0, wanted, judge)
     assert len(failures) == 1
     assert ("loss " if spoilt == "loss" else "weight off by") in failures[0]
+
+
+class Careless(estimators.OnlineClassifier):
+    """A classifier with one defect."""
+
+    defect = ""
+
+    def learn_one(self, x: Any, y: Any) -> None:
+        if self.defect == "moves first":
+            self._statistics.total += 1
+        super().learn_one(x, None if self.defect == "refuses all" else y)
+
+    def predict_proba_one(self, x: Any, **kwargs: Any) -> Any:
+        if self.defect == "counts queries":
+            self._statistics.total += 1
+        found = super().predict_proba_one(x, **kwargs)
+        return dict.fromkeys(found, float("nan")) if self.defect == "NaN" else found
+
+
+@pytest.mark.parametrize(
+    "defect, words",
+    [
+        ("", ""),
+        ("moves first", "was refused but has changed the state"),
+        ("refuses all", "was refused though nothing is wrong with it"),
+        ("counts queries", "has changed the estimator"),
+        ("NaN", "gave numbers that are not finite"),
+    ],
+)
+def test_an_estimator_fails_by_what_a_call_leaves(defect: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Careless, "defect", defect)
+    monkeypatch.setattr(estimators, "OnlineClassifier", Careless)
+    failures: list[str] = []
+    estimators.trial(200, 0, failures)
+    assert any(words in each for each in failures) if words else failures == []

@@ -27,6 +27,7 @@ from altmin.calculus.series import Series
 from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece
 from altmin.graph.trace import ends_at, trace
+from altmin.graph.wrapped import demand_unwrapped
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -247,7 +248,7 @@ class Chain:
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
         or hooks have been added; or if there are hooks that its blocks would not call."""
-        changed, hooked = False, any(GLOBAL_HOOKS)
+        changed, hooked = False, any(GLOBAL_HOOKS) and _hooks_for_all_modules()
         for c, inside in self._children:
             changed = changed or list(c._modules.values()) != inside
         for owner, name, p in self._parameters:
@@ -280,6 +281,12 @@ class Chain:
         rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
         i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
         return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
+
+
+def _hooks_for_all_modules() -> bool:
+    """Whether someone has registered one; those of torch itself only count operations."""
+    hooks = [hook for each in GLOBAL_HOOKS for hook in each.values()]
+    return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 
 
 def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
@@ -359,6 +366,7 @@ def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Modu
     """The modules of a chain, and after how many of them to cut if names were given."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {model!r:.60}")
+    demand_unwrapped(model)
     if at is None and _plain(model):
         return _flat(model), None
     parts = trace(model, () if at is None else at)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.context import LOCAL
+from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.discrete import Discrete, Estimated
 from altmin.calculus.other import AnyModule
 from altmin.core.chain import Chain, Theta
@@ -36,41 +36,47 @@ class Pass(NamedTuple):
     drew: bool = False
 
 
-def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: bool) -> None:
+def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: bool, context: Context) -> None:
     """ValueError unless the blocks of a model have its output, autograd's gradients and the buffers that a call of it
     leaves, for this mini-batch. Nothing changes. decays: whether the weight rule moves parameters without a gradient.
+    context: in which the loss reads its targets; of a rank, the rest is computed for its own rows alone.
 
     Takes two passes and three backward passes, with dropout off. Outputs may differ where the model draws random
     numbers elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
     (discrete activations, recurrence).
     """
-    copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
-    with _without_dropout(chain.model), _same_numbers(chain.model):
+    named = chain.model.named_parameters()
+    copies = {name: p.detach().clone() if p.requires_grad else p.detach() for name, p in named}
+    versions = {name: p._version for name, p in copies.items()}
+    with _without_dropout(chain.model), _same_attributes(chain.model):
         with _random_state(x):
-            blocks = _by_blocks(chain, copies, loss, x, y)
+            blocks = _by_blocks(chain, copies, loss, x, y, context)
         if not bool(blocks.output.sum().isfinite()):
             return  # the step says where
         with _random_state(x):
             whole = _by_autograd(chain.model, copies, x, blocks)
     for name, p in copies.items():
-        if p._version:
+        if p._version != versions[name]:
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
     _compare(blocks, whole, decays)
 
 
-def _by_blocks(chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor) -> Pass:
+def _by_blocks(
+    chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, context: Context
+) -> Pass:
     """ValueError for a loss that depends on parameters, or that changes."""
     names = {id(p): name for name, p in chain.model.named_parameters()}
     held = [[names[id(p)] for p in block] for block in chain.parameters()]
     theta: Theta = [[parameters[name] for name in block] for block in held]
     values, states = encode(chain.blocks, theta, x, LOCAL)
     output = values[-1]
-    delta = v = loss.delta(output, loss.prepare(output, y))
+    targets = loss.prepare(output, y, context)
     for p in loss.others(output, y):
         raise ValueError(
             f"the loss depends on {names.get(id(p), 'a tensor outside the model')} besides the output, and only the "
             "output is differentiated; use weight_decay or l1 of the weight rule as a penalty (nothing was changed)"
         )
+    delta = v = loss.delta(output, targets)
     buffers = _next_buffers(chain, statistics(chain.blocks, states))
     maps = [m for block in chain for each in block.maps for m in each.inner]
     if chain.recurrent or any(isinstance(m, Discrete | Estimated) for m in maps):
@@ -193,15 +199,17 @@ def _random_state(x: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def _same_numbers(model: nn.Module) -> Iterator[None]:
-    """ValueError if a pass changes a number among the attributes of a module, which is then as before."""
-    numbers = [(vars(m), {k: v for k, v in vars(m).items() if type(v) in (int, float)}) for m in model.modules()]
+def _same_attributes(model: nn.Module) -> Iterator[None]:
+    """Restores the attributes of modules. ValueError if a number among them has changed."""
+    held = [(vars(m), dict(vars(m))) for m in model.modules()]
     changed: list[str] = []
     try:
         yield
     finally:
-        for now, before in numbers:
-            changed += [name for name, value in before.items() if now.get(name) is not value]
+        for now, before in held:
+            numbers = [name for name, value in before.items() if type(value) in (int, float)]
+            changed += [name for name in numbers if now.get(name) is not before[name]]
+            now.clear()
             now.update(before)
     if changed:
         raise ValueError(

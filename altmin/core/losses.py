@@ -295,12 +295,14 @@ class AnyLoss(Loss):
             ) from None
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        held = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
-        before = [b._version for b in held]
+        held = dict(self.function.named_buffers()) if isinstance(self.function, nn.Module) else {}
+        before = {name: b.clone() for name, b in held.items()}
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             value = self.function(o, y)
-        if [b._version for b in held] != before:
+        if any(not torch.equal(b, before[name]) for name, b in held.items()):
+            for name, b in held.items():
+                b.copy_(before[name])
             raise ValueError("the loss changes its buffers when it is called, which a step does several times")
         found, left, seen = [], [value.grad_fn], set()
         while left:

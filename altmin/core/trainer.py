@@ -167,11 +167,11 @@ class AltMin(Stateful):
         self.penalty.step()
 
     @torch.no_grad()
-    def check_once(self, x: Tensor, y: Tensor) -> None:
+    def check_once(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
         autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on."""
         if self.unchecked:
-            check_first_step(self.chain, self.loss, x, y, self.updates.decays)
+            check_first_step(self.chain, self.loss, x, y, self.updates.decays, context)
             self.unchecked = False
 
     def solver(self, states: Mapping[int, Any]) -> CodeSolver:
@@ -215,7 +215,7 @@ class AltMin(Stateful):
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
         if self.unchecked:
-            self.check_once(x, y)
+            self.check_once(x, y, context)
         mu = self.penalty.value
         codes = self.solver(self.code_states) if self.code_states else self.codes
         moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)

@@ -3,17 +3,20 @@
 import dis
 import inspect
 import operator
+import os
 import random
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch import utils as functions
+from torch.fx import _symbolic_trace as tracing
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from altmin.graph.values import FUNCTIONS, aside
@@ -92,14 +95,25 @@ for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "
     setattr(Value, f"__{_name}__", _in_place(getattr(operator, _name)))
 
 
+class Here:
+    """True in the thread that has made it, false in others."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def __bool__(self) -> bool:
+        return threading.get_ident() == self.thread
+
+
 class Recorder(fx.Tracer):
-    """Records one forward; modules that it calls are single nodes. Other threads are not affected."""
+    """Records one forward; modules that it calls are single nodes. Torch's classes and functions are patched meanwhile,
+    such that other threads are not affected."""
 
     proxy_buffer_attributes = True
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
-        self.thread, self.given, self.by_name = threading.get_ident(), args, kwargs
+        self.here, self.given, self.by_name = Here(), args, kwargs
         self.precision = _autocast()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -110,6 +124,7 @@ class Recorder(fx.Tracer):
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """An input for each node that the module is called with; all other arguments are as given."""
+        tracing._is_fx_tracing_flag = self.here  # type: ignore[assignment]  # by which torch.compile refuses to run
         args = [self._placeholder(each) for each in self.given]
         kwargs = {name: self._placeholder(each) for name, each in self.by_name.items()}
         return (lambda root, *given: root_fn(root, *given, **kwargs)), [self.root, *args]
@@ -132,12 +147,12 @@ class Recorder(fx.Tracer):
         return super().create_arg(a)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() != self.thread:
+        if not self.here:
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
-        if threading.get_ident() != self.thread:
+        if not self.here:
             return attr_val
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
@@ -154,11 +169,11 @@ class Recorder(fx.Tracer):
     @contextmanager
     def recording_factories(self) -> Iterator[None]:
         """Inside, factories are recorded, and an `autograd.Function` of what is recorded is `Untraceable`."""
-        originals, unwrap = {name: getattr(torch, name) for name in FACTORIES}, functions.unwrap_dead_wrappers
+        unwrap, autowrap = functions.unwrap_dead_wrappers, tracing._autowrap_check
 
         def recorded(original: Any) -> Any:
             def make(*args: Any, **kwargs: Any) -> Any:
-                if threading.get_ident() != self.thread:
+                if not self.here:
                     return original(*args, **kwargs)
                 return self.create_proxy("call_function", original, args, kwargs)
 
@@ -169,15 +184,43 @@ class Recorder(fx.Tracer):
                 raise Untraceable(WITHOUT, OF_ITS_OWN)
             return unwrap(args)
 
-        try:
-            for name, original in originals.items():
-                setattr(torch, name, recorded(original))
-            functions.unwrap_dead_wrappers = refuse
+        def patch(*args: Any) -> None:  # torch.fx calls it in every thread that calls a module
+            if self.here:
+                autowrap(*args)
+
+        patches = [(torch, name, recorded(getattr(torch, name))) for name in FACTORIES]
+        patches += [(functions, "unwrap_dead_wrappers", refuse), (tracing, "_autowrap_check", patch)]
+        with ExitStack() as stack:
+            for place, name, new in patches:
+                stack.callback(setattr, place, name, getattr(place, name))
+                setattr(place, name, new)
             yield
-        finally:
-            functions.unwrap_dead_wrappers = unwrap
-            for name, original in originals.items():
-                setattr(torch, name, original)
+
+
+def _undo_patches(originals: Sequence[tuple[Any, str, Any]]) -> None:
+    """In a process that was forked while another thread, which is not in it, was recording: torch as it was."""
+    global _one_at_a_time
+    held = not _one_at_a_time.acquire(blocking=False)
+    if not held:
+        _one_at_a_time.release()
+        return
+    _one_at_a_time = threading.RLock()
+    if tracing.CURRENT_PATCHER is not None:
+        tracing.CURRENT_PATCHER.revert_all_patches()
+        tracing.CURRENT_PATCHER = None
+    tracing._is_fx_tracing_flag = False
+    for place, name, original in originals:
+        setattr(place, name, original)
+
+
+os.register_at_fork(
+    after_in_child=partial(
+        _undo_patches,
+        [(torch, name, getattr(torch, name)) for name in FACTORIES]
+        + [(functions, "unwrap_dead_wrappers", functions.unwrap_dead_wrappers)]
+        + [(tracing, "_autowrap_check", tracing._autowrap_check)],
+    )
+)
 
 
 def demand_one_input(module: nn.Module) -> None:
@@ -225,6 +268,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
         raise
     except Exception as error:  # a user's forward may raise anything when it gets proxies
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        said = said.replace("'Value' object cannot be interpreted as", "a size or a value is used as")
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
     if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)

@@ -2,7 +2,8 @@
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +17,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
+from altmin.common.devices import usable
 from altmin.common.errors import demand
+from altmin.common.swap import changed
 from altmin.sklearn.training import Rows, Training, learn_scale
 
 NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
@@ -50,8 +53,8 @@ class Estimator(BaseEstimator):
 
     # What a kind of estimator says of its targets
 
-    def _check_targets(self, y: np.ndarray) -> np.ndarray:
-        """Targets as they are kept. ValueError if they are of another kind."""
+    def _check_targets(self, y: np.ndarray, kind: Any) -> np.ndarray:
+        """Targets as they are kept, of a table of numbers of this type. ValueError if they are of another kind."""
         raise NotImplementedError
 
     def _first_targets(self, y: np.ndarray, w: Any, classes: Any) -> Any:
@@ -76,8 +79,14 @@ class Estimator(BaseEstimator):
         """Trains a new network on a table and its targets, and returns itself.
 
         X: numpy, pandas or sparse; of a sparse one only mini-batches are made dense. sample_weight: a row of weight w
-        counts as w rows in its mini-batch. ValueError or TypeError for input or settings that do not fit.
+        counts as w rows in its mini-batch. ValueError or TypeError for input or settings that do not fit, `Diverged` if
+        the network or its outputs for these rows are not finite in the end; then the estimator is as it was.
         """
+        with changed(self) as new:
+            new._fit(X, y, sample_weight)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         self._check_settings()
         X, y, w = self._checked(X, y, sample_weight, first=True)
         training, known = self._begun(X, y, w, None)
@@ -90,10 +99,15 @@ class Estimator(BaseEstimator):
             )
         rows, rest = (self._rows(X[part], y[part], w if w is None else w[part], known) for part in (train, held))
         training.fit(rows, rest if self.early_stopping else None, self.epochs, self.tol, self.patience)
-        return self._keep(training, known)
+        self._keep(training, known)
 
     def _go_on(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
-        """`partial_fit`: one pass over the rows in their order, by the network there is or a new one."""
+        """`partial_fit`: one pass over the rows in their order, by a copy of the network there is or by a new one."""
+        with changed(self, "_training", "_known") as new:
+            new._partial_fit(X, y, sample_weight, classes)
+        return self
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> None:
         first = not hasattr(self, "module_")
         if first:
             self._check_settings()
@@ -104,7 +118,7 @@ class Estimator(BaseEstimator):
         if not first:
             self._learn(training, known, X, y, w)
         training.once(self._rows(X, y, w, known))
-        return self._keep(training, known)
+        self._keep(training, known)
 
     def _begun(self, X: Any, y: np.ndarray, w: Any, classes: Any) -> tuple[Training, Any]:
         """A new network, not trained yet, and what is known of the targets. Nothing of the estimator changes."""
@@ -172,7 +186,7 @@ class Estimator(BaseEstimator):
         t = self._encoded(known, y)
         return Rows(X, torch.from_numpy(t.astype(X.dtype) if t.dtype.kind == "f" else t), w)
 
-    def _keep(self, training: Training, known: Any) -> Any:
+    def _keep(self, training: Training, known: Any) -> None:
         """The attributes of a fitted estimator."""
         self._training, self._known = training, known
         self.module_, self.loss_curve_, self.n_iter_ = training.method.model, training.losses, len(training.losses)
@@ -180,22 +194,26 @@ class Estimator(BaseEstimator):
             self.validation_curve_ = training.held_losses
         elif hasattr(self, "validation_curve_"):
             del self.validation_curve_
-        return self
 
     # Predicting
 
     def inputs_of(self, X: Any) -> Tensor:
         """The rows of X as `module_` takes them: standardised, of its type, on its device."""
         X = self._table(X)
-        return self._training.inputs(X, slice(None))
+        found = self._training.inputs(X, slice(None))
+        demand_finite(found.cpu().numpy(), "standardised values")
+        return found
 
     def _outputs(self, X: Any) -> np.ndarray:
         X = self._table(X)
-        return self._training.outputs(X).cpu().numpy()
+        found = self._training.outputs(X).cpu().numpy()
+        demand_finite(found, "outputs")
+        return found
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=self._type())
+        with _representable():
+            return validate_data(self, X, reset=False, accept_sparse="csr", dtype=self._type())
 
     def _type(self) -> Any:
         """The type in which the network computes."""
@@ -206,11 +224,12 @@ class Estimator(BaseEstimator):
     def _checked(self, X: Any, y: Any, sample_weight: Any, first: bool) -> tuple[Any, np.ndarray, Any]:
         """X, y and weights as arrays; rows of weight zero are left out."""
         kind = (np.float64, np.float32) if first else self._type()
-        X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype=kind, multi_output=True)
-        y = self._check_targets(y)
-        if sample_weight is None:
-            return X, y, None
-        w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        with _representable():
+            X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype=kind, multi_output=True)
+            y = self._check_targets(y, X.dtype)
+            if sample_weight is None:
+                return X, y, None
+            w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         if not w.any():
             raise ValueError("all sample weights are zero; at least one has to be above zero")
         return X[w > 0], y[w > 0], w[w > 0]
@@ -236,10 +255,7 @@ class Estimator(BaseEstimator):
             raise TypeError(f"hidden of {of} is a tuple of widths such as (100, 100), given {self.hidden!r:.60}")
         for width in self.hidden:
             demand(of, "every width in hidden", width, low=1, whole=True)
-        try:
-            torch.device(self.device)
-        except (RuntimeError, TypeError):
-            raise ValueError(f'device of {of} is "cpu", "cuda" or the like, given {self.device!r:.60}') from None
+        usable(f"device of {of}", self.device)
 
     def _check_network(self, training: Training, X: Any, n_outputs: int) -> None:
         """ValueError unless the network makes of a row what the task needs."""
@@ -259,3 +275,21 @@ class Estimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+@contextmanager
+def _representable() -> Iterator[None]:
+    """ValueError for a number that is no float, such as 10**400."""
+    try:
+        yield
+    except ArithmeticError as error:
+        raise ValueError(f"the table, its targets or its weights hold a number that no float can be: {error}") from None
+
+
+def demand_finite(found: np.ndarray, what: str) -> None:
+    """ValueError unless what was computed for each row is finite."""
+    if len(wrong := np.flatnonzero(~np.isfinite(found).reshape(len(found), -1).all(1))):
+        raise ValueError(
+            f"the {what} for row {wrong[0]} are not finite: its numbers are too large; scale them as those that the "
+            "network was trained on"
+        )

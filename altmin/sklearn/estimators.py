@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 from torch import nn
 
-from altmin.sklearn.base import Estimator
+from altmin.sklearn.base import Estimator, demand_finite
 from altmin.sklearn.training import Training, learn_scale
 
 
@@ -75,11 +75,11 @@ class AltMinClassifier(ClassifierMixin, Estimator):
         chosen = self._outputs(X).argmax(1)
         return self.classes_[chosen]
 
-    def _keep(self, training: Training, known: np.ndarray) -> Any:
+    def _keep(self, training: Training, known: np.ndarray) -> None:
         self.classes_ = known
-        return super()._keep(training, known)
+        super()._keep(training, known)
 
-    def _check_targets(self, y: np.ndarray) -> np.ndarray:
+    def _check_targets(self, y: np.ndarray, kind: Any) -> np.ndarray:
         check_classification_targets(y)
         return column_or_1d(y, warn=True)
 
@@ -134,15 +134,19 @@ class AltMinRegressor(RegressorMixin, Estimator):
         output = self._outputs(X)
         scaler, shape = self._known
         found = (output * scaler.scale_ + scaler.mean_).astype(output.dtype, copy=False)
+        demand_finite(found, "predictions")
         return found.reshape(len(found), *shape)
 
-    def _check_targets(self, y: np.ndarray) -> np.ndarray:
-        return y.astype(np.float64)
+    def _check_targets(self, y: np.ndarray, kind: Any) -> np.ndarray:
+        y = y.astype(np.float64)
+        if y.size and not np.abs(y).max() <= np.finfo(kind).max:
+            raise ValueError(f"the targets are beyond the range of {np.dtype(kind)}, the type of the table; scale them")
+        return y
 
     def _first_targets(self, y: np.ndarray, w: Any, classes: Any) -> tuple[StandardScaler, tuple[int, ...]]:
         """The scale of the targets, and the shape of those of one row."""
         scaler = StandardScaler()
-        learn_scale(scaler, y.reshape(len(y), -1), w)
+        learn_scale(scaler, y.reshape(len(y), -1), w, "target")
         return scaler, y.shape[1:]
 
     def _learn(self, training: Training, known: Any, X: Any, y: np.ndarray, w: Any) -> None:
@@ -150,7 +154,7 @@ class AltMinRegressor(RegressorMixin, Estimator):
         if y.shape[1:] != shape:
             raise ValueError(f"targets have shape (rows, {', '.join(map(str, shape))}) so far, given {y.shape}")
         super()._learn(training, known, X, y, w)
-        learn_scale(scaler, y.reshape(len(y), -1), w)
+        learn_scale(scaler, y.reshape(len(y), -1), w, "target")
 
     def _encoded(self, known: Any, y: np.ndarray) -> np.ndarray:
         scaler, _ = known

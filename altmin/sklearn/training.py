@@ -12,6 +12,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from altmin.common.errors import Diverged
 from altmin.core.losses import adapt
 from altmin.methods.protocol import Method
 from altmin.training.samples import batches_per_epoch, device_of
@@ -39,13 +40,17 @@ def chunks(n: int) -> Iterator[slice]:
     return (slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK))
 
 
-def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None) -> None:
-    """Adds the rows of a table to what a scaler knows of means and variances. w: their weights.
+def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, what: str = "column") -> None:
+    """Adds the rows of a table to what a scaler knows of means and variances. w: their weights. ValueError unless these
+    are finite. what: what a column is called in that message.
 
     A sparse table goes through the same arithmetic as a dense one, so that both have the same scale.
     """
-    for part in chunks(X.shape[0]):
-        scaler.partial_fit(dense(X, part), sample_weight=None if w is None else w[part])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in chunks(X.shape[0]):
+            scaler.partial_fit(dense(X, part), sample_weight=None if w is None else w[part])
+    if len(wrong := np.flatnonzero(~np.isfinite(scaler.mean_ + scaler.var_))):
+        raise ValueError(f"{what} {wrong[0]} has no finite mean and variance: its numbers are too large; scale them")
 
 
 def inputs(X: Any, rows: Any, scaler: StandardScaler | None) -> Tensor:
@@ -78,7 +83,8 @@ class Training:
 
     def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int) -> None:
         """Epochs, each in a random order, until the loss has for `patience` of them not fallen by more than `tol` below
-        its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to."""
+        its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to. `Diverged`
+        if a loss, parameters or outputs are not finite."""
         lowest, waited, best = math.inf, 0, None
         for _ in range(epochs):
             with self.random_numbers():
@@ -96,16 +102,34 @@ class Training:
         if best is not None:
             self.method.model.load_state_dict(best[0])
             self.method.load_state_dict(best[1])
+        self._demand_finite(rows)
+        if held is not None:
+            self._demand_finite(held)
 
     def once(self, rows: Rows) -> None:
         """One pass over the rows in their order."""
         with self.random_numbers():
             self._epoch(rows, torch.arange(len(rows.t)))
+        self._demand_finite(rows)
 
     def outputs(self, X: Any) -> Tensor:
         """What the network gives for the rows of a table."""
         with torch.no_grad():
             return torch.cat([self.method.model(self.inputs(X, part)) for part in chunks(X.shape[0])])
+
+    def _demand_finite(self, rows: Rows) -> None:
+        """`Diverged` unless parameters, the optimizer's state and the network's outputs for these rows are finite,
+        whatever the method checks by itself."""
+        optimizer = self.method.optimizer
+        kept: dict[str, Any] = dict(self.method.model.named_parameters())
+        if optimizer is not None:
+            entries = enumerate(optimizer.state.values())
+            kept |= {f"{name} of parameter {i}": t for i, entry in entries for name, t in entry.items()}
+        for name, t in kept.items():
+            if isinstance(t, Tensor) and not bool(t.isfinite().all()):
+                raise Diverged(name, "lower the learning rate, or give inputs of a smaller size")
+        if not bool(self.outputs(rows.X).isfinite().all()):
+            raise Diverged("the network's output", "lower the learning rate, or give inputs of a smaller size")
 
     def inputs(self, X: Any, rows: Any) -> Tensor:
         return inputs(X, rows, self.scaler).to(self.device)
@@ -127,7 +151,10 @@ class Training:
                 if rows.w is not None:
                     how["sample_weight"] = torch.from_numpy(rows.w[part.numpy()]).to(self.device)
                 count = float(how["sample_weight"].sum()) if rows.w is not None else len(part)
-                total += count * float(self.method.step(x, t, **how).loss)
+                loss = float(self.method.step(x, t, **how).loss)
+                if not math.isfinite(loss):
+                    raise Diverged("the loss", "lower the learning rate")
+                total += count * loss
                 seen += count
             self.method.end_epoch()
         finally:

@@ -7,10 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from altmin.common.errors import demand
+from altmin.common.errors import Diverged, demand
+from altmin.common.swap import changed
+from altmin.core.weights.local import can_follow
 from altmin.methods import Method
+from altmin.methods.backprop import Backprop
 from altmin.stream import growth, settings
-from altmin.stream.features import Array, Features, RunningStatistics, table_of
+from altmin.stream.features import Array, Features, RunningStatistics, demand_sample, table_of, targets_of
+
+STATISTICS = ("_statistics", "_target")
+"""What every sample changes, besides the network by a step of its own."""
+STATE = (*STATISTICS, "_features", "_classes", "_random", "_trained")
+"""What a sample can change."""
 
 
 class OnlineNetwork:
@@ -36,6 +44,8 @@ class OnlineNetwork:
         How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
     seed
         Of the initial weights; None for different ones each time.
+    max_features
+        The largest number of features; a sample with more is refused. None for that of `settings.max_features`.
     """
 
     _loss: type[nn.Module]
@@ -51,10 +61,11 @@ class OnlineNetwork:
         forget: float = 1.0,
         batch_size: int = 1,
         seed: int | None = None,
+        max_features: int | None = None,
     ):
         self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
         self.standardise, self.absent, self.forget = standardise, absent, forget
-        self.batch_size, self.seed = batch_size, seed
+        self.batch_size, self.max_features, self.seed = batch_size, max_features, seed
         self._begin()
 
     def _begin(self) -> None:
@@ -65,6 +76,8 @@ class OnlineNetwork:
             demand(type(self).__name__, "hidden", width, low=1, whole=True)
         demand(type(self).__name__, "batch_size", self.batch_size, low=1, whole=True)
         settings.check(self.method, self.lr, self.options)
+        self._most = settings.max_features(self.method) if self.max_features is None else self.max_features
+        demand(type(self).__name__, "max_features", self._most, low=1, whole=True)
         self._features = Features(self.absent)
         self._statistics = RunningStatistics(0, self.forget)
         self._random = np.random.default_rng(self.seed)
@@ -105,50 +118,78 @@ class OnlineNetwork:
         return torch.from_numpy(shown if shown.shape[1] else np.zeros((len(rows), 1)))
 
     def _output(self, x: Mapping[Hashable, Any]) -> Tensor:
-        """Of one sample, (outputs,)."""
+        """Of one sample, (outputs,). ValueError if it is not finite."""
+        demand_sample(x)
         return self._outputs(self._features.row(x)[None])[0]
 
     @torch.no_grad()
     def _outputs(self, rows: Array) -> Tensor:
         assert self._trained is not None
         found: Tensor = self._trained.model(self._inputs(rows))
+        if not bool(found.isfinite().all()):
+            raise ValueError(
+                "the network's output is not finite: the sample's values or the network's weights are too large; give "
+                "smaller values, or a new estimator a smaller lr"
+            )
         return found
 
-    def _learn(self, rows: Array, targets: Sequence[Any]) -> None:
-        """Takes rows (samples, columns) whose features have columns already, `batch_size` of them at a time."""
-        for start in range(0, len(rows), self.batch_size):
-            part = rows[start : start + self.batch_size]
-            for row in part:
-                self._statistics.update(row)
-            y = self._targets(targets[start : start + self.batch_size])
-            if y is not None:
-                assert self._trained is not None
-                self._trained.step(self._inputs(part), y)
-
-    def _targets(self, targets: Sequence[Any]) -> Tensor | None:
-        """Targets as the loss takes them; None if there is nothing to learn from them yet."""
-        raise NotImplementedError
-
     def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
-        """Learns from one sample. ValueError or TypeError, and nothing changes, for one that cannot be learnt from."""
+        """Learns from one sample. ValueError or TypeError for one that cannot be learnt from, `Diverged` if a number of
+        the step is not finite; then nothing has changed."""
+        demand_sample(x)
         new = self._features.new(x)
         row = self._features.row(x, new)
         self._check(y)
-        self._admit(new)
-        self._learn(row[None], [y])
+        self._learn(new, row[None], [y])
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of targets, in this order."""
-        columns, table = table_of(X)
-        targets = y.tolist() if hasattr(y, "tolist") else list(y)
+        """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of targets, in this order: from
+        all of it or, with the errors of `learn_one`, from none."""
+        (columns, table), targets = table_of(X), targets_of(y)
         if len(targets) != len(table):
             raise ValueError(f"as many targets as samples are needed: {len(table)} samples, {len(targets)} targets")
         new = self._features.new(columns)
         rows = self._features.rows(columns, table, new)
         for target in targets:
             self._check(target)
-        self._admit(new)
-        self._learn(rows, targets)
+        self._learn(new, rows, targets)
+
+    def _learn(self, new: Sequence[Hashable], rows: Array, targets: Sequence[Any]) -> None:
+        """Takes rows (samples, columns) with these new features, `batch_size` of them at a time."""
+        if len(self._features.names) + len(new) > self._most:
+            raise ValueError(
+                f"{len(self._features.names) + len(new):,} features are more than max_features={self._most:,}; give "
+                f"{type(self).__name__} a larger one, or fewer features (nothing was learnt)"
+            )
+        alone = len(rows) <= self.batch_size and not new and not self._grows(targets)
+        with changed(self, *(STATISTICS if alone else STATE)) as after:
+            after._admit(new)
+            for start in range(0, len(rows), self.batch_size):
+                part = rows[start : start + self.batch_size]
+                for row in part:
+                    after._statistics.update(row)
+                y = after._targets(targets[start : start + self.batch_size])
+                if y is not None:
+                    after._step(after._inputs(part), y)  # the last change if alone; it fails without changing anything
+
+    def _step(self, x: Tensor, y: Tensor) -> None:
+        """One step of the method. `Diverged`, and nothing changes, if it would not be finite."""
+        assert self._trained is not None
+        if not isinstance(self._trained, Backprop):
+            self._trained.step(x, y)
+            return
+        self._trained.differentiate(x, y)
+        if not can_follow(self._trained.optimizer):
+            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
+        self._trained.update()
+
+    def _grows(self, targets: Sequence[Any]) -> bool:
+        """Whether these targets need a network with more outputs than there are."""
+        return self._trained is None
+
+    def _targets(self, targets: Sequence[Any]) -> Tensor | None:
+        """Targets as the loss takes them; None if there is nothing to learn from them yet."""
+        raise NotImplementedError
 
     def _rows(self, X: Any) -> Array:
         return self._features.rows(*table_of(X))

@@ -10,6 +10,7 @@ import torch
 from river.base import MiniBatchClassifier, MiniBatchRegressor
 from torch import Tensor, nn
 
+from altmin.common.describe import describe
 from altmin.stream import growth
 from altmin.stream.estimator import OnlineNetwork
 from altmin.stream.features import LARGEST, RunningStatistics
@@ -69,11 +70,15 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
 
     def _check(self, y: Any) -> None:
         try:
-            known = y == y and y is not None and hash(y) is not None
-        except TypeError:
+            known = bool(y == y) and y is not None and hash(y) is not None and not isinstance(y, Tensor)
+        except Exception:  # of any kind: an array's truth value, a number that signals
             known = False
         if not known:
-            raise ValueError(f"a label is anything that a dict can hold, given {y!r:.40} (nothing was learnt)")
+            given = f"given {describe(y):.40} (nothing was learnt)"
+            raise ValueError(f"a label is a value that can be found in a dict, {given}")
+
+    def _grows(self, targets: Sequence[Any]) -> bool:
+        return super()._grows(targets) or any(y not in self._classes for y in targets)
 
     def _targets(self, targets: Sequence[Any]) -> Tensor | None:
         """Admits new classes. The network is built with the second class: one alone has nothing to teach."""
@@ -124,8 +129,12 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         return pd.Series(self._target.mean[0] + self._target.variance[0] ** 0.5 * found, index=X.index)
 
     def _check(self, y: Any) -> None:
-        if not isinstance(y, Real) or not abs(float(y)) <= LARGEST:  # nor NaN
-            raise ValueError(f"a target is a number below {LARGEST:g}, given {y!r:.40} (nothing was learnt)")
+        try:
+            known = isinstance(y, Real) and abs(float(y)) <= LARGEST  # nor NaN
+        except OverflowError:
+            known = False
+        if not known:
+            raise ValueError(f"a target is a number below {LARGEST:g}, given {describe(y):.40} (nothing was learnt)")
 
     def _targets(self, targets: Sequence[Any]) -> Tensor:
         if self._trained is None:

@@ -1,11 +1,13 @@
 """Samples that are dicts of named features, as rows of numbers, and running means and variances of these."""
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from altmin.common.describe import describe
 from altmin.common.errors import demand
 
 Array = NDArray[np.float64]
@@ -28,8 +30,12 @@ class Features:
         self.known: set[Hashable] = set()
 
     def new(self, names: Iterable[Hashable]) -> list[Hashable]:
-        """Those among the names that have no column yet, in an order that does not depend on theirs."""
-        return sorted(set(names) - self.known, key=lambda name: (type(name).__name__, str(name)))
+        """Those among the names that have no column yet, in an order that does not depend on theirs. ValueError for a
+        name that could not be found again, such as NaN."""
+        found = sorted(set(names) - self.known, key=lambda name: (type(name).__name__, str(name)))
+        if found and any(name != name for name in found):
+            raise ValueError("a feature's name equals itself, given NaN (nothing was learnt)")
+        return found
 
     def add(self, names: Iterable[Hashable]) -> None:
         """Gives names a column each."""
@@ -39,15 +45,13 @@ class Features:
     def row(self, x: Mapping[Hashable, Any], new: Sequence[Hashable] = ()) -> Array:
         """One sample (columns + new,): NaN, or 0 with absent="zero", where it has no value (also None and NaN). Other
         features are left out. ValueError for a value that is no number."""
-        if not isinstance(x, Mapping):
-            raise TypeError(f"a sample is a dict of features, such as {{'age': 3.0}}, given {x!r:.60}")
         missing, names = np.nan, [*self.names, *new] if new else self.names
         try:
             values = np.array([x.get(name, missing) for name in names], dtype=np.float64)
-        except (TypeError, ValueError):
-            raise self._no_number(x) from None
+        except Exception:  # of any kind: a value's own conversion may raise it
+            raise _no_number(x) from None
         if values.ndim != 1:
-            raise self._no_number(x)
+            raise _no_number(x)
         return self._checked(values, names)
 
     def rows(self, columns: Sequence[Hashable], table: Array, new: Sequence[Hashable] = ()) -> Array:
@@ -61,38 +65,69 @@ class Features:
 
     def _checked(self, values: Array, names: Sequence[Hashable]) -> Array:
         if (np.abs(values) > LARGEST).any():  # NaN is not
-            name = names[int(np.argwhere(np.abs(values) > LARGEST)[0, -1])]
-            raise ValueError(f"feature {name!r} is infinite or beyond {LARGEST:g}; leave it out (nothing was learnt)")
+            raise _too_large(names[int(np.argwhere(np.abs(values) > LARGEST)[0, -1])])
         return np.nan_to_num(values, nan=0.0) if self.absent == "zero" else values
 
-    def _no_number(self, x: Mapping[Hashable, Any]) -> ValueError:
-        for name, value in x.items():
-            try:
-                float("nan" if value is None else value)
-            except (TypeError, ValueError):
-                return ValueError(
-                    f"feature {name!r} is {value!r:.40}, a number is expected; encode it first, such as by "
-                    "river.preprocessing.OneHotEncoder() (nothing was learnt)"
-                )
-        raise AssertionError("every value is a number")
+
+def demand_sample(x: Any) -> None:
+    """TypeError unless a sample is a dict."""
+    if not isinstance(x, Mapping):
+        raise TypeError(f"a sample is a dict of features, such as {{'age': 3.0}}, given {type(x).__name__}")
 
 
 def table_of(X: Any) -> tuple[list[Hashable], Array]:
-    """The names of a DataFrame's columns, and its numbers. ValueError for a column that has none."""
+    """The names of a DataFrame's columns, and its numbers. ValueError for a column that has none, or the name of
+    another."""
+    if not hasattr(X, "columns") or not hasattr(X, "to_numpy"):
+        raise TypeError(f"a mini-batch is a pandas DataFrame with a column per feature, given {type(X).__name__}")
+    names = list(X.columns)
+    if len(set(names)) < len(names):
+        name = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"two columns are called {name!r}; each feature has a name of its own (nothing was learnt)")
     try:
-        return list(X.columns), X.to_numpy(dtype=np.float64)
-    except AttributeError:
-        raise TypeError(f"a mini-batch is a pandas DataFrame with a column per feature, given {X!r:.60}") from None
-    except (TypeError, ValueError):
-        for name in X.columns:
-            try:
-                X[name].to_numpy(dtype=np.float64)
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"column {name!r} holds no numbers; encode it first, such as by "
-                    "river.preprocessing.OneHotEncoder() (nothing was learnt)"
-                ) from None
+        return names, X.to_numpy(dtype=np.float64)
+    except Exception:  # of any kind: a value's own conversion may raise it
+        for name in names:
+            for value in X[name]:
+                _demand_number(name, value)
         raise
+
+
+def targets_of(y: Any) -> list[Any]:
+    """The entries of a Series, an array or a list of targets. TypeError for anything else."""
+    found = y.tolist() if hasattr(y, "tolist") else y
+    if isinstance(found, str | bytes | Mapping) or hasattr(found, "columns") or not isinstance(found, Iterable):
+        raise TypeError(f"targets are a Series or a list with one for each sample, given {type(y).__name__}")
+    return list(found)
+
+
+def _no_number(x: Mapping[Hashable, Any]) -> Exception:
+    """The error for a sample with a value that is no number."""
+    try:
+        for name, value in x.items():
+            _demand_number(name, value)
+    except ValueError as error:
+        return error
+    raise AssertionError("every value is a number")
+
+
+def _demand_number(name: Hashable, value: Any) -> None:
+    """ValueError, which names the feature, unless a value is a number or None."""
+    try:
+        number = np.array(np.nan if value is None else value, dtype=np.float64)
+    except OverflowError:
+        raise _too_large(name) from None
+    except Exception:  # of any kind: a value's own conversion may raise it
+        number = np.zeros(0)
+    if number.ndim:
+        raise ValueError(
+            f"feature {name!r} is {describe(value):.40}, a number is expected; encode it first, such as by "
+            "river.preprocessing.OneHotEncoder() (nothing was learnt)"
+        )
+
+
+def _too_large(name: Hashable) -> ValueError:
+    return ValueError(f"feature {name!r} is infinite or beyond {LARGEST:g}; leave it out (nothing was learnt)")
 
 
 class RunningStatistics:
@@ -105,6 +140,7 @@ class RunningStatistics:
         w <- f w + 1,   d = x - m,   m <- m + d / w,   s <- f s + d (x - m),
 
     so that m and s / w are the mean and the variance of all its samples, each weighted by f^(number of later ones).
+    Arrays are replaced and never written to.
     """
 
     def __init__(self, size: int = 0, forget: float = 1.0):
@@ -113,6 +149,9 @@ class RunningStatistics:
             raise ValueError(f"forget of the running statistics lies above 0 and is at most 1, given {forget!r}")
         self.forget, self.total = forget, 0.0
         self.weight, self.mean, self.scatter = np.zeros(size), np.zeros(size), np.zeros(size)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RunningStatistics":
+        return copy.copy(self)  # which may share the arrays
 
     @property
     def variance(self) -> Array:

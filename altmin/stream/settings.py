@@ -23,6 +23,12 @@ REGRESSION: Mapping[str, Mapping[str, Any]] = {"am-mem": {"rate": 2.0}}
 """What differs for the squared error, whose gradient has no bound."""
 
 
+def max_features(name: str) -> int:
+    """How many features a method learns from unless told otherwise: a memory takes space of their square, and a step
+    time of their square and more."""
+    return 1_000 if name == "am-mem" else 20_000
+
+
 def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> None:
     """ValueError or TypeError for a method that cannot learn from a stream, or for options that it does not take."""
     if name not in DEFAULTS:

@@ -40,7 +40,7 @@ def case(seed: int, failures: list[str]) -> "CaseJudge":
     """One model, and several calls that train it in one of the ways that the library has."""
     r = Random(seed)
     judge = CaseJudge(f"api --seed {seed}", failures)
-    with torch.random.fork_rng(devices=()), _ended(judge):
+    with torch.random.fork_rng(devices=()), ended(judge):
         torch.manual_seed(seed)
         drawn = draw_model(r)
         judge.drawn.append(drawn.words)
@@ -53,7 +53,7 @@ def case(seed: int, failures: list[str]) -> "CaseJudge":
 
 
 @contextlib.contextmanager
-def _ended(judge: Judge) -> Iterator[None]:
+def ended(judge: Judge) -> Iterator[None]:
     """A case that breaks off outside of a judged call has failed too."""
     try:
         yield

@@ -25,6 +25,7 @@ COUNTS = {
     "commands": {"full": 500, "short": 25},
     "threads": {"full": 10, "short": 1},
     "kills": {"full": 200, "short": 3},
+    "estimators": {"full": 6_000, "short": 300},
 }
 """Of each part the cases of a full and of a short run, and of a nightly one where that has more than a full one."""
 
@@ -34,6 +35,7 @@ WHAT = {
     "commands": "command lines, many of them wrong",
     "threads": "models that train at once, each kind of run in its own thread",
     "kills": "runs killed at any moment, and resumed",
+    "estimators": "calls of estimators and streams, many of them wrong",
 }
 
 

@@ -149,7 +149,7 @@ class LocalOptimizer(WeightRule):
                 if p.requires_grad and (self.tables or grad.is_sparse or grad.stride() != p.stride()):
                     grad = sparse.as_gradient(grad, p, id(p) in self.tables)
                 p.grad = grad if p.requires_grad else None
-        if check and not self._can_follow():
+        if check and not can_follow(self.optimizer):
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
 
     def follow_gradients(self) -> None:
@@ -165,19 +165,6 @@ class LocalOptimizer(WeightRule):
                     if p.ndim > 1 and p.requires_grad:
                         p.copy_(soft_threshold(p, group["lr"] * l1))
 
-    def _can_follow(self) -> bool:
-        """Whether a step along the gradients leaves weights and squares of gradients finite."""
-        for group in self.optimizer.param_groups:
-            grads = [p.grad._values() if p.grad.is_sparse else p.grad for p in group["params"] if p.grad is not None]
-            if grads:
-                norm = torch.stack(torch._foreach_norm(grads)).max().item()
-                decay = group.get("weight_decay", 0.0)
-                if decay:
-                    norm += decay * max(float(p.abs().max()) for p in group["params"] if p.numel())
-                if not norm * max(1.0, group["lr"]) < LARGEST[grads[0].dtype]:
-                    return False
-        return True
-
     @property
     def adam_alone(self) -> bool:
         """Whether an update is one step of Adam and nothing else."""
@@ -192,6 +179,20 @@ class LocalOptimizer(WeightRule):
             return f"{sparse.ROWS_ARE_COUNTED}; {sparse.NOT_SPARSE}"
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
+
+
+def can_follow(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step along the gradients leaves weights and squares of gradients finite."""
+    for group in optimizer.param_groups:
+        grads = [p.grad._values() if p.grad.is_sparse else p.grad for p in group["params"] if p.grad is not None]
+        if grads:
+            norm = torch.stack(torch._foreach_norm(grads)).max().item()
+            decay = group.get("weight_decay", 0.0)
+            if decay:
+                norm += decay * max(float(p.abs().max()) for p in group["params"] if p.numel())
+            if not norm * max(1.0, group["lr"]) < LARGEST[grads[0].dtype]:
+                return False
+    return True
 
 
 class FusedAdam(torch.optim.Adam):
