@@ -115,7 +115,8 @@ def written(text: str, shape: tuple[int, ...], first: bool) -> networks_drawn.Ne
     inputs = f"inputs = lambda n: torch.randn({sizes}, dtype=torch.float64)"
     net = w.text("Net", "nn.Module", "self, x", y.name)
     lines = [networks_drawn.HEADER, *w.source.top, net, "model = Net()", "fill(model)", *w.source.after, *loss, inputs]
-    return networks_drawn.Network("\n".join(lines), [6], [])
+    lines.append("def between(): pass")
+    return networks_drawn.Network("\n".join(lines), [(6, 3)], [])
 
 
 def test_every_fragment_makes_a_network_that_autograd_trains() -> None:

@@ -11,7 +11,7 @@ Case number i of a run with seed s is case 0 of a run with seed s + i: `python -
 import contextlib
 import linecache
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -43,15 +43,23 @@ class NetworkJudge(Judge):
 
 @dataclass
 class Made:
-    """What a source defines, executed. parameters: those of the model, the loss, and beside them."""
+    """What a source defines, executed."""
 
     model: nn.Module
     loss: Any
     batches: list[tuple[Tensor, Tensor]]
-    parameters: dict[str, Tensor]
+    between: Callable[[], None]
+    beside: list[Tensor]
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Those of the model, of the loss, and those beside them."""
+        named = [*self.model.named_parameters(), *((f"beside {i}", p) for i, p in enumerate(self.beside))]
+        if isinstance(self.loss, nn.Module):
+            named += [(f"loss.{name}", p) for name, p in self.loss.named_parameters()]
+        return dict(named)
 
     def state(self) -> dict[str, Any]:
-        """What a step may change, and no more than a step may change: buffers, and numbers that modules keep."""
+        """Buffers, and numbers that modules keep."""
         modules = dict(self.model.named_modules()) | ({"loss": self.loss} if isinstance(self.loss, nn.Module) else {})
         kept = {
             f"{at}.{name}": value
@@ -64,19 +72,21 @@ class Made:
 
 @dataclass(frozen=True)
 class Found:
-    """A step: its loss, the parameters and the state after it, and then the output for the same batch."""
+    """A step: its loss, the parameters and the state after it, and then the output for the same batch. largest: entry
+    of a gradient, of autograd alone. drew: whether random numbers were drawn."""
 
     loss: float
     parameters: dict[str, Tensor]
     state: dict[str, Any]
     output: Tensor
-    largest: float = 0.0  # entry of a gradient, on the reference alone
+    drew: bool
+    largest: float = 0.0
 
 
 def case(seed: int, failures: list[str]) -> NetworkJudge:
     """One network that autograd can train: others are drawn again."""
     r = Random(seed)
-    with torch.random.fork_rng(devices=()):
+    with torch.random.fork_rng(devices=()), torch.enable_grad():  # what a forward sets is undone
         for _ in range(100):
             network = draw(r)
             try:
@@ -102,16 +112,13 @@ def made(network: Network, seed: int) -> Iterator[Made]:
     torch.manual_seed(seed)
     file = f"<network {seed}>"
     linecache.cache[file] = len(network.source), None, network.source.splitlines(True), file  # for fx and tracebacks
-    names: dict[str, Any] = {"fill": fill, "handles": [], "extra": [], "__name__": "network"}
+    names: dict[str, Any] = {"fill": fill, "handles": [], "beside": [], "__name__": "network"}
     try:
         exec(compile(network.source, file, "exec"), names)
-        model, loss = names["model"], names["loss"]
-        of_loss = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
-        beside = {f"loss.{name}": p for name, p in of_loss.items()} | {
-            f"extra {i}": p for i, p in enumerate(names["extra"])
-        }
-        batches = [(names["inputs"](n), names["targets"](n)) for n in network.samples]
-        yield Made(model, loss, batches, dict(model.named_parameters()) | beside)
+        batches = []
+        for samples, names["length"] in network.batches:
+            batches.append((names["inputs"](samples), names["targets"](samples)))
+        yield Made(names["model"], names["loss"], batches, names["between"], names["beside"])
     finally:
         for handle in names["handles"]:
             handle.remove()
@@ -129,26 +136,30 @@ def by_autograd(network: Network, seed: int) -> list[Found]:
     """The steps of gradient descent at learning rate 1."""
     with made(network, seed) as m:
         steps = []
-        for x, y in m.batches:
-            for p in m.parameters.values():
+        for number, (x, y) in enumerate(m.batches):
+            if number:
+                m.between()
+            given, random, parameters = x.clone(), torch.get_rng_state(), m.parameters()
+            for p in parameters.values():
                 p.grad = None
             value = m.loss(m.model(x), y)
             value.backward()
-            grads = {name: p.grad for name, p in m.parameters.items() if p.grad is not None}
+            grads = {name: p.grad for name, p in parameters.items() if p.grad is not None}
             with torch.no_grad():
                 for name, g in grads.items():
-                    m.parameters[name].sub_(g)
-            largest = max((float(g.abs().max()) for g in grads.values()), default=0.0)
-            steps.append(found(m, float(value.detach()), x, largest))
+                    parameters[name].sub_(g)
+            largest = max(float(g.abs().max()) for g in grads.values())
+            steps.append(found(m, float(value.detach()), given, random, largest))
         return steps
 
 
-def found(m: Made, loss: float, x: Tensor, largest: float = 0.0) -> Found:
-    parameters = {name: p.detach().clone() for name, p in m.parameters.items()}
-    state = m.state()
+def found(m: Made, loss: float, x: Tensor, random: Tensor, largest: float = 0.0) -> Found:
+    """What a step has led to. x: its input. random: the state of torch's generator before it."""
+    parameters, state = {name: p.detach().clone() for name, p in m.parameters().items()}, m.state()
+    drew = not torch.equal(random, torch.get_rng_state())
     with torch.no_grad():
-        output = m.model(x).clone()
-    return Found(loss, parameters, state, output, largest)
+        output = m.model(x.clone()).clone()
+    return Found(loss, parameters, state, output, drew, largest)
 
 
 def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudge) -> None:
@@ -158,10 +169,13 @@ def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudg
         for number, ((x, y), theirs) in enumerate(zip(m.batches, wanted, strict=True), 1):
             if am is REFUSED:
                 return
+            if number > 1:
+                m.between()
+            given, random = x.clone(), torch.get_rng_state()
             metrics = judge.call(f"step {number}", lambda x=x, y=y: am.step(x, y), lambda: held(m))
             if metrics is REFUSED:
                 return
-            faults = departures(found(m, float(metrics.loss), x), theirs)
+            faults = departures(found(m, float(metrics.loss), given, random), theirs)
             if faults:
                 judge.fail(f"step {number}", f"departs from backprop's: {', '.join(faults)}")
                 return
@@ -176,8 +190,16 @@ def _trainer(m: Made) -> altmin.AltMin:
 def held(m: Made) -> Any:
     """All that a refused call must leave as it was."""
     hooks = [len(h) for module in m.model.modules() for name, h in vars(module).items() if name.endswith("_hooks")]
-    grads = [p.grad for p in m.parameters.values()]
-    return m.model, m.state(), list(m.parameters.values()), grads, hooks, torch.is_grad_enabled(), torch.get_rng_state()
+    grads = [p.grad for p in m.parameters().values()]
+    return (
+        m.model,
+        m.state(),
+        list(m.parameters().values()),
+        grads,
+        hooks,
+        torch.is_grad_enabled(),
+        torch.get_rng_state(),
+    )
 
 
 def departures(ours: Found, theirs: Found) -> list[str]:
@@ -185,8 +207,12 @@ def departures(ours: Found, theirs: Found) -> list[str]:
     faults = []
     if not math.isclose(ours.loss, theirs.loss, rel_tol=1e-6, abs_tol=1e-9):
         faults.append(f"loss {ours.loss:.6g} for {theirs.loss:.6g}")
+    if ours.drew and not theirs.drew:
+        faults.append("random numbers were drawn")
+    if ours.parameters.keys() != theirs.parameters.keys():
+        faults.append(f"parameters {[*ours.parameters]} for {[*theirs.parameters]}")
     for name, wanted in theirs.parameters.items():
-        if (off := distance(ours.parameters[name], wanted)) > 1e-5 * theirs.largest + 1e-7:
+        if name in ours.parameters and (off := distance(ours.parameters[name], wanted)) > 1e-5 * theirs.largest + 1e-7:
             faults.append(f"{name} off by {off:.3g} (largest gradient {theirs.largest:.3g})")
     for name, wanted in theirs.state.items():
         if name not in ours.state or (off := distance(ours.state[name], wanted)) > 1e-6:

@@ -12,7 +12,7 @@ LAYERS, PYTHON = (
     for kind in ("layers", "python")
 )
 TOKENS, POOLS, HOOKS = fragments("tokens"), fragments("pools"), fragments("hooks")
-LOSSES, POSITION_LOSSES = fragments("losses"), fragments("position-losses")
+BETWEEN, LOSSES, POSITION_LOSSES = fragments("between"), fragments("losses"), fragments("position-losses")
 COMMON_LOSSES = ("cross_entropy", "mse_loss", "CrossEntropyLoss with weights", "own mean of squares")
 UNDER = (
     *("with torch.no_grad():", "with torch.set_grad_enabled(False):", "with torch.enable_grad():"),
@@ -24,38 +24,40 @@ SIGNATURES = (*("self, x",) * 5, "self, x, scale=1.0", "self, x, *args, **kwargs
 
 @dataclass(frozen=True)
 class Network:
-    """source: text that defines model, loss, inputs(samples) and targets(samples), and adds the handles of global hooks
-    to `handles`. samples: of each batch. used: names of the fragments."""
+    """source: text that defines model, loss, inputs(samples) and targets(samples), which read the name `length`, and
+    between(), which is called between two steps; it adds the handles of global hooks to `handles`. batches: samples and
+    length of each. used: names of the fragments."""
 
     source: str
-    samples: list[int]
+    batches: list[tuple[int, int]]
     used: list[str]
 
 
 def draw(r: Random) -> Network:
     """A network of one to about twenty fragments, some of them about Python, as often as was drawn."""
-    source, samples = Source(r), r.choices((5, 6, 7), k=r.choice((1, 2)))
+    source, samples, lengths = Source(r), r.choices((5, 6, 7), k=2), [r.choice((3, 4))] * 2
+    if r.random() < 0.2:
+        samples[1], lengths[1] = r.choice((1, 2, 9)), r.choice((2, 5))
     w, odd = Writer(source), r.choice((0.0, 0.15, 0.3, 0.5))
-    x, inputs = _input(w, samples[0])
+    x, inputs = _input(w, samples[0], lengths[0])
     x = _head(w, line(w, x, odd, r.choice((1, 2, 4))), odd)
     source.top.append(w.text("Net", "nn.Module", r.choice(SIGNATURES), x.name))
     model = _model(w)
     _hooks(w)
-    lines = [HEADER, *source.top, *model, *source.after, *_loss(w, x), inputs]
-    return Network("\n".join(lines) + "\n", samples, source.used)
+    lines = [HEADER, *source.top, *model, *source.after, *_loss(w, x), inputs, *_between(w)]
+    return Network("\n".join(lines) + "\n", list(zip(samples, lengths, strict=True)), source.used)
 
 
-def _input(w: Writer, samples: int) -> tuple[Value, str]:
+def _input(w: Writer, samples: int, length: int) -> tuple[Value, str]:
     """The first value with features, and a line that defines the inputs."""
     kind, width = w.r.choice(("vectors", "vectors", "sequences", "tokens", "images")), w.r.randint(2, 4)
     if kind == "tokens":
-        length = w.r.randint(3, 4)
         if w.r.random() < 0.5:
             w.masks.append((w.let("(x != 0).to(torch.float64).unsqueeze(-1)"), length))
         x = _written(w, TOKENS, Value("x", (samples, length, width)))
-        return x, f"inputs = lambda samples: torch.randint(7, (samples, {length}))"
-    shape = {"vectors": (width,), "sequences": (3, width), "images": (2, 4, 4)}[kind]
-    sizes = ", ".join(map(str, ("samples", *shape)))
+        return x, "inputs = lambda samples: torch.randint(7, (samples, length))"
+    shape = {"vectors": (width,), "sequences": (length, width), "images": (2, 4, 4)}[kind]
+    sizes = ", ".join(map(str, ("samples", *(("length", width) if kind == "sequences" else shape))))
     return Value("x", (samples, *shape)), f"inputs = lambda samples: torch.randn({sizes}, dtype=torch.float64)"
 
 
@@ -244,4 +246,14 @@ def _loss(w: Writer, x: Value) -> list[str]:
     common = table is LOSSES and w.r.random() < 0.7
     name = w.r.choice(COMMON_LOSSES if common else sorted(table))
     w.source.used.append(name)
-    return table[name].replace("$K", str(x.shape[-1])).replace("$T", str(x.shape[1])).splitlines()
+    return table[name].replace("$K", str(x.shape[-1])).splitlines()
+
+
+def _between(w: Writer) -> list[str]:
+    """What is done between two steps: nothing, in two of three networks."""
+    if w.r.random() < 2 / 3:
+        return ["def between(): pass"]
+    name = w.r.choice(sorted(BETWEEN))
+    w.source.used.append(f"between steps: {name}")
+    lines = BETWEEN[name].replace("$f", w.r.choice([*w.source.hooked, "model"])).splitlines()
+    return ["def between():", *(f"    {line}" for line in lines)]

@@ -26,7 +26,7 @@ from random import Random
 FOLDER = Path(__file__).parent / "fragments"
 PLACES = ("module", "param", "buffer", "init", "method", "top", "after")
 LINE = re.compile(rf"({'|'.join(PLACES)}): ?(.*)")
-HEADER = """import collections, functools, math, types
+HEADER = """import collections, copy, functools, math, types
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
