@@ -24,6 +24,7 @@ COUNTS = {
     "commands": (500, 25),
     "threads": (10, 1),
     "kills": (200, 3),
+    "runners": (600, 30),
 }
 """Of each part the cases of a full and of a short run."""
 
@@ -32,6 +33,7 @@ WHAT = {
     "commands": "command lines, many of them wrong",
     "threads": "models that train at once, each kind of run in its own thread",
     "kills": "runs killed at any moment, and resumed",
+    "runners": "networks in ensembles, recorded, and over two ranks, compared with one process",
 }
 
 
