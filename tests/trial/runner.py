@@ -26,6 +26,7 @@ COUNTS = {
     "threads": {"full": 10, "short": 1},
     "kills": {"full": 200, "short": 3},
     "estimators": {"full": 6_000, "short": 300},
+    "runners": {"full": 600, "short": 30},
 }
 """Of each part the cases of a full and of a short run, and of a nightly one where that has more than a full one."""
 
@@ -36,6 +37,7 @@ WHAT = {
     "threads": "models that train at once, each kind of run in its own thread",
     "kills": "runs killed at any moment, and resumed",
     "estimators": "calls of estimators and streams, many of them wrong",
+    "runners": "networks in ensembles, recorded, and over two ranks, compared with one process",
 }
 
 
