@@ -255,9 +255,10 @@ class Estimator(BaseEstimator):
         for width in self.hidden:
             demand(of, "every width in hidden", width, low=1, whole=True)
         try:
-            torch.device(self.device)
-        except (RuntimeError, TypeError):
-            raise ValueError(f'device of {of} is "cpu", "cuda" or the like, given {self.device!r:.60}') from None
+            torch.zeros((), device=torch.device(self.device)).item()
+        except Exception:  # of any kind: torch raises assertions and import errors, too
+            here = f'device of {of} is one that this machine has, such as "cpu" or "cuda"'
+            raise ValueError(f"{here}, given {self.device!r:.60}") from None
 
     def _check_network(self, training: Training, X: Any, n_outputs: int) -> None:
         """ValueError unless the network makes of a row what the task needs."""
