@@ -43,8 +43,10 @@ slow: setup
 docs: setup
 	$(BIN)/mkdocs build --strict
 
+# COUNTS=short takes a minute; COUNTS=nightly draws 20,000 networks instead of 2,000, which adds half an hour.
+COUNTS ?= full
 trial: setup
-	$(BIN)/python -m tests.trial --json benchmarks/trial.json
+	$(BIN)/python -m tests.trial --counts $(COUNTS) --json benchmarks/trial.json
 
 # Defects injected into the mathematics. ONLY="altmin/calculus/linear.py ..." takes some files, which is minutes.
 mutants: setup

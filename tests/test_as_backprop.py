@@ -8,21 +8,27 @@ from graph_cases import F64
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
+from torch.utils.checkpoint import checkpoint
 
 import altmin
+from altmin import calculus
+from altmin.core import trainer
+from altmin.core.first_step import check_first_step
 
 
-def agrees(model: nn.Module, loss=F.cross_entropy, labels: bool = True, **options) -> None:
-    """Loss and gradients of a step are those of autograd on a copy."""
-    alone, x = copy.deepcopy(model), torch.randn(6, 4, dtype=F64)
+def agrees(model: nn.Module, loss=F.cross_entropy, labels: bool = True, x: Tensor | None = None, **options) -> None:
+    """Loss, gradients and buffers of a step are those of autograd on a copy, without the check of the first step."""
+    alone, x = copy.deepcopy(model), torch.randn(6, 4, dtype=F64) if x is None else x
     y = torch.randint(3, (6,)) if labels else torch.randn(6, 3, dtype=F64)
     value = loss(alone(x), y)
     wanted = torch.autograd.grad(value, list(alone.parameters()), allow_unused=True, materialize_grads=True)
     codes, weights = altmin.GradientCodes(share=1e-9, **options), altmin.LocalSGD(1.0, momentum=0.0)
-    metrics = altmin.AltMin(model, loss=loss, codes=codes, weights=weights).step(x, y)
+    metrics = altmin.AltMin(model, loss=loss, codes=codes, weights=weights, check=False).step(x, y)
     assert float(metrics.loss) == pytest.approx(float(value.detach()), rel=1e-12)
     for ours, theirs, g in zip(model.parameters(), alone.parameters(), wanted, strict=True):
         torch.testing.assert_close(theirs - ours, g, rtol=1e-5, atol=1e-7)
+    for ours, theirs in zip(model.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 class Reverse(torch.autograd.Function):
@@ -247,3 +253,353 @@ def test_a_step_in_inference_mode_is_refused():
     am = altmin.AltMin(model)
     with torch.inference_mode(), pytest.raises(ValueError, match=r"inside torch\.inference_mode"):
         am.step(torch.randn(6, 4), torch.randint(3, (6,)))
+
+
+class Held(Net):
+    """With parameters that are used by themselves, and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.embed = nn.Parameter(torch.randn(7, 4)), nn.Embedding(7, 4)
+        self.scale, self.norm = nn.Parameter(torch.randn(4)), nn.BatchNorm1d(4)
+        self.register_buffer("mean", torch.zeros(4))
+
+
+def position_first(self: Held, i: Tensor) -> Tensor:
+    position = self.table[: i.shape[1]]
+    return self.c(torch.tanh(self.a(self.embed(i) + position)).mean(1))
+
+
+def position_late(self: Held, i: Tensor) -> Tensor:
+    position = self.table[: i.shape[1]]
+    h = torch.tanh(self.a(self.embed(i)))
+    return self.c(torch.tanh(self.b(h) + position).mean(1))
+
+
+def token_first(self: Held, i: Tensor) -> Tensor:
+    token = self.scale.expand(i.shape[0], 1, -1)
+    h = torch.cat([token, torch.tanh(self.a(self.embed(i)))], 1)
+    return self.c(torch.tanh(self.b(h))[:, 0] + h.mean(1))
+
+
+def indexed(self: Held, i: Tensor) -> Tensor:
+    return self.c(torch.tanh(self.a(self.embed(i)) + self.table[i]).mean(1))
+
+
+def looked_up(self: Held, i: Tensor) -> Tensor:
+    h = torch.tanh(self.a(self.embed(i)))
+    return self.c(torch.tanh(self.b(h) + F.embedding(i, self.table)).mean(1))
+
+
+def masked_mean(self: Held, i: Tensor) -> Tensor:
+    h = torch.tanh(self.b(torch.tanh(self.a(self.embed(i)))))
+    mask = (i != 0).to(h.dtype).unsqueeze(-1)
+    return self.c((h * mask).sum(1) / mask.sum(1).clamp(min=1))
+
+
+def counted(self: Held, i: Tensor) -> Tensor:
+    weight = self.scale * i.shape[1]
+    return self.c(torch.tanh(self.a(self.embed(i))).mean(1) * weight)
+
+
+@pytest.mark.parametrize(
+    "forward", [position_first, position_late, token_first, indexed, looked_up, masked_mean, counted]
+)
+def test_parameters_that_meet_only_sizes_and_indices_are_trained(forward):
+    torch.manual_seed(0)
+    agrees(type("Text", (Held,), {"forward": forward})().double(), x=torch.randint(7, (6, 5)))
+
+
+BETWEEN = {
+    "mask": lambda self, h: self.b(h) + (h > 0).double() @ self.table[:4],
+    "detached": lambda self, h: self.b(h) + h.detach() * self.scale,
+    "class": lambda self, h: self.b(h) + self.table[h.argmax(1)],
+    "unused norm": lambda self, h: (self.norm(h), self.b(h))[1],
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_parameters_that_meet_masks_and_detached_values_are_trained(name):
+    torch.manual_seed(0)
+    agrees(type("Masks", (Held,), {"between": BETWEEN[name]})().double())
+
+
+BUFFERS = {
+    "add_": lambda self, h: (self.mean.add_(1), h)[1],
+    "chained": lambda self, h: (self.mean.mul_(0.9).add_(0.1 * h.detach().mean(0)), h)[1],
+    "through a view": lambda self, h: (self.mean[:2].add_(1), h)[1],
+    "used": lambda self, h: h - self.mean.lerp_(h.detach().mean(0), 0.1),
+}
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_a_buffer_that_a_forward_changes_makes_it_one_block(name):
+    torch.manual_seed(0)
+    kind = type("Running", (Held,), {"between": BUFFERS[name]})
+    with pytest.raises(ValueError, match="changes a tensor in place: a buffer, or"):
+        altmin.split(kind())
+    agrees(nn.Sequential(kind()).double())
+    agrees(nn.Sequential(kind()).double().eval())
+    agrees(Residual(kind()).double())
+
+
+def test_autocast_inside_a_forward_makes_it_one_block():
+    class Rounded(Net):
+        def between(self, h: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.b(h).to(h.dtype)
+
+    with pytest.raises(ValueError, match=r"computes inside torch\.autocast; put that part"):
+        altmin.split(Rounded())
+
+
+def on_layer(model: Net):
+    return model.a.register_full_backward_hook(lambda *_: None)
+
+
+def before_layer(model: Net):
+    return model.register_full_backward_pre_hook(lambda *_: None)
+
+
+def on_parameter(model: Net):
+    return model.a.weight.register_hook(lambda g: 2 * g)
+
+
+def after_gradient(model: Net):
+    return model.a.bias.register_post_accumulate_grad_hook(lambda p: None)
+
+
+def on_all_modules(model: Net):
+    return nn.modules.module.register_module_forward_hook(lambda *_: None)
+
+
+@pytest.mark.parametrize("hook", [on_layer, before_layer, on_parameter, after_gradient, on_all_modules])
+def test_hooks_that_no_step_would_run_are_refused(hook):
+    torch.manual_seed(0)
+    model, batch = Net(), (torch.randn(6, 4), torch.randint(3, (6,)))
+    am = altmin.AltMin(model)
+    am.step(*batch)
+    before = copy.deepcopy(model.state_dict())
+    handle = hook(model)
+    try:
+        with pytest.raises(ValueError, match=r"remove the hook \(nothing was changed\)$"):
+            am.step(*batch)
+    finally:
+        handle.remove()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    am.step(*batch)
+
+
+class Doubled(nn.Linear):
+    def __call__(self, x: Tensor) -> Tensor:
+        return 2 * super().__call__(x)
+
+
+def test_a_call_that_a_subclass_overrides_counts():
+    torch.manual_seed(0)
+    agrees(nn.Sequential(Doubled(4, 4), nn.Tanh(), nn.Linear(4, 3)).double())
+    agrees(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), Doubled(4, 3)).double())
+
+
+def test_a_loss_of_parameters_is_refused():
+    torch.manual_seed(0)
+    model, batch = Net(), (torch.randn(6, 4), torch.randint(3, (6,)))
+    before = copy.deepcopy(model.state_dict())
+    am = altmin.AltMin(model, loss=lambda o, y: F.cross_entropy(o, y) + model.a.weight.square().sum())
+    with pytest.raises(ValueError, match=r"depends on a\.weight besides the output.* weight_decay or l1"):
+        am.step(*batch)
+    factor = torch.ones((), requires_grad=True)
+    with pytest.raises(ValueError, match="depends on a tensor outside the model"):
+        altmin.AltMin(model, loss=lambda o, y: factor * F.cross_entropy(o, y)).step(*batch)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+    class Learned(nn.CrossEntropyLoss):
+        def __init__(self) -> None:
+            super().__init__()
+            self.temperature = nn.Parameter(torch.ones(()))
+
+    with pytest.raises(ValueError, match="has parameters of its own, which nothing would train"):
+        altmin.AltMin(model, loss=Learned())
+    altmin.AltMin(model, loss=Learned().requires_grad_(False)).step(*batch)
+
+
+@pytest.mark.parametrize("options", [{"weight_decay": 0.1}, {"l1": 0.1}])
+def test_weight_decay_of_parameters_without_a_gradient_is_refused(options):
+    torch.manual_seed(0)
+    model, batch = nn.Sequential(Frozen()), (torch.randn(6, 4), torch.randint(3, (6,)))
+    with pytest.raises(ValueError, match=r"^0\.b\.weight has no gradient: .* requires_grad_\(False\)"):
+        altmin.AltMin(model, weights=altmin.LocalSGD(0.1, **options)).step(*batch)
+    model[0].b.requires_grad_(False)
+    before = model[0].b.weight.clone()
+    altmin.AltMin(model, weights=altmin.LocalSGD(0.1, **options)).step(*batch)
+    assert torch.equal(model[0].b.weight, before)
+
+
+class WrongTanh(calculus.Tanh):
+    def vjp(self, p, saved, v):
+        return -super().vjp(p, saved, v)
+
+
+class WrongNorm(calculus.BatchNorm):
+    def commit(self, kept) -> None:
+        """Forgets to."""
+
+
+class WrongLinear(calculus.Linear):
+    def forward(self, p, x, context=calculus.context.LOCAL):
+        y, saved = super().forward(p, x, context)
+        return y + 1, saved
+
+
+WRONG = {
+    "gradient of '0.weight' differs": (nn.Tanh, WrongTanh),
+    "buffer '1.running_mean' differs after a pass": (nn.BatchNorm1d, WrongNorm),
+    "output differs": (nn.Linear, WrongLinear),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "ensemble"])
+def test_the_first_step_finds_blocks_that_are_not_the_model(words, together, monkeypatch):
+    kind, wrong = WRONG[words]
+    monkeypatch.setitem(calculus.CLOSED_FORMS, kind, wrong)
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(), nn.Linear(4, 3)]
+    model, batch = nn.Sequential(*layers), (torch.randn(6, 4), torch.randint(3, (6,)))
+    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    am = altmin.AltMin(model)
+    method = altmin.Ensemble([am]) if together else am
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"its {words}.*check=False"):
+            method.step(*batch)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(layer.training for layer in layers)
+    altmin.AltMin(model, check=False).step(*batch)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_the_first_step_is_checked_once_and_leaves_the_numbers_as_they_are(dtype, monkeypatch):
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(), nn.Linear(4, 3)]
+    models = [nn.Sequential(*layers).to(dtype)]
+    models.append(copy.deepcopy(models[0]))
+    x, y = torch.randn(6, 4, dtype=dtype), torch.randint(3, (6,))
+    calls = []
+    monkeypatch.setattr(trainer, "check_first_step", lambda *args: (calls.append(args), check_first_step(*args)))
+    for model, check in zip(models, (True, False), strict=True):
+        am = altmin.AltMin(model, check=check)
+        for seed in range(2):
+            torch.manual_seed(seed)
+            am.step(x, y)
+    assert len(calls) == 1
+    a, b = (model.state_dict() for model in models)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+class Counting(Net):
+    """Changes one of its attributes in every pass."""
+
+    n = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+    def between(self, h: Tensor) -> Tensor:
+        self.n += 1
+        return h / self.n
+
+
+class Clip(Reverse):
+    @staticmethod
+    def backward(ctx, v: Tensor) -> Tensor:
+        return v.clamp(-1e-3, 1e-3)
+
+
+class Clipping(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return Clip.apply(self.b(h))
+
+
+class Averaging(Net):
+    """One of its layers follows another."""
+
+    def between(self, h: Tensor) -> Tensor:
+        with torch.no_grad():
+            for p, q in zip(self.b.parameters(), self.a.parameters(), strict=True):
+                p.lerp_(q, 0.1)
+        return self.b(h)
+
+
+class Freezing(Net):
+    def between(self, h: Tensor) -> Tensor:
+        self.b.weight.requires_grad_(False)
+        return self.b(h)
+
+
+class Asking(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return 2 * h if isinstance(h, Tensor) else h
+
+
+class Checkpointed(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return checkpoint(self.b, h, use_reentrant=True)
+
+
+class Distances(Net):
+    def between(self, h: Tensor) -> Tensor:
+        return torch.cdist(h, self.b.weight)
+
+
+REFUSED = {
+    Counting: "changes the attribute 'n', and a step calls it several times or never; use a buffer",
+    Clipping: "not linear in that of the output",
+    Averaging: r"changes its parameter '0\.b\.weight' in place",
+    Freezing: "calls requires_grad_ on its parameters in its forward; freeze them before",
+    Asking: "its output differs; put the part around it into a module that is never opened",
+    Checkpointed: "autograd cannot differentiate the model: .*use_reentrant=False",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED)
+def test_as_one_block_too_it_is_refused_where_passes_do_more_than_compute(make):
+    torch.manual_seed(0)
+    model, batch = nn.Sequential(make()), (torch.randn(6, 4), torch.randint(3, (6,)))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=REFUSED[make]) as caught:
+        altmin.AltMin(model).step(*batch)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert make is not Counting or model[0].n == 0
+
+
+def test_without_a_second_derivative_codes_do_not_move():
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 4), nn.Sequential(Distances()), nn.Linear(3, 3)]
+    with pytest.raises(ValueError, match="has no second derivative in torch, which moving codes takes"):
+        altmin.AltMin(nn.Sequential(*layers)).step(torch.randn(6, 4), torch.randint(3, (6,)))
+
+
+def test_a_module_that_is_never_opened_is_what_it_is():
+    torch.manual_seed(0)
+    model = Asking().double()
+    model.register_forward_hook(lambda *_: None)
+    agrees(nn.Sequential(nn.Linear(4, 4).double(), model))
+
+
+class Overwriting(Net):
+    """Works on its input in place, and is not opened."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.relu_() if float(x.detach().sum()) < 1e9 else x)
+
+
+def test_a_module_may_change_its_input_in_place_and_the_batch_stays():
+    torch.manual_seed(0)
+    x = torch.randn(6, 4, dtype=F64)
+    kept = x.clone()
+    agrees(nn.Sequential(nn.Linear(4, 4), Overwriting()).double(), x=x)
+    altmin.AltMin(nn.Sequential(Overwriting()).double()).step(x, torch.randint(3, (6,)))
+    assert torch.equal(x, kept)

@@ -1,7 +1,10 @@
 """Modules through autograd on a rank's rows: batch norm, dropout and random numbers are those of the whole batch."""
 
+import random
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import ranks
 import torch
@@ -85,7 +88,10 @@ DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
     "module": nn.Dropout(0.4),
     "whole channels": nn.Dropout1d(0.4),
     "in place": lambda x: F.dropout(x.clone(), 0.4, inplace=True),
+    "another order in memory": lambda x: F.dropout(x.transpose(1, 2), 0.4).transpose(1, 2),
+    "whole channels in another order": lambda x: F.dropout1d(x.transpose(0, 1).contiguous().transpose(0, 1), 0.4),
     "rand_like": lambda x: x + torch.rand_like(x),
+    "rand_like in another order": lambda x: x + torch.rand_like(x.transpose(1, 2)).transpose(1, 2),
     "randn_like": lambda x: x * torch.randn_like(x),
 }
 
@@ -102,6 +108,34 @@ def test_ranks_draw_together_what_one_process_draws(name: str) -> None:
             found.append(DRAWING[name](x[first:end]))
         assert torch.equal(torch.get_rng_state(), after)
     torch.testing.assert_close(torch.cat(found), expected)
+
+
+UNDRAWN: dict[str, Callable[[Tensor], Any]] = {
+    "rand": lambda x: torch.rand(len(x), 1),
+    "bernoulli": lambda x: torch.bernoulli(torch.full_like(x, 0.5)),
+    "in place": lambda x: torch.empty_like(x).normal_(),
+    "another name": lambda x: torch.dropout(x, 0.4, True),
+    "alpha dropout": lambda x: F.alpha_dropout(x, 0.4, True),
+    "before dropout": lambda x: F.dropout(x + torch.rand(()), 0.4),
+    "Python": lambda x: random.random(),
+    "NumPy": lambda x: np.random.rand(),  # noqa: NPY002
+}
+
+
+@pytest.mark.parametrize("name", UNDRAWN)
+def test_numbers_that_ranks_would_draw_by_themselves_are_refused_and_not_drawn(name: str) -> None:
+    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())  # noqa: NPY002
+    with pytest.raises(ValueError, match="draws random numbers by itself"), whole_batch(alone(0, 2, 7)):
+        UNDRAWN[name](torch.ones(2, 3))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), str(np.random.get_state())) == before[1:]  # noqa: NPY002
+
+
+@pytest.mark.parametrize("draw", [lambda x: F.dropout(x, 0.4), torch.rand_like])
+def test_numbers_for_samples_that_do_not_lie_one_after_the_other_in_memory_are_refused(draw: Any) -> None:
+    """Torch draws by order in memory: one process would give the first rank's rows numbers between those of others."""
+    with whole_batch(alone(0, 2, 7)), pytest.raises(ValueError, match=r"the shape \(2, 3\) .* call contiguous\(\)"):
+        draw(torch.ones(3, 2).T)
 
 
 @pytest.mark.parametrize("off", [{"p": 0.0}, {"training": False}])

@@ -1,6 +1,7 @@
 """`altmin data` as it is typed: in a pipe, with files missing, and with files damaged."""
 
 import json
+import os
 
 import pytest
 from typer.testing import CliRunner
@@ -35,6 +36,16 @@ def test_list_in_a_pipe_is_a_line_of_fields_for_each_set(tmp_path):
     assert [each["name"] for each in written] == altmin.data.names()
     assert written[0]["splits"] == {"train": 50_000, "validation": 10_000, "test": 10_000}
     assert written[3]["sample_shape"] == [3, 32, 32]
+
+
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_a_pipe_is_written_to_and_not_replaced(command, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert run(app, [command, "--json", str(tmp_path / "pipe")]).exit_code == 0
+    assert json.loads(os.read(reader, 1 << 16))[0]["name"] == "mnist"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_list_tells_the_rows_of_a_partial_file(tmp_path):

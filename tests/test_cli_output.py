@@ -30,6 +30,19 @@ def test_a_file_that_cannot_be_written_is_found_out_before_anything_runs(tmp_pat
         output.check_writable(tmp_path / "nowhere" / "a.json")
 
 
+def test_two_results_do_not_go_to_one_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("a.json")
+    with pytest.raises(ValueError, match=r"link and .*a\.json are the same file; give each result a file of its own"):
+        output.check_writable(tmp_path / "a.json", None, tmp_path / "link")
+    output.check_writable(Path(os.devnull), Path(os.devnull), tmp_path / "b.json")
+
+
+def test_a_link_into_a_missing_folder_is_found_out_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere/a.json")
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere of link does not exist"):
+        output.check_writable(tmp_path / "link")
+
+
 def test_json_is_written_whole_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output.write_json(None, {})
     output.write_json(tmp_path / "a.json", {"a": [1, 2]})

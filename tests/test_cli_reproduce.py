@@ -42,7 +42,11 @@ def test_without_a_name_the_figures_are_listed_with_their_cost(
 def test_a_figure_is_made_from_scratch_and_its_claims_judged(
     folders: list[str], made_up: tuple[Tensor, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["verify", *folders, "--json", str(tmp_path / "before.json")]) == 0
+    before = ["verify", *folders, "--json", str(tmp_path / "before.json")]
+    assert run(before) == 2
+    assert f"there is no folder {tmp_path / 'results'} of results" in capsys.readouterr().err
+    (tmp_path / "results").mkdir()
+    assert run(before) == 0
     assert json.loads((tmp_path / "before.json").read_text())[0]["verdict"] == "not run: altmin reproduce small"
     assert run(["reproduce", "small", *folders]) == 0
     rows = [json.loads(line) for line in (tmp_path / "results/small.jsonl").read_text().splitlines()]

@@ -5,7 +5,10 @@ import gzip
 import hashlib
 import io
 import os
+import socket
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -36,14 +39,139 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~mask
 
 
+def temporary(name: str, number: int) -> str:
+    return f".{name}.{number:032x}.tmp"
+
+
 def test_what_a_killed_writer_left_is_cleared_but_not_what_is_being_written(tmp_path):
-    abandoned, active = tmp_path / ".file.a.tmp", tmp_path / ".file.b.tmp"
+    abandoned, active = (tmp_path / temporary("file", n) for n in (1, 2))
     for left in (abandoned, active):
         left.write_bytes(b"half")
     os.utime(abandoned, (time.time() - 7200,) * 2)
     with replacing(tmp_path / "file"):
         pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".file.b.tmp", "file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [active.name, "file"]
+
+
+@pytest.mark.parametrize("name", ["a**b", "*", "[!_]?", "x" * 255, "ä" * 127])
+def test_any_name_that_a_file_may_have_can_be_written_and_touches_no_other(tmp_path, name):
+    others = [tmp_path / temporary(other, 1) for other in ("other", f"{name[:20]}.other")]
+    for each in others:
+        each.touch()
+        os.utime(each, (time.time() - 7200,) * 2)
+    for content in (b"old", b"new"):
+        atomic.check(tmp_path / name)
+        with replacing(tmp_path / name) as file:
+            file.write(content)
+            assert len(list(tmp_path.iterdir())) == (3 if content == b"old" else 4)
+        discard(tmp_path / name)
+    assert (tmp_path / name).read_bytes() == b"new"
+    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / name])
+
+
+def test_a_link_is_followed_and_what_it_leads_to_is_replaced_with_its_permissions(tmp_path):
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "file", tmp_path / "link"
+    (tmp_path / "between").symlink_to("real/file")
+    link.symlink_to("between")
+    for content in (b"new", b"newer"):  # at first the link leads to nothing
+        with replacing(link) as file:
+            file.write(content)
+            assert len(list((tmp_path / "real").glob(".file.*.tmp"))) == 1
+        assert target.read_bytes() == content
+        target.chmod(0o600)
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert list((tmp_path / "real").iterdir()) == [target]
+    (tmp_path / "circle").symlink_to("circle")
+    for write in (atomic.check, lambda path: replacing(path).__enter__()):
+        with pytest.raises(OSError, match=r"symbolic links: .*circle"):
+            write(tmp_path / "circle")
+    assert (tmp_path / "circle").is_symlink()
+
+
+def test_a_named_pipe_gets_the_content_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    atomic.check(pipe)
+    with pytest.raises(TypeError), replacing(pipe) as file:
+        file.writelines([b"half", None])
+    with replacing(pipe) as file:
+        file.write(b"all")
+    assert os.read(reader, 100) == b"all"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_device_is_written_to_and_what_holds_no_files_is_refused(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(os.devnull)
+    atomic.check(link)
+    with replacing(link) as file:
+        file.write(b"gone")
+    assert stat.S_ISCHR(link.stat().st_mode)
+    assert link.is_symlink()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "socket"))
+    for name, said in (("socket", "is a socket or a whole disc; name a file"), (".", "is a folder; name a file in it")):
+        for write in (atomic.check, lambda path: replacing(path).__enter__()):
+            with pytest.raises(OSError, match=said):
+                write(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "socket"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors that are files are of Linux")
+def test_standard_output_that_is_a_file_gets_the_content_where_it_has_come_to(tmp_path):
+    """`--json /dev/stdout > out`, and `--json out > out`."""
+    script = (
+        "import sys; from pathlib import Path; from altmin.data.atomic import replacing\n"
+        "print('before')\nwith replacing(Path(sys.argv[1])) as file:\n    file.write(b'content\\n')\nprint('after')"
+    )
+    link = tmp_path / "link"
+    link.symlink_to("/proc/self/fd/1")
+    for name in ("link", "out"):
+        with open(tmp_path / "out", "wb") as out:
+            subprocess.run([sys.executable, "-c", script, tmp_path / name], stdout=out, check=True)
+        assert (tmp_path / "out").read_text() == "before\ncontent\nafter\n"
+    assert link.is_symlink()
+
+
+def test_a_process_without_standard_output_appends_all_the_same(tmp_path):
+    """The file then has the number of standard output."""
+    script = "import sys; from pathlib import Path; from altmin.data.atomic import append\nfor n in range(3):\n"
+    script += "    append(Path(sys.argv[1]), f'{n}\\n'.encode())"
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", script, str(tmp_path / "lines")]
+    subprocess.run(words, check=True)
+    assert (tmp_path / "lines").read_text() == "0\n1\n2\n"
+
+
+def test_processes_that_append_to_one_file_lose_nothing(tmp_path):
+    """Each line is longer than the 4096 bytes that a system may write at once."""
+    path = tmp_path / "deep" / "lines"
+    script = (
+        "import sys; from pathlib import Path; from altmin.data.atomic import append\n"
+        "for n in range(50):\n    append(Path(sys.argv[1]), f'{sys.argv[2]} {n} {9000 * sys.argv[2]}\\n'.encode())"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", script, path, name]) for name in "abc"]
+    assert [process.wait() for process in started] == [0, 0, 0]
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert sorted((name, int(n)) for name, n, _ in lines) == [(name, n) for name in "abc" for n in range(50)]
+    assert all(text == 9000 * name for name, _, text in lines)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_appended_begins_a_line_and_a_failure_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "lines"
+    path.write_text("one")
+    atomic.append(path, b"two\n")
+    assert path.read_text() == "one\ntwo\n"
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        atomic.append(path, b"three\n")
+    assert path.read_text() == "one\ntwo\n"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def full(*_: object, **__: object) -> None:
@@ -82,10 +210,12 @@ def test_an_error_of_what_is_read_is_not_taken_for_one_of_what_is_written(tmp_pa
 
 
 def test_the_owner_of_a_file_discards_what_was_left_of_it_and_nothing_else(tmp_path):
-    for name in (".run[1].abc.tmp", ".run[1].def.tmp", ".run1.abc.tmp", "run[1]", "run[1].tmp"):
+    own = {temporary("run[1]", n) for n in (1, 2)}
+    others = {temporary("run1", 1), temporary("run[1].2", 1), "run[1]", "run[1].tmp"}
+    for name in own | others:
         (tmp_path / name).touch()
     discard(tmp_path / "run[1]")
-    assert {path.name for path in tmp_path.iterdir()} == {".run1.abc.tmp", "run[1]", "run[1].tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == others
 
 
 ABC = "900150983cd24fb0d6963f7d28e17f72"  # the md5 of "abc", from RFC 1321

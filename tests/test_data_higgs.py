@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import os
+import threading
 import warnings
 import zipfile
 from pathlib import Path
@@ -42,6 +43,27 @@ def test_a_partial_file_is_split_by_tenths_and_says_so(table, tmp_path):
         assert not x[:, -1].any()
     described = HIGGS.describe(tmp_path)
     assert (described.state, described.splits) == ("partial", {"train": 80, "validation": 10, "test": 10})
+
+
+def test_of_two_that_load_at_once_one_writes_the_cache_and_the_other_waits(table, tmp_path, monkeypatch):
+    """The first waits, in the middle of writing, for the second to write too; in vain."""
+    write(tmp_path, text(table))
+    real, entered, found = higgs.write_shards, [], []
+    second = threading.Thread(target=lambda: found.append(load("test", tmp_path)))
+
+    def writing(folder, batches):
+        entered.append(folder)
+        if len(entered) == 1:
+            second.start()
+            second.join(1.0)
+        return real(folder, batches)
+
+    monkeypatch.setattr(higgs, "write_shards", writing)
+    found.append(load("test", tmp_path))
+    second.join()
+    assert len(entered) == 1
+    assert len(found) == 2
+    assert found[0][0].equal(found[1][0])
 
 
 def test_rows_that_do_not_divide_by_ten_go_to_training():

@@ -1,19 +1,16 @@
 """Large tables in shards: the rows of the arrays they were made of, for any number of ranks and from any batch on."""
 
-import gzip
 import json
-import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
-from higgs_text import hundred_rows, text
 from memory import MEGABYTE, memory_below
 from torch import nn
 
 import altmin
-from altmin.data import Damaged, Shards, block_order, csv_batches, csv_table, shards, write_shards
+from altmin.data import Damaged, Shards, block_order, shard_writer, shards, write_shards
 from altmin.data.atomic import replacing
 from altmin.training.sources import Sharded
 
@@ -144,31 +141,6 @@ def test_a_data_loader_and_a_pickle_read_the_same(arrays, folder):
 
 
 # What is wrong
-def test_a_folder_without_an_index_is_refused(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"has no index.json; give a folder that altmin.data.write_shards wrote"
-    ):
-        Shards(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"[1]", b"{}", b"\xff", b'{"format": "altmin shards 0"}'])
-def test_an_index_of_something_else_is_refused(folder, content):
-    (folder / "index.json").write_bytes(content)
-    with pytest.raises(Damaged, match=r"index.json is damaged: .*; write the shards again"):
-        Shards(folder)
-
-
-def test_a_missing_or_shortened_shard_is_named_at_once(folder):
-    second = folder / "shard-00001.arrow"
-    size = second.stat().st_size
-    os.truncate(second, size - 8)
-    with pytest.raises(Damaged, match=rf"shard-00001.arrow is damaged: it has {size - 8:,} bytes, expected {size:,}"):
-        Shards(folder)
-    second.unlink()
-    with pytest.raises(Damaged, match=r"shard-00001.arrow is damaged: it is missing"):
-        Shards(folder)
-
-
 def test_verify_finds_a_single_changed_byte(folder):
     Shards(folder).verify()
     path = folder / "shard-00003.arrow"
@@ -201,7 +173,7 @@ def test_a_shard_with_other_columns_is_refused(arrays, folder, tmp_path):
 
 def test_a_shard_with_fewer_rows_than_the_index_says_is_refused(folder):
     index = json.loads((folder / "index.json").read_text())
-    index["shards"][0]["rows"] = 151
+    index["shards"][0]["rows"], index["shards"][1]["rows"] = 151, 149
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(Damaged, match=r"it has 150 rows of .*, and by the index 151 of"):
         Shards(folder)[0]
@@ -213,6 +185,9 @@ def test_wrong_numbers_are_refused(folder):
         read.rows([-1, 1003])
     with pytest.raises(IndexError):
         read[1003]
+    for odd in ([0.5], [True, False], ["1"]):
+        with pytest.raises(ValueError, match=r"rows of .* are whole numbers, given"):
+            read.rows(odd)
     with pytest.raises(ValueError, match=r"rows 5 to 2,000 are not in .*, which has 1,003 rows"):
         Shards(folder, start=5, stop=2000)
     with pytest.raises(ValueError, match="batch_size of batches is a whole number of at least 1, given 0"):
@@ -241,6 +216,16 @@ def test_files_do_not_depend_on_how_the_rows_come(tmp_path, cuts):
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
     index = json.loads((tmp_path / "whole/index.json").read_text())
     assert [each["rows"] for each in index["shards"]] == [30, 30, 30, 10]
+
+
+def test_wide_rows_are_fewer_in_a_shard(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_writer, "BYTES", 40 * (3 * 4 + 8) + 19)
+    write_shards(tmp_path / "wide", table())
+    write_shards(tmp_path / "given", table(), rows_per_shard=70)
+    monkeypatch.setattr(shard_writer, "BYTES", 1)
+    write_shards(tmp_path / "each", table(3))
+    rows = [[each["rows"] for each in Shards(tmp_path / name).files] for name in ("wide", "given", "each")]
+    assert rows == [[40, 40, 20], [70, 30], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "uint8", "int32"])
@@ -318,7 +303,7 @@ X, Y = table(4)
         ),
         ([(X, Y[:3])], r"batch 0 has samples \(4, 3\) and targets \(3,\); give one target a sample"),
         ([(X, Y), (X * np.nan, Y)], "batch 1 holds NaN or infinite values; clean them"),
-        ([(X.astype(str), Y)], "shards hold rows of numbers"),
+        *(([(X.astype(odd), Y)], "shards hold rows of numbers") for odd in (str, ">f4", np.longdouble)),
     ],
 )
 def test_batches_that_do_not_fit_are_refused_and_no_index_is_written(tmp_path, batches, what):
@@ -330,35 +315,3 @@ def test_batches_that_do_not_fit_are_refused_and_no_index_is_written(tmp_path, b
 def test_a_shard_has_at_least_a_row(tmp_path):
     with pytest.raises(ValueError, match="rows_per_shard of write_shards is a whole number of at least 1, given 0"):
         write_shards(tmp_path, (X, Y), rows_per_shard=0)
-
-
-@pytest.mark.parametrize("block", [5000, 1 << 22])
-@pytest.mark.parametrize("head", ["", "label," + ",".join("abcdefghijklmnopqrstuvwxyzäö") + "\n"])
-@pytest.mark.parametrize("zipped", [True, False])
-def test_the_text_of_higgs_becomes_its_rows(tmp_path, monkeypatch, block, head, zipped):
-    monkeypatch.setattr(csv_table, "BLOCK", block)
-    rows, content = hundred_rows(), (head + text(hundred_rows())).encode()
-    path = tmp_path / ("h.csv.gz" if zipped else "h.csv")
-    path.write_bytes(gzip.compress(content) if zipped else content)
-    x, y = write_shards(tmp_path / "s", csv_batches(path), rows_per_shard=33).rows(range(100))
-    assert np.array_equal(x.numpy(), rows[:, 1:])
-    assert np.array_equal(y.numpy(), rows[:, 0])
-
-
-def test_targets_may_be_real_numbers(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("0.5,1,2\n-1.25,3,4\n")
-    ((x, y),) = csv_batches(path, labels=False)
-    assert (x.tolist(), y.tolist(), y.dtype) == ([[1, 2], [3, 4]], [0.5, -1.25], np.float32)
-    with pytest.raises(ValueError, match=r"t.csv is damaged: it has the label 0.5, expected whole numbers"):
-        list(csv_batches(path))
-
-
-@pytest.mark.parametrize("line", ["1,2\n", "1,2,word\n", "1,,3\n"])
-def test_a_malformed_row_is_refused(tmp_path, line):
-    path = tmp_path / "t.csv"
-    path.write_text("0,1,2\n" + line)
-    with pytest.raises(
-        ValueError, match=r"t.csv is damaged: it is no table of numbers: .*; give one with a number in every column"
-    ):
-        list(csv_batches(path))

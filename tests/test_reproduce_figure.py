@@ -73,6 +73,17 @@ def test_figures_are_found_in_their_files(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_files_that_declare_no_figure_are_not_executed(tmp_path: Path) -> None:
+    (tmp_path / "fig9.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + DECLARED.format(name="fig9"))
+    (tmp_path / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nFIGURES = 1\n")
+    with pytest.raises(ValueError, match=r"setup\.py declares no FIGURE, so .* is no folder of figures; nothing was"):
+        load(tmp_path)
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "setup.py").unlink()
+    assert list(load(tmp_path)) == ["fig9"]
+    assert (tmp_path / "ran").exists()
+
+
 def test_where_there_are_no_figures_it_is_said_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there are no figures in .*nowhere; give as --figures DIR a folder of files"):
         load(tmp_path / "nowhere")

@@ -54,6 +54,18 @@ def test_what_is_added_is_in_the_file_at_once(tmp_path: Path) -> None:
         Results.read(path)
 
 
+def test_two_that_add_to_one_file_keep_each_others_rows_and_a_seed_made_twice_counts_once(tmp_path: Path) -> None:
+    one, other = (Results.read(tmp_path / "fig.jsonl") for _ in range(2))
+    one.add([row(0, 0.5, 0.7)])
+    other.add([row(0, 0.1, 0.1)])  # made at the same time
+    assert other.missing(RUN) == [1]
+    other.add([row(1, 0.6, 0.8)])
+    one.add([row(2, 0.9, 0.9)])
+    assert one.rows == Results.read(tmp_path / "fig.jsonl").rows
+    assert [each["seed"] for each in one.rows] == [0, 0, 1, 2]
+    assert one.values(RUN, epoch=-1) == [0.7, 0.8]
+
+
 def test_words_have_the_spread_of_several_seeds() -> None:
     assert words([0.25]) == "0.250"
     assert words([0.2, 0.4]) == "0.300 ± 0.141"

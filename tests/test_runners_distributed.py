@@ -14,6 +14,7 @@ import altmin
 from altmin.calculus.context import LOCAL, Context
 from altmin.methods import create
 from altmin.runners.distributed import Distributed
+from altmin.runners.rowwise import Rowwise
 
 TOLERANCE = 1e-10
 
@@ -63,7 +64,7 @@ def test_ranks_compute_what_one_process_does(spread: list[dict[str, Any]], name:
 def in_thread(method: Any, of: ranks.ThreadRanks) -> Distributed:
     """As `Distributed(method)`, of a rank that is a thread."""
     made = Distributed.__new__(Distributed)
-    made.method, made.ranks = method, of  # type: ignore[assignment]
+    made.method, made.ranks, made.rowwise = method, of, Rowwise()  # type: ignore[assignment]
     return made
 
 

@@ -48,6 +48,38 @@ def test_a_member_takes_the_steps_that_it_would_take_alone(name):
     assert together.diverged == {}
 
 
+class Centred(nn.Module):
+    """Subtracts a mean of its inputs that it keeps in a buffer, where each forward adds to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+        return self.layer(x - self.mean)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_gradients_of_a_module_are_taken_with_the_buffers_of_its_forward(steps):
+    """Not with those that the same step has changed already, nor with another member's."""
+
+    def made() -> list:
+        torch.manual_seed(0)
+        nets = [nn.Sequential(nn.Linear(4, 6), nn.Tanh(), Centred(), nn.Linear(6, 3)).double() for _ in range(2)]
+        return [altmin.AltMin(net, weights=altmin.LocalSGD(2**-2, steps=steps)) for net in nets]
+
+    alone, together = made(), Ensemble(made())
+    for seed in range(3):
+        x = 3 + torch.randn(7, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        y = torch.arange(7) % 3
+        [method.step(x, y) for method in alone]
+        together.step(x, y)
+    agree(alone, together)
+
+
 @pytest.mark.parametrize("name", ["am-sgd", "am-mem"])
 def test_other_weight_rules(name):
     for net in (NETS["gpt"], CUT["residual, cut inside"]):

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -102,9 +103,8 @@ def bad_label(rank: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-STEPS = {
-    f.__name__: f for f in (with_nan, too_large, other_batch, other_numbers, late, bad_label)
-}  # a bad label comes last: none goes on after it
+STEPS = {f.__name__: f for f in (bad_label, with_nan, too_large, other_batch, other_numbers, late)}
+"""A bad label comes first: no trainer goes on after it, and new ones in the same processes do."""
 
 
 def failures(rank: int) -> dict[str, Any]:
@@ -177,6 +177,28 @@ def test_ranks_that_have_all_refused_a_step_go_on_as_one_process_would(both: lis
 def test_after_one_rank_has_left_the_others_in_a_sum_no_step_is_taken(both: list[dict[str, Any]]) -> None:
     assert [each["bad_label"]["second"][0] for each in both] == ["RankFailed"] * 2
     assert all("label 4 is out of range" in each["bad_label"]["second"][1] for each in both)
+
+
+def begun_again(rank: int) -> list[tuple[str, float]]:
+    """What comes of one good step of runs over rows and over blocks, before each of which one has been broken off."""
+    found = []
+    for broken, good in ((True, False), (True, True), (False, False), (False, True)):
+        for layers, label in ((broken, 4), (good, 0)):
+            am, (x, y) = altmin.AltMin(mlp()), points(9)
+            run: Any = altmin.LayerParallel(am, 2) if layers else Distributed(am)
+            y[8] = label
+            said = told(partial(run.step, x, y))[0]
+        run.synchronize() if layers else None
+        alone = altmin.AltMin(mlp())
+        (alone.gather(x[:5], y[:5]), alone.gather(x[5:], y[5:]), alone.apply()) if layers else alone.step(x, y)
+        found.append((said, far([p.detach() for p in run.model.parameters()], [*alone.model.parameters()])))
+    return found
+
+
+def test_after_a_rank_has_left_a_run_new_ones_in_the_same_processes_are_as_in_one_process() -> None:
+    for each in ranks.run(2, begun_again):
+        assert [said for said, _ in each] == [""] * 4
+        assert max(distance for _, distance in each) < 1e-13
 
 
 # A process that dies

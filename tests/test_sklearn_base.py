@@ -42,9 +42,9 @@ X, Y = make_classification(30, 5, n_informative=3, n_classes=3, random_state=0)
         ({"network": lambda inputs, outputs: "net"}, TypeError, "given one that makes 'net'"),
         ({"network": nn.Linear(4, 3)}, ValueError, "cannot take rows of 5 columns"),
         ({"network": nn.Linear(5, 2)}, ValueError, r"shape \(1, 2\) for one row, \(1, 3\) is needed"),
-        ({"device": "abacus"}, ValueError, 'this machine has, such as "cpu" or "cuda", given \'abacus\''),
-        ({"device": "cuda:99"}, ValueError, "given 'cuda:99'"),
-        ({"device": "meta", "method": "adam"}, ValueError, "given 'meta'"),
+        ({"device": "abacus"}, ValueError, '"cpu", "cuda" or the like, given \'abacus\''),
+        ({"device": "meta", "method": "adam"}, ValueError, "is 'meta', which torch cannot use here"),
+        ({"device": "hpu"}, ValueError, "is 'hpu', which torch cannot use here"),
     ],
 )
 def test_a_setting_without_meaning_is_refused_when_fitting_and_nothing_is_lost(

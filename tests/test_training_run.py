@@ -257,10 +257,11 @@ def test_a_checkpoint_of_another_run_is_refused_and_changes_nothing(
 def test_what_a_killed_run_left_of_a_checkpoint_is_deleted(tmp_path: Path) -> None:
     run: dict[str, Any] = {"train": problem(), **SETTINGS, "eval_batches": [], "checkpoint": tmp_path / "run"}
     for resume in (False, True):
-        (tmp_path / ".run.abc.tmp").write_text("half")
-        (tmp_path / ".other.abc.tmp").write_text("another's")
+        left, others = (f".{name}.{'a' * 32}.tmp" for name in ("run", "other"))
+        (tmp_path / left).write_text("half")
+        (tmp_path / others).write_text("another's")
         fit(learner(), **run, resume=resume)
-        assert sorted(os.listdir(tmp_path)) == [".other.abc.tmp", "run"]
+        assert sorted(os.listdir(tmp_path)) == [others, "run"]
 
 
 def test_a_method_that_rejects_the_state_halfway_gets_its_own_back(tmp_path: Path) -> None:

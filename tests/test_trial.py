@@ -1,15 +1,19 @@
 """The trial's judges, which decide what a failure is. The trial itself is `make trial`."""
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from trial import api, commands, estimators
+from trial import api, commands, estimators, networks, networks_drawn
 from trial.commands import Ended
 from trial.judge import Judge
+from trial.networks_writer import Source, Value, Writer
 
 import altmin
 
@@ -89,6 +93,57 @@ def test_a_command_fails_by_what_it_leaves_or_says(
         (tmp_path / file).write_bytes(content)
     found = commands.faults(["train", "--json", "new.json"], ended, before, tmp_path)
     assert any(words in each for each in found) if words else found == []
+
+
+SHAPES = {"vectors": (6, 3), "sequences": (6, 3, 3), "images": (6, 2, 4, 4)}
+FRAGMENTS = [
+    (kind[of][name], shape)
+    for kind in (networks_drawn.LAYERS, networks_drawn.PYTHON)
+    for shape in SHAPES
+    for of in (shape, *(("every", "features") if shape == "vectors" else ()))
+    for name in kind[of]
+]
+
+
+def written(text: str, shape: tuple[int, ...], first: bool) -> networks_drawn.Network:
+    """A network of one fragment; first: with no layer before it."""
+    w = Writer(Source(Random(0)))
+    x = Value("x", shape) if first else networks_drawn._widened(w, Value("x", shape), 0.0)
+    y = networks_drawn._head(w, w.write("fragment", text, x), 0.0)
+    sizes = ", ".join(map(str, ("n", *shape[1:])))
+    loss = networks_drawn._loss(w, y)
+    inputs = f"inputs = lambda n: torch.randn({sizes}, dtype=torch.float64)"
+    net = w.text("Net", "nn.Module", "self, x", y.name)
+    lines = [networks_drawn.HEADER, *w.source.top, net, "model = Net()", "fill(model)", *w.source.after, *loss, inputs]
+    lines.append("def between(): pass")
+    return networks_drawn.Network("\n".join(lines), [(6, 3)], [])
+
+
+def test_every_fragment_makes_a_network_that_autograd_trains() -> None:
+    for text, shape in FRAGMENTS:
+        found = []
+        for first in (False, True):
+            with contextlib.suppress(RuntimeError):  # autograd refuses to change in place what some layers keep
+                found += networks.by_autograd(written(text, SHAPES[shape], first), 0)
+        assert any(map(networks.tame, found)), text
+
+
+@pytest.mark.parametrize("spoilt", ["learning rate", "loss"])
+def test_a_network_whose_step_departs_from_autograd_is_a_failure(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "module: $f = nn.Linear($W, $W)\n$y = torch.tanh($f($x))"
+    network, failures = written(text, SHAPES["vectors"], False), list[str]()
+    wanted = networks.by_autograd(network, 0)
+    judge = networks.NetworkJudge("case", failures)
+    networks.compare(network, 0, wanted, judge)
+    assert (failures, judge.compared) == ([], 1)
+    if spoilt == "loss":
+        wanted = [dataclasses.replace(wanted[0], loss=wanted[0].loss * 1.001)]
+    else:
+        sgd = altmin.LocalSGD
+        monkeypatch.setattr(altmin, "LocalSGD", lambda lr, momentum: sgd(lr * 1.001, momentum))
+    networks.compare(network, 0, wanted, judge)
+    assert len(failures) == 1
+    assert ("loss " if spoilt == "loss" else "weight off by") in failures[0]
 
 
 class Careless(estimators.OnlineClassifier):

@@ -1,7 +1,7 @@
 """What one module does to a small change: one file for each kind of module, `base` first, and the table of modules and
 their maps."""
 
-from torch import nn
+from torch import fx, nn
 from torch.nn.utils import prune
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -61,8 +61,9 @@ RANDOM = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
 def own_call(module: nn.Module) -> bool:
-    """Whether calling a module does more than the forward of its class: hooks, or a forward of its own."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+    """Whether calling a module does more than the forward of its class: hooks, a `__call__` or a forward of its own."""
+    overridden = type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule)
+    return overridden or bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _refuse_rewritten(module: nn.Module) -> None:

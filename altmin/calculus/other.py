@@ -1,5 +1,6 @@
 """Modules without a closed form here, of one input or of several."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,20 +9,28 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.multi_input import Direction
 from altmin.calculus.numbers import select
+from altmin.calculus.plain_attention import layer_by_layer, plain_attention
 from altmin.calculus.whole_batch import whole_batch
 
 _passes = threading.RLock()
 
 
+def _renew() -> None:
+    global _passes
+    _passes = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)  # of the threads that may have held it, the child has one
+
+
 def _alone(context: Context) -> AbstractContextManager[Any]:
-    """One thread at a time, since a pass changes settings of torch that all threads see: which kernels of attention it
-    may choose, and the state of the random numbers."""
+    """One thread at a time, since a pass changes the state of the random numbers, and on a GPU of cudnn, which all
+    threads see."""
     return nullcontext() if context.traced else _passes
 
 
@@ -70,6 +79,8 @@ class AnyModule(Map):
     takes_integers = True
     only_once = False
     """Whether a kernel of the module was found to have no second derivative."""
+    changes_input = False
+    """Whether the module was found to change its input in place; it then works on a copy."""
 
     def __init__(self, module: nn.Module, several: bool = False):
         super().__init__(module)
@@ -77,10 +88,12 @@ class AnyModule(Map):
         named = {id(p): name for name, p in module.named_parameters()}
         self._keys = [(key, named[id(p)]) for key, p in _places(module, "_parameters")]
         self.attends = any(isinstance(m, nn.MultiheadAttention) for m in module.modules())
+        self.recurs = any(isinstance(m, nn.RNNBase) for m in module.modules())
 
     @property
     def mixes_samples(self) -> bool:  # type: ignore[override]
-        return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.module.modules())
+        norms = [m for m in self.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        return any(m.training or m.running_mean is None for m in norms)
 
     def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Point]:
         return self._pass(p, self._listed(x), None, context)
@@ -113,12 +126,21 @@ class AnyModule(Map):
         twice = saved.by.twice
         if twice is None:
             # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
-            with _alone(saved.by.context), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+            recurrent = torch.backends.cudnn.flags(enabled=False) if self.recurs else nullcontext()
+            with _alone(saved.by.context), plain_attention(), recurrent:
                 twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
+        try:
+            found = _jvp(*twice, us)
+        except NotImplementedError as error:
+            words = str(error).partition(";")[0].partition(".")[0]
+            raise ValueError(
+                f"{self.module._get_name()} has no second derivative in torch, which moving codes takes ({words}); "
+                "write it with other operations"
+            ) from None
         if not saved.by.context.eager:  # there `quotient` needs another jvp
             saved.by.twice = twice
-        return _jvp(*twice, us)
+        return found
 
     def quotient(self, p: Params, saved: Point, u: Any, e: Tensor, Ju: Tensor | None = None) -> tuple[Any, Point]:
         """Ju: the jvp, if it is known."""
@@ -150,8 +172,7 @@ class AnyModule(Map):
         return self._replayed(p, saved, self._listed(x))
 
     def kept(self, saved: Point) -> dict[str, Tensor] | None:
-        training = any(m.training for m in self.module.modules())
-        return saved.by.buffers if training and saved.by.buffers else None
+        return saved.by.buffers or None
 
     def checked(self, kept: dict[str, Tensor]) -> list[Tensor]:
         """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
@@ -197,9 +218,24 @@ class AnyModule(Map):
         with torch.enable_grad():
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
-            y, buffers = self._call(leaves, at, context, rng)
+            try:
+                y, buffers = self._call(leaves, self._given(at), context, rng)
+            except RuntimeError as error:
+                if self.changes_input or "a leaf Variable that requires grad" not in str(error):
+                    raise
+                self.changes_input = True
+                y, buffers = self._call(leaves, self._given(at), context, rng)
+        if not all(leaf.requires_grad for leaf in leaves):
+            raise ValueError(
+                f"{self.module._get_name()} calls requires_grad_ on its parameters in its forward; freeze them before "
+                "training"
+            )
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
         return Point(point, y.detach(), Pass(context, buffers, (at, leaves, y), rng=rng))
+
+    def _given(self, at: Sequence[Any]) -> Sequence[Any]:
+        """The inputs that the module is called with."""
+        return [x.clone() if _moves(x) else x for x in at] if self.changes_input else at
 
     def _traced(self, p: Params, xs: Sequence[Any], context: Context) -> Any:
         """The output, v -> J^T v for the parameters and for the inputs that move, and the buffers."""
@@ -219,7 +255,7 @@ class AnyModule(Map):
         p, context = [q.detach() for q in p], saved.by.context
         moving = [(x, u) for x, u in zip(saved.xs, us, strict=True) if _moves(x)]
         xs, directions = zip(*((x, torch.zeros_like(x) if u is None else u) for x, u in moving), strict=True)
-        with _alone(context), sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
+        with plain_attention():  # the kernels have no forward derivative
             found = torch.func.jvp(lambda *xs: self._call(p, _placed(saved.xs, xs), context)[0], xs, directions)
         return found[1].detach()
 
@@ -232,26 +268,15 @@ class AnyModule(Map):
         names = tuple(name for name, _ in self.module.named_buffers())
         mine = dict(zip(self.names, p, strict=True))
         given.update({key: mine[name] for key, name in self._keys})
-        whole = _layer_by_layer() if self.attends else nullcontext()
+        whole = layer_by_layer() if self.attends else nullcontext()
         with _alone(context), whole, _drawing(_like(xs, p), rng), whole_batch(context):
             y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
-            raise TypeError(
+            raise ValueError(
                 f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
                 "in a module whose forward returns the tensor to go on with"
             )
         return y, {name: given[name].detach() for name in names}
-
-
-@contextmanager
-def _layer_by_layer() -> Iterator[None]:
-    """Disables the kernel for a whole transformer layer, which has no derivatives."""
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 def _places(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
@@ -316,6 +341,6 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    with torch.random.fork_rng([x.device] if x.is_cuda else []), sdpa_kernel(SDPBackend.MATH):
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), plain_attention():
         _generator(x).set_state(rng)
         yield

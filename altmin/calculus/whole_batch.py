@@ -1,15 +1,18 @@
 """Modules that go through autograd, on a rank's rows of a mini-batch: what mixes samples sees those of all ranks.
 
-Within `whole_batch(context)` torch's batch norm takes its means over the rows of all ranks, and dropout and other
-random functions draw for all rows and take this rank's, as one process with the whole batch would. A module that mixes
-samples in ways of its own, such as x - x.mean(0), does so within its rank's rows.
+Within `whole_batch(context)` torch's batch norm takes its means over the rows of all ranks, and dropout, rand_like and
+randn_like draw for all rows and take this rank's, as one process with the whole batch would. Any other random number is
+refused. What mixes samples in ways of its own, such as x - x.mean(0), would do so within its rank's rows; runners
+refuse such a model (`demand_rowwise`).
 """
 
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -64,14 +67,31 @@ def _batch_norm(function: Function, context: Context) -> Function:
     return call
 
 
+def _drawn(like: Tensor, context: Context, draw: Callable[[Tensor], Tensor]) -> Tensor:
+    """draw(t) for a tensor t of ones like another, on all ranks' rows; the rows of this rank. Torch draws in the order
+    in which a tensor lies in memory: `Undivided` unless its samples lie one after the other."""
+    strides = torch.empty_like(like, device="meta").stride()
+    order = sorted(range(1, like.ndim), key=lambda d: -strides[d])
+    if len(like) > 1 and any(strides[d] > strides[0] for d in order if like.shape[d] > 1):
+        raise Undivided(
+            f"random numbers in the shape {tuple(like.shape)} of a tensor in which the samples do not lie one after "
+            "the other in memory, as in the output of attention with batch_first=True, would differ from those of one "
+            "process; give dropout=0.0, or call contiguous() before"
+        )
+    back = [0, *(1 + order.index(d) for d in range(1, like.ndim))]
+    shape = [like.shape[0], *(like.shape[d] for d in order)]
+    return context.draw(shape, lambda shape: draw(like.new_ones(shape).permute(back)))
+
+
 def _dropout(function: Function, context: Context) -> Function:
     """One of torch's functions that drop entries. Its mask is its output for ones."""
 
     def call(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return input
+        like = input if function is F.dropout else input.contiguous()  # the others drop whole channels, in their order
         with torch.no_grad():
-            mask = context.draw(input.shape, lambda shape: function(input.new_ones(shape), p, True))
+            mask = _drawn(like, context, lambda ones: function(ones, p, True))
         return input.mul_(mask) if inplace else input * mask
 
     return call
@@ -81,21 +101,19 @@ def _like(function: Function, context: Context) -> Function:
     """A function that draws numbers in the shape of a tensor."""
 
     def call(input: Tensor, **options: Any) -> Tensor:
-        return context.draw(
-            input.shape, lambda shape: function(input.new_empty(1).expand(shape), **options)
-        ).contiguous()
+        return _drawn(input, context, lambda ones: function(ones, **options))
 
     return call
 
 
 def _undropped(place: int, function: Function, context: Context) -> Function:
-    """A function of attention, whose argument in this place is the probability to drop an entry inside it: ValueError
-    unless it is 0, or the model is not in training."""
+    """A function of attention, whose argument in this place is the probability to drop an entry inside it:
+    `Undivided` unless it is 0, or the model is not in training."""
 
     def call(*args: Any, **options: Any) -> Any:
         dropped = options.get("dropout_p", args[place] if len(args) > place else 0.0)
         if dropped and options.get("training", True):
-            raise ValueError(
+            raise Undivided(
                 "attention with dropout inside draws its numbers by itself, and ranks cannot share them; give it "
                 f"dropout=0.0, here it is {dropped}"
             )
@@ -113,14 +131,63 @@ REPLACED: dict[Any, Callable[[Function, Context], Function]] = {
 }
 
 
+class Undivided(ValueError):
+    """Ranks with some of the rows each could not compute what one process with all rows does."""
+
+
+class Randomness:
+    """The states of all random numbers that a forward may draw: torch's, Python's and NumPy's."""
+
+    def __init__(self) -> None:
+        self.torch, self.python, self.numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+        self.cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+    def changed(self) -> bool:
+        now = Randomness()
+        gpu = self.cuda is not None and now.cuda is not None and not torch.equal(self.cuda, now.cuda)
+        numbers = [(a.python, *a.numpy[2:], a.numpy[1].tobytes()) for a in (self, now)]  # type: ignore[index, union-attr]
+        return gpu or not torch.equal(self.torch, now.torch) or numbers[0] != numbers[1]
+
+    def restore(self) -> None:
+        torch.set_rng_state(self.torch)
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda)
+
+
 class _WholeBatch(TorchFunctionMode):
+    """`Undivided` if random numbers are drawn within other than by functions that are `REPLACED`."""
+
     def __init__(self, context: Context):
         super().__init__()
         self.context = context
 
+    def __enter__(self) -> "_WholeBatch":
+        self.before = self.now = Randomness()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if error[0] is None:
+            self.demand_undrawn()
+
+    def demand_undrawn(self) -> None:
+        if self.now.changed():
+            self.before.restore()
+            raise Undivided(
+                "a module draws random numbers by itself, and ranks would draw others than one process; use "
+                "nn.Dropout, torch.rand_like or torch.randn_like, or train in one process (nothing was changed)"
+            )
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        call = REPLACED[func](func, self.context) if func in REPLACED else func
-        return call(*args, **(kwargs or {}))
+        if func not in REPLACED:
+            return func(*args, **(kwargs or {}))
+        self.demand_undrawn()
+        found = REPLACED[func](func, self.context)(*args, **(kwargs or {}))
+        self.now = Randomness()
+        return found
 
 
 def whole_batch(context: Context) -> AbstractContextManager[Any]:

@@ -17,7 +17,6 @@ from altmin.cli.output import check_writable
 from altmin.data.atomic import replacing
 from altmin.data.base import megabytes
 from altmin.data.folders import data_folder
-from altmin.data.shard_writer import ROWS
 
 app = typer.Typer(add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(data.names())}.")]
@@ -92,12 +91,15 @@ def verify(name: SomeName = None, data_dir: DataDir = None, json_file: Json = No
 def shards(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A text of numbers, *.csv or *.csv.gz.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the shards go; it is made if need be.")],
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of a shard.")] = ROWS,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="Rows of a shard; 262,144, or fewer that have 256 MB.")
+    ] = None,
     values: Annotated[bool, typer.Option("--values", help="Targets are real numbers, not labels.")] = False,
 ) -> None:
     """Turn a table into shards, which can be trained on without having them in memory.
 
-    The first column is the target, the others are features. Memory does not grow with the table.
+    The first column is the target, the others are features. Memory does not grow with the number of rows: a shard and
+    some megabytes of text are in memory.
     """
     written = data.write_shards(folder, data.csv_batches(source, labels=not values), rows)
     typer.echo(f"wrote {len(written):,} rows in {len(written.files)} shards to {folder}")

@@ -1,10 +1,8 @@
 """The output of a command: files, each written completely or not at all, tables, progress on a terminal."""
 
 import json
-import os
 import platform
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ from rich.console import Console
 
 from altmin import __version__
 from altmin.common.optional import need
-from altmin.data.atomic import naming, replacing
+from altmin.data import atomic
 from altmin.training.reporters import Bar
 from altmin.training.trial import Tick
 
@@ -29,27 +27,22 @@ def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
         raise ValueError(f"{picture} should end in {' or '.join(PICTURES)} to be a picture")
     if picture is not None:
         need("matplotlib", "plot", "a picture")
+    given: dict[Path, Path] = {}
     for path in filter(None, (*paths, picture)):
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder; name a file in it")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"the folder {path.parent} of {path.name} does not exist; make it first")
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(f"{path} may not be written to")
-        if not _is_stream(path):
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
+        folder = atomic.followed(path).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"the folder {folder} of {path.name} does not exist; make it first")
+        atomic.check(path)
+        if not atomic.is_stream(path) and (other := given.setdefault(path.resolve(), path)) is not path:
+            raise ValueError(f"{path} and {other} are the same file; give each result a file of its own")
 
 
 def write(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, and says so; a stream such as /dev/stdout just gets the bytes."""
-    if _is_stream(path):
-        with naming(path):
-            path.write_bytes(content)
-        return
-    with replacing(path) as file:
+    with atomic.replacing(path) as file:
         file.write(content)
-    print(f"wrote {path}")
+    if not atomic.is_stream(path):
+        print(f"wrote {path}")
 
 
 def write_json(path: Path | None, result: Any) -> None:
@@ -63,10 +56,6 @@ def report_failures(runs: Mapping[str, str | None]) -> None:
     if failures:
         print("altmin:", *failures, sep="\n  " if len(failures) > 1 else " ", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def _is_stream(path: Path) -> bool:
-    return path.exists() and not path.is_file()
 
 
 def console() -> Console:

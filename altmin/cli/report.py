@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from altmin.cli import output
-from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store
+from altmin.cli.reproduce import FIGURES, RESULTS, Figures, Store, existing
 from altmin.cli.verify import verdicts
 from altmin.paper.reproduce.figure import load
 from altmin.paper.reproduce.results import Results
@@ -20,9 +20,7 @@ def report(
     """Write a page of the paper's claims and figures: one HTML file, which works offline, on a phone and printed."""
     output.check_writable(out)
     known = load(figures)
-    if results != RESULTS and not results.is_dir():  # that one is made with the first result
-        raise ValueError(f"there is no folder {results} of results; `altmin reproduce FIGURE` makes them")
-    made = {name: Results.read(results / f"{name}.jsonl") for name in known}
+    made = {name: Results.read(existing(results) / f"{name}.jsonl") for name in known}
     from altmin.paper.report.page import page  # matplotlib, whose colours the page shares, takes a second to import
 
     output.write(out, page(known, made, verdicts(figures, results)).encode())

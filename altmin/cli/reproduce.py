@@ -14,7 +14,9 @@ from altmin.paper.reproduce.folders import FIGURES, RESULTS
 from altmin.paper.reproduce.measurement import Setting
 from altmin.paper.reproduce.results import Results, words
 
-Figures = Annotated[Path, typer.Option(metavar="DIR", help="Where the figures are declared, one a file.")]
+Figures = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where the figures are declared: Python files, which are executed.")
+]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="Where the results of full runs are kept.")]
 
 
@@ -54,6 +56,14 @@ def reproduce(
 
     output.write(picture, draw(chosen, rows, "png", "reduced runs: a preview, not a result" if quick else ""))
     output.console().print(f"results in {folder / f'{name}.jsonl'}, picture in {picture}")
+
+
+def existing(results: Path) -> Path:
+    """The folder of results. ValueError if one was given that is not there; the default is made with the first
+    result."""
+    if results != RESULTS and not results.is_dir():
+        raise ValueError(f"there is no folder {results} of results; `altmin reproduce FIGURE` makes them")
+    return results
 
 
 def listed(figures: Mapping[str, Figure]) -> Table:

@@ -10,6 +10,7 @@ from torch import nn
 from altmin import data, models
 from altmin.cli import parse
 from altmin.cli.options import OfRuns
+from altmin.common.devices import usable
 from altmin.common.errors import unknown
 from altmin.data.shakespeare import Text
 from altmin.runners import precision
@@ -21,7 +22,7 @@ def prepare(device: str, threads: int | None, products: str) -> torch.device:
     """The device by name; sets the number of CPU threads. Raises ValueError if this machine lacks the device, or the
     device products of this precision."""
     kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+    if kind not in ("cpu", "cuda") or (index and not (index.isascii() and index.isdigit())):
         raise unknown("device", device, ["cpu", "cuda"])
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise ValueError(
@@ -31,7 +32,7 @@ def prepare(device: str, threads: int | None, products: str) -> torch.device:
     if threads is not None:
         torch.set_num_threads(threads)
     precision.check(products, torch.device(kind))
-    return torch.device(device)
+    return usable("--device", device)
 
 
 def configured(given: OfRuns, device: torch.device, **more: Any) -> RunConfig:

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from altmin.cli import options, output
-from altmin.cli.reproduce import Figures, Store
+from altmin.cli.reproduce import Figures, Store, existing
 from altmin.paper.reproduce.claims import judged, merged, order
 from altmin.paper.reproduce.figure import load
 from altmin.paper.reproduce.folders import FIGURES, RESULTS
@@ -16,7 +16,7 @@ from altmin.paper.reproduce.results import Results
 def verify(figures: Figures = FIGURES, results: Store = RESULTS, json_file: options.Json = None) -> None:
     """Print the table of the paper's claims: what it states, what the full runs found, and whether it holds."""
     output.check_writable(json_file)
-    rows = verdicts(figures, results)
+    rows = verdicts(figures, existing(results))
     table = Table("claim", "the paper", "ours", "verdict", header_style="bold")
     for row in rows:
         table.add_row(row["claim"], f"{row['text']}: {row['paper']}", row["ours"], row["verdict"])

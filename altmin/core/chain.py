@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 
 from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
@@ -30,6 +31,14 @@ from altmin.graph.wrapped import demand_unwrapped
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
+
+GLOBAL_HOOKS: tuple[Any, ...] = (
+    torch_modules._global_forward_hooks,
+    torch_modules._global_forward_pre_hooks,
+    torch_modules._global_backward_hooks,
+    torch_modules._global_backward_pre_hooks,
+)
+"""Torch's hooks for all modules, by their numbers."""
 
 
 class State(NamedTuple):
@@ -201,7 +210,8 @@ class Chain:
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
         self._parameters += [place for place in _places(model) if id(place[2]) in held]
-        own = set(model.modules())
+        self._modules = list(model.modules())
+        own = set(self._modules)
         maps = [each for block in blocks for m in block.maps for each in (m, *m.inner) if each.module is not None]
         self._pieces = {c for m in maps for c in m.module.modules() if c not in own}
         self.note_buffers()
@@ -237,20 +247,28 @@ class Chain:
 
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
-        or hooks have been added."""
-        changed = False
+        or hooks have been added; or if there are hooks that its blocks would not call."""
+        changed, hooked = False, any(GLOBAL_HOOKS) and _hooks_for_all_modules()
         for c, inside in self._children:
             changed = changed or list(c._modules.values()) != inside
         for owner, name, p in self._parameters:
             changed = changed or owner._parameters.get(name) is not p
+            hooked = hooked or bool(p._backward_hooks or p._post_accumulate_grad_hooks)
         for owner, name, b in self._buffers:
             changed = changed or owner._buffers.get(name) is not b
+        for c in self._modules:
+            hooked = hooked or bool(c._backward_hooks or c._backward_pre_hooks)
         for c in self._plain:
             changed = changed or bool(c._forward_hooks or c._forward_pre_hooks or "forward" in vars(c))
         if changed:
             raise ValueError(
                 "the model has changed since it was cut into blocks: a module or parameter was replaced, added or "
                 "removed, or got a hook; build a new trainer from it (nothing was changed)"
+            )
+        if hooked:
+            raise ValueError(
+                "a module or parameter of the model has a backward hook, or torch has a hook for all modules; there is "
+                "no backward pass and no call of the model that would run it; remove the hook (nothing was changed)"
             )
 
     def __str__(self) -> str:
@@ -263,6 +281,12 @@ class Chain:
         rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
         i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
         return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
+
+
+def _hooks_for_all_modules() -> bool:
+    """Whether someone has registered one; those of torch itself only count operations."""
+    hooks = [hook for each in GLOBAL_HOOKS for hook in each.values()]
+    return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 
 
 def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:

@@ -72,6 +72,10 @@ class Loss:
         """The gradient alone, as `at` has it."""
         return self.at(output, y).delta
 
+    def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
+        """What else than the output it would be differentiated by, such as parameters."""
+        return []
+
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
         """sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the loss is
         not known for each sample."""
@@ -290,6 +294,25 @@ class AnyLoss(Loss):
                 f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
             ) from None
 
+    def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
+        held = dict(self.function.named_buffers()) if isinstance(self.function, nn.Module) else {}
+        before = {name: b.clone() for name, b in held.items()}
+        with torch.enable_grad():
+            o = output.detach().requires_grad_()
+            value = self.function(o, y)
+        if any(not torch.equal(b, before[name]) for name, b in held.items()):
+            for name, b in held.items():
+                b.copy_(before[name])
+            raise ValueError("the loss changes its buffers when it is called, which a step does several times")
+        found, left, seen = [], [value.grad_fn], set()
+        while left:
+            node = left.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                found += [node.variable] if hasattr(node, "variable") else []
+                left += [each for each, _ in node.next_functions]
+        return [t for t in found if t is not o]
+
     def _traced_at(self, output: Tensor, y: Tensor) -> Evaluation:
         gradient = torch.func.grad_and_value(self.function)
         delta, value = gradient(output, y)
@@ -327,6 +350,11 @@ def adapt(loss: LossFunction) -> Loss:
         raise TypeError(f"a loss is a function of (output, y), given {loss!r}; {remedy}")
     if isinstance(loss, Loss):
         return loss
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise ValueError(
+            f"{describe_settings(loss)} has parameters of its own, which nothing would train; put them into the model, "
+            "or freeze them with requires_grad_(False)"
+        )
     try:
         inspect.signature(loss).bind(None, None)
     except TypeError:

@@ -64,7 +64,7 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -
             value, state = block.forward(theta[l], values[-1], context)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, IndexError, NotImplementedError) as error:
+        except (RuntimeError, IndexError, TypeError) as error:
             words, what = str(error).partition("\n")[0], f"block {l} ({block}) cannot take its input"
             raise ValueError(f"{what}: {block.misfit(values[-1])} ({words})") from None
         values.append(value)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
-from altmin.common.errors import Diverged, demand_unclaimed
+from altmin.common.errors import Diverged, demand_switch, demand_unclaimed
 from altmin.common.state import Stateful, by_number, demand_separate, overwrite
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import LocalProblem
+from altmin.core.first_step import check_first_step
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.penalty import Penalty
 from altmin.core.step import CodeSolver, Moved, encode, move_codes
@@ -72,6 +73,7 @@ class AltMin(Stateful):
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
     a fixed step; a name is one of "gradient", "discrete", "straight-through" and, for codes in time, "parallel" and
     "sequential"; a number for the penalty is a constant mu. at: after which modules to cut the model, see `split`.
+    check: whether the first step begins with `check_once`.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -92,7 +94,9 @@ class AltMin(Stateful):
         weights: WeightRule | None = None,
         penalty: Penalty | float | None = None,
         at: Collection[str] | None = None,
+        check: bool = True,
     ):
+        demand_switch("AltMin", "check", check)
         self.model = model
         self.chain = split(model, at)
         self.at = None if at is None else tuple(at)
@@ -115,6 +119,8 @@ class AltMin(Stateful):
         demand_separate(model.named_parameters())
         self.updates = Updates(self.weights, self.chain, self.theta)
         self.penalty.claimed = True
+        self.unchecked = check
+        """Whether `check_once` is still to come."""
 
     def __repr__(self) -> str:
         return f"AltMin(loss={self.loss!r}, codes={self.codes!r}, weights={self.weights!r}, penalty={self.penalty!r})"
@@ -160,6 +166,14 @@ class AltMin(Stateful):
         self.updates.apply()
         self.penalty.step()
 
+    @torch.no_grad()
+    def check_once(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> None:
+        """ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
+        autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on."""
+        if self.unchecked:
+            check_first_step(self.chain, self.loss, x, y, self.updates.decays, context)
+            self.unchecked = False
+
     def solver(self, states: Mapping[int, Any]) -> CodeSolver:
         """The code solver, with its states for all blocks."""
         kept = list(states.values())
@@ -200,6 +214,8 @@ class AltMin(Stateful):
         ValueError unless everything is finite."""
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
+        if self.unchecked:
+            self.check_once(x, y, context)
         mu = self.penalty.value
         codes = self.solver(self.code_states) if self.code_states else self.codes
         moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)
@@ -220,9 +236,9 @@ class AltMin(Stateful):
     def _checked_weights(self, w: Any, x: Tensor, context: Context) -> Tensor:
         """The weights as the step uses them. ValueError if samples are not independent of each other and so cannot
         be weighted."""
-        mixing = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+        mixing = [block for block in self.chain if block.mixes_samples]
         if mixing or type(self.codes) is not GradientCodes:
-            what = f"{type(mixing[0]).__name__} mixes them" if mixing else f"{type(self.codes).__name__} has no weights"
+            what = "batch norm mixes them" if mixing else f"{type(self.codes).__name__} has no weights"
             raise ValueError(
                 f"sample weights need samples that are trained by themselves, and {what}; repeat samples instead of "
                 "weighing them"

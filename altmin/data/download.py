@@ -10,7 +10,7 @@ from collections.abc import Callable
 from email.message import Message
 from pathlib import Path
 
-from altmin.data.atomic import naming
+from altmin.data.atomic import followed, naming
 from altmin.data.damage import Damaged
 from altmin.data.folders import prepare
 from altmin.data.progress import Report, progress
@@ -32,7 +32,7 @@ class _Interrupted(Exception):
 
 
 def download(url: str, target: Path, check: Callable[[Path], object], limit: int, pause: float = 1.0) -> None:
-    """Download `url` to `target`. The file gets that name only after `check` has accepted it.
+    """Download `url` to `target`, or to what it links to. The file gets that name only after `check` has accepted it.
 
     Until then the bytes are in `target` with `.part` appended. They stay there if the network fails, and the next call
     continues from them. A file that fails the check, or that has more than `limit` bytes, is deleted; if a part of it
@@ -43,6 +43,7 @@ def download(url: str, target: Path, check: Callable[[Path], object], limit: int
     ValueError if the file is not the right one, PermissionError if the folder is read-only, and another OSError, which
     names the file, if the disc is full.
     """
+    target = followed(target)
     prepare(target.parent)
     part = target.with_name(target.name + ".part")
     resumed = part.exists()

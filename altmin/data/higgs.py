@@ -10,6 +10,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,15 +18,16 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from altmin.data.atomic import replacing
+from altmin.data.atomic import locked, replacing
 from altmin.data.base import SPLITS, Dataset, Description, Folder
 from altmin.data.csv_table import csv_batches
 from altmin.data.damage import BLOCK, Damaged, Hashed, digest, expect, sha256
 from altmin.data.download import Refused, download
 from altmin.data.folders import cache_folder, data_folder
 from altmin.data.progress import progress
+from altmin.data.shard_index import INDEX
 from altmin.data.shard_writer import write_shards
-from altmin.data.shards import INDEX, Shards
+from altmin.data.shards import Shards
 from altmin.data.standardise import Scale
 
 COMPLETE = "HIGGS.csv.gz"
@@ -140,14 +142,19 @@ class Higgs(Dataset):
 
     def _cached(self, path: Path, rows: int) -> Shards:
         """The rows of a text as shards in the user's cache folder, which every load verifies. They are written when
-        the text is first read or has changed, or, with a RuntimeWarning, if they are damaged."""
+        the text is first read or has changed, or, with a RuntimeWarning, if they are damaged; one process writes them,
+        and others wait."""
         stat = path.stat()
         stem = f"{path.name.removesuffix('.csv.gz')}.{sha256(str(path.resolve()).encode())[:12]}"
         folder = cache_folder() / self.name / f"{stem}.{stat.st_size}-{stat.st_mtime_ns}"
+        with suppress(Damaged, OSError):
+            return _verified(folder)
+        with locked(folder.with_name(f"{stem}.lock")):
+            return self._written(path, rows, folder, stem)
+
+    def _written(self, path: Path, rows: int, folder: Path, stem: str) -> Shards:
         try:
-            found = Shards(folder)
-            found.verify()
-            return found
+            return _verified(folder)
         except FileNotFoundError:
             pass
         except (Damaged, OSError) as error:
@@ -155,7 +162,7 @@ class Higgs(Dataset):
             (folder / INDEX).unlink()
         if _rows_in_name(path) is None:
             self._check_complete(path)
-        for old in folder.parent.glob(f"{stem}.*"):
+        for old in folder.parent.glob(f"{stem}.*-*"):
             shutil.rmtree(old, ignore_errors=True)
         return write_shards(folder, self._batches(path, rows))
 
@@ -176,6 +183,12 @@ class Higgs(Dataset):
                 yield x, y
         if done != rows:
             raise Damaged(path, f"it has {done:,} rows, expected {rows:,}")
+
+
+def _verified(folder: Path) -> Shards:
+    found = Shards(folder)
+    found.verify()
+    return found
 
 
 def _rows_in_name(path: Path) -> int | None:

@@ -1,6 +1,7 @@
 """Writing a folder of shards, in bounded memory, from arrays or batches."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,24 +11,28 @@ from torch import Tensor
 
 from altmin.data.atomic import replacing
 from altmin.data.damage import Hashed
-from altmin.data.shards import FORMAT, INDEX, Shards, arrow, list_type
+from altmin.data.shard_index import FORMAT, INDEX, shard_name
+from altmin.data.shards import Shards, arrow, list_type
 
 ROWS = 1 << 18
 """Rows of a shard: 30 MB of HIGGS."""
+BYTES = 1 << 28
+"""Bytes of a shard, at most, where wide rows are fewer than `ROWS`."""
 
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-def write_shards(folder: str | Path, samples: Any, rows_per_shard: int = ROWS) -> Shards:
+def write_shards(folder: str | Path, samples: Any, rows_per_shard: int | None = None) -> Shards:
     """Write samples and targets to a folder of Arrow files, uncompressed so that they can be mapped, and open it.
 
     samples: a pair (x, y) of tensors or arrays, or an iterable of such pairs, all with rows of one shape and type; what
-    is held of it is one shard and one batch. Every file gets its name when it is complete, and the index is the last:
-    an interrupted write leaves no valid folder of shards, and can be repeated. ValueError, before the index is
-    written, for a folder that is one already, for batches that differ, and for numbers that are not finite.
+    is held of it is one shard and one batch. rows_per_shard: 262,144 if not given, or fewer that have 256 MB. Every
+    file gets its name when it is complete, and the index is the last: an interrupted write leaves no valid folder of
+    shards, and can be repeated. ValueError, before the index is written, for a folder that is one already, for batches
+    that differ, and for numbers that are not finite.
     """
     folder = Path(folder)
-    if rows_per_shard < 1:
+    if rows_per_shard is not None and rows_per_shard < 1:
         raise ValueError(f"rows_per_shard of write_shards is a whole number of at least 1, given {rows_per_shard}")
     if (folder / INDEX).exists():
         raise ValueError(f"{folder} is a folder of shards already; give another, or delete it")
@@ -36,7 +41,7 @@ def write_shards(folder: str | Path, samples: Any, rows_per_shard: int = ROWS) -
     files: list[dict[str, Any]] = []
     kinds: dict[str, Any] = {}
     for x, y in _regrouped(given, rows_per_shard):
-        path = folder / f"shard-{len(files):05}.arrow"
+        path = folder / shard_name(len(files))
         files.append({"file": path.name, "rows": len(x), **_write(path, x, y)})
         kinds = {name: {"dtype": a.dtype.str, "shape": a.shape[1:]} for name, a in (("x", x), ("y", y))}
     if not files:
@@ -54,7 +59,7 @@ def _checked(batches: Iterable[Any]) -> Iterator[Pair]:
         x, y = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in batch)
         if not x.ndim or not y.ndim or len(x) != len(y):
             raise ValueError(f"batch {number} has samples {x.shape} and targets {y.shape}; give one target a sample")
-        if x.dtype.kind not in "fiu" or y.dtype.kind not in "fiu" or not all(x.shape[1:] + y.shape[1:]):
+        if not (_numeric(x) and _numeric(y)):
             raise ValueError(f"batch {number} has {_kind(x)} and {_kind(y)}; shards hold rows of numbers")
         first = first or (_kind(x), _kind(y))
         if (_kind(x), _kind(y)) != first:
@@ -67,6 +72,11 @@ def _checked(batches: Iterable[Any]) -> Iterator[Pair]:
         yield x, y
 
 
+def _numeric(array: np.ndarray) -> bool:
+    """Whether it has rows of numbers of a type that both Arrow and torch have."""
+    return array.dtype.kind in "fiu" and array.dtype.itemsize <= 8 and array.dtype.isnative and all(array.shape[1:])
+
+
 def _kind(array: np.ndarray) -> str:
     """
     >>> _kind(np.zeros((5, 28), np.float32))
@@ -75,12 +85,13 @@ def _kind(array: np.ndarray) -> str:
     return f"{array.shape[1:]} of {array.dtype}"
 
 
-def _regrouped(batches: Iterable[Pair], rows: int) -> Iterator[Pair]:
-    """The same rows in parts of `rows` rows; the last one may be smaller."""
+def _regrouped(batches: Iterable[Pair], given: int | None) -> Iterator[Pair]:
+    """The same rows in parts of a given number of rows, or the default; the last one may be smaller."""
     held: list[Pair] = []
     count = 0
     for x, y in batches:
         at = 0
+        rows = given or max(1, min(ROWS, BYTES // sum(a.itemsize * math.prod(a.shape[1:]) for a in (x, y))))
         while at < len(x):
             taken = min(rows - count, len(x) - at)
             held.append((x[at : at + taken], y[at : at + taken]))

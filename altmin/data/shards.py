@@ -4,7 +4,7 @@ Each file holds two columns, `x` and `y`, of lists of one length, so that a row'
 which altmin.data.write_shards writes last, says what they hold. Needs pyarrow.
 """
 
-import json
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,11 +17,9 @@ from torch.utils.data import Dataset
 
 from altmin.common.optional import need
 from altmin.data.block_order import BLOCK, WINDOW, BlockOrder, share
-from altmin.data.damage import Damaged, digest, expect, sha256
+from altmin.data.damage import Damaged, digest, expect
+from altmin.data.shard_index import read_index
 from altmin.data.standardise import Scale
-
-INDEX = "index.json"
-FORMAT = "altmin shards 1"
 
 
 class Part(NamedTuple):
@@ -42,35 +40,16 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, folder: str | Path, *, scale: Scale | None = None, start: int = 0, stop: int | None = None):
         self.folder, self.scale = Path(folder), scale
-        index = self.folder / INDEX
-        if not index.is_file():
-            raise FileNotFoundError(f"{self.folder} has no {INDEX}; give a folder that altmin.data.write_shards wrote")
-        content = index.read_bytes()
-        try:
-            found = json.loads(content)
-            if found["format"] != FORMAT:
-                raise Damaged(
-                    index, f"its format is {found['format']!r}, expected {FORMAT!r}", "write the shards again"
-                )
-            self.files: list[dict[str, Any]] = found["shards"]
-            self.dtype, self.target_dtype = np.dtype(found["x"]["dtype"]), np.dtype(found["y"]["dtype"])
-            self.sample_shape, self.target_shape = tuple(found["x"]["shape"]), tuple(found["y"]["shape"])
-            ends = np.cumsum([each["rows"] for each in self.files]).tolist()
-            for each in self.files:
-                path, size = self.folder / each["file"], each["bytes"]
-                if not path.is_file():
-                    raise Damaged(path, "it is missing")
-                if path.stat().st_size != size:
-                    raise Damaged(path, f"it has {path.stat().st_size:,} bytes, expected {size:,}")
-        except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise Damaged(index, f"it is no index of shards ({error!r})", "write the shards again") from None
+        index = read_index(self.folder)
+        (self.dtype, self.sample_shape), (self.target_dtype, self.target_shape) = index.x, index.y
+        self.files, ends = index.files, index.ends
         stop = ends[-1] if stop is None else stop
         if not 0 <= start < stop <= ends[-1]:
             raise ValueError(f"rows {start:,} to {stop:,} are not in {self.folder}, which has {ends[-1]:,} rows")
         self.start, self.stop = start, stop
-        self.identity = f"{sha256(content)[:16]} rows {start} to {stop}"
+        self.identity = f"{index.digest[:16]} rows {start} to {stop}"
         """Tells these rows from others by the checksums of their files."""
-        self._ends: list[int] = ends
+        self._ends = ends
         self._mapped: dict[int, Part] = {}
         self._read = 0
 
@@ -94,12 +73,14 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
 
         ValueError for a row that there is not; Damaged if a file is not what the index says.
         """
-        numbers = np.asarray(rows, np.int64).reshape(-1)
+        numbers = np.asarray(rows).reshape(-1)
+        if len(numbers) and numbers.dtype.kind not in "iu":
+            raise ValueError(f"rows of {self.folder} are whole numbers, given {numbers.dtype}: {numbers[0]!r:.60}")
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
             raise ValueError(
                 f"rows {numbers.min()} to {numbers.max()} were asked for; {self.folder} has 0 to {len(self) - 1}"
             )
-        numbers = numbers + self.start
+        numbers = numbers.astype(np.int64) + self.start
         x = np.empty((len(numbers), *self.sample_shape), self.dtype)
         y = np.empty((len(numbers), *self.target_shape), self.target_dtype)
         files = np.searchsorted(self._ends, numbers, side="right")
@@ -184,22 +165,24 @@ class Shards(Dataset[tuple[Tensor, Tensor]]):
         columns = [("x", self.dtype, self.sample_shape), ("y", self.target_dtype, self.target_shape)]
         try:
             table = pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).get_batch(0)
-        except (pyarrow.ArrowInvalid, OSError, IndexError) as error:
+            table.validate()
+            said = ", ".join(f"{field.name} of {field.type}" for field in table.schema)
+        except Exception as error:  # a damaged file may raise anything
             raise Damaged(path, f"it is not a sound Arrow file ({error})") from None
         wanted = pyarrow.schema([(name, list_type(dtype, shape)) for name, dtype, shape in columns])
         if not table.schema.equals(wanted) or len(table) != rows:
-            said = ", ".join(f"{field.name} of {field.type}" for field in table.schema)
             ours = ", ".join(f"{field.name} of {field.type}" for field in wanted)
             raise Damaged(path, f"it has {len(table):,} rows of {said}, and by the index {rows:,} of {ours}")
-        return Part(
-            *(table[name].flatten().to_numpy(zero_copy_only=True).reshape(rows, *shape) for name, _, shape in columns)
-        )
+        lists = [(table[name].flatten(), shape) for name, _, shape in columns]
+        if any(values.null_count or len(values) != rows * math.prod(shape) for values, shape in lists):
+            raise Damaged(path, "a row of it has no numbers")
+        return Part(*(values.to_numpy(zero_copy_only=True).reshape(rows, *shape) for values, shape in lists))
 
 
 def list_type(dtype: np.dtype, shape: tuple[int, ...]) -> Any:
     """Arrow's type of a row with this number of entries."""
     pyarrow = arrow()
-    return pyarrow.list_(pyarrow.from_numpy_dtype(dtype), int(np.prod(shape, dtype=np.int64)))
+    return pyarrow.list_(pyarrow.from_numpy_dtype(dtype), math.prod(shape))
 
 
 def arrow() -> Any:

@@ -51,8 +51,8 @@ def settle(graph: fx.Graph, owner: nn.Module) -> None:
 
 
 def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False) -> bool:
-    """Whether a node changes memory in which another value may lie that is used later, such as a view. surely: without
-    modules that may do so inside."""
+    """Whether a node changes memory in which another value may lie that is used later: a view, a buffer or a parameter.
+    surely: without modules that may do so inside."""
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     roots: dict[fx.Node, set[fx.Node]] = {}
     for node in nodes:
@@ -64,6 +64,8 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
         may = changes_its_input(node.op, node.target, node.kwargs, owner) and not (surely and node.op == "call_module")
         bases = [base] if base is not None else node.all_input_nodes if may else []
         memory = {root for each in bases if each not in sizes for root in roots.get(each, ())}
+        if any(root.op == "get_attr" for root in memory):
+            return True
         for other in nodes[: place[node]]:
             later = any(place.get(user, len(nodes)) > place[node] for user in other.users)
             if later and memory & roots[other]:

@@ -58,8 +58,8 @@ def map_of(module: nn.Module) -> Map:
 
 
 def _graph(module: nn.Module) -> Graph | None:
-    """None if all of it would go through autograd, if the order of its calls matters, or if it uses a parameter in two
-    places."""
+    """None if all of it would go through autograd, if the order of its calls matters, if it calls a module and does not
+    use its output, or if it uses a parameter in two places."""
     if isinstance(module, Piece):
         graph, given, made = module.graph()
         entry, exit = module.entry, module.exit
@@ -72,11 +72,12 @@ def _graph(module: nn.Module) -> Graph | None:
     result: Any = graph.output_node().args[0]
     made = list(result) if isinstance(result, tuple) else [result]
     nodes = without_unused(graph)
-    if overwrites(module, nodes):
+    unused = any(node.op == "call_module" and not node.users and node not in made for node in nodes)
+    if unused or overwrites(module, nodes):  # a module whose output is not used may have buffers that change
         return None
     without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
     counts = given[len(given) - entry.sizes :] if entry else []
-    sizes = following(nodes, given, {*counts, *filter(is_size, nodes)})
+    sizes = following(module, nodes, given, {*counts, *filter(is_size, nodes)})
     still = set(made[exit.moving :] if exit else ()) - set(given)
     called_once = passing(nodes, given) - set(given)
     found = None

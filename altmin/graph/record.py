@@ -3,17 +3,20 @@
 import dis
 import inspect
 import operator
+import os
 import random
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch import utils as functions
+from torch.fx import _symbolic_trace as tracing
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from altmin.graph.values import FUNCTIONS, aside
@@ -31,6 +34,7 @@ _one_at_a_time = threading.RLock()
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
 BUFFER = "register it with register_buffer"
 WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
+IN_PLACE = "its forward changes a parameter or buffer in place"
 OF_ITS_OWN = "put that part into a module of its own, which is then one block"
 DECIDES = "put the part that depends on values or sizes into a module of its own, which is then one block"
 
@@ -46,7 +50,13 @@ class Untraceable(Exception):
 
 class Draws(TorchDispatchMode):
     """Notices that this thread draws random numbers of torch, which others may do meanwhile; then, at the end, the
-    state of the random numbers is as at the beginning."""
+    state of the random numbers is as at the beginning. `Untraceable` for a change of a tensor of the module in place,
+    which would be made now and not in each call."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        held = [t for t in (*module.parameters(), *module.buffers()) if isinstance(t, Tensor)]
+        self.held = {t.untyped_storage().data_ptr() for t in held if t.numel() and not t.is_meta}
 
     def __enter__(self) -> "Draws":
         self.seen, self.before = False, torch.get_rng_state()
@@ -60,7 +70,14 @@ class Draws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        changed = [a for a, given in zip(args, func._schema.arguments, strict=False) if _is_written(given)]
+        if any(isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.held for a in changed):
+            raise Untraceable(IN_PLACE, OF_ITS_OWN)
         return func(*args, **(kwargs or {}))
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 class Value(fx.Proxy):
@@ -78,14 +95,26 @@ for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "
     setattr(Value, f"__{_name}__", _in_place(getattr(operator, _name)))
 
 
+class Here:
+    """True in the thread that has made it, false in others."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def __bool__(self) -> bool:
+        return threading.get_ident() == self.thread
+
+
 class Recorder(fx.Tracer):
-    """Records one forward; modules that it calls are single nodes. Other threads are not affected."""
+    """Records one forward; modules that it calls are single nodes. Torch's classes and functions are patched meanwhile,
+    such that other threads are not affected."""
 
     proxy_buffer_attributes = True
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
-        self.thread, self.given, self.by_name = threading.get_ident(), args, kwargs
+        self.here, self.given, self.by_name = Here(), args, kwargs
+        self.precision = _autocast()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return Value(node, self)
@@ -95,6 +124,7 @@ class Recorder(fx.Tracer):
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """An input for each node that the module is called with; all other arguments are as given."""
+        tracing._is_fx_tracing_flag = self.here  # type: ignore[assignment]  # by which torch.compile refuses to run
         args = [self._placeholder(each) for each in self.given]
         kwargs = {name: self._placeholder(each) for name, each in self.by_name.items()}
         return (lambda root, *given: root_fn(root, *given, **kwargs)), [self.root, *args]
@@ -105,6 +135,8 @@ class Recorder(fx.Tracer):
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
         node.meta[NO_GRAD] = not torch.is_grad_enabled()
+        if _autocast() != self.precision:
+            raise Untraceable("its forward computes inside torch.autocast", OF_ITS_OWN)
         return node
 
     def create_arg(self, a: Any) -> Any:
@@ -115,12 +147,12 @@ class Recorder(fx.Tracer):
         return super().create_arg(a)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() != self.thread:
+        if not self.here:
             return forward(*args, **kwargs)
         return super().call_module(m, forward, args, kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
-        if threading.get_ident() != self.thread:
+        if not self.here:
             return attr_val
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
@@ -137,11 +169,11 @@ class Recorder(fx.Tracer):
     @contextmanager
     def recording_factories(self) -> Iterator[None]:
         """Inside, factories are recorded, and an `autograd.Function` of what is recorded is `Untraceable`."""
-        originals, unwrap = {name: getattr(torch, name) for name in FACTORIES}, functions.unwrap_dead_wrappers
+        unwrap, autowrap = functions.unwrap_dead_wrappers, tracing._autowrap_check
 
         def recorded(original: Any) -> Any:
             def make(*args: Any, **kwargs: Any) -> Any:
-                if threading.get_ident() != self.thread:
+                if not self.here:
                     return original(*args, **kwargs)
                 return self.create_proxy("call_function", original, args, kwargs)
 
@@ -152,15 +184,43 @@ class Recorder(fx.Tracer):
                 raise Untraceable(WITHOUT, OF_ITS_OWN)
             return unwrap(args)
 
-        try:
-            for name, original in originals.items():
-                setattr(torch, name, recorded(original))
-            functions.unwrap_dead_wrappers = refuse
+        def patch(*args: Any) -> None:  # torch.fx calls it in every thread that calls a module
+            if self.here:
+                autowrap(*args)
+
+        patches = [(torch, name, recorded(getattr(torch, name))) for name in FACTORIES]
+        patches += [(functions, "unwrap_dead_wrappers", refuse), (tracing, "_autowrap_check", patch)]
+        with ExitStack() as stack:
+            for place, name, new in patches:
+                stack.callback(setattr, place, name, getattr(place, name))
+                setattr(place, name, new)
             yield
-        finally:
-            functions.unwrap_dead_wrappers = unwrap
-            for name, original in originals.items():
-                setattr(torch, name, original)
+
+
+def _undo_patches(originals: Sequence[tuple[Any, str, Any]]) -> None:
+    """In a process that was forked while another thread, which is not in it, was recording: torch as it was."""
+    global _one_at_a_time
+    held = not _one_at_a_time.acquire(blocking=False)
+    if not held:
+        _one_at_a_time.release()
+        return
+    _one_at_a_time = threading.RLock()
+    if tracing.CURRENT_PATCHER is not None:
+        tracing.CURRENT_PATCHER.revert_all_patches()
+        tracing.CURRENT_PATCHER = None
+    tracing._is_fx_tracing_flag = False
+    for place, name, original in originals:
+        setattr(place, name, original)
+
+
+os.register_at_fork(
+    after_in_child=partial(
+        _undo_patches,
+        [(torch, name, getattr(torch, name)) for name in FACTORIES]
+        + [(functions, "unwrap_dead_wrappers", functions.unwrap_dead_wrappers)]
+        + [(tracing, "_autowrap_check", tracing._autowrap_check)],
+    )
+)
 
 
 def demand_one_input(module: nn.Module) -> None:
@@ -199,7 +259,7 @@ def record(module: nn.Module, args: Sequence[Any] = (INPUT,), kwargs: Mapping[st
 def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Graph:
     for m in module.modules():
         m.training = training
-    recorder, draws = Recorder(args, kwargs), Draws()
+    recorder, draws = Recorder(args, kwargs), Draws(module)
     before = _random_numbers()
     try:
         with recorder.recording_factories(), draws, torch.enable_grad():
@@ -208,9 +268,12 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
         raise
     except Exception as error:  # a user's forward may raise anything when it gets proxies
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        said = said.replace("'Value' object cannot be interpreted as", "a size or a value is used as")
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
     if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
+    if any(m.training is not training for m in module.modules()):
+        raise Untraceable("its forward calls train() or eval()", OF_ITS_OWN)
     if _cuts_gradients(graph, module):
         raise Untraceable(WITHOUT, OF_ITS_OWN)
     return graph
@@ -249,6 +312,10 @@ def _as_it_was(module: nn.Module) -> Iterator[None]:
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     names = [name for name in (before | after) if name != "training"]
     return [name for name in names if before.get(name, before) is not after.get(name, after)]
+
+
+def _autocast() -> list[bool]:
+    return [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")]
 
 
 def _random_numbers() -> list[Any]:

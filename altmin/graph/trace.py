@@ -46,8 +46,8 @@ def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
         raise ValueError(f"{type(model).__name__} has no forward of its own; call its modules in that of a model")
     if own_call(model):
         raise ValueError(
-            f"{type(model).__name__} has hooks or a forward that was put on it, which its blocks would leave out; take "
-            "them off, or train it as one block: nn.Sequential(model)"
+            f"{type(model).__name__} has hooks, a __call__ of its own or a forward that was put on it, which blocks "
+            "would leave out; take them off, or train it as one block: nn.Sequential(model)"
         )
     try:
         demand_one_input(model)
@@ -182,8 +182,11 @@ def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), na
     output: Any = graph.output_node().args[0]
     flow = passing(nodes, [first])
     if overwrites(owner, nodes, surely=True):
-        reason = "its forward changes a tensor in place and then uses a view of it that is from before"
-        raise Untraceable(reason, "write that out of place, such as x = x + y instead of x += y")
+        reason = (
+            "its forward changes a tensor in place: a buffer, or one of which it then uses a view that is from before"
+        )
+        remedy = "write that out of place, such as x = x + y instead of x += y, or put it into a module of its own"
+        raise Untraceable(reason, remedy)
     if output not in flow:
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in flow]

@@ -68,17 +68,27 @@ def aside(owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node]
     what functions make of these alone."""
     begin = {node for node in nodes if _indexes(owner, node) or is_size(node)}
     begin |= {node for node in nodes if node.op in FUNCTIONS and node.target in WITHOUT_DERIVATIVE}
-    return following(nodes, given, begin)
+    return following(owner, nodes, given, begin)
 
 
-def following(nodes: Sequence[fx.Node], given: Collection[fx.Node], begin: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes `begin`, and what functions make of these, parameters, buffers and numbers alone."""
-    found = set(begin)
+def following(
+    owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node], begin: Collection[fx.Node]
+) -> set[fx.Node]:
+    """The nodes `begin`, and what functions make of these, buffers and numbers alone. What they make of a parameter has
+    a derivative by it."""
+    found, trained = set(begin), set[fx.Node]()
+    for node in nodes[0].graph.nodes if nodes else ():
+        if _is_parameter(owner, node) or (node not in found and any(each in trained for each in node.all_input_nodes)):
+            trained.add(node)
     for node in nodes:
         sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes or each in found]
-        if node.op in FUNCTIONS and sources and all(each in found for each in sources):
+        if node.op in FUNCTIONS and node not in trained and sources and all(each in found for each in sources):
             found.add(node)
     return found
+
+
+def _is_parameter(owner: nn.Module, node: fx.Node) -> bool:
+    return node.op == "get_attr" and isinstance(operator.attrgetter(str(node.target))(owner), nn.Parameter)
 
 
 def _indexes(owner: nn.Module, node: fx.Node) -> bool:

@@ -125,6 +125,7 @@ class AltMinStep(CapturedStep):
 
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+        self.am.check_once(x, y)
         if self.local is not None:
             self.local.optimizer.zero_grad()  # otherwise old gradients stay in memory until the new ones are known
         values, state, found_inf, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y)

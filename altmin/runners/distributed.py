@@ -15,6 +15,7 @@ from altmin.methods.wrapper import Wrapper
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.ranks import Ranks, bounds, digest, start
 from altmin.runners.recorded import Recorded
+from altmin.runners.rowwise import Rowwise
 
 
 class Distributed(Wrapper):
@@ -28,7 +29,8 @@ class Distributed(Wrapper):
     When it is built, all ranks take weights, buffers, state and random numbers of rank 0. A batch with fewer samples
     than ranks is computed by all of them, and rank 0's numbers count. Of a method that keeps variables for each sample
     (`takes_rows`) each rank keeps those of every size-th row of the data. An error on one rank is raised on all, with
-    its name.
+    its name. A model whose output for a sample depends on others other than by torch's batch norm, or that draws random
+    numbers other than by torch's dropout, rand_like and randn_like, is refused at its first step with a ValueError.
     """
 
     def __init__(self, method: Any, group: Any = None):
@@ -42,6 +44,7 @@ class Distributed(Wrapper):
         super().__init__(method)
         start(next((p.device for p in method.model.parameters()), torch.device("cpu")))
         self.ranks = Ranks(group)
+        self.rowwise = Rowwise()
         if self.ranks.size == 1:
             return
         if tables(method.model):
@@ -90,7 +93,7 @@ class Distributed(Wrapper):
         alike = [name, tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
         own = {key: v[first:end] if isinstance(v, Tensor) and v.ndim and len(v) == n else v for key, v in how.items()}
         part = (first, end - first, n, alike, truth)
-        return self._call(getattr(self.method, name), x[first:end], y[first:end], part=part, **own)
+        return self._call(getattr(self.method, name), x[first:end], y[first:end], part=part, tried=x, **own)
 
     def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
         """As `step`, for a batch of `of` samples, given only this rank's: those from `first` on, as
@@ -98,13 +101,21 @@ class Distributed(Wrapper):
         mine = bounds(of, self.ranks.rank, self.ranks.size)
         if (first, first + len(x)) != mine:
             raise ValueError(f"of {of} samples this rank has {mine[0]} to {mine[1] - 1}, given {len(x)} from {first}")
-        return self._call(self.method.step, x, y, part=(first, len(x), of, [tuple(x.shape[1:]), *how]), **how)
+        part = (first, len(x), of, [tuple(x.shape[1:]), *how])
+        return self._call(self.method.step, x, y, part=part, tried=x, **how)
 
-    def _call(self, function: Callable[..., Any], *args: Any, part: Any = (0, 1, 1), **how: Any) -> Any:
+    def _call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        part: Any = (0, 1, 1),
+        tried: Tensor | None = None,
+        **how: Any,
+    ) -> Any:
         """Calls a function of the method, whose sums go over ranks; an error is published to the others.
 
         part: this rank's part of the mini-batch, as `Ranks.share` takes it; outside of any mini-batch that of one
-        sample, which all ranks have."""
+        sample, which all ranks have. tried: samples with which the model is tried, if it has not been (`Rowwise`)."""
         if self.ranks.size == 1:
             return function(*args, **how)
         shard = self.ranks.share(*part)
@@ -112,6 +123,8 @@ class Distributed(Wrapper):
         if _takes_context(function):
             how["context"] = context
         try:
+            if tried is not None:
+                self.rowwise.demand(self.method.model, tried)
             return function(*args, **how)
         except Exception as error:
             named = self.ranks.publish(error)

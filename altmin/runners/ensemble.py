@@ -230,7 +230,10 @@ class Ensemble(Stateful):
                 )
         if each and not len(x) == len(y) == len(self):
             raise ValueError(f"{shapes} are not one mini-batch for each of {len(self)} members, side by side in front")
-        check(*((x[0], y[0]) if each else (x, y)), self._parameters[0][0], self._template.integers)
+        first = (x[0], y[0]) if each else (x, y)
+        check(*first, self._parameters[0][0], self._template.integers)
+        if hasattr(self._methods[0], "check_once"):
+            self._methods[0].check_once(*first)
         return bool(each)
 
     def _compute(self, x: Tensor, y: Tensor, each: bool, context: Context) -> Outcome:

@@ -17,6 +17,7 @@ from altmin.methods.wrapper import Wrapper
 from altmin.runners.neighbours import Neighbours
 from altmin.runners.pipelined import Pipelined
 from altmin.runners.ranks import RankFailed, Ranks, digest, start
+from altmin.runners.rowwise import Rowwise
 
 _spread: WeakSet[AltMin] = WeakSet()
 """Trainers whose blocks are on several ranks."""
@@ -48,7 +49,7 @@ class LayerParallel(Wrapper):
         start(am.theta[0][0].device)
         super().__init__(am)
         self.micro_batches = micro_batches
-        self.ranks = Ranks()
+        self.ranks, self.rowwise = Ranks(), Rowwise()
         if self.ranks.size % data_ranks:
             raise ValueError(
                 f"{self.ranks.size} ranks cannot be divided into {data_ranks} chains of ranks; give data_ranks that "
@@ -87,7 +88,7 @@ class LayerParallel(Wrapper):
     def _groups(self, stages: int) -> tuple[Ranks, Ranks | None]:
         """The ranks of this rank's chain, and those that have its blocks; None if it alone has them."""
         if self.data_ranks == 1:
-            return Ranks(failures=self.ranks), None
+            return Ranks(self.ranks.group, self.ranks), None
         ranks = range(self.ranks.size)
         columns = [dist.new_group(list(ranks[i * stages :][:stages])) for i in range(self.data_ranks)]
         alike = [dist.new_group(list(ranks[stage::stages])) for stage in range(stages)]
@@ -113,6 +114,8 @@ class LayerParallel(Wrapper):
         if self.column.size > 1:
             _ahead.add(self.model)
         try:
+            if self.data_ranks > 1:
+                self.rowwise.demand(self.model, x)
             return Pipelined(self, x, y, signature).run()
         except Exception as error:
             self.method.updates.forget()

@@ -159,17 +159,18 @@ class AltMinTemplate(Template):
         with self.swapped(state.options, buffers):
             codes = am.solver(state.own["codes"])
             moved = move_codes(am.chain, theta, codes, am.loss, x, y, mu.to(self.dtype), context)
-            for m, saved in moved.statistics:
-                m.commit(saved)
             found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
             rates = {name: rate.to(self.dtype) for name, rate in state.own["rates"].items()}
             proposals = updates.propose(theta, state.own["states"], found, len(x), rates)
             mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
+            local = {l: found[l] for l in (self.local.blocks if self.local else ())}
+            inner, grads = self._inner_steps(state, theta, local)
+            for m, saved in moved.statistics:  # not before: gradients may take another pass
+                m.commit(saved)
         rows = {}
         for l, n in self.fitted.items():
             changes = list(itertools.compress(proposals[l].changes, self.trained[l]))
             rows[n] = {"weights": state.rows[n]["weights"] + self.groups[n].flat(changes)}
-        inner, grads = self._inner_steps(state, theta, {l: found[l] for l in (self.local.blocks if self.local else ())})
         states = {**state.own["states"], **{l: each.state for l, each in proposals.items()}}
         own = {**state.own, "mu": mu, "states": states, "codes": dict(enumerate(moved.solver_states))}
         finite = moved.is_finite

@@ -42,8 +42,8 @@ class Receiver:
     """Receives from one rank in the background, one tensor after the other, in a thread: gloo reports a message only
     to a waiting thread, and cannot stop waiting without closing the connection."""
 
-    def __init__(self, source: int):
-        self.source = source
+    def __init__(self, source: int, group: Any = None):
+        self.source, self.group = source, group
         self.queue: queue.SimpleQueue[tuple[Incoming, int]] = queue.SimpleQueue()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -57,7 +57,7 @@ class Receiver:
         while True:
             found, tag = self.queue.get()
             try:
-                dist.recv(found.tensor, self.source, tag=tag)
+                dist.recv(found.tensor, self.source, self.group, tag)
                 found.arrive()
             except RuntimeError as error:
                 found.arrive(" ".join(str(error).split())[:200] or "it is gone")
@@ -83,7 +83,7 @@ class Neighbours:
         self._leaving: list[tuple[Any, Tensor]] = []
         self._coming: dict[tuple[int, int], Incoming] = {}
         self._device = torch.device("cpu")
-        self._from = {rank: Receiver(rank) for rank in (below, above) if rank is not None}
+        self._from = {rank: Receiver(rank, ranks.group) for rank in (below, above) if rank is not None}
 
     def expect_codes(self, kind: Any, counts: list[int], like: Tensor) -> None:
         """Begins to receive the codes of a batch from below, in parts with the given numbers of samples. like: a tensor
@@ -167,7 +167,7 @@ class Neighbours:
         t = t.detach().cpu().contiguous()
         self.sent += t.numel() * t.element_size()
         self.messages += 1
-        self._leaving.append((dist.isend(t, to, tag=tag), t))  # kept until it is sent
+        self._leaving.append((dist.isend(t, to, self.ranks.group, tag), t))  # kept until it is sent
 
     def _receive(self, t: Tensor, source: Any, tag: int) -> Incoming:
         return self._from[source].expect(t, tag)

@@ -44,6 +44,7 @@ class Pipelined:
         am = self.am
         am.chain.demand_unchanged()
         check(x, y, am.theta[0][0], integers=am.chain.blocks[0].takes_integers)
+        am.check_once(x, y)
         coupled = any(am.chain.blocks[l].mixes_samples for l in run.blocks)
         self.in_order = run.data is not None and coupled
         """Whether the weights must be measured at the same moment on all ranks that have these blocks: their gradients

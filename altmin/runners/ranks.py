@@ -32,6 +32,9 @@ OWN, EVERYWHERE, FOLLOWED = "!", "?", "~"
 """Kinds of errors: of a rank by itself, of numbers that are not finite on any rank, and of one that another stopped."""
 _made: Counter[str] = Counter()
 """How many groups of the same processes there have been: each has its own marks in the store."""
+_renewed: dict[tuple[str, int], Any] = {}
+"""Groups of torch made in place of one that a failure has left in a sum: by its processes' names, and how many such
+failures there were."""
 
 
 class RankFailed(ConnectionError):
@@ -72,7 +75,8 @@ class Ranks:
     group in which failures of ranks are published, None for this one.
 
     size, rank: how many there are, and which this is. messages, bytes: reductions begun so far, and the bytes in them.
-    Without torch's process group there is one rank, and nothing is sent.
+    Without torch's process group there is one rank, and nothing is sent. After a failure that has left some ranks in a
+    sum, the same processes get another group of torch, in which no sum is pending.
     """
 
     def __init__(self, group: Any = None, failures: "Ranks | None" = None):
@@ -88,7 +92,14 @@ class Ranks:
             members = [0] if group is None else dist.get_process_group_ranks(group)
             name = "all" if group is None else "-".join(map(str, members))
             _made[name] += 1
-            self.store = dist.PrefixStore(f"altmin {name} {_made[name]}", dist.distributed_c10d._get_default_store())
+            store = dist.distributed_c10d._get_default_store()
+            self.store = dist.PrefixStore(f"altmin {name} {_made[name]}", store)
+            self._of_all = dist.PrefixStore(f"altmin {name}", store)
+            self._left = 0
+            while self._of_all.check([f"left in a sum {self._left}"]):
+                self._left += 1
+            if self._left:
+                self.group = _renew(name, self._left, group)
 
     def share(self, start: int, own: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> BatchShard:
         """This rank's part of the next step. signature: what must be the same on all ranks; it is checked with the
@@ -231,6 +242,7 @@ class Ranks:
         self.broken = self.broken or f"rank {self.rank} has stopped a step that others were in: {text}"
         with suppress(RuntimeError):
             self.store.compare_set("failed", "", str(self.steps))  # the first one stays
+            self._of_all.set(f"left in a sum {self._left}", "")
 
     def interrupted(self, error: BaseException) -> None:
         """Notifies the others that this rank is being stopped in a step, as by Ctrl-C, and does not wait for them."""
@@ -293,6 +305,14 @@ class Ranks:
     def first(self) -> int:
         """The number of the group's first rank among all processes."""
         return 0 if self.group is None else dist.get_process_group_ranks(self.group)[0]
+
+
+def _renew(name: str, left: int, group: Any) -> Any:
+    """A new group of torch with the processes of another."""
+    if (name, left) not in _renewed:
+        members, backend = dist.get_process_group_ranks(group), dist.get_backend_config(group)
+        _renewed[name, left] = dist.new_group(members, backend=backend, use_local_synchronization=True)
+    return _renewed[name, left]
 
 
 def bounds(samples: int, rank: int, size: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
+from altmin.common.devices import usable
 from altmin.common.errors import demand
 from altmin.common.swap import changed
 from altmin.sklearn.training import Rows, Training, learn_scale
@@ -254,11 +255,7 @@ class Estimator(BaseEstimator):
             raise TypeError(f"hidden of {of} is a tuple of widths such as (100, 100), given {self.hidden!r:.60}")
         for width in self.hidden:
             demand(of, "every width in hidden", width, low=1, whole=True)
-        try:
-            torch.zeros((), device=torch.device(self.device)).item()
-        except Exception:  # of any kind: torch raises assertions and import errors, too
-            here = f'device of {of} is one that this machine has, such as "cpu" or "cuda"'
-            raise ValueError(f"{here}, given {self.device!r:.60}") from None
+        usable(f"device of {of}", self.device)
 
     def _check_network(self, training: Training, X: Any, n_outputs: int) -> None:
         """ValueError unless the network makes of a row what the task needs."""

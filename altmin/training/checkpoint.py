@@ -15,6 +15,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from altmin.common.describe import digest
+from altmin.common.devices import usable
 from altmin.data.atomic import discard, replacing
 
 FORMAT = "altmin checkpoint 4"
@@ -36,14 +37,15 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save` was given, bit for bit: a file that has changed since is a `ValueError`. Tensors that lived on an
-    accelerator go to `device`, the others to the CPU."""
+    """What `save` was given, bit for bit: a file that has changed since is a `ValueError`, and so is a device that this
+    machine lacks. Tensors that lived on an accelerator go to `device`, the others to the CPU."""
+    place = usable("device of a checkpoint", device)
     tensors, header = read(path, "a checkpoint")
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is not a checkpoint written by this version of altmin, which is {FORMAT!r}")
     if header.get("digest") != _digest(header.get("state", ""), tensors):
         raise ValueError(f"{path} is damaged: it no longer holds what was written; go back to an earlier copy of it")
-    state: dict[str, Any] = _decode(json.loads(header["state"]), tensors, torch.device(device))
+    state: dict[str, Any] = _decode(json.loads(header["state"]), tensors, place)
     return state
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from altmin import data, methods, models
 from altmin.common.describe import plain
+from altmin.common.devices import usable
 from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.runners.capture import can_capture
@@ -46,9 +47,9 @@ class Trial:
 
     def build(self, run: RunConfig, record: bool) -> methods.Method:
         """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
-        known = data.dataset(run.data)
+        known, device = data.dataset(run.data), usable("device of a run", run.device)
         torch.manual_seed(run.seed)
-        model = models.create(run.model, known.sample_shape, known.classes, known.tokens).to(run.device)
+        model = models.create(run.model, known.sample_shape, known.classes, known.tokens).to(device)
         if run.freeze_first:
             models.freeze_first(model)
         method = methods.create(run.method, model, **run.options)

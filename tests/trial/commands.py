@@ -55,7 +55,10 @@ RUN: Table = {
     "--device": (("cpu",), ("cuda", "cuda:9", "meta", "gpu", "", "cpu:7", "cuda:-1")),
     "--precision": (("float32", "bf16"), ("tf32", "bf61", "")),
     "--threads": (("1",), ("0", "-1", "x")),
-    "--json": (("new.json", "old.json"), ("folder", "nowhere/new.json", "", "folder/..", "/proc/new.json")),
+    "--json": (
+        ("new.json", "old.json", "a**b.json", "*.json", f"{'n' * 250}.json"),
+        ("folder", "nowhere/new.json", "", "folder/..", "/proc/new.json", f"{'n' * 251}.json"),
+    ),
 }
 METHODS = ("am-adam", "am-sgd", "am-mem", "adam", "sgd", "am-adam-offline", "am-mem-offline")
 PICTURE = {"--plot": (("new.png", "new.svg"), ("new.bmp", "nowhere/new.png", "folder", "png", ""))}

@@ -16,7 +16,7 @@ UNCLEAR = (
     *("not supported between instances", "unsupported operand", "has no attribute", "object is not"),
     *("cannot be interpreted as an integer", "Boolean value of Tensor", "must be real number", "must be Tensor, not"),
     *("can't convert", "argument of type", "positional argument", "not iterable", "truth value of an array"),
-    *("invalid combination of arguments", "ambiguous"),
+    *("invalid combination of arguments", "ambiguous", "zip() argument", "list index out of range", "unpack"),
 )
 """Words of Python's and torch's own errors, which say nothing to the user of this library."""
 OPENINGS = ("mat1 and mat2", "shape '", "size mismatch", "The size of tensor", "expected scalar type", "self and mat2")

@@ -20,20 +20,24 @@ RESULT, DOCUMENT = ROOT / "benchmarks" / "trial.json", ROOT / "docs" / "reliabil
 BEGIN, END = "<!-- trial:begin -->\n", "<!-- trial:end -->\n"
 
 COUNTS = {
-    "api": (10_000, 300),
-    "commands": (500, 25),
-    "threads": (10, 1),
-    "kills": (200, 3),
-    "estimators": (6_000, 300),
+    "api": {"full": 10_000, "short": 300},
+    "networks": {"full": 2_000, "short": 200, "nightly": 20_000},
+    "commands": {"full": 500, "short": 25},
+    "threads": {"full": 10, "short": 1},
+    "kills": {"full": 200, "short": 3},
+    "estimators": {"full": 6_000, "short": 300},
+    "runners": {"full": 600, "short": 30},
 }
-"""Of each part the cases of a full and of a short run."""
+"""Of each part the cases of a full and of a short run, and of a nightly one where that has more than a full one."""
 
 WHAT = {
     "api": "calls of the Python API, many of them wrong",
+    "networks": "networks written at random, against autograd",
     "commands": "command lines, many of them wrong",
     "threads": "models that train at once, each kind of run in its own thread",
     "kills": "runs killed at any moment, and resumed",
     "estimators": "calls of estimators and streams, many of them wrong",
+    "runners": "networks in ensembles, recorded, and over two ranks, compared with one process",
 }
 
 
@@ -42,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.trial", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(COUNTS)}; table; all if left out")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--counts", default="full", help="full, short, or a number of cases for each part")
+    parser.add_argument("--counts", default="full", help="full, short, nightly, or a number of cases for each part")
     parser.add_argument("--json", type=Path, help="write what was found to this file")
     given = parser.parse_args(words)
     if given.parts == ["table"]:
@@ -51,8 +55,8 @@ def main(words: Sequence[str] | None = None) -> int:
     for part in given.parts:
         if part not in COUNTS:
             parser.error(f"there is no part {part!r}; the parts are {', '.join(COUNTS)}")
-    if given.counts not in ("full", "short") and not (given.counts.isdigit() and int(given.counts)):
-        parser.error(f"--counts is full, short or a number from 1, given {given.counts!r}")
+    if given.counts not in ("full", "short", "nightly") and not (given.counts.isdigit() and int(given.counts)):
+        parser.error(f"--counts is full, short, nightly or a number from 1, given {given.counts!r}")
     torch.set_num_threads(1)  # tensors are tiny
     rows = [run(part, given.counts, given.seed) for part in given.parts or COUNTS]
     for row in rows:
@@ -71,8 +75,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def count_of(part: str, counts: str) -> int:
-    full, short = COUNTS[part]
-    return {"full": full, "short": short}.get(counts) or int(counts)
+    """`counts` is full, short or nightly, or a number."""
+    return int(counts) if counts.isdigit() else COUNTS[part].get(counts, COUNTS[part]["full"])
 
 
 def run(part: str, counts: str, seed: int) -> dict[str, Any]:

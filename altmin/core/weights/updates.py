@@ -68,6 +68,12 @@ class Updates(Stateful):
         return self.rates_of if self.local is None else self.local.optimizer
 
     @property
+    def decays(self) -> bool:
+        """Whether parameters move that have no gradient: by weight decay or l1."""
+        groups = [] if self.local is None else self.local.optimizer.param_groups
+        return any(group.get("weight_decay") for group in groups) or bool(self.local and self.local.l1)
+
+    @property
     def rates(self) -> dict[str, Any]:
         """The rates that `update` gets for rules without an optimizer; next to an optimizer a rule's own `lr` is
         unchanged."""

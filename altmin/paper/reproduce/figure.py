@@ -1,5 +1,6 @@
 """A figure: its measurements, which `make` makes, how they are drawn, and what the paper says they show."""
 
+import re
 import runpy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,13 +97,19 @@ def _in_step(seeds: Sequence[Points]) -> list[Points]:
 
 
 def load(folder: Path) -> dict[str, Figure]:
-    """All figures of a folder by name: every file in it declares one as FIGURE, but those whose names begin with an
-    underscore. ValueError if there are none."""
+    """All figures of a folder by name: every Python file in it declares one as FIGURE, but those whose names begin with
+    an underscore. The files are executed. ValueError if there are none and, before anything is executed, if one
+    declares none: this is another folder."""
     found: dict[str, Figure] = {}
-    for path in sorted(folder.glob("[!_]*.py")):
-        figure: Figure = runpy.run_path(str(path))["FIGURE"]
-        if figure.name != path.stem:
-            raise ValueError(f"{path} declares figure {figure.name!r}; a file has its figure's name")
+    paths = sorted(folder.glob("[!_]*.py"))
+    for path in paths:
+        if not re.search(rb"\bFIGURE\b", path.read_bytes()):
+            raise ValueError(f"{path} declares no FIGURE, so {folder} is no folder of figures; nothing was executed")
+    for path in paths:
+        figure = runpy.run_path(str(path))["FIGURE"]
+        if not isinstance(figure, Figure) or figure.name != path.stem:
+            given = getattr(figure, "name", figure)
+            raise ValueError(f"{path} declares figure {given!r}; a file has its figure's name")
         found[figure.name] = figure
     if not found:
         raise ValueError(

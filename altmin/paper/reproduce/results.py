@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import ClassVar, Self
 
-from altmin.data.atomic import replacing
+from altmin.data.atomic import append
 from altmin.paper.reproduce.measurement import Measurement, Row
 from altmin.paper.reproduce.run import Run, accuracy
 
@@ -37,16 +37,18 @@ class Results:
         return cls(rows, path)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Adds rows, to the file too, which is whole at any time."""
+        """Adds rows, to the file too, which is whole at any time. What other processes have added to it since is read
+        from it."""
         self.rows += rows
         if self.path is not None:
-            with replacing(self.path) as file:
-                file.write("".join(json.dumps(row) + "\n" for row in self.rows).encode())
+            append(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+            self.rows = self.read(self.path).rows
 
     def of(self, run: Measurement) -> list[Row]:
-        """The rows of a run, by seed."""
+        """The rows of a run, by seed; of a seed that two processes have made, the first."""
         config = run.config()
-        return sorted((row for row in self.rows if row["config"] == config), key=lambda row: int(row["seed"]))
+        made = {row["seed"]: row for row in reversed(self.rows) if row["config"] == config}
+        return sorted(made.values(), key=lambda row: int(row["seed"]))
 
     def missing(self, run: Measurement) -> list[int]:
         """The seeds of a run that have not been made."""
