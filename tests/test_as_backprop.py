@@ -532,6 +532,22 @@ class Averaging(Net):
         return self.b(h)
 
 
+class Projecting(Net):
+    """One of its layers is kept triangular."""
+
+    def between(self, h: Tensor) -> Tensor:
+        self.b.weight.data.tril_()
+        return self.b(h)
+
+
+class Following(Averaging):
+    """The layer that follows is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b.requires_grad_(False)
+
+
 class Freezing(Net):
     def between(self, h: Tensor) -> Tensor:
         self.b.weight.requires_grad_(False)
@@ -557,6 +573,8 @@ REFUSED = {
     Counting: "changes the attribute 'n', and a step calls it several times or never; use a buffer",
     Clipping: "not linear in that of the output",
     Averaging: r"changes its parameter '0\.b\.weight' in place",
+    Projecting: r"changes its parameter '0\.b\.weight' in place",
+    Following: r"changes its parameter '0\.b\.weight' in place",
     Freezing: "calls requires_grad_ on its parameters in its forward; freeze them before",
     Asking: "its output differs; put the part around it into a module that is never opened",
     Checkpointed: "autograd cannot differentiate the model: .*use_reentrant=False",

@@ -45,9 +45,9 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
     numbers elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
     (discrete activations, recurrence).
     """
-    named = chain.model.named_parameters()
-    copies = {name: p.detach().clone() if p.requires_grad else p.detach() for name, p in named}
-    versions = {name: p._version for name, p in copies.items()}
+    named = {name: p.detach() for name, p in chain.model.named_parameters()}
+    opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
+    copies = {name: p.clone() for name, p in named.items()} if opaque else named
     with _without_dropout(chain.model), _same_attributes(chain.model):
         with _random_state(x):
             blocks = _by_blocks(chain, copies, loss, x, y, context)
@@ -55,8 +55,8 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
             return  # the step says where
         with _random_state(x):
             whole = _by_autograd(chain.model, copies, x, blocks)
-    for name, p in copies.items():
-        if p._version != versions[name]:
+    for name, p in named.items() if opaque else ():
+        if not torch.equal(copies[name], p):
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
     _compare(blocks, whole, decays)
 

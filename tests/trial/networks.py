@@ -183,7 +183,7 @@ def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudg
 
 
 def _trainer(m: Made) -> altmin.AltMin:
-    codes, weights = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
+    codes, weights = altmin.GradientCodes(share=1e-14), altmin.LocalSGD(1.0, momentum=0.0)
     return altmin.AltMin(m.model, loss=m.loss, codes=codes, weights=weights)
 
 
