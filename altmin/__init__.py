@@ -15,8 +15,8 @@ from altmin.core.codes.recurrent import RecurrentCodes
 from altmin.core.objective import objective
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Metrics
+from altmin.core.weights.fitted_memory import FittedMemory, Memory
 from altmin.core.weights.local import LocalAdam, LocalOptimizer, LocalSGD
-from altmin.core.weights.memory import CoActivationMemory, Memory
 from altmin.core.weights.rule import WeightRule
 from altmin.explaining import Explanation, explain
 from altmin.explaining.audit import Audit, audit
@@ -35,13 +35,13 @@ __all__ = [
     "AltMin",
     "Audit",
     "Chain",
-    "CoActivationMemory",
     "DiscreteCodes",
     "Distributed",
     "Diverged",
     "Ensemble",
     "EnsembleMetrics",
     "Explanation",
+    "FittedMemory",
     "GradientCodes",
     "LayerParallel",
     "LocalAdam",

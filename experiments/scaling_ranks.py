@@ -253,7 +253,7 @@ def on_the_wire() -> int:
 
 MADE = {
     "am": am,
-    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.CoActivationMemory()),
+    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.FittedMemory()),
     "backprop": backprop,
 }
 

@@ -69,11 +69,11 @@ RULES: dict[str, Callable[[], Any]] = {
     "sgd": lambda: altmin.LocalSGD(2**-4, momentum=0.9, weight_decay=0.01),
     "sgd, plain": lambda: altmin.LocalSGD(2**-4, momentum=0.0),
     "several steps, l1 and clipping": lambda: altmin.LocalAdam(2**-7, steps=3, l1=2**-6, clip_norm=0.1),
-    "memory": lambda: altmin.CoActivationMemory(0.5, rate=1.0, rest=altmin.LocalAdam(2**-7)),
-    "memory, two steps, of codes": lambda: altmin.CoActivationMemory(
+    "memory": lambda: altmin.FittedMemory(0.5, rate=1.0, rest=altmin.LocalAdam(2**-7)),
+    "memory, two steps, of codes": lambda: altmin.FittedMemory(
         0.9, 2.0, rate=None, rest=altmin.LocalSGD(2**-4), steps=2
     ),
-    "memory, sweeps": lambda: altmin.CoActivationMemory(1.0, sweeps=1, rate=1.0, rest=altmin.LocalAdam(2**-7, steps=2)),
+    "memory, sweeps": lambda: altmin.FittedMemory(1.0, sweeps=1, rate=1.0, rest=altmin.LocalAdam(2**-7, steps=2)),
 }
 
 

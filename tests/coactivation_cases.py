@@ -33,7 +33,7 @@ def batch(seed: int, n: int = 12) -> tuple[Tensor, Tensor]:
 
 def trainer(model, **options) -> altmin.AltMin:
     """The paper's memory where nothing else is said: codes ask once (rate=None), and the fit is exact."""
-    rule = altmin.CoActivationMemory(
+    rule = altmin.FittedMemory(
         **{"rate": None, "damping": 0.1, "steps": None, "rest": altmin.LocalSGD(lr=0.1, momentum=0.0), **options}
     )
     return altmin.AltMin(model, weights=rule, penalty=constant())

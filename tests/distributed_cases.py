@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import altmin
-from altmin import AltMin, CoActivationMemory, DiscreteCodes, GradientCodes, LocalAdam, LocalSGD, models
+from altmin import AltMin, DiscreteCodes, FittedMemory, GradientCodes, LocalAdam, LocalSGD, models
 from altmin.core.codes.discrete import StraightThroughCodes
 from altmin.core.codes.recurrent import RecurrentCodes
 from altmin.methods import create
@@ -148,11 +148,11 @@ THREADS: dict[str, Callable[[], Case]] = {
     ),
     "clipped": am(weights=lambda: LocalAdam(clip_norm=0.05)),
     "l1 of weights": am(weights=lambda: LocalAdam(0.01, l1=0.1)),
-    "memory by sweeps": am(weights=lambda: CoActivationMemory(sweeps=2)),
-    "memory solved": am(weights=lambda: CoActivationMemory(steps=None)),
-    "memory without a rate": am(weights=lambda: CoActivationMemory(rate=None)),
+    "memory by sweeps": am(weights=lambda: FittedMemory(sweeps=2)),
+    "memory solved": am(weights=lambda: FittedMemory(steps=None)),
+    "memory without a rate": am(weights=lambda: FittedMemory(rate=None)),
     "sample weights": am(sample_weight=weights()),
-    "sample weights in a memory": am(sample_weight=weights(), weights=lambda: CoActivationMemory()),
+    "sample weights in a memory": am(sample_weight=weights(), weights=lambda: FittedMemory()),
     "elman, parallel": am(**SEQUENCES, codes=lambda: RecurrentCodes(steps=2)),
     "elman, sequential": am(**SEQUENCES, codes=lambda: RecurrentCodes("sequential", order="codes-first")),
     "sign": am(lambda: models.binary_mlp(6, (9, 8), 4), codes=DiscreteCodes),

@@ -27,7 +27,7 @@ def site(make=mlp, share: float = 0.3, seed: int = 0, penalty: altmin.Penalty | 
     """A trainer with the weights of its seed."""
     torch.manual_seed(seed)
     penalty = penalty or altmin.Penalty(0.5, increment=0.1, maximum=None)
-    rule = altmin.CoActivationMemory(**{"damping": 0.1, **options})
+    rule = altmin.FittedMemory(**{"damping": 0.1, **options})
     return altmin.AltMin(make().double(), codes=altmin.GradientCodes(share=share), weights=rule, penalty=penalty)
 
 

@@ -88,5 +88,5 @@ def test_a_method_needs_no_end_task_and_forgets_less_than_adam() -> None:
 def test_a_rate_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="lr of learner must be a finite number of at least 0, given -1"):
         continual.learner(net(), lr=-1)
-    with pytest.raises(ValueError, match="rate of CoActivationMemory"):
+    with pytest.raises(ValueError, match="rate of FittedMemory"):
         continual.learner(net(), rate=0.0)

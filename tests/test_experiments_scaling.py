@@ -43,7 +43,7 @@ MODELS = {
 }
 METHODS = {
     "am": lambda model: altmin.AltMin(model),
-    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.CoActivationMemory()),
+    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.FittedMemory()),
     "backprop": lambda model: altmin.methods.create("adam", model),
 }
 CASES = [(name, method) for name in MODELS for method in METHODS]

@@ -23,7 +23,7 @@ COMPOSITIONS = {
     ),
     "am-mem": (
         {"lr": 0.01, "forget": 0.8, "damping": 3.0, "rate": 50.0},
-        lambda: {"weights": altmin.CoActivationMemory(0.8, 3.0, None, 50.0, altmin.LocalAdam(0.01))},
+        lambda: {"weights": altmin.FittedMemory(0.8, 3.0, None, 50.0, altmin.LocalAdam(0.01))},
     ),
 }
 

@@ -43,7 +43,7 @@ def test_share_or_order_beside_a_solver_is_refused(name):
 
 @pytest.mark.parametrize(
     "name, rule",
-    [("am-adam", altmin.LocalAdam), ("am-sgd", altmin.LocalSGD), ("am-mem", altmin.CoActivationMemory)],
+    [("am-adam", altmin.LocalAdam), ("am-sgd", altmin.LocalSGD), ("am-mem", altmin.FittedMemory)],
 )
 def test_defaults_of_a_method_are_those_of_its_weight_rule(name, rule):
     """All options that both have; the learning rate of am-mem is that of the rule for the other blocks."""

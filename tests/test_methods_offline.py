@@ -8,7 +8,7 @@ import altmin
 
 RULES = {
     "am-adam-offline": lambda: altmin.LocalAdam(0.01),
-    "am-mem-offline": lambda: altmin.CoActivationMemory(0.0, 1.0, None, 100.0, altmin.LocalAdam(0.01), steps=None),
+    "am-mem-offline": lambda: altmin.FittedMemory(0.0, 1.0, None, 100.0, altmin.LocalAdam(0.01), steps=None),
 }
 PENALTY = {"start": 2.0, "increment": 0.5, "growth": 3.0, "maximum": 100.0}
 

@@ -43,7 +43,7 @@ def test_the_memory_holds_the_co_activations_of_all_steps():
     model, x, y = problem(seed=8)
     a, delta, scale = chosen_codes(model, x, y)
     before = joined(model[0])
-    rule = altmin.CoActivationMemory(forget=1.0, damping=0.1, rate=None, rest=altmin.LocalSGD(lr=0.1))
+    rule = altmin.FittedMemory(forget=1.0, damping=0.1, rate=None, rest=altmin.LocalSGD(lr=0.1))
     altmin.AltMin(model, codes=altmin.RecurrentCodes(order="codes-first"), weights=rule, penalty=MU).step(x, y)
     close(rule.memories[0].A, a.T @ a)
     close(rule.memories[0].B, (a @ before.T - scale * delta).T @ a)

@@ -205,7 +205,7 @@ def test_a_prior_memory_is_gone_on_with_and_stays_as_it_was_given():
     first.step(*next(batches(1, seed=9)))
     prior = first.weights.memories
     given = copy.deepcopy(prior)
-    both(net, lambda: altmin.CoActivationMemory(0.5, rate=1.0, prior=prior))
+    both(net, lambda: altmin.FittedMemory(0.5, rate=1.0, prior=prior))
     assert all(torch.equal(prior[l].A, given[l].A) and torch.equal(prior[l].B, given[l].B) for l in given)
 
 
@@ -299,9 +299,9 @@ def averaging() -> nn.Sequential:
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory(steps=None)), "exact fit .* give steps=1"),
+        (lambda m: altmin.AltMin(m, weights=altmin.FittedMemory(steps=None)), "exact fit .* give steps=1"),
         (
-            lambda m: altmin.AltMin(m, weights=altmin.CoActivationMemory(rest=altmin.LocalOptimizer(unfused, 0.1))),
+            lambda m: altmin.AltMin(m, weights=altmin.FittedMemory(rest=altmin.LocalOptimizer(unfused, 0.1))),
             "Adagrad is captured if it is fused",
         ),
         (lambda m: altmin.AltMin(m, weights=altmin.LocalOptimizer(unfused, 0.1)), "Adagrad is captured if it is fused"),

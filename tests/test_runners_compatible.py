@@ -69,7 +69,7 @@ DIFFERENT: dict[str, tuple[Any, str]] = {
     ),
     "a rate": (
         lambda: build("am-mem", "mlp", [{}, {"rate": None}]),
-        "whether rate of the weight rule CoActivationMemory is a number",
+        "whether rate of the weight rule FittedMemory is a number",
     ),
     "losses": (
         lambda: build("am-adam", "mlp", [{}, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}]),

@@ -177,8 +177,8 @@ def test_a_state_that_is_not_altmins_is_refused():
     [
         lambda: altmin.LocalSGD(lr=0.1),
         lambda: altmin.LocalAdam(lr=0.02, eps=1e-3),  # with less, Adam makes rounding errors as large as gradients
-        lambda: altmin.CoActivationMemory(rest=altmin.LocalSGD(lr=0.1)),
-        lambda: altmin.CoActivationMemory(sweeps=1, rest=altmin.LocalSGD(lr=0.1)),
+        lambda: altmin.FittedMemory(rest=altmin.LocalSGD(lr=0.1)),
+        lambda: altmin.FittedMemory(sweeps=1, rest=altmin.LocalSGD(lr=0.1)),
     ],
     ids=["sgd", "adam", "memory", "memory by sweeps"],
 )
@@ -276,7 +276,7 @@ def moon_model() -> nn.Sequential:
         (lambda: altmin.LocalAdam(lr=0.01), 1.0, 30),
         (lambda: altmin.LocalSGD(lr=0.2, momentum=0.9), 1.0, 30),
         # Memory averages over many batches, so it takes longer.
-        (lambda: altmin.CoActivationMemory(forget=0.9, rest=altmin.LocalAdam(lr=0.01)), 0.1, 100),
+        (lambda: altmin.FittedMemory(forget=0.9, rest=altmin.LocalAdam(lr=0.01)), 0.1, 100),
     ],
     ids=["adam", "sgd", "memory"],
 )
@@ -311,7 +311,7 @@ def test_a_regression_is_learned():
     "part",
     [
         lambda: {"weights": altmin.LocalAdam()},
-        lambda: {"weights": altmin.CoActivationMemory()},
+        lambda: {"weights": altmin.FittedMemory()},
         lambda: {"penalty": altmin.Penalty()},
     ],
     ids=["rule", "memory", "penalty"],

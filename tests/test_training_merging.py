@@ -180,7 +180,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
 def test_what_cannot_be_saved_is_refused_and_no_file_is_made(tmp_path):
     normed = altmin.AltMin(
         nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double(),
-        weights=altmin.CoActivationMemory(),
+        weights=altmin.FittedMemory(),
     )
     normed.gather(*samples())
     for method, words in [

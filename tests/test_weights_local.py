@@ -256,8 +256,8 @@ def test_a_torch_scheduler_changes_adams_step_too():
         lambda: altmin.LocalAdam(lr=0.01, eps=1e-8),
         lambda: altmin.LocalSGD(lr=0.1, momentum=0.5),
         lambda: altmin.LocalSGD(lr=0.1, l1=0.1),
-        lambda: altmin.CoActivationMemory(),
-        lambda: altmin.CoActivationMemory(forget=1.0, sweeps=2, rest=altmin.LocalSGD(lr=0.1)),
+        lambda: altmin.FittedMemory(),
+        lambda: altmin.FittedMemory(forget=1.0, sweeps=2, rest=altmin.LocalSGD(lr=0.1)),
     ],
     ids=["adam", "sgd", "sgd with l1", "memory", "plain memory"],
 )

@@ -75,7 +75,7 @@ def test_frozen_is_what_a_parameter_says_at_the_step(rule):
 def test_frozen_is_what_a_layer_says_at_the_step():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).requires_grad_(False)
-    am = altmin.AltMin(model, weights=altmin.CoActivationMemory())
+    am = altmin.AltMin(model, weights=altmin.FittedMemory())
     x, y = torch.randn(9, 4), torch.randint(3, (9,))
     for trained in (False, True, False):
         model.requires_grad_(trained)
@@ -89,7 +89,7 @@ def test_frozen_is_what_a_layer_says_at_the_step():
 def test_a_batch_too_large_for_a_memory_is_refused_and_forgotten(whole):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-    am = altmin.AltMin(model, weights=altmin.CoActivationMemory())
+    am = altmin.AltMin(model, weights=altmin.FittedMemory())
     x, y = torch.randn(9, 4), torch.randint(3, (9,))
     am.step(x, y)
     state = copy.deepcopy((model.state_dict(), am.state_dict()))

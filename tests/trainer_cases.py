@@ -13,8 +13,8 @@ F64 = torch.float64
 RULES = {
     "adam": lambda: altmin.LocalAdam(lr=0.02),
     "sgd with momentum": lambda: altmin.LocalSGD(lr=0.1, momentum=0.9),
-    "memory": lambda: altmin.CoActivationMemory(rest=altmin.LocalAdam(lr=0.02)),
-    "memory by sweeps": lambda: altmin.CoActivationMemory(sweeps=1, forget=0.9),
+    "memory": lambda: altmin.FittedMemory(rest=altmin.LocalAdam(lr=0.02)),
+    "memory by sweeps": lambda: altmin.FittedMemory(sweeps=1, forget=0.9),
 }
 EVERY_RULE = pytest.mark.parametrize("rule", RULES)
 

@@ -16,8 +16,8 @@ from altmin.continual.replay import replay
 from altmin.continual.slda import StreamingLDA
 from altmin.core.losses import LossFunction
 from altmin.core.trainer import AltMin
+from altmin.core.weights.fitted_memory import FittedMemory, Memory
 from altmin.core.weights.local import LocalAdam
-from altmin.core.weights.memory import CoActivationMemory, Memory
 from altmin.methods.backprop import Backprop
 
 
@@ -95,7 +95,7 @@ def learner(
 
     Hidden layers are fitted to A = sum a a^T and B = sum c a^T over all samples ever seen (forget = 1), by an exact
     solve a mini-batch; the output layer follows by Adam with a small lr, since no memory holds it. The other options
-    are those of `CoActivationMemory`; the defaults are those of docs/continual.md.
+    are those of `FittedMemory`; the defaults are those of docs/continual.md.
 
     The result is an ordinary method: it takes `step(x, y)`, `altmin.fit` and `continual.run`, and is not told when a
     task ends. prior: memories to go on from, the `weights.memories` of an earlier one, beside the weights that the
@@ -106,5 +106,5 @@ def learner(
     1.0
     """
     demand("learner", "lr", lr)
-    rule = CoActivationMemory(1.0, damping, None, rate, LocalAdam(lr), prior, steps=None)
+    rule = FittedMemory(1.0, damping, None, rate, LocalAdam(lr), prior, steps=None)
     return AltMin(model, loss, weights=rule)

@@ -12,8 +12,8 @@ from altmin.core.codes.choose import choose
 from altmin.core.losses import LossFunction
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Codes, WeightRule
+from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam, LocalSGD
-from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.protocol import Factory, register
 
 
@@ -101,4 +101,4 @@ def am_mem(
     steps: int | None = 1,
 ) -> WeightRule:
     """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
-    return CoActivationMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
+    return FittedMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)

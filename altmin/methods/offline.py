@@ -4,8 +4,8 @@ from torch import Tensor
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.core.trainer import AltMin, Metrics, WeightRule
+from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam
-from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.alternating import register_rule
 from altmin.methods.wrapper import Wrapper
 
@@ -49,4 +49,4 @@ def am_mem_offline(
     steps: int | None = None,
 ) -> WeightRule:
     """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data. at: as in `split`."""
-    return CoActivationMemory(0.0, damping, sweeps, rate, LocalAdam(lr), steps=steps)
+    return FittedMemory(0.0, damping, sweeps, rate, LocalAdam(lr), steps=steps)

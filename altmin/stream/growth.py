@@ -20,7 +20,7 @@ def add_inputs(method: Method, weights: Tensor) -> None:
     layer.in_features = old + new
     _extend(method, layer.weight, weights, 1)
     memory = method.updates.states.get(0) if isinstance(method, AltMin) else None
-    if isinstance(memory, dict) and {"A", "R"} <= set(memory):  # of a CoActivationMemory
+    if isinstance(memory, dict) and {"A", "R"} <= set(memory):  # of a FittedMemory
         memory["A"] = _insert(_insert(memory["A"], old, new, 0), old, new, 1)
         memory["R"] = _insert(memory["R"], old, new, 1)
 

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from altmin.common.describe import describe, digest, kind
 from altmin.common.errors import Diverged
 from altmin.core.trainer import AltMin
-from altmin.core.weights.memory import CoActivationMemory
+from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.training import checkpoint
 
 KIND = "altmin memories 2"
@@ -136,8 +136,8 @@ def fitted_weights(merged: SiteMemories, weights: Mapping[str, Tensor]) -> dict[
     if about["remembers"]:
         raise ValueError("the sites remember earlier rounds, which files do not hold; use apply_memories at a site")
     if about["fit"] is None:
-        raise ValueError("the sites have no CoActivationMemory; apply the sum at a site, with apply_memories")
-    rule, result = CoActivationMemory(**about["fit"]), dict(weights)
+        raise ValueError("the sites have no FittedMemory; apply the sum at a site, with apply_memories")
+    rule, result = FittedMemory(**about["fit"]), dict(weights)
     for l, names in about["fitted"].items():
         means = pytree.tree_map(lambda t: t / merged.samples, merged.gathered[l])
         state = {"A": torch.zeros_like(means["A"]), "R": torch.zeros_like(means["R"]), "samples": torch.zeros(())}
@@ -168,7 +168,7 @@ def _about(method: AltMin) -> dict[str, Any]:
         "remembers": any(bool(t.any()) for t in pytree.tree_leaves(updates.states)),
         "fitted": {l: [names[id(p)] for p in method.theta[l]] for l in updates.states},
         "fit": {"damping": rule.damping, "sweeps": rule.sweeps, "steps": rule.steps}
-        if isinstance(rule, CoActivationMemory)
+        if isinstance(rule, FittedMemory)
         else None,
     }
 

@@ -261,7 +261,7 @@ WEIGHTS: list[tuple[str, Callable[[], Any]]] = [
     ("SGD with decay", lambda: altmin.LocalSGD(2**-4, momentum=0.0, weight_decay=0.1)),
     ("Adam", lambda: altmin.LocalAdam(2**-7, eps=0.01)),
     ("Adam, l1", lambda: altmin.LocalAdam(2**-7, eps=0.01, l1=2**-9)),
-    ("memory", lambda: altmin.CoActivationMemory(rest=altmin.LocalSGD(2**-4))),
+    ("memory", lambda: altmin.FittedMemory(rest=altmin.LocalSGD(2**-4))),
 ]
 LOSSES: list[tuple[str, Callable[[], Any]]] = [
     ("cross-entropy", nn.CrossEntropyLoss),

@@ -146,7 +146,7 @@ def _weights(r: Random, judge: Judge, drawn: Drawn, wrong: float) -> tuple[Any, 
         return judge.call("LocalOptimizer", lambda: altmin.LocalOptimizer(factory, **options)), must
     inner, must = make(r, judge, altmin.LocalAdam, ADAM, wrong)
     inner = inner if r.random() < 0.5 else None
-    found, also = make(r, judge, altmin.CoActivationMemory, MEMORY, wrong, rest=_or_none(inner))
+    found, also = make(r, judge, altmin.FittedMemory, MEMORY, wrong, rest=_or_none(inner))
     judge.drawn[-1] += f", rest={'drawn' if inner else None} (odd)"
     return found, also or (must and inner is not None and inner is not REFUSED)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import altmin
-from altmin.core.weights.memory import descend, solve, sweep
+from altmin.core.weights.fitted_memory import descend, solve, sweep
 
 
 def test_plain_memory_fits_least_squares_on_all_codes_seen():

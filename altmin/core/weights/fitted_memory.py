@@ -86,7 +86,7 @@ def descend(A: Tensor, R: Tensor, damping: Any, steps: int) -> Change:
     return Change(*conjugate_gradients(lambda V: V @ A, R, steps, damping * A.diagonal().mean()))
 
 
-class CoActivationMemory(WeightRule):
+class FittedMemory(WeightRule):
     """Fits hidden Linear and convolution layers to their memory; other blocks, such as the output's, are trained by
     `rest`.
 
@@ -111,15 +111,15 @@ class CoActivationMemory(WeightRule):
         prior: Mapping[int, Memory] | None = None,
         steps: int | None = 1,
     ):
-        demand("CoActivationMemory", "forget", forget)
-        demand("CoActivationMemory", "damping", damping)
+        demand("FittedMemory", "forget", forget)
+        demand("FittedMemory", "damping", damping)
         if forget > 1:
-            raise ValueError(f"forget of CoActivationMemory lies between 0 and 1, given {forget!r}")
+            raise ValueError(f"forget of FittedMemory lies between 0 and 1, given {forget!r}")
         for name, count in (("sweeps", sweeps), ("steps", steps)):
             if count is not None:
-                demand("CoActivationMemory", name, count, low=1, whole=True)
+                demand("FittedMemory", name, count, low=1, whole=True)
         if rate is not None:
-            demand("CoActivationMemory", "rate", rate, above=True)
+            demand("FittedMemory", "rate", rate, above=True)
         self.forget, self.damping, self.rate = float(forget), float(damping), None if rate is None else float(rate)
         self.sweeps, self.steps = sweeps, steps
         self.rest = rest or LocalAdam(2e-3)
@@ -129,7 +129,7 @@ class CoActivationMemory(WeightRule):
 
     def __repr__(self) -> str:
         options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
-        return f"CoActivationMemory({options}, rest={self.rest!r}, steps={self.steps})"
+        return f"FittedMemory({options}, rest={self.rest!r}, steps={self.steps})"
 
     def assign(self, chain: Chain) -> dict[int, WeightRule]:
         """This rule for hidden blocks that are a regression, `rest` for the others. ValueError for a prior that does

@@ -92,7 +92,7 @@ def test_memory_holds_codes_and_not_residuals():
     encoded, _, problems = update_codes(model, altmin.GradientCodes(), x, y, 1e12)  # so dear that no code moves
     block = altmin.split(model).blocks[1]
     with torch.no_grad():
-        found = altmin.CoActivationMemory(rate=None).measure(block, block.parameters(), problems[1])
+        found = altmin.FittedMemory(rate=None).measure(block, block.parameters(), problems[1])
     a = F.pad(torch.tanh(encoded[0]), (0, 1), value=1.0)
     A, R = found["A"] * len(x), found["R"] * len(x)  # contributions are means over samples
     close(A, a.T @ a, 1e-9)
@@ -193,7 +193,7 @@ def test_blocks_that_memory_cannot_serve_are_left_to_the_rest():
     x, y = torch.randn(9, 1, 6, 6, dtype=F64), torch.randint(3, (9,))
     twin = copy.deepcopy(model)
     model[14].bias.requires_grad_(False)  # a frozen parameter: not for a solve of all
-    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(rest=altmin.LocalSGD(lr=0.05)), penalty=constant())
+    am = altmin.AltMin(model, weights=altmin.FittedMemory(rest=altmin.LocalSGD(lr=0.05)), penalty=constant())
     am.step(x, y)
     assert sorted(am.weights.memories) == [0, 5]
     frozen = model[14].bias
@@ -207,13 +207,11 @@ def test_blocks_that_memory_cannot_serve_are_left_to_the_rest():
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r"forget of CoActivationMemory lies between 0 and 1, given 1\.5"):
-        altmin.CoActivationMemory(forget=1.5)
-    with pytest.raises(
-        ValueError, match="damping of CoActivationMemory must be a finite number of at least 0, given -1"
-    ):
-        altmin.CoActivationMemory(damping=-1)
-    with pytest.raises(ValueError, match="sweeps of CoActivationMemory must be a whole number of at least 1, given 0"):
-        altmin.CoActivationMemory(sweeps=0)
-    with pytest.raises(ValueError, match="rate of CoActivationMemory must be a finite number above 0"):
-        altmin.CoActivationMemory(rate=0)
+    with pytest.raises(ValueError, match=r"forget of FittedMemory lies between 0 and 1, given 1\.5"):
+        altmin.FittedMemory(forget=1.5)
+    with pytest.raises(ValueError, match="damping of FittedMemory must be a finite number of at least 0, given -1"):
+        altmin.FittedMemory(damping=-1)
+    with pytest.raises(ValueError, match="sweeps of FittedMemory must be a whole number of at least 1, given 0"):
+        altmin.FittedMemory(sweeps=0)
+    with pytest.raises(ValueError, match="rate of FittedMemory must be a finite number above 0"):
+        altmin.FittedMemory(rate=0)
