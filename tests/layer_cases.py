@@ -32,6 +32,23 @@ def normed() -> nn.Module:
     )
 
 
+class Whole(nn.Module):
+    """A branch with batch norm, which goes through autograd as a whole, with its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.BatchNorm1d(9), nn.Linear(9, 9, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if len(x) > 10**6 else x + torch.tanh(self.norm(self.layer(x)))
+
+
+def branching() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 9), Whole(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4)
+    )
+
+
 def pooled() -> nn.Module:
     images = [nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 3, 2, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(
@@ -54,6 +71,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], str, dict[str, Any]]] = {
     "smooth": (smooth, "am-adam", {}),
     "weights-first": (smooth, "am-sgd", {"order": "weights-first"}),
     "normed": (normed, "am-adam", {}),
+    "branching": (branching, "am-adam", {}),
     "pooled": (pooled, "am-adam", {}),
     "binary": (binary, "am-adam", {}),
     "memory": (straight, "am-mem", {}),

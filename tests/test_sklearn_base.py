@@ -43,6 +43,8 @@ X, Y = make_classification(30, 5, n_informative=3, n_classes=3, random_state=0)
         ({"network": nn.Linear(4, 3)}, ValueError, "cannot take rows of 5 columns"),
         ({"network": nn.Linear(5, 2)}, ValueError, r"shape \(1, 2\) for one row, \(1, 3\) is needed"),
         ({"device": "abacus"}, ValueError, '"cpu", "cuda" or the like, given \'abacus\''),
+        ({"device": "meta", "method": "adam"}, ValueError, "is 'meta', which torch cannot use here"),
+        ({"device": "hpu"}, ValueError, "is 'hpu', which torch cannot use here"),
     ],
 )
 def test_a_setting_without_meaning_is_refused_when_fitting_and_nothing_is_lost(

@@ -43,10 +43,12 @@ class Pass:
     and its output with autograd's graph of this one module, which serves `vjp` and `grads` without another pass. pull:
     in its place, inside `torch.func` and in what is compiled, v -> J^T v, as `_traced` returns it. rng: in an eager
     step the state of the random numbers that it began with, None if it drew none. twice: a graph that can be
-    differentiated twice where `graph` cannot."""
+    differentiated twice where `graph` cannot. start: the module's buffers as the pass found them, with which it is
+    repeated."""
 
     context: Context
     buffers: dict[str, Tensor]
+    start: list[Tensor]
     graph: Graph | None = None
     pull: Callable[[Tensor], Sequence[Sequence[Tensor]]] | None = None
     rng: Tensor | None = None
@@ -54,7 +56,7 @@ class Pass:
 
     def either(self) -> "Pass":
         """What is known of a point that is one of two: graphs of two points cannot be combined."""
-        return Pass(self.context, self.buffers)
+        return Pass(self.context, self.buffers, self.start)
 
 
 class Point(NamedTuple):
@@ -96,7 +98,7 @@ class AnyModule(Map):
         return any(m.training or m.running_mean is None for m in norms)
 
     def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Point]:
-        return self._pass(p, self._listed(x), None, context)
+        return self._pass(p, self._listed(x), None, context, [b.clone() for b in self.module.buffers()])
 
     def vjp(self, p: Params, saved: Point, v: Tensor) -> Any:
         found: Sequence[Tensor] = ()
@@ -187,7 +189,7 @@ class AnyModule(Map):
         return x if self.several else [x]
 
     def _replayed(self, p: Params, saved: Point, xs: Sequence[Any]) -> tuple[Tensor, Point]:
-        return self._pass(p, xs, saved.by.rng, saved.by.context)
+        return self._pass(p, xs, saved.by.rng, saved.by.context, saved.by.start)
 
     def _graph(self, p: Params, saved: Point) -> Graph | None:
         """That of the pass at a point, or of a new one if the device decides which point that is; None
@@ -196,74 +198,80 @@ class AnyModule(Map):
             saved.by.graph = self._replayed(p, saved, saved.xs)[1].by.graph
         return saved.by.graph
 
-    def _pass(self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context) -> tuple[Tensor, Point]:
+    def _pass(
+        self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context, start: list[Tensor]
+    ) -> tuple[Tensor, Point]:
         like = _like(xs, p)
         generator = _generator(like)
         with _alone(context):
             before = None if _recording(like) else generator.get_state()
             if context.traced:
-                y, pull, buffers = self._traced(p, xs, context)
-                point = Point(list(xs), y, Pass(context, buffers, pull=pull))
+                y, pull, buffers = self._traced(p, xs, context, start)
+                point = Point(list(xs), y, Pass(context, buffers, start, pull=pull))
             else:
-                point = self._with_graph(p, xs, rng, context)
+                point = self._with_graph(p, xs, rng, context, start)
             drew = rng is None and before is not None and not torch.equal(before, generator.get_state())
         if drew and not context.eager:
             raise ValueError(
                 f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
                 "draw others in every pass; train it with a trainer of its own, or without dropout inside"
             )
-        return self._pass(p, xs, before, context) if drew else (point.y, point)  # draws as all later passes do
+        return self._pass(p, xs, before, context, start) if drew else (point.y, point)  # draws as all later passes do
 
-    def _with_graph(self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context) -> Point:
+    def _with_graph(
+        self, p: Params, xs: Sequence[Any], rng: Tensor | None, context: Context, start: list[Tensor]
+    ) -> Point:
         with torch.enable_grad():
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
             try:
-                y, buffers = self._call(leaves, self._given(at), context, rng)
+                y, buffers = self._call(leaves, self._given(at), context, start, rng)
             except RuntimeError as error:
                 if self.changes_input or "a leaf Variable that requires grad" not in str(error):
                     raise
                 self.changes_input = True
-                y, buffers = self._call(leaves, self._given(at), context, rng)
+                y, buffers = self._call(leaves, self._given(at), context, start, rng)
         if not all(leaf.requires_grad for leaf in leaves):
             raise ValueError(
                 f"{self.module._get_name()} calls requires_grad_ on its parameters in its forward; freeze them before "
                 "training"
             )
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
-        return Point(point, y.detach(), Pass(context, buffers, (at, leaves, y), rng=rng))
+        return Point(point, y.detach(), Pass(context, buffers, start, (at, leaves, y), rng=rng))
 
     def _given(self, at: Sequence[Any]) -> Sequence[Any]:
         """The inputs that the module is called with."""
         return [x.clone() if _moves(x) else x for x in at] if self.changes_input else at
 
-    def _traced(self, p: Params, xs: Sequence[Any], context: Context) -> Any:
+    def _traced(self, p: Params, xs: Sequence[Any], context: Context, start: list[Tensor]) -> Any:
         """The output, v -> J^T v for the parameters and for the inputs that move, and the buffers."""
         given = [q.detach() for q in p], [x for x in xs if _moves(x)]
         if not any(given):  # nothing to differentiate by: the output may be integers
-            y, buffers = self._call(p, xs, context)
+            y, buffers = self._call(p, xs, context, start)
             return y, None, buffers
-        return torch.func.vjp(lambda p, moving: self._call(p, _placed(xs, moving), context), *given, has_aux=True)
+        return torch.func.vjp(
+            lambda p, moving: self._call(p, _placed(xs, moving), context, start), *given, has_aux=True
+        )
 
     def _pulled(self, p: Params, saved: Point, v: Tensor) -> Sequence[Sequence[Tensor]]:
         """J^T v for the parameters and for the inputs that move, where a pass has no graph."""
-        pull = saved.by.pull or self._traced(p, saved.xs, saved.by.context)[1]
+        pull = saved.by.pull or self._traced(p, saved.xs, saved.by.context, saved.by.start)[1]
         return pull(v)
 
     def _pushed(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:
         """J u by forward differentiation."""
-        p, context = [q.detach() for q in p], saved.by.context
+        p, context, start = [q.detach() for q in p], saved.by.context, saved.by.start
         moving = [(x, u) for x, u in zip(saved.xs, us, strict=True) if _moves(x)]
         xs, directions = zip(*((x, torch.zeros_like(x) if u is None else u) for x, u in moving), strict=True)
         with plain_attention():  # the kernels have no forward derivative
-            found = torch.func.jvp(lambda *xs: self._call(p, _placed(saved.xs, xs), context)[0], xs, directions)
+            found = torch.func.jvp(lambda *xs: self._call(p, _placed(saved.xs, xs), context, start)[0], xs, directions)
         return found[1].detach()
 
     def _call(
-        self, p: Params, xs: Sequence[Any], context: Context, rng: Tensor | None = None
+        self, p: Params, xs: Sequence[Any], context: Context, start: list[Tensor], rng: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the buffers as the pass leaves them; the module's own change in `commit`."""
-        clones = {id(b): b.clone() for b in self.module.buffers()}
+        clones = {id(b): t.clone() for b, t in zip(self.module.buffers(), start, strict=True)}
         given = {key: clones[id(b)] for key, b in _places(self.module, "_buffers")}
         names = tuple(name for name, _ in self.module.named_buffers())
         mine = dict(zip(self.names, p, strict=True))

@@ -20,8 +20,8 @@ def usable(what: str, device: Any) -> torch.device:
     except (RuntimeError, TypeError, ValueError):
         raise ValueError(f'{what} is "cpu", "cuda" or the like, given {device!r:.60}') from None
     try:
-        torch.empty(1, device=found)
-    except (AssertionError, RuntimeError) as error:  # torch asserts where it was built without the kind of device
+        torch.zeros((), device=found).item()  # which the meta device has not
+    except (AssertionError, ImportError, RuntimeError) as error:  # torch asserts that it was built with such devices
         reason = str(error).partition("\n")[0].rstrip(".")
         raise ValueError(f"{what} is {str(found)!r}, which torch cannot use here: {reason}; give 'cpu'") from None
     return found

@@ -32,6 +32,8 @@ from altmin.graph.wrapped import demand_unwrapped
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
 
+OF_ALL_MODULES = frozenset(vars(nn.Module()))
+"""The attributes that every module has."""
 GLOBAL_HOOKS: tuple[Any, ...] = (
     torch_modules._global_forward_hooks,
     torch_modules._global_forward_pre_hooks,
@@ -206,6 +208,9 @@ class Chain:
         whole = {id(c) for each in inner if each.module is not None for c in each.module.modules()}
         self._plain = [*closed, *(c for c in model.modules() if id(c) not in whole and not own_call(c))]
         """Modules without a custom call (`own_call`), which must not get one."""
+        opened = [vars(c) for c in self._plain if not type(c).__module__.startswith(("torch.", "altmin."))]
+        self._settings = [(held, name, v) for held in opened for name, v in held.items() if _is_setting(name, v)]
+        """Attributes of modules that were opened, whose values the blocks were made with."""
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
@@ -256,14 +261,16 @@ class Chain:
             hooked = hooked or bool(p._backward_hooks or p._post_accumulate_grad_hooks)
         for owner, name, b in self._buffers:
             changed = changed or owner._buffers.get(name) is not b
+        for held, name, value in self._settings:
+            changed = changed or held.get(name) != value
         for c in self._modules:
             hooked = hooked or bool(c._backward_hooks or c._backward_pre_hooks)
         for c in self._plain:
             changed = changed or bool(c._forward_hooks or c._forward_pre_hooks or "forward" in vars(c))
         if changed:
             raise ValueError(
-                "the model has changed since it was cut into blocks: a module or parameter was replaced, added or "
-                "removed, or got a hook; build a new trainer from it (nothing was changed)"
+                "the model has changed since it was cut into blocks: a module, parameter or attribute was replaced, "
+                "added or removed, or got a hook; build a new trainer from it (nothing was changed)"
             )
         if hooked:
             raise ValueError(
@@ -281,6 +288,12 @@ class Chain:
         rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
         i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
         return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    """Whether an attribute of a module is one by which its forward may decide or compute, and can be compared."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return name not in OF_ALL_MODULES and all(isinstance(v, int | float | str | None) and v == v for v in parts)
 
 
 def _hooks_for_all_modules() -> bool:

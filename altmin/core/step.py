@@ -64,7 +64,13 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -
             value, state = block.forward(theta[l], values[-1], context)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, IndexError, TypeError) as error:
+        except TypeError as error:
+            raise ValueError(
+                f"block {l} ({block}) fails when its modules are called one by one; if it reads an attribute that "
+                "another module sets in its forward, put both into one module, and a forward hook on that "
+                "(module.register_forward_hook(lambda *_: None))"
+            ) from error
+        except (RuntimeError, IndexError, NotImplementedError) as error:
             words, what = str(error).partition("\n")[0], f"block {l} ({block}) cannot take its input"
             raise ValueError(f"{what}: {block.misfit(values[-1])} ({words})") from None
         values.append(value)

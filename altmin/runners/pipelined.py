@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from altmin.calculus import Map, Saved
 from altmin.calculus.context import BucketedSum, Context
 from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged
@@ -27,11 +26,10 @@ from altmin.runners.ranks import bounds
 
 class Part(NamedTuple):
     """A part of a mini-batch in progress: the inputs of this rank's blocks and, last, their output; their
-    states; what batch norm keeps of it; and the blocks' problems by number, once the codes have moved."""
+    states; and the blocks' problems by number, once the codes have moved."""
 
     values: list[Tensor]
     states: list[State]
-    statistics: list[tuple[Map, Saved]]
     problems: dict[int, LocalProblem]
 
 
@@ -58,7 +56,8 @@ class Pipelined:
             self.contexts.append(context)
         self.kind = (tuple(x.shape[1:]), x.dtype, tuple(m.training for m in am.model.modules()))
         self.parts: dict[int, Part] = {}
-        self.statistics: list[tuple[Map, Saved]] = []
+        self.checked: list[Tensor] = []
+        """Sums of the buffers after each part, which must be finite."""
         self.solver_states = dict(am.code_states)
         """By block, after the parts whose codes have moved."""
         self.unmeasured: deque[tuple[int, int]] = deque()
@@ -68,6 +67,9 @@ class Pipelined:
         self.loss = 0.0
         self.error: Exception | None = None
         self.seed = int(torch.randint(1 << 62, ())) if _draws(am.chain) else None
+        maps = [m for l in run.blocks for m in am.chain.blocks[l].maps]
+        self.before = [(b, b.clone()) for m in maps for b in m.module.buffers()]
+        """The buffers of this rank's blocks, and their values before the step."""
 
     def _part(self, first: int, end: int) -> tuple[tuple[int, int], Context]:
         """This rank's rows of a part, and the context in which it is computed."""
@@ -81,6 +83,14 @@ class Pipelined:
         return (first + start, first + stop), Context(own.data.share(start, stop - start, of, self.signature))
 
     def run(self) -> Metrics:
+        try:
+            return self._run()
+        except BaseException:
+            for buffer, value in self.before:
+                buffer.copy_(value)
+            raise
+
+    def _run(self) -> Metrics:
         own, passed = self.own, len(self.rows)
         own.neighbours.expect_codes(self.kind, [end - first for first, end in self.rows], self.am.theta[0][0])
         for forward, i in schedule(own.stage, own.column.size, passed):
@@ -92,8 +102,6 @@ class Pipelined:
         self._agree(error)
         self.am.updates.apply()
         overwrite(self.am.code_states, self.solver_states)
-        for m, kept in self.statistics:
-            m.commit(kept)
         mu = self.am.penalty.value
         self.am.penalty.step()
         own.neighbours.finish()
@@ -114,8 +122,10 @@ class Pipelined:
                 (_, value), state = encode([chain.blocks[l]], [theta[l]], values[-1], self.contexts[i])
             values.append(value)
             states += state
-        kept = statistics([chain.blocks[l] for l in own.blocks], states)
-        self.parts[i] = Part(values, states, kept, {})
+        for m, kept in statistics([chain.blocks[l] for l in own.blocks], states):
+            self.checked += [t.sum() for t in m.checked(kept)]
+            m.commit(kept)  # the next part begins with them
+        self.parts[i] = Part(values, states, {})
         if not own.last:
             own.neighbours.expect_upstream(self.kind, i, values[-1])
             own.neighbours.send_code(self.kind, i, values[-1], end - first)
@@ -188,8 +198,7 @@ class Pipelined:
 
     def _prepared(self) -> Exception | None:
         """The error that keeps this rank from moving its weights, or None."""
-        self.statistics = [t for i in range(len(self.rows)) for t in self.parts[i].statistics]
-        numbers = [t.sum().item() for m, kept in self.statistics for t in m.checked(kept)]
+        numbers = [t.item() for t in self.checked]
         numbers += [t.sum().item() for t in pytree.tree_leaves(self.solver_states)]
         if self.own.first:
             numbers.append(0.0 if all_finite(self.x) else math.nan)

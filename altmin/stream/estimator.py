@@ -85,7 +85,8 @@ class OnlineNetwork:
 
     @property
     def network(self) -> nn.Module | None:
-        """The network, an ordinary module with an input for each of `feature_names`; None before it has learnt."""
+        """The network, an ordinary module with an input for each of `feature_names`; None before it has learnt. It is
+        another object after a table or a new feature has been learnt."""
         return None if self._trained is None else self._trained.model
 
     @property

@@ -53,6 +53,8 @@ ODD = (
 )
 """Values that a feature, a target or a weight may have: some are numbers."""
 METHODS = ("am-adam", "am-adam", "am-mem", "am-sgd", "adam", "sgd")
+OTHERS = ("admm", "am-adam-offline", "bcd", "dtp", "pc-alm", "predictive-coding", "proxprop", "straight-through")
+"""Methods for tables of which some take no regression, no rate or no network without hidden layers."""
 RATES = (None, 1e-3, 0.05, 0.0, 10.0, 1e4, 1e30, 1e200)
 CALM = (None, 1e-3, 0.05, 0.0)
 """Learning rates by which nothing diverges."""
@@ -177,7 +179,7 @@ class Table(Drawn):
         r = self.r
         self.options: dict[str, Any] = {
             "hidden": r.choice(((3,), (), (4, 3))),
-            "method": r.choice(METHODS),
+            "method": r.choice(OTHERS if r.random() < 0.2 else METHODS),
             "lr": r.choice(RATES if r.random() < self.wrong else CALM),
             "batch_size": r.choice((1, 3, 64)),
             "epochs": r.choice((1, 2, 3)),
@@ -193,7 +195,7 @@ class Table(Drawn):
         self.columns = 3
         # plain gradient steps diverge along columns of a thousand, and at the method's own rate
         calm = "sgd" not in self.made.method or (self.made.standardise and self.made.lr is not None)
-        self.sound = calm and self.made.lr in CALM
+        self.sound = calm and self.made.lr in CALM and self.made.method in METHODS
 
     def must_predict(self) -> bool:
         return True  # otherwise it is `Diverged`
