@@ -14,6 +14,7 @@ from trial import api, commands, estimators, networks, networks_drawn
 from trial.commands import Ended
 from trial.judge import Judge
 from trial.networks_writer import Source, Value, Writer
+from trial.runner import count_of
 
 import altmin
 
@@ -119,6 +120,7 @@ def written(text: str, shape: tuple[int, ...], first: bool) -> networks_drawn.Ne
     return networks_drawn.Network("\n".join(lines), [(6, 3)], [])
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_every_fragment_makes_a_network_that_autograd_trains() -> None:
     for text, shape in FRAGMENTS:
         found = []
@@ -179,3 +181,11 @@ def test_an_estimator_fails_by_what_a_call_leaves(defect: str, words: str, monke
     failures: list[str] = []
     estimators.trial(200, 0, failures)
     assert any(words in each for each in failures) if words else failures == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_networks_written_at_random_are_trained_as_by_autograd_or_refused() -> None:
+    failures: list[str] = []
+    counters = networks.trial(count_of("networks", "short"), 0, failures)
+    assert failures == []
+    assert counters["steps as backprop's"] > 200  # not all are refused
