@@ -24,7 +24,7 @@ COUNTS = {
     "commands": (500, 25),
     "threads": (10, 1),
     "kills": (200, 3),
-    "runners": (600, 30),
+    "runners": (600, 12),
 }
 """Of each part the cases of a full and of a short run."""
 
