@@ -67,7 +67,7 @@ class Beyond(AnyModule):
         y, saved = super().forward(p, x, context)
         with torch.enable_grad():
             x = 1 * x.detach().requires_grad_()
-            graph = [x], [], self._call(p, [x], context)[0]
+            graph = [x], [], self._call(p, [x], context, saved.by.start)[0]
         return y, saved._replace(by=dataclasses.replace(saved.by, graph=graph))
 
 

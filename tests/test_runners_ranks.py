@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import altmin
 from altmin.common.errors import Diverged
 from altmin.runners.distributed import Distributed
-from altmin.runners.ranks import RankFailed, Ranks, bounds, digest
+from altmin.runners.ranks import RankFailed, Ranks, bounds, digest, start
 
 
 @pytest.mark.parametrize("samples, size", [(7, 3), (4, 4), (10, 4), (1, 1), (5, 2)])
@@ -31,6 +31,14 @@ def test_without_other_processes_there_is_one_rank_and_nothing_is_told() -> None
     alone = Ranks()
     error = ValueError("as it is")
     assert (alone.rank, alone.size, alone.publish(error)) == (0, 1, error)
+
+
+def test_a_process_without_a_gpu_of_its_own_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"process 2 of this machine, .* torch finds 2; start as many"):
+        start("cuda")
 
 
 @pytest.mark.parametrize("place", [0, 4095])

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trial import api, commands, estimators, networks, networks_drawn
+from trial import api, commands, estimators, networks, networks_drawn, runners
 from trial.commands import Ended
 from trial.judge import Judge
 from trial.networks_writer import Source, Value, Writer
+from trial.runner import count_of
 
 import altmin
 
@@ -119,6 +120,7 @@ def written(text: str, shape: tuple[int, ...], first: bool) -> networks_drawn.Ne
     return networks_drawn.Network("\n".join(lines), [(6, 3)], [])
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_every_fragment_makes_a_network_that_autograd_trains() -> None:
     for text, shape in FRAGMENTS:
         found = []
@@ -179,3 +181,42 @@ def test_an_estimator_fails_by_what_a_call_leaves(defect: str, words: str, monke
     failures: list[str] = []
     estimators.trial(200, 0, failures)
     assert any(words in each for each in failures) if words else failures == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_networks_written_at_random_are_trained_as_by_autograd_or_refused() -> None:
+    failures: list[str] = []
+    counters = networks.trial(count_of("networks", "short"), 0, failures)
+    assert failures == []
+    assert counters["steps as backprop's"] > 200  # not all are refused
+
+
+DONE, FAR = ("done", [torch.ones(2)]), ("done", [torch.tensor([1.0, 1.1])])
+RUNS: dict[str, tuple[runners.Outcome, list[runners.Outcome], str]] = {
+    "equal": (DONE, [DONE, DONE], ""),
+    "far on one rank": (DONE, [DONE, FAR], "is 5.0e-02 from one process"),
+    "refused by one rank": (DONE, [DONE, ("refused", "why")], "in different ways"),
+    "refused by all": (DONE, [("refused", "why")] * 2, "refused what it should not: why"),
+    "refused in one process too": (("refused", "why"), [("refused", "why")] * 2, ""),
+    "refused in one process alone": (("refused", "why"), [DONE, DONE], "did what one process refuses"),
+    "refused for what one process makes NaN of": (("done", [torch.tensor(torch.nan)]), [("refused", "why")] * 2, ""),
+    "a defect": (DONE, [("failed", "raised KeyError"), DONE], "raised KeyError"),
+}
+
+
+@pytest.mark.parametrize("expected, found, words", RUNS.values(), ids=RUNS)
+def test_a_runner_fails_by_departing_from_one_process(
+    expected: runners.Outcome, found: list[runners.Outcome], words: str
+) -> None:
+    name, case = next(
+        each for each in map(runners.drawn, range(99)) if each[0] == "rows over ranks" and each[1].network.divisible
+    )
+    said = runners.faults(name, case, expected, found)
+    assert any(words in each for each in said) if words else said == []
+
+
+def test_runners_compute_what_one_process_does_in_drawn_cases() -> None:
+    failures: list[str] = []
+    counters = runners.trial(12, 0, failures)
+    assert failures == []
+    assert counters["equal"] > counters["refused"]

@@ -75,4 +75,4 @@ _of_modules = FunctionType(
     argdefs=F.multi_head_attention_forward.__defaults__,
 )
 """`F.multi_head_attention_forward`, which a mode sees, but not what that calls."""
-PLAIN = {F.scaled_dot_product_attention: _attention, F.multi_head_attention_forward: _of_modules}
+PLAIN: dict[Any, Any] = {F.scaled_dot_product_attention: _attention, F.multi_head_attention_forward: _of_modules}

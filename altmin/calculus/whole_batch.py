@@ -145,7 +145,7 @@ class Randomness:
     def changed(self) -> bool:
         now = Randomness()
         gpu = self.cuda is not None and now.cuda is not None and not torch.equal(self.cuda, now.cuda)
-        numbers = [(a.python, *a.numpy[2:], a.numpy[1].tobytes()) for a in (self, now)]  # type: ignore[index, union-attr]
+        numbers = [(a.python, *a.numpy[2:], a.numpy[1].tobytes()) for a in (self, now)]  # type: ignore[index]
         return gpu or not torch.equal(self.torch, now.torch) or numbers[0] != numbers[1]
 
     def restore(self) -> None:

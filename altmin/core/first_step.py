@@ -200,8 +200,9 @@ def _random_state(x: Tensor) -> Iterator[None]:
 
 @contextmanager
 def _same_attributes(model: nn.Module) -> Iterator[None]:
-    """Restores the attributes of modules. ValueError if a number among them has changed."""
+    """Restores the attributes of modules, and lists among them. ValueError if a number has changed."""
     held = [(vars(m), dict(vars(m))) for m in model.modules()]
+    lists = [(each, each.copy()) for _, before in held for each in before.values() if type(each) is list]
     changed: list[str] = []
     try:
         yield
@@ -211,6 +212,8 @@ def _same_attributes(model: nn.Module) -> Iterator[None]:
             changed += [name for name in numbers if now.get(name) is not before[name]]
             now.clear()
             now.update(before)
+        for each, items in lists:
+            each[:] = items
     if changed:
         raise ValueError(
             f"a forward of the model changes the attribute {changed[0]!r}, and a step calls it several times or never; "

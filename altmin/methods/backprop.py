@@ -72,7 +72,7 @@ class Backprop(OptimizerMethod):
             else:
                 known = adapt(self.loss)
                 sample_weight = check_weights(sample_weight, x, context)
-                loss = known.weighted(output, known.prepare(output, y), sample_weight)
+                loss = known.weighted(output, known.prepare(output, y, context), sample_weight)
             value = loss.detach()
             if context.shard is not None:
                 loss, value = self._summed(loss, output, y, sample_weight, context)
@@ -87,7 +87,7 @@ class Backprop(OptimizerMethod):
     ) -> tuple[Tensor, Tensor]:
         """This rank's part of the mean loss over all ranks, and that mean."""
         known, detached = getattr(self.loss, "adapted", None) or adapt(self.loss), output.detach()
-        own = known.terms(detached, known.prepare(detached, y)) if w is None else w.sum().item()
+        own = known.terms(detached, known.prepare(detached, y, context)) if w is None else w.sum().item()
         own = 1.0 if known.adds else own
         if not own:  # the mean of no terms is NaN
             loss = 0 * output.sum()

@@ -56,13 +56,19 @@ class Mark(NamedTuple):
 def start(device: torch.device | str = "cpu") -> None:
     """Joins the processes that torchrun has started, if it has and this one has not yet: gloo for CPUs, nccl for GPUs.
 
-    On a GPU the process takes the one of its number on this machine.
+    On a GPU the process takes the one of its number on this machine; ValueError if there is none.
     """
     if dist.is_initialized() or "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     cuda = torch.device(device).type == "cuda"
     if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        own, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if own >= there:
+            raise ValueError(
+                f"process {own} of this machine, counted from 0, takes the GPU of its number, and torch finds {there}; "
+                "start as many processes as there are GPUs, or put the model on the CPU"
+            )
+        torch.cuda.set_device(own)
     store, rank, size = next(dist.rendezvous("env://"))
     # That store outlives the processes: without a name of their own, restarted ones meet the addresses of the dead.
     name = f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} of {size}"

@@ -26,19 +26,26 @@ from .networks_drawn import Network, draw
 
 
 def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
-    """Counts the networks that were trained as by backprop, and those that were refused."""
-    counters = {"steps as backprop's": 0, "refused": 0}
+    """Counts the steps compared with backprop's, the networks refused, and those that were then trained as the refusal
+    says, as one block."""
+    counters = {"steps as backprop's": 0, "networks refused": 0, "trained as one block after a refusal": 0}
     for number in range(seed, seed + count):
         judge = case(number, failures)
         counters["steps as backprop's"] += judge.compared
-        counters["refused"] += judge.refused
+        counters["networks refused"] += judge.refused > 0
+        counters["trained as one block after a refusal"] += judge.refused == 1 and judge.compared > 1
     return counters
 
 
 class NetworkJudge(Judge):
-    """A judge that also counts the steps compared with backprop's."""
+    """A judge that also counts the steps compared with backprop's, and keeps the last refusal."""
 
     compared = 0
+    said = ""
+
+    def _judge_message(self, name: str, error: Exception) -> None:
+        self.said = str(error)
+        super()._judge_message(name, error)
 
 
 @dataclass
@@ -165,7 +172,10 @@ def found(m: Made, loss: float, x: Tensor, random: Tensor, largest: float = 0.0)
 def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudge) -> None:
     """Trains the network by the library and says where it departs."""
     with made(network, seed) as m:
-        am = judge.call("AltMin", lambda: _trainer(m), lambda: held(m))
+        am = judge.call("AltMin", lambda: _trainer(m.model, m.loss), lambda: held(m))
+        if am is REFUSED and "nn.Sequential(model)" in judge.said:
+            whole = nn.Sequential(m.model)
+            am = judge.call("AltMin(nn.Sequential(model))", lambda: _trainer(whole, m.loss), lambda: held(m))
         for number, ((x, y), theirs) in enumerate(zip(m.batches, wanted, strict=True), 1):
             if am is REFUSED:
                 return
@@ -182,9 +192,9 @@ def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudg
             judge.compared += 1
 
 
-def _trainer(m: Made) -> altmin.AltMin:
+def _trainer(model: nn.Module, loss: Any) -> altmin.AltMin:
     codes, weights = altmin.GradientCodes(share=1e-14), altmin.LocalSGD(1.0, momentum=0.0)
-    return altmin.AltMin(m.model, loss=m.loss, codes=codes, weights=weights)
+    return altmin.AltMin(model, loss=loss, codes=codes, weights=weights)
 
 
 def held(m: Made) -> Any:

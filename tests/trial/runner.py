@@ -26,7 +26,7 @@ COUNTS = {
     "threads": {"full": 10, "short": 1},
     "kills": {"full": 200, "short": 3},
     "estimators": {"full": 6_000, "short": 300},
-    "runners": {"full": 600, "short": 30},
+    "runners": {"full": 600, "short": 12},
 }
 """Of each part the cases of a full and of a short run, and of a nightly one where that has more than a full one."""
 

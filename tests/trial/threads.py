@@ -90,8 +90,9 @@ def every_run(seed: int) -> dict[str, Run]:
     def elman() -> nn.Sequential:
         return altmin.models.elman(4, 6, 2, 3)
 
-    def attention() -> nn.Sequential:
-        return net(nn.TransformerEncoderLayer(7, 1, 8, dropout=0.0))  # over the sequence of a batch's samples
+    def attention(batch_first: bool = False) -> nn.Sequential:
+        """Over the sequence of a batch's samples."""
+        return net(nn.TransformerEncoderLayer(7, 1, 8, dropout=0.0, batch_first=batch_first))
 
     def run(model: nn.Module, make: Callable[[Any], Any] = altmin.AltMin, bf16: bool = False) -> Run:
         """make: the method for a copy of the model."""
@@ -106,6 +107,18 @@ def every_run(seed: int) -> dict[str, Run]:
             return picture((losses, method.model, method.state_dict()))
 
         return train
+
+    def called(model: nn.Module, build: bool = False) -> Run:
+        """Calls a model in evaluation, as its user may. build: whether a trainer of a copy is built each time."""
+
+        def call(wait: Callable[[], Any]) -> Any:
+            outputs = []
+            for x, _ in images:
+                wait()
+                outputs.append((altmin.AltMin(copy.deepcopy(model)).chain if build else model)(x).detach())
+            return picture(outputs)
+
+        return call
 
     def am(**options: Callable[[], Any]) -> Callable[[Any], Any]:
         return lambda model: altmin.AltMin(model, **{name: make() for name, make in options.items()})
@@ -122,6 +135,8 @@ def every_run(seed: int) -> dict[str, Run]:
         "memories in bfloat16": run(plain(), am(weights=altmin.FittedMemory), bf16=True),
         "a module of one's own": run(net(Residual(7))),
         "attention": run(attention(), am(codes=lambda: altmin.GradientCodes(share=0.5))),
+        "attention in use": called(attention(batch_first=True).eval()),
+        "trainers that are built": called(net(Residual(7)), build=True),
         "sign units": run(net(nn.Linear(7, 7), altmin.Sign), am(codes=lambda: "discrete")),
         "codes in time, parallel": run(elman(), am(codes=lambda: altmin.RecurrentCodes("parallel", rounds=2))),
         "codes in time, in bfloat16": run(elman(), am(codes=lambda: "sequential"), bf16=True),
