@@ -17,6 +17,7 @@ from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Metrics
 from altmin.core.weights.fitted_memory import FittedMemory, Memory
 from altmin.core.weights.local import LocalAdam, LocalOptimizer, LocalSGD
+from altmin.core.weights.memory import CoActivationMemory
 from altmin.core.weights.rule import WeightRule
 from altmin.explaining import Explanation, explain
 from altmin.explaining.audit import Audit, audit
@@ -35,6 +36,7 @@ __all__ = [
     "AltMin",
     "Audit",
     "Chain",
+    "CoActivationMemory",
     "DiscreteCodes",
     "Distributed",
     "Diverged",

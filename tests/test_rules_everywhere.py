@@ -42,6 +42,7 @@ def parts() -> dict[str, Any]:
 PARTS = parts()
 CASES = {
     "rule": {"weights": lambda: PARTS["SignDescent"](2**-7, beta=0.75)},
+    "memory": {"weights": lambda: altmin.CoActivationMemory(0.02, rank=5, weight_decay=0.1, decay_biases=False)},
     "solver": {"codes": lambda: PARTS["Careful"]()},
     "solver with state": {
         "weights": lambda: PARTS["SignDescent"](2**-7),
@@ -158,7 +159,7 @@ def test_members_of_an_ensemble_have_numbers_of_their_own() -> None:
         same(state(method), state(own))
 
 
-@EVERY
+@pytest.mark.parametrize("case", [case for case in CASES if case != "memory"])  # its solve is not captured
 def test_as_a_captured_step_with_a_schedule(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     capture_cases.stand_in(monkeypatch)
     one, recorded = trainer(case), Recorded(trainer(case), fuse=False)

@@ -102,9 +102,13 @@ class Map:
         """`saved` without what `quotient` alone needs."""
         return saved
 
+    def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
+        """Of a map that `is_linear`: its inputs a, row by row, such that the output is W a with all parameters side by
+        side in W. positions: about how many places of a sample to take, evenly spread; None for all."""
+        raise NotImplementedError
+
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a map that `is_linear`: inputs a and residuals r, row by row, such that the output is W a with all
-        parameters side by side in W."""
+        """Of a map that `is_linear`: all `rows` of its input, and those of residuals r."""
         raise NotImplementedError
 
     def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:

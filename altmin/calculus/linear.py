@@ -1,6 +1,7 @@
 """Linear maps: layers and convolutions, and modules without parameters (reshaping, average pooling, padding, dropout
 once its mask is drawn)."""
 
+import math
 from typing import Any
 
 import torch
@@ -57,8 +58,14 @@ class Linear(Affine):
         dW = v.mT @ x if plain else products.outer(v, x, p[0])
         return (dW, v.sum(0)) if len(p) > 1 else (dW,)
 
+    def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
+        if positions is not None and x.ndim > 2:
+            x = x.flatten(1, -2)
+            x = x[:, :: -(-x.shape[1] // positions)]
+        return self.with_bias(x.flatten(0, -2))
+
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        return self.with_bias(saved.flatten(0, -2)), r.flatten(0, -2)
+        return self.rows(saved), r.flatten(0, -2)
 
 
 class Convolution(Affine):
@@ -85,16 +92,24 @@ class Convolution(Affine):
         dW = products.convolution_backward(v, saved, p[0], self.geometry, weight=True)
         return (dW, v.sum([0, *range(2, v.ndim)])) if len(p) > 1 else (dW,)
 
-    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
         """The patches that the kernel sees."""
         stride, padding, dilation = self.geometry[:3]
         kernel = tuple(self.module.kernel_size)
+        if positions is not None:
+            shape = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+            sizes = [(n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, q, d in shape]
+            every = max(1, round((math.prod(sizes) / positions) ** (1 / self.dims)))
+            stride = [s * every for s in stride]
         if self.dims == 1:
-            saved, kernel = saved.unsqueeze(2), (1, *kernel)
+            x, kernel = x.unsqueeze(2), (1, *kernel)
             stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
-        a = F.unfold(saved, kernel, tuple(dilation), tuple(padding), tuple(stride))
+        a = F.unfold(x, kernel, tuple(dilation), tuple(padding), tuple(stride))
         a = a.mT.flatten(0, 1)  # one copy at a time: they are large
-        return self.with_bias(a), r.flatten(2).mT.flatten(0, 1)
+        return self.with_bias(a)
+
+    def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
+        return self.rows(saved), r.flatten(2).mT.flatten(0, 1)
 
 
 class LinearModule(Map):

@@ -91,8 +91,11 @@ class StepwiseLinear(Linear):
     def grads(self, p: Params, saved: Tensor, v: Tensor) -> Params:
         return super().grads(p, saved.transpose(0, 1), v.transpose(0, 1))
 
+    def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
+        return super().rows(x.transpose(0, 1) if positions is None else x, positions)
+
     def columns(self, saved: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-        return super().columns(saved.transpose(0, 1), r.transpose(0, 1))
+        return super().columns(saved, r.transpose(0, 1))
 
 
 def _product(v: Tensor, x: Tensor, W: Tensor) -> Tensor:

@@ -1,0 +1,268 @@
+"""The solved memory against its equations, written out in float64: gradients by autograd, A by loops over patches."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from graph_cases import F64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.core.weights.memory import layers, polar, sketch, solve
+
+STEPS = 4
+
+
+def patches(m: nn.Module, x: Tensor) -> np.ndarray:
+    """The inputs of a layer, row by row, with a 1 for the bias; of a convolution at every place."""
+    if isinstance(m, nn.Linear):
+        rows = list(x.reshape(-1, x.shape[-1]))
+    else:
+        (k, l), (s, t), (p, q) = m.kernel_size, m.stride, m.padding
+        x = F.pad(x, (q, q, p, p))
+        rows = [
+            sample[:, i : i + k, j : j + l].reshape(-1)
+            for sample in x
+            for i in range(0, x.shape[2] - k + 1, s)
+            for j in range(0, x.shape[3] - l + 1, t)
+        ]
+    a = torch.stack(rows)
+    return (a if m.bias is None else torch.cat([a, a.new_ones(len(a), 1)], 1)).numpy()
+
+
+def towards_orthogonal(V: np.ndarray) -> np.ndarray:
+    """Five steps of X <- a X + b X X^T X + c (X X^T)^2 X, from V over its norm."""
+    X = V / np.linalg.norm(V)
+    X = X if len(X) <= X.shape[1] else X.T
+    for _ in range(5):
+        S = X @ X.T
+        X = 3.4445 * X - 4.7750 * S @ X + 2.0315 * S @ S @ X
+    return X if V.shape[0] <= V.shape[1] else X.T
+
+
+class Naive:
+    """The rule, from its equations."""
+
+    def __init__(self, model: nn.Module, lr: float, beta: float, forget: float, damping: float, length: str, rank: int):
+        self.model, self.lr, self.beta, self.forget, self.damping = model, lr, beta, forget, damping
+        self.length, self.rank = length, rank
+        self.layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+        own = {id(p) for m in self.layers for p in m.parameters()}
+        rest = [p for p in model.parameters() if id(p) not in own]
+        self.rest = torch.optim.Adam(rest, lr) if rest else None
+        self.t, self.A, self.M, self.Q = 0, {}, {}, {}
+
+    def step(self, x: Tensor, y: Tensor, loss) -> None:
+        inputs = {}
+        hooks = [m.register_forward_hook(lambda m, i, _: inputs.update({m: i[0].detach()})) for m in self.layers]
+        self.model.zero_grad()
+        loss(self.model(x), y).backward()
+        for hook in hooks:
+            hook.remove()
+        self.t += 1
+        for m in self.layers:
+            a = patches(m, inputs[m])
+            G = m.weight.grad.flatten(1)
+            G = (G if m.bias is None else torch.cat([G, m.bias.grad[:, None]], 1)).numpy()
+            zero = np.zeros((G.shape[1], G.shape[1]))
+            A = self.A[m] = self.forget * self.A.get(m, zero) + (1 - self.forget) * a.T @ a / len(a)
+            M = self.M[m] = self.beta * self.M.get(m, 0 * G) + (1 - self.beta) * G
+            Q = self.Q[m] = 0.999 * self.Q.get(m, 0 * G) + 0.001 * G**2
+            s = np.trace(A) / len(A)
+            if len(A) > self.rank:  # the approximation from A S
+                S = sketch(len(A), self.rank, F64, torch.device("cpu")).numpy()
+                A = (A @ S) @ np.linalg.pinv(S.T @ A @ S, rcond=1e-12, hermitian=True) @ (A @ S).T
+            V = (self.beta * M + (1 - self.beta) * G) @ np.linalg.inv(A + self.damping * s * np.eye(len(A)))
+            if self.length == "spectral":
+                U = towards_orthogonal(V)
+                U *= 0.2 * math.sqrt(U.size) / np.linalg.norm(U)
+            else:
+                adam = M / (1 - self.beta**self.t) / (np.sqrt(Q / (1 - 0.999**self.t)) + 1e-8)
+                U = V * np.linalg.norm(adam) / np.linalg.norm(V)
+            with torch.no_grad():
+                U = torch.from_numpy(self.lr * U)
+                m.weight -= (U if m.bias is None else U[:, :-1]).reshape(m.weight.shape)
+                if m.bias is not None:
+                    m.bias -= U[:, -1]
+        if self.rest is not None:
+            self.rest.step()
+
+
+class Branches(nn.Module):
+    """Layers in two branches, one of them without a bias, and a normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(6, 5), nn.LayerNorm(5)
+        self.a, self.b, self.last = nn.Linear(5, 5), nn.Linear(5, 5, bias=False), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.first(x))
+        h = h + torch.tanh(self.a(h)) * torch.sigmoid(self.b(h))
+        return self.last(h)
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 3))
+
+
+def images() -> nn.Module:
+    convolutions = [nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, (2, 3), stride=(2, 1), bias=False)]
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *convolutions, nn.Flatten(), nn.Tanh(), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("make", [plain, images, Branches])
+@pytest.mark.parametrize("length", ["spectral", "adam"])
+@pytest.mark.parametrize("rank", [99, 4], ids=["exact", "sketched"])
+def test_where_codes_do_not_move_it_is_the_rule_on_autograds_gradients(make, length, rank):
+    torch.manual_seed(0)
+    model = make().double()
+    settings = {"lr": 0.05, "beta": 0.8, "forget": 0.7, "damping": 0.3, "length": length, "rank": rank}
+    naive = Naive(copy.deepcopy(model), **settings)
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.CoActivationMemory(**settings))
+    for _ in range(STEPS):
+        x, y = torch.randn(8, 6, dtype=F64), torch.randint(3, (8,))
+        naive.step(x, y, F.cross_entropy)
+        am.step(x, y)
+    for ours, theirs in zip(model.parameters(), naive.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_a_sketch_of_full_rank_is_exact_and_the_ridge_keeps_what_it_does_not_see():
+    torch.manual_seed(0)
+    a, N = torch.randn(40, 9, dtype=F64), torch.randn(4, 9, dtype=F64)
+    a[:, 5:] = a[:, :4] @ torch.randn(4, 4, dtype=F64)  # of rank 5
+    A = a.mT @ a / 40
+    s, S = A.diagonal().mean(), torch.randn(9, 6, dtype=F64)
+    exact = N @ torch.linalg.inv(A + 0.5 * s * torch.eye(9, dtype=F64))
+    torch.testing.assert_close(solve(A, s, N, 0.5, None), exact)
+    torch.testing.assert_close(solve(A @ S, s, N, 0.5, S), 0.5 * s * exact, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(5, 12), (12, 5), (6, 6)])
+def test_polar_is_near_the_orthogonal_factor(shape):
+    torch.manual_seed(0)
+    V = torch.randn(*shape, dtype=F64)
+    U, _, Vt = torch.linalg.svd(V, full_matrices=False)
+    found = polar(V)
+    values = torch.linalg.svdvals(found)
+    assert float(values.min()) > 0.6
+    assert float(values.max()) < 1.3
+    assert float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm()) > 0.98
+
+
+def test_places_of_images_and_sequences_are_spread_evenly():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Flatten(2), nn.Linear(100, 4)).double()
+    conv, linear = (altmin.calculus.map_of(net[i]) for i in (0, 2))
+    x = torch.arange(100.0, dtype=F64).view(1, 1, 10, 10).expand(2, 2, 10, 10)
+    rows = conv.rows(x, 16)
+    assert rows.shape == (2 * 25, 19)  # every second place each way
+    assert rows[:25, 4].tolist() == [10.0 * i + j for i in range(0, 10, 2) for j in range(0, 10, 2)]
+    assert linear.rows(torch.zeros(2, 33, 100, dtype=F64), 16).shape == (2 * 11, 101)
+
+
+def test_a_weight_of_two_is_a_sample_twice():
+    found = []
+    for twice in (True, False):
+        torch.manual_seed(0)
+        model, x, y = plain().double(), torch.randn(5, 6, dtype=F64), torch.randint(3, (5,))
+        am = altmin.AltMin(model, weights=altmin.CoActivationMemory(0.1))
+        rows = torch.tensor([0, 0, 1, 2, 3, 4]) if twice else torch.arange(5)
+        w = None if twice else torch.tensor([2.0, 1, 1, 1, 1], dtype=F64)
+        am.step(x[rows], y[rows], sample_weight=w)
+        found.append([*model.parameters(), am.updates.states[0]["memory"][0]["A"]])
+    torch.testing.assert_close(*found)
+
+
+def test_what_has_a_memory_and_what_does_not():
+    model = nn.Sequential(
+        nn.Embedding(5, 4), nn.Flatten(), nn.Unflatten(1, (4, 2)), nn.Conv1d(4, 6, 1, groups=2), nn.Flatten(),
+        nn.BatchNorm1d(12), nn.Linear(12, 3),
+    )  # fmt: skip
+    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(rank=8))
+    states = list(am.updates.states.values())
+    assert [sorted(s["memory"]) for s in states] == [[], [], [2]]
+    assert [sorted(s["adam"]) for s in states] == [[0], [0, 1], [0, 1]]
+    assert states[-1]["memory"][2]["A"].shape == (13, 8)
+    branches = altmin.AltMin(Branches(), weights=altmin.CoActivationMemory()).chain
+    assert [[type(layer.map).__name__ for layer in layers(block)] for block in branches] == [
+        ["Linear"], ["Linear", "Linear"], ["Linear"]
+    ]  # fmt: skip
+
+
+def test_decay_schedules_and_frozen_layers():
+    torch.manual_seed(0)
+    model, batch = plain(), (torch.randn(8, 6), torch.randint(3, (8,)))
+    model[2].requires_grad_(False)
+    frozen = copy.deepcopy(model[2].state_dict())
+    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(0.1, weight_decay=0.5, decay_biases=False))
+    before = copy.deepcopy(model.state_dict())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(am.optimizer, lambda t: 1.0 if t == 0 else 0.0)
+    am.step(*batch)
+    after = copy.deepcopy(model.state_dict())
+    other = plain()
+    other.load_state_dict(before)
+    other[2].requires_grad_(False)
+    altmin.AltMin(other, weights=altmin.CoActivationMemory(0.1)).step(*batch)
+    moved = other.state_dict()
+    torch.testing.assert_close(after["0.weight"], moved["0.weight"] - 0.05 * before["0.weight"])
+    torch.testing.assert_close(after["0.bias"], moved["0.bias"])
+    assert all(torch.equal(model[2].state_dict()[name], frozen[name]) for name in frozen)
+    scheduler.step()
+    am.step(*batch)
+    assert all(torch.equal(model.state_dict()[name], after[name]) for name in after)
+
+
+def friedman(n: int, scale: float) -> tuple[Tensor, Tensor]:
+    x = torch.rand(n, 8)
+    y = 10 * torch.sin(math.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    return torch.cat([x - 0.5, x[:, :1] - 0.5, torch.ones(n, 1)], 1), scale * (y - y.mean()).unsqueeze(1) / y.std()
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+@pytest.mark.parametrize("inputs, targets", [(1.0, 1.0), (1e-4, 1.0), (1e4, 1.0), (1.0, 1e4)])
+def test_no_scale_of_inputs_or_targets_makes_it_diverge(inputs, targets, batch):
+    """Duplicated and constant features are among them. An entry of a step has a length that no scale changes."""
+    torch.manual_seed(0)
+    n, epochs = (400, 10) if batch > 1 else (150, 2)
+    x, y = friedman(n, targets)
+    model = altmin.models.mlp(10, (20, 20), 1)
+    am = altmin.AltMin(model, loss=nn.MSELoss(), weights=altmin.CoActivationMemory(0.01 if batch > 1 else 0.002))
+    split = torch.arange(n).split(batch)
+    losses = [float(am.step(inputs * x[rows], y[rows]).loss) for _ in range(epochs) for rows in split]
+    first, last = np.mean(losses[: len(split)]), np.mean(losses[-len(split) :])
+    assert last <= 1.02 * first
+    assert (inputs, targets, batch) != (1.0, 1.0, 50) or last < 0.35 * first
+
+
+def test_ten_plain_layers_learn():
+    torch.manual_seed(0)
+    x = torch.randn(300, 10)
+    y = (x[:, :2].sum(1) > 0).long()
+    model = altmin.models.mlp(10, (16,) * 10, 2)
+    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(0.01))
+    for _ in range(20):
+        for rows in torch.randperm(300).split(50):
+            am.step(x[rows], y[rows])
+    assert float((model(x).argmax(1) == y).float().mean()) > 0.95
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"lr": -1}, "lr"),
+        ({"beta": 1.0}, "beta of CoActivationMemory lies between 0 and 1, and is not 1"),
+        ({"forget": 1.5}, "forget of CoActivationMemory"),
+        ({"damping": 0.0}, "damping"),
+        ({"rank": 0}, "rank"),
+        ({"length": "adamw"}, "length of CoActivationMemory is 'spectral' or 'adam', given 'adamw'"),
+        ({"decay_biases": 1}, "decay_biases"),
+    ],
+)
+def test_wrong_options_are_refused(options, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        altmin.CoActivationMemory(**options)
