@@ -672,3 +672,9 @@ def test_an_attribute_that_another_module_sets_is_refused():
         ValueError, match="reads an attribute that another module sets in its forward, put both into one"
     ):
         altmin.AltMin(Reading()).step(torch.randn(6, 4), torch.randint(3, (6,)))
+
+
+def test_a_batch_made_in_inference_mode_is_trained_on():
+    with torch.inference_mode():
+        x = torch.randn(6, 4)
+    altmin.AltMin(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))).step(x, torch.randint(3, (6,)))

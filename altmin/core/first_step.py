@@ -45,6 +45,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
     numbers elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
     (discrete activations, recurrence).
     """
+    x = x.clone() if x.is_inference() else x
     named = {name: p.detach() for name, p in chain.model.named_parameters()}
     opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
     copies = {name: p.clone() for name, p in named.items()} if opaque else named

@@ -6,7 +6,8 @@ Outputs may be sequences or images with a label at every place; the mean is then
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -284,22 +285,14 @@ class AnyLoss(Loss):
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         y, traced = y
-        try:
+        with _in_a_sentence(output, y):
             return self._traced_at(output, y) if traced else self._at(output, y)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, IndexError) as error:
-            words = str(error).partition("\n")[0]
-            raise ValueError(
-                f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
-            ) from None
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
         held = dict(self.function.named_buffers()) if isinstance(self.function, nn.Module) else {}
         before = {name: b.clone() for name, b in held.items()}
-        with torch.enable_grad():
-            o = output.detach().requires_grad_()
-            value = self.function(o, y)
+        with _in_a_sentence(output, y):
+            o, value = self._evaluated(output, y)
         if any(not torch.equal(b, before[name]) for name, b in held.items()):
             for name, b in held.items():
                 b.copy_(before[name])
@@ -318,7 +311,8 @@ class AnyLoss(Loss):
         delta, value = gradient(output, y)
         return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
 
-    def _at(self, output: Tensor, y: Tensor) -> Evaluation:
+    def _evaluated(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The output as a leaf of a graph, and the value with its graph. ValueError if that is no scalar."""
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             value = self.function(o, y)
@@ -327,6 +321,11 @@ class AnyLoss(Loss):
                 raise ValueError(f"the loss must return a scalar tensor, the mean over the batch, given {given}")
             if not value.requires_grad:
                 raise ValueError("the loss does not depend on the model's output in a way that can be differentiated")
+        return o, value
+
+    def _at(self, output: Tensor, y: Tensor) -> Evaluation:
+        o, value = self._evaluated(output, y)
+        with torch.enable_grad():
             (delta,) = torch.autograd.grad(value, o, create_graph=True, materialize_grads=True)
 
         def hessian(q: Tensor) -> Tensor:
@@ -340,6 +339,20 @@ class AnyLoss(Loss):
                 return torch.zeros_like(q)
 
         return Evaluation(value.detach(), delta.detach(), hessian)
+
+
+@contextmanager
+def _in_a_sentence(output: Tensor, y: Tensor) -> Iterator[None]:
+    """Torch's errors about outputs and targets as a ValueError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError) as error:
+        words = str(error).partition("\n")[0]
+        raise ValueError(
+            f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
+        ) from None
 
 
 def adapt(loss: LossFunction) -> Loss:
