@@ -23,7 +23,7 @@ from altmin.common.errors import demand
 from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.local import LocalAdam, LocalOptimizer
-from altmin.core.weights.rule import WeightRule
+from altmin.core.weights.rule import WeightRule, as_matrix
 
 
 class Memory(NamedTuple):
@@ -139,7 +139,7 @@ class FittedMemory(WeightRule):
         for l, memory in self.prior.items():
             if l not in mine:
                 raise ValueError(f"a memory was given for block {l}, but memory serves the blocks {mine}")
-            wanted = _join(self.theta[l]).shape
+            wanted = as_matrix(self.theta[l]).shape
             if memory.B.shape != wanted:
                 raise ValueError(
                     f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
@@ -148,7 +148,7 @@ class FittedMemory(WeightRule):
         return {l: self if l in mine else self.rest for l in range(len(chain))}
 
     def init(self, block: Block, parameters: Params) -> dict[str, Tensor]:
-        W = _join(parameters).detach()
+        W = as_matrix(parameters).detach()
         prior = self.prior.get(self.numbers[block])
         samples = torch.as_tensor(0.0 if prior is None else prior.samples, dtype=torch.float64, device=W.device)
         if prior is None:
@@ -188,7 +188,7 @@ class FittedMemory(WeightRule):
         """The memories by block, as copies; before the rule is bound to a trainer, those to start from."""
         if not self.claimed:
             return dict(self.prior)
-        of = {l: _join(self.theta[l]).detach() for l in self.states}
+        of = {l: as_matrix(self.theta[l]).detach() for l in self.states}
         return {
             l: Memory(s["A"].clone(), of[l] @ s["A"] + s["R"], s["samples"].item())
             for l, s in self.states.items()
@@ -205,8 +205,3 @@ def _fits(block: Block) -> bool:
     """Whether the block's core is one map whose parameters are a matrix, all of it trained or all of it frozen."""
     alike = len({p.requires_grad for p in block.parameters()}) == 1
     return len(block.core.maps) == 1 and block.core.maps[0].is_linear and alike
-
-
-def _join(p: Params) -> Tensor:
-    """All parameters side by side, a bias as one column."""
-    return torch.cat([q.flatten(1) if q.ndim > 1 else q.unsqueeze(1) for q in p], 1)

@@ -30,7 +30,7 @@ from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.rule import WeightRule
+from altmin.core.weights.rule import WeightRule, as_matrix
 
 LENGTHS = ("spectral", "adam")
 POSITIONS = 16
@@ -60,7 +60,7 @@ class Layer(NamedTuple):
 def layers(block: Block) -> Iterator[Layer]:
     """The linear maps of a block, also inside graphs, whose parameters are all trained."""
     for core, (m, of) in enumerate(block.core.pairs):
-        inner = [(m, None, 0)]
+        inner: list[tuple[Any, int | None, int]] = [(m, None, 0)]
         if isinstance(m, Graph):
             inner = [(node.map, i, m.slices[i].start) for i, node in enumerate(m.nodes)]
         for each, node, start in inner:
@@ -162,7 +162,7 @@ class CoActivationMemory(WeightRule):
         held = {i + k for i, layer in of.items() for k in range(len(layer.map.names))}
         memory = {}
         for i, layer in of.items():
-            W = _join(parameters[i : i + len(layer.map.names)])
+            W = as_matrix(parameters[i : i + len(layer.map.names)])
             A = W.new_zeros(W.shape[1], min(W.shape[1], self.rank))
             memory[i] = {"A": A, "scale": W.new_zeros(()), "M": torch.zeros_like(W)}
             memory[i] |= {"squares": torch.zeros_like(W)} if self.length == "adam" else {}
@@ -194,7 +194,7 @@ class CoActivationMemory(WeightRule):
         memory, adam, changes = {}, {}, [torch.zeros_like(p) for p in parameters]
         for i, held in state["memory"].items():
             count = 1 + (held["M"].shape[1] > parameters[i][0].numel())
-            own, G = parameters[i : i + count], _join(grads[i : i + count])
+            own, G = parameters[i : i + count], as_matrix(grads[i : i + count])
             new = contribution["memory"][i]
             memory[i] = {name: self.forget * held[name] + (1 - self.forget) * new[name] for name in ("A", "scale")}
             M = memory[i]["M"] = self.beta * held["M"] + (1 - self.beta) * G
@@ -225,8 +225,3 @@ class CoActivationMemory(WeightRule):
 def _adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> Tensor:
     """Adam's step, for a learning rate of 1."""
     return mean / (1 - beta**steps) / ((square / (1 - BETAS[1] ** steps)).sqrt() + EPS)
-
-
-def _join(p: Params) -> Tensor:
-    """All parameters side by side, a bias as one column."""
-    return torch.cat([q.flatten(1) if q.ndim > 1 else q.unsqueeze(1) for q in p], 1)

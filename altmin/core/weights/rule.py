@@ -63,6 +63,11 @@ class WeightRule:
         return ""
 
 
+def as_matrix(p: Params) -> Tensor:
+    """All parameters side by side, a bias as one column."""
+    return torch.cat([q.flatten(1) if q.ndim > 1 else q.unsqueeze(1) for q in p], 1)
+
+
 class Rates(torch.optim.Optimizer):
     """What a learning-rate scheduler attaches to, for a rule without an optimizer of torch's."""
 
