@@ -104,6 +104,8 @@ def test_a_member_whose_loss_explodes_stops_and_the_others_do_not_notice() -> No
         fit(made("adam", [0.01, 1e3, 0.02])[1], samples(), epochs=2, batch_size=20, seed=SEEDS[1])
     calm = fit_ensemble(Ensemble(made("adam", [0.01, 0.01, 0.02])), samples(), samples(50, 1), **settings)
     assert [rows(found[i]) for i in (0, 2)] == [rows(calm[i]) for i in (0, 2)]
+    again = fit_ensemble(ensemble, samples(), **settings)
+    assert "in an earlier run is not finite or exploded" in (again[1].diverged or "")
     all_of_them = fit_ensemble(Ensemble(made("adam", [1e3] * 3)), samples(), **settings)
     assert ["exploded" in (history.diverged or "") for history in all_of_them] == [True] * 3
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from altmin.common.errors import Diverged
 
 FACTOR = 1e3
-FAR = 3.0
-"""A mean or deviation of targets above which they are to be standardised."""
 
 
 @dataclass
@@ -45,17 +43,16 @@ def scale_of(x: Tensor, y: Tensor) -> float:
     return max(map(float, found), default=0.0)
 
 
-def exploded(loss: float, method: Any, x: Tensor, y: Tensor) -> Diverged:
+def exploded(loss: float, method: Any, x: Tensor, y: Tensor, where: str = "the loss") -> Diverged:
     """The error for a loss of a batch that a method was trained on, with the advice that fits."""
     advice = []
-    for name, t, far, then in (("targets", y, FAR, ", and scale outputs back"), ("inputs", x, 10.0, "")):
-        mean, std = (float(t.double().mean()), float(t.double().std(correction=0))) if t.is_floating_point() else (0, 1)
-        if abs(mean) > far or std > far:
-            advice.append(f"standardise the {name}, whose mean is {mean:.3g} and deviation {std:.3g}{then}")
+    for name, t, most, then in (("targets", y, 3, ", and scale outputs back"), ("inputs", x, 10, "")):
+        if t.is_floating_point() and (size := float(t.double().square().mean().sqrt())) > most:
+            advice.append(f"standardise the {name}, whose root mean square is {size:.3g}{then}")
     rate = getattr(getattr(method, "weights", None), "rate", None)
     if rate is not None:
         advice.append(f"lower the rate of the memory, {rate:g}")
     elif method.optimizer is not None:
         lr = max(float(group["lr"]) for group in method.optimizer.param_groups)
         advice.append(f"lower the learning rate, {lr:g}")
-    return Diverged("the loss", ", or ".join(advice) or "change the method's options", f"exploded to {loss:.3g}")
+    return Diverged(where, ", or ".join(advice) or "change the method's options", f"exploded to {loss:.3g}")

@@ -336,20 +336,20 @@ class Loop:
     def _stop(self, i: int, loss: float, later: int) -> None:
         """End the training of a member whose loss exploded; later: the number of batches from there on."""
         assert self.latest is not None
-        error = exploded(loss, self.trained.methods[i], *self.latest)
+        method, place = self.trained.methods[i], self.place(self.number - later + 1)
         if isinstance(self.trained, Single):
             self.at.batch -= later
-            raise error
+            raise exploded(loss, method, *self.latest)
         self.trained.exclude(i)
         self.diverged = self.trained.diverged
-        where = f"{error.where} in {self.place(self.number - later + 1)}"
-        self.histories[i].diverged = str(Diverged(where, error.remedy, error.what))
+        self.histories[i].diverged = str(exploded(loss, method, *self.latest, where=f"the loss in {place}"))
 
     def _note_diverged(self) -> None:
         for i, step in self.diverged.items():
             here = step - self.steps_before
-            place = self.place(here) if here > 0 else "an earlier run"
-            self.histories[i].diverged = self.histories[i].diverged or str(Diverged(f"the loss or a weight in {place}"))
+            place, what = (self.place(here), "") if here > 0 else ("an earlier run", " or exploded")
+            error = Diverged(f"the loss or a weight in {place}", what=f"is not finite{what}")
+            self.histories[i].diverged = self.histories[i].diverged or str(error)
 
     def demand_finite(self) -> None:
         """Raise `Diverged` for a loss or a parameter that is not finite: a loss depends only on the parameters before

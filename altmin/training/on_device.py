@@ -139,13 +139,12 @@ class _Epochs:
         """`Diverged` if the loss of the method exploded in this epoch; members of an ensemble are excluded instead."""
         for number, losses in enumerate(self.losses.tolist(), 1):
             for i, (watch, loss) in enumerate(zip(self.watches, losses, strict=True)):
-                if math.isfinite(loss) and watch.explodes(loss, partial(scale_of, *self.samples)):
-                    if isinstance(self.method, Ensemble):
-                        self.method.exclude(i)
-                        continue
-                    error = exploded(loss, self.method, *self.samples)
-                    where = f"{error.where} in batch {number} of {self.per_epoch}, epoch {epoch + 1},"
-                    raise Diverged(where, error.remedy, error.what)
+                if not math.isfinite(loss) or not watch.explodes(loss, partial(scale_of, *self.samples)):
+                    continue
+                if not isinstance(self.method, Ensemble):
+                    where = f"the loss in batch {number} of {self.per_epoch}, epoch {epoch + 1},"
+                    raise exploded(loss, self.method, *self.samples, where)
+                self.method.exclude(i)
 
     def _drawn(self, seed: int, epoch: int) -> Tensor:
         """The order in which an epoch sees samples, and what is drawn for each, in that order: int64 (2, samples)."""
