@@ -143,7 +143,7 @@ class _Epochs:
                     continue
                 if not isinstance(self.method, Ensemble):
                     where = f"the loss in batch {number} of {self.per_epoch}, epoch {epoch + 1},"
-                    raise exploded(loss, self.method, *self.samples, where)
+                    raise exploded(loss, self.method, *self.samples, where=where)
                 self.method.exclude(i)
 
     def _drawn(self, seed: int, epoch: int) -> Tensor:
