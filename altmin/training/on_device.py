@@ -137,13 +137,14 @@ class _Epochs:
 
     def _demand_low(self, epoch: int) -> None:
         """`Diverged` if the loss of the method exploded in this epoch; members of an ensemble are excluded instead."""
+        x, y = self.samples
         for number, losses in enumerate(self.losses.tolist(), 1):
             for i, (watch, loss) in enumerate(zip(self.watches, losses, strict=True)):
-                if not math.isfinite(loss) or not watch.explodes(loss, partial(scale_of, *self.samples)):
+                if not math.isfinite(loss) or not watch.explodes(loss, partial(scale_of, x, y)):
                     continue
                 if not isinstance(self.method, Ensemble):
                     where = f"the loss in batch {number} of {self.per_epoch}, epoch {epoch + 1},"
-                    raise exploded(loss, self.method, *self.samples, where=where)
+                    raise exploded(loss, self.method, x, y, where)
                 self.method.exclude(i)
 
     def _drawn(self, seed: int, epoch: int) -> Tensor:
