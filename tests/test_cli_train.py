@@ -137,6 +137,17 @@ def test_a_run_that_diverges_ends_with_1_and_keeps_the_last_good_checkpoint(
     assert os.listdir() == ["run"]
 
 
+def test_a_run_whose_loss_explodes_ends_with_1_though_it_stays_finite(
+    altmin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert altmin(*TRAIN, "--epochs", 3, "--lr", 30, "--checkpoint", "run", "--json", "run.json") == 1
+    words = (
+        r"altmin: training diverged: the loss in epoch 1, batch \d of 5 exploded to [\d.e+]+; lower the learning rate"
+    )
+    assert re.fullmatch(rf"{words}, 30; the last checkpoint is run\n", capsys.readouterr().err)
+    assert os.listdir() == ["run"]
+
+
 def trained(altmin: Any, *arguments: str) -> dict[str, Any]:
     assert altmin("train", "--model", "binary-16", *arguments, "--json", "run.json") == 0
     return read("run.json")

@@ -188,6 +188,15 @@ def test_backprop_that_diverges_is_noticed(kind: Any, method: str) -> None:
     assert not hasattr(found, "module_")
 
 
+@pytest.mark.parametrize("epochs", [1, 10], ids=["seen in the end", "seen on the way"])
+def test_a_finite_loss_that_explodes_is_noticed(epochs: int) -> None:
+    table = np.random.default_rng(0).random((200, 10))
+    found = AltMinRegressor(method="am-mem-offline", epochs=epochs, options={"rate": 1e5}, random_state=0)
+    with pytest.raises(Diverged, match=r"the loss exploded to [\d.e+]+; lower the rate of the memory, 100000$"):
+        found.fit(table, table.sum(1) ** 2)
+    assert not hasattr(found, "module_")
+
+
 def test_a_target_that_is_no_float_is_refused() -> None:
     for wrong, words in (([10**400, *Y[1:]], "a number that no float can be"), (Y * 1e200, "target 0 has no finite")):
         with pytest.raises(ValueError, match=words):

@@ -93,6 +93,23 @@ def test_a_member_that_diverges_has_rows_up_to_there_and_the_others_all() -> Non
     assert rows(found[0])["epochs"][-1]["train_loss"] == pytest.approx(alone.epochs[-1]["train_loss"], abs=1e-8)
 
 
+def test_a_member_whose_loss_explodes_stops_and_the_others_do_not_notice() -> None:
+    settings: Any = {"epochs": 2, "batch_size": 20, "seeds": SEEDS}
+    ensemble = Ensemble(made("adam", [0.01, 1e3, 0.02]))
+    found = fit_ensemble(ensemble, samples(), samples(50, 1), **settings)
+    place = "the loss in epoch 1, batch 2 of 6"
+    assert re.search(rf"{place} exploded to .*; lower the learning rate, 1000$", found[1].diverged or "")
+    assert ensemble.diverged == {1: 3}, "the step that it did not take"
+    with pytest.raises(Diverged, match=place):
+        fit(made("adam", [0.01, 1e3, 0.02])[1], samples(), epochs=2, batch_size=20, seed=SEEDS[1])
+    calm = fit_ensemble(Ensemble(made("adam", [0.01, 0.01, 0.02])), samples(), samples(50, 1), **settings)
+    assert [rows(found[i]) for i in (0, 2)] == [rows(calm[i]) for i in (0, 2)]
+    again = fit_ensemble(ensemble, samples(), **settings)
+    assert "in an earlier run is not finite or exploded" in (again[1].diverged or "")
+    all_of_them = fit_ensemble(Ensemble(made("adam", [1e3] * 3)), samples(), **settings)
+    assert ["exploded" in (history.diverged or "") for history in all_of_them] == [True] * 3
+
+
 def test_progress_leaves_out_members_that_have_diverged() -> None:
     told: list[Progress] = []
     ensemble = Ensemble(made("am-adam", [0.01, 1e200, 0.02]))

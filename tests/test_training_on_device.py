@@ -85,6 +85,18 @@ def test_an_epoch_with_a_bad_sample_ends_before_it():
     assert other.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 
 
+def test_an_epoch_in_which_the_loss_explodes_is_noticed_at_its_end():
+    x, y = samples(48)
+    settings = {"batch_size": 16, "epochs": 3, "fuse": False}
+    with pytest.raises(altmin.Diverged, match=r"the loss in batch 2 of 3, epoch 1, exploded to .*; lower .*, 1000$"):
+        train_on_device(build("adam", lr=1e3), x, y, **settings)
+    members = altmin.Ensemble([build("adam", lr=lr) for lr in (0.01, 1e3)])
+    losses = train_on_device(members, x, y, seeds=[0, 0], **settings)
+    assert members.diverged == {1: 4}
+    alone = train_on_device(build("adam", lr=0.01), x, y, **settings)
+    assert [each[0] for each in losses] == pytest.approx(alone, rel=1e-8)
+
+
 def test_it_refuses_what_fit_refuses_and_what_it_cannot_do():
     x, y = samples(26)
     refused = [

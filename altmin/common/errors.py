@@ -9,11 +9,14 @@ from typing import Any
 
 
 class Diverged(RuntimeError):
-    """A loss, a code or a parameter is not finite. The parameters are those from before the step that failed."""
+    """A loss, a code or a parameter is not finite: the parameters are those from before the step that failed. Or the
+    loss of a run exploded (`what`): the parameters are those that it led to."""
 
-    def __init__(self, where: str, remedy: str = "lower the learning rate or raise the penalty"):
-        super().__init__(f"training diverged: {where} is not finite; {remedy}")
-        self.where = where
+    def __init__(
+        self, where: str, remedy: str = "lower the learning rate or raise the penalty", what: str = "is not finite"
+    ):
+        super().__init__(f"training diverged: {where} {what}; {remedy}")
+        self.where, self.remedy, self.what = where, remedy, what
 
 
 def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False, whole: bool = False) -> None:

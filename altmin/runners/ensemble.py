@@ -118,6 +118,10 @@ class Ensemble(Stateful):
         alive, taken = self.alive.tolist(), self._state.taken.tolist()
         return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
 
+    def exclude(self, i: int) -> None:
+        """Member i takes no further part, as if it had diverged in its next step."""
+        self.alive[i] = False
+
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> EnsembleMetrics:
         """One mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one dimension

@@ -5,6 +5,7 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from altmin.common.errors import Diverged
 from altmin.core.losses import adapt
 from altmin.methods.protocol import Method
+from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.samples import batches_per_epoch, device_of
 
 CHUNK = 1000
@@ -80,11 +82,12 @@ class Training:
         self.generator, self.device = generator, device_of(method.model)
         self.losses: list[float] = []
         self.held_losses: list[float] = []
+        self.watch = LossWatch()
 
     def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int) -> None:
         """Epochs, each in a random order, until the loss has for `patience` of them not fallen by more than `tol` below
         its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to. `Diverged`
-        if a loss, parameters or outputs are not finite."""
+        if a loss, parameters or outputs are not finite, or a loss explodes."""
         lowest, waited, best = math.inf, 0, None
         for _ in range(epochs):
             with self.random_numbers():
@@ -103,6 +106,7 @@ class Training:
             self.method.model.load_state_dict(best[0])
             self.method.load_state_dict(best[1])
         self._demand_finite(rows)
+        self._demand_low(self.mean_loss(rows), self.inputs(rows.X, slice(CHUNK)), rows.t, times=2)
         if held is not None:
             self._demand_finite(held)
 
@@ -131,6 +135,11 @@ class Training:
         if not bool(self.outputs(rows.X).isfinite().all()):
             raise Diverged("the network's output", "lower the learning rate, or give inputs of a smaller size")
 
+    def _demand_low(self, loss: float, x: Tensor, t: Tensor, times: int = 1) -> None:
+        """`Diverged` if a loss of these rows explodes. times: as how many batches it counts."""
+        if any(self.watch.explodes(loss, partial(scale_of, x, t)) for _ in range(times)):
+            raise exploded(loss, self.method, x, t)
+
     def inputs(self, X: Any, rows: Any) -> Tensor:
         return inputs(X, rows, self.scaler).to(self.device)
 
@@ -154,6 +163,7 @@ class Training:
                 loss = float(self.method.step(x, t, **how).loss)
                 if not math.isfinite(loss):
                     raise Diverged("the loss", "lower the learning rate")
+                self._demand_low(loss, x, t)
                 total += count * loss
                 seen += count
             self.method.end_epoch()

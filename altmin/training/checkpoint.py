@@ -165,9 +165,9 @@ class CheckpointFile:
                 raise ValueError(f"{self.path} belongs to another run: its {key[1]} is {a}, here it is {b}")
         return state
 
-    def hint(self) -> str:
+    def hint(self, kind: str = "last good") -> str:
         """The end of an error message: where the last checkpoint is."""
-        return f"; the last good checkpoint is {self.path}" if self.written else ""
+        return f"; the {kind} checkpoint is {self.path}" if self.written else ""
 
 
 def apart(a: str, b: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from altmin.training import resumed
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
 from altmin.training.evaluate import measure
+from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.plan import Plan, demand_context
 from altmin.training.samples import Samples, batch_generator, device_of
 from altmin.training.together import Together
@@ -160,6 +161,8 @@ class Loop:
         self.at = Position([0.0] * len(self.seeds))
         self.stopped = False
         self.unread: list[Tensor] = []
+        self.watches = [LossWatch() for _ in self.seeds]
+        self.latest: Samples | None = None
         self.clock = time.perf_counter()
         self.read()
         self.schedule = plan.rates(trained.optimizer, self.per_epoch, self.columns)
@@ -211,8 +214,8 @@ class Loop:
         """Train from the start, or from where the checkpoint was written, to the end, or until a callback stops it.
         Within `schedule.during()`.
 
-        A loss that is not finite, or at the end of an epoch a parameter, raises `Diverged`, unless it belongs to a
-        member that `trained.diverged` names: that one takes no further part.
+        A loss that is not finite or explodes, or at the end of an epoch a parameter that is not finite, raises
+        `Diverged`, unless it belongs to a member that `trained.diverged` names: that one takes no further part.
         """
         try:
             self.callbacks.call("on_start", self.progress())
@@ -233,8 +236,8 @@ class Loop:
         except Diverged as error:
             self.diverged = self.trained.diverged
             if self.active:
-                remedy = str(error).partition("is not finite; ")[2]
-                raise Diverged(f"{error.where} in {self.here}", f"{remedy}{self.file.hint()}") from error
+                hint = self.file.hint("last good" if error.what == "is not finite" else "last")
+                raise Diverged(f"{error.where} in {self.here}", f"{error.remedy}{hint}", error.what) from error
         except KeyboardInterrupt:
             resuming = " (resume=True, or --resume, goes on from there)" if self.file.written else ""
             raise KeyboardInterrupt(f"stopped in {self.here}{self.file.hint()}{resuming}") from None
@@ -250,6 +253,7 @@ class Loop:
             x, y = self._changed(x.to(self.device), y.to(self.device))
             metrics = self.trained.step(x, y, each=self.data.each, **how, **rounded)
             self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
+            self.latest = x, y
             self.at.batch += 1
             if self.callbacks.steps:
                 self.synchronize()
@@ -306,25 +310,46 @@ class Loop:
     def read(self) -> None:
         """Wait for pending losses and for which members have diverged.
 
-        Losses are added one by one, since a sum must not depend on when they are read. One that is not finite raises
-        `Diverged`, and the position goes back to before its batch.
+        Losses are added one by one, since a sum must not depend on when they are read. One that is not finite, or that
+        explodes, raises `Diverged`, and the position goes back to before its batch; a member of an ensemble whose loss
+        explodes takes no further part instead.
         """
         batches = torch.stack(self.unread).tolist() if self.unread else []
         self.unread.clear()
         self.diverged = self.trained.diverged
         for position, losses in enumerate(batches):
             for i, loss in enumerate(losses):
+                later = len(batches) - position
                 if math.isfinite(loss):
                     self.at.losses[i] += loss
+                    if i not in self.diverged and self.watches[i].explodes(loss, self._scale):
+                        self._stop(i, loss, later)
                 elif i not in self.diverged:
-                    self.at.batch -= len(batches) - position
+                    self.at.batch -= later
                     raise Diverged("the loss")
+
+    def _scale(self) -> float:
+        """Of the latest batch; ranks may have parts of it."""
+        assert self.latest is not None
+        return self.together.total(scale_of(*self.latest))[0]
+
+    def _stop(self, i: int, loss: float, later: int) -> None:
+        """End the training of a member whose loss exploded; later: the number of batches from there on."""
+        assert self.latest is not None
+        method, place = self.trained.methods[i], self.place(self.number - later + 1)
+        if isinstance(self.trained, Single):
+            self.at.batch -= later
+            raise exploded(loss, method, *self.latest)
+        self.trained.exclude(i)
+        self.diverged = self.trained.diverged
+        self.histories[i].diverged = str(exploded(loss, method, *self.latest, where=f"the loss in {place}"))
 
     def _note_diverged(self) -> None:
         for i, step in self.diverged.items():
             here = step - self.steps_before
-            place = self.place(here) if here > 0 else "an earlier run"
-            self.histories[i].diverged = str(Diverged(f"the loss or a weight in {place}"))
+            place, what = (self.place(here), "") if here > 0 else ("an earlier run", " or exploded")
+            error = Diverged(f"the loss or a weight in {place}", what=f"is not finite{what}")
+            self.histories[i].diverged = self.histories[i].diverged or str(error)
 
     def demand_finite(self) -> None:
         """Raise `Diverged` for a loss or a parameter that is not finite: a loss depends only on the parameters before

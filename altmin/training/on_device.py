@@ -1,7 +1,9 @@
 """Whole epochs on a GPU without a wait: data, order, batches and losses all stay there."""
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, ch
 from altmin.runners.ensemble import Ensemble
 from altmin.training.augment import drawn as in_two_parts
 from altmin.training.config import RunConfig, takes
+from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.plan import Plan
 from altmin.training.samples import Samples, batch_generator, epoch_order, generator_of
 from altmin.training.schedule import Schedule
@@ -40,7 +43,8 @@ def train_on_device(
     numbers are drawn before an epoch: those of `fit`, or with shuffle="device" others, on the GPU, that seed and epoch
     fix too. The change itself is part of the recorded step, which reads the rate on the device.
 
-    `Diverged` at the end of an epoch in which a step was not finite; the weights are those from before it.
+    `Diverged` at the end of an epoch in which a step was not finite, with the weights from before it, or in which the
+    loss exploded, as in `fit`; a member of an `Ensemble` takes no further part then.
     """
     demand_cuda(method.model)
     check_capturable(method)
@@ -89,6 +93,7 @@ class _Epochs:
         self.numbers = torch.zeros_like(self.order)
         self.cursor = torch.zeros(1, dtype=torch.int64, device=x.device)
         self.losses = torch.zeros(self.full, len(seeds), dtype=torch.float64, device=x.device)
+        self.watches = [LossWatch() for _ in seeds]
 
     def batch(self, rows: Tensor, drawn: Tensor) -> Samples:
         flat = rows.reshape(-1)
@@ -120,6 +125,7 @@ class _Epochs:
         taken = self.step.pull()
         if taken is not None:
             raise Diverged(f"the objective in batch {taken + 1} of {self.per_epoch}, epoch {epoch + 1},")
+        self._demand_low(epoch)
         total = self.losses.sum(0)
         if self.per_epoch > self.full:
             self.schedule.after_batch(first + self.full)
@@ -128,6 +134,18 @@ class _Epochs:
         self.method.end_epoch()
         self.schedule.after_epoch(epoch + 1)
         return (total / self.per_epoch).tolist()
+
+    def _demand_low(self, epoch: int) -> None:
+        """`Diverged` if the loss of the method exploded in this epoch; members of an ensemble are excluded instead."""
+        x, y = self.samples
+        for number, losses in enumerate(self.losses.tolist(), 1):
+            for i, (watch, loss) in enumerate(zip(self.watches, losses, strict=True)):
+                if not math.isfinite(loss) or not watch.explodes(loss, partial(scale_of, x, y)):
+                    continue
+                if not isinstance(self.method, Ensemble):
+                    where = f"the loss in batch {number} of {self.per_epoch}, epoch {epoch + 1},"
+                    raise exploded(loss, self.method, x, y, where)
+                self.method.exclude(i)
 
     def _drawn(self, seed: int, epoch: int) -> Tensor:
         """The order in which an epoch sees samples, and what is drawn for each, in that order: int64 (2, samples)."""

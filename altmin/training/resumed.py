@@ -25,6 +25,7 @@ def state_of(loop: Any) -> dict[str, Any]:
         random["cuda"] = torch.cuda.get_rng_state(loop.device)
     return {
         "at": asdict(loop.at),
+        "watch": asdict(loop.watches[0]),
         "history": asdict(loop.histories[0]),
         "model": loop.method.model.state_dict(),
         "method": loop.method.state_dict(),
@@ -37,7 +38,8 @@ def state_of(loop: Any) -> dict[str, Any]:
 
 def restore(loop: Any) -> None:
     """Restores the position of the checkpoint; a `ValueError`, and no change, if it does not fit."""
-    state, before = loop.file.load(loop.device), copy.deepcopy(state_of(loop))
+    before = copy.deepcopy(state_of(loop))
+    state = {"watch": before["watch"], **loop.file.load(loop.device)}  # which older checkpoints lack
     try:
         _load(_fitted(state, before, loop), loop)
     except Exception as error:
@@ -49,7 +51,8 @@ def restore(loop: Any) -> None:
 def _fitted(state: Any, own: dict[str, Any], loop: Any) -> dict[str, Any]:
     """A copy of a run's state; ValueError unless it has the entries of `own`, this run's, and finite weights of its
     shapes. What only method, schedule and callbacks know shows when they load their parts."""
-    form = dict.fromkeys([*own, "config"], unchecked) | {"at": own["at"], "model": module_form(loop.method.model)}
+    form = dict.fromkeys([*own, "config"], unchecked) | {name: own[name] for name in ("at", "watch")}
+    form["model"] = module_form(loop.method.model)
     new: dict[str, Any] = fitted(state, form, "the run")
     if new["at"]["epoch"] > loop.epochs:
         raise ValueError(f"it holds {new['at']['epoch']} epochs, more than {loop.epochs}")
@@ -63,6 +66,7 @@ def _load(state: dict[str, Any], loop: Any) -> None:
     loop.schedule.load_state_dict(state["schedule"])
     loop.data.load(state["data"])
     vars(loop.at).update(state["at"])
+    vars(loop.watches[0]).update(state["watch"])
     vars(loop.histories[0]).update(state["history"])
     torch.set_rng_state(state["random"]["cpu"])
     if loop.device.type == "cuda" and "cuda" in state["random"]:

@@ -80,7 +80,8 @@ def fit(
     evaluate; the first one writes the checkpoint, and all read it, so that it must lie where each can. A run may go on
     with any number of ranks, or none: with another number sums have another order, and agree up to rounding.
 
-    A run whose loss or parameters are not finite stops with `Diverged`; that state is not saved.
+    A run whose loss or parameters are not finite, or whose loss explodes (`altmin.training.explosion`), stops with
+    `Diverged`; a state that is not finite is not saved.
     """
     return fit_one(Plan(RunConfig(epochs=epochs, **settings), train, test), method, History(), callbacks, config or {})
 

@@ -1,0 +1,191 @@
+"""A finite loss that explodes ends a run, with the advice that fits; one that rises for another reason does not."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks
+import torch
+from test_training_loop import Recorder, numbered
+from torch import Tensor, nn
+
+import altmin
+from altmin import Diverged, methods, models
+from altmin.training import EachBatch, checkpoint, fit
+from altmin.training.explosion import LossWatch, scale_of
+
+Samples = tuple[Tensor, Tensor]
+
+
+def friedman(n: int = 400) -> Samples:
+    """Friedman's first function of ten inputs, standardised, and raw targets of mean 14 and deviation 5."""
+    x = torch.rand(n, 10, generator=torch.Generator().manual_seed(0))
+    y = 10 * torch.sin(torch.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    return (x - 0.5) * 12**0.5, y[:, None]
+
+
+def regressor(name: str, **options: Any) -> methods.Method:
+    torch.manual_seed(0)
+    return methods.create(name, models.mlp(10, (50, 50), 1), loss=nn.MSELoss(), **options)
+
+
+def classifier(name: str, **options: Any) -> methods.Method:
+    torch.manual_seed(0)
+    return methods.create(name, models.mlp(10, (50, 50), 2), **options)
+
+
+def standard() -> Samples:
+    x, y = friedman()
+    return x, (y - y.mean()) / y.std()
+
+
+def labels() -> Samples:
+    x, y = friedman()
+    return x, (y[:, 0] > 14).long()
+
+
+@pytest.mark.parametrize(
+    "losses, scale",
+    [
+        ([1e-8, 1e-5, 1e-4, 0.1, 900.0, 900.0], 0.0),
+        ([2.3, 0.01, 0.001, 30.0, 40.0, 0.01, 30.0], 0.0),
+        ([0.0, 5.0, 0.0, 30.0, 1e4, 3.0], 0.0),
+        ([-3.0, -900.0, -5.0, 800.0, 2.0], 0.0),
+        ([-2000.0, 1e5, 1e5], 0.0),
+        ([1.0, 5e5, 0.3, 8e5, 0.3, 7e5], 0.0),
+        ([0.1, 1e9, 0.1, 1e6, 1e6], 1e9),
+    ],
+    ids=["tiny", "a new task", "first 0", "negative", "large negative", "spikes", "outliers of the data"],
+)
+def test_no_alarm_for(losses: list[float], scale: float) -> None:
+    watch = LossWatch()
+    assert not any(watch.explodes(loss, lambda: scale) for loss in losses)
+
+
+@pytest.mark.parametrize(
+    "losses, scale",
+    [
+        ([0.5, 0.4, 2e3, 2e3], 0.0),
+        ([200.0, 5e7, 5e4], 0.0),
+        ([1.0, 1e7], 0.0),
+        ([-5.0, -9.0, 6e3, 6e3], 0.0),
+        ([1.0, 2e5, 2e5], 100.0),
+    ],
+)
+def test_the_last_of_these_losses_is_an_explosion(losses: list[float], scale: float) -> None:
+    watch = LossWatch()
+    assert [watch.explodes(loss, lambda: scale) for loss in losses] == [False] * (len(losses) - 1) + [True]
+
+
+def test_the_scale_is_that_of_the_largest_target_or_of_typical_inputs() -> None:
+    x, y = torch.tensor([[3.0, -5.0]]), torch.tensor([[1.0, -4.0]])
+    assert (scale_of(x, y), scale_of(x, y.long()), scale_of(x.long(), y.long())) == (17.0, 17.0, 0.0)
+    assert scale_of(x, 2 * y) == 64.0
+
+
+@pytest.mark.parametrize("name, rate", [("am-mem", 300), ("am-mem-offline", 100)])
+def test_the_memory_on_raw_targets_explodes_and_they_are_to_be_standardised(name: str, rate: int) -> None:
+    words = r"epoch [12], batch \d of 20 exploded to .*; standardise the targets, whose root mean square is 1\d\.\d"
+    with pytest.raises(Diverged, match=rf"{words}, and scale outputs back, or lower the rate of the memory, {rate}$"):
+        fit(regressor(name), friedman(), epochs=20, batch_size=20)
+
+
+@pytest.mark.parametrize("name, lr", [("adam", 10.0), ("am-adam", 10.0), ("sgd", 10.0)])
+@pytest.mark.parametrize("made, data", [(regressor, standard), (classifier, labels)], ids=["regression", "labels"])
+def test_a_rate_a_thousand_times_too_large_is_to_be_lowered(name: str, lr: float, made: Any, data: Any) -> None:
+    with pytest.raises(Diverged, match=rf"batch \d of 20 exploded to [\d.e+]+; lower the learning rate, {lr:g}$"):
+        fit(made(name, lr=lr), data(), epochs=20, batch_size=20)
+
+
+def test_inputs_that_are_large_are_to_be_standardised() -> None:
+    x, y = standard()
+    words = r"exploded .*; standardise the inputs, whose root mean square is 3\d\d, or lower the learning rate, 0.1$"
+    with pytest.raises(Diverged, match=words):
+        fit(regressor("sgd"), (100 * x + 300, y), epochs=20, batch_size=20)
+
+
+def sparse() -> Samples:
+    """Targets of which one in ten is 200, the others 0."""
+    x, y = friedman()
+    return x, 200.0 * (torch.arange(len(y)) % 10 == 9).float()[:, None]
+
+
+def heavy() -> Samples:
+    """Targets with outliers: ten times Student's t with one degree of freedom."""
+    x, _ = friedman()
+    uniform = torch.rand(len(x), 1, generator=torch.Generator().manual_seed(1))
+    return x, 10 * torch.tan(torch.pi * (uniform - 0.5))
+
+
+def large() -> Samples:
+    """Labels, and inputs so large that the first loss is 0 or hundreds."""
+    x, y = labels()
+    return 1000 * x + 3000, y
+
+
+@pytest.mark.parametrize("made, data, seed", [(regressor, sparse, 2), (regressor, heavy, 2), (classifier, large, 1)])
+@pytest.mark.parametrize("name", ["adam", "am-adam"])
+def test_single_samples_whose_losses_differ_by_orders_do_not_alarm(name: str, made: Any, data: Any, seed: int) -> None:
+    losses: list[float] = []
+    callbacks = [EachBatch(lambda at: losses.append(at.train_loss * at.batch - sum(losses)))]
+    fit(made(name), data(), epochs=1, batch_size=1, seed=seed, callbacks=callbacks)
+    assert len(losses) == 400
+    assert max(losses) > 1e3 * max(1.0, losses[0])
+
+
+def test_a_stream_whose_targets_grow_is_not_stopped() -> None:
+    x, y = friedman()
+
+    def stream() -> Iterator[Samples]:
+        for i in range(100):
+            rows = slice(4 * i, 4 * i + 4)
+            yield x[rows], y[rows] / 14 * (1.0 if i < 50 else 1e3)
+
+    assert fit(regressor("adam"), list(stream()), epochs=1).epochs[0]["train_loss"] > 1e5
+
+
+CALM = [1.0, 1.0, 1.0, 5e6, 5e6]
+
+
+def test_a_run_that_resumes_explodes_where_the_undisturbed_one_does(tmp_path: Path) -> None:
+    def run(losses: list[float], path: Path, **more: Any) -> str:
+        with pytest.raises(Diverged) as caught:
+            fit(Recorder(losses=losses), numbered(12), epochs=2, batch_size=4, checkpoint=path, **more)
+        return str(caught.value)
+
+    whole = run(CALM.copy(), tmp_path / "whole")
+    assert "the loss in epoch 2, batch 2 of 3 exploded to 5e+06; lower the learning rate, 0.5; the last" in whole
+    path = tmp_path / "run"
+    stop: Any = {"checkpoint": path, "checkpoint_every": 1, "callbacks": [EachBatch(lambda at: at.batch == 4)]}
+    fit(Recorder(losses=CALM.copy()), numbered(12), epochs=2, batch_size=4, **stop)
+    state = checkpoint.load(path)
+    assert run([5e6], path, resume=True) == whole.replace("whole", "run")
+    old = {name: value for name, value in state.items() if name != "watch"}
+    checkpoint.save(path, old)
+    fit(Recorder(losses=[5e6, 5e6]), numbered(12), epochs=2, batch_size=4, checkpoint=path, resume=True)
+
+
+def test_a_damaged_record_of_losses_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    fit(Recorder(), numbered(12), epochs=1, batch_size=4, checkpoint=path)
+    checkpoint.save(path, checkpoint.load(path) | {"watch": {"reference": math.nan, "last": 1.0}})
+    with pytest.raises(ValueError, match="reference of watch of the run must be a finite number"):
+        fit(Recorder(), numbered(12), epochs=2, batch_size=4, checkpoint=path, resume=True)
+
+
+def explodes_on(rank: int) -> str:
+    method = altmin.Distributed(regressor("adam", lr=10.0))
+    try:
+        fit(method, friedman(), epochs=2, batch_size=20)
+    except Diverged as error:
+        return str(error)
+    return ""
+
+
+def test_all_ranks_stop_at_the_same_batch() -> None:
+    found = ranks.run(2, explodes_on)
+    places = {text.partition(" exploded")[0] for text in found}
+    assert len(places) == 1
+    assert "the loss in epoch 1, batch 2 of 20" in places.pop()
