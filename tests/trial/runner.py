@@ -58,9 +58,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.counts not in ("full", "short", "nightly") and not (given.counts.isdigit() and int(given.counts)):
         parser.error(f"--counts is full, short, nightly or a number from 1, given {given.counts!r}")
     torch.set_num_threads(1)  # tensors are tiny
-    rows = [run(part, given.counts, given.seed) for part in given.parts or COUNTS]
-    for row in rows:
-        print("; ".join(cells(row)), *row["failures"], sep="\n")
+    rows = []
+    for part in given.parts or COUNTS:
+        rows.append(run(part, given.counts, given.seed))
+        print("; ".join(cells(rows[-1])), *rows[-1]["failures"], sep="\n", flush=True)
     result = {
         "seed": given.seed,
         "counts": given.counts,
