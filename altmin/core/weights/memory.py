@@ -75,9 +75,9 @@ def polar(V: Tensor, steps: int = 5) -> Tensor:
 
     All steps are polynomials of V V^T, and commute: they are taken on that small matrix.
 
-    >>> polar(torch.tensor([[0.0, 3.0, 0.0], [0.5, 0.0, 0.0]])).round(decimals=1).abs()
-    tensor([[0.0000, 0.7000, 0.0000],
-            [1.1000, 0.0000, 0.0000]])
+    >>> values = torch.linalg.svdvals(polar(torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])))
+    >>> bool((values > 0.7).all() and (values < 1.2).all())
+    True
     """
     X = V / torch.linalg.matrix_norm(V).clamp_min(_tiny(V))
     X = X if X.shape[0] <= X.shape[1] else X.mT
