@@ -314,6 +314,8 @@ BETWEEN = {
     "mask": lambda self, h: self.b(h) + (h > 0).double() @ self.table[:4],
     "detached": lambda self, h: self.b(h) + h.detach() * self.scale,
     "class": lambda self, h: self.b(h) + self.table[h.argmax(1)],
+    "all detached": lambda self, h: (h.detach() + 0.1) + (h.detach() + 0.1) * self.scale,
+    "detached once": lambda self, h: (lambda d: d + d * self.scale)(h.detach() + 0.1),
     "unused norm": lambda self, h: (self.norm(h), self.b(h))[1],
 }
 

@@ -154,7 +154,7 @@ class Graph(Map):
                 found[i] = m.grads(mine, saved.saved[i], back)
             elif sends:
                 gs = m.vjp(mine, saved.saved[i], back)
-            for j, g in zip(inputs, gs if m.several else [gs], strict=True) if sends else ():
+            for j, g in zip(inputs, gs if m.several else [gs], strict=False) if sends else ():  # `Aside` sends none
                 if g is not None and wanted[j]:
                     sent[j] = _added(sent[j], g)
         return sent, [grad for each in found for grad in each]

@@ -193,7 +193,7 @@ def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudg
 
 
 def _trainer(model: nn.Module, loss: Any) -> altmin.AltMin:
-    codes, weights = altmin.GradientCodes(share=1e-14), altmin.LocalSGD(1.0, momentum=0.0)
+    codes, weights = altmin.GradientCodes(share=0.0), altmin.LocalSGD(1.0, momentum=0.0)
     return altmin.AltMin(model, loss=loss, codes=codes, weights=weights)
 
 
