@@ -49,7 +49,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
     named = {name: p.detach() for name, p in chain.model.named_parameters()}
     opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
     copies = {name: p.clone() for name, p in named.items()} if opaque else named
-    with _without_dropout(chain.model), _same_attributes(chain.model):
+    with _without_dropout(chain.model), _same_attributes(chain.model), _same_buffers(chain.model):
         with _random_state(x):
             blocks = _by_blocks(chain, copies, loss, x, y, context)
         if not bool(blocks.output.sum().isfinite()):
@@ -92,15 +92,10 @@ def _by_blocks(
 
 def _next_buffers(chain: Chain, kept: Sequence[tuple[Any, Any]]) -> dict[str, Tensor]:
     """The model's buffers as they will be once the statistics are written."""
-    held = dict(chain.model.named_buffers())
-    before = {name: b.clone() for name, b in held.items()}
-    try:
+    with _restored_buffers(chain.model):
         for m, what in kept:
             m.commit(what)
-        return {name: b.clone() for name, b in held.items()}
-    finally:
-        for name, b in held.items():
-            b.copy_(before[name])
+        return {name: b.clone() for name, b in chain.model.named_buffers()}
 
 
 def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, blocks: Pass) -> Pass:
@@ -220,6 +215,36 @@ def _same_attributes(model: nn.Module) -> Iterator[None]:
             f"a forward of the model changes the attribute {changed[0]!r}, and a step calls it several times or never; "
             "use a buffer, which changes once in a step (register_buffer)"
         )
+
+
+@contextmanager
+def _restored_buffers(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Within, copies of the buffers by name, which they then have again."""
+    held = dict(model.named_buffers())
+    before = {name: b.clone() for name, b in held.items()}
+    try:
+        yield before
+    finally:
+        for name, b in held.items():
+            b.copy_(before[name])
+
+
+@contextmanager
+def _same_buffers(model: nn.Module) -> Iterator[None]:
+    """Restores the buffers. ValueError if one has changed: a pass changes copies of them, its gradients should none."""
+    changed: list[str] = []
+    with _restored_buffers(model) as before:
+        yield
+        changed = [name for name, b in model.named_buffers() if not _equal(b, before[name])]
+    if changed:
+        raise ValueError(
+            f"the buffer {changed[0]!r} changes when gradients are taken, as if a checkpoint called a module again; "
+            "take the change out of what is called again (nothing was changed)"
+        )
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a, b) or bool(((a == b) | (a != a) & (b != b)).all())
 
 
 @contextmanager
