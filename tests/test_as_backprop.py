@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import altmin
 from altmin import calculus
+from altmin.calculus.context import BatchShard, Context
 from altmin.core import trainer
 from altmin.core.first_step import check_first_step
 
@@ -693,3 +694,13 @@ def test_a_batch_made_in_inference_mode_is_trained_on():
     with torch.inference_mode():
         x = torch.randn(6, 4)
     altmin.AltMin(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))).step(x, torch.randint(3, (6,)))
+
+
+def test_a_single_row_of_a_rank_waits_for_a_batch_that_can_be_checked():
+    torch.manual_seed(0)
+    am = altmin.AltMin(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)))
+    rank = Context(shard=BatchShard(lambda t: lambda: t, 0, 1, 4))
+    am.check_once(torch.randn(1, 4), torch.randint(3, (1,)), rank)
+    assert am.unchecked
+    am.check_once(torch.randn(2, 4), torch.randint(3, (2,)), rank)
+    assert not am.unchecked

@@ -169,8 +169,9 @@ class AltMin(Stateful):
     @torch.no_grad()
     def check_once(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
-        autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on."""
-        if self.unchecked:
+        autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on, nor for a
+        single row of a rank, which batch norm alone cannot take."""
+        if self.unchecked and (context.shard is None or len(x) > 1):
             check_first_step(self.chain, self.loss, x, y, self.updates.decays, context)
             self.unchecked = False
 

@@ -1,7 +1,7 @@
 """Networks that are written at random, by a generator that knows nothing of how a model is traced: one step, or two on
 different batches, is backprop's, or is refused in one clear sentence and leaves everything as it was.
 
-`share` is next to zero and the learning rate 1, so that the weights move by the gradient. What autograd makes of the
+`share` is 0 and the learning rate 1, so that the weights move by the gradient. What autograd makes of the
 same source is compared: the loss, every parameter, every buffer, the numbers that modules keep, the output afterwards.
 
 Case number i of a run with seed s is case 0 of a run with seed s + i: `python -m tests.trial networks --seed S --counts
