@@ -426,15 +426,23 @@ def test_a_loss_of_parameters_is_refused():
     altmin.AltMin(model, loss=Learned().requires_grad_(False)).step(*batch)
 
 
-@pytest.mark.parametrize("options", [{"weight_decay": 0.1}, {"l1": 0.1}])
-def test_weight_decay_of_parameters_without_a_gradient_is_refused(options):
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda: altmin.LocalSGD(0.1, weight_decay=0.1),
+        lambda: altmin.LocalSGD(0.1, l1=0.1),
+        lambda: altmin.CoActivationMemory(0.1, weight_decay=0.1),
+    ],
+    ids=["decay", "l1", "memory"],
+)
+def test_weight_decay_of_parameters_without_a_gradient_is_refused(rule):
     torch.manual_seed(0)
     model, batch = nn.Sequential(Frozen()), (torch.randn(6, 4), torch.randint(3, (6,)))
     with pytest.raises(ValueError, match=r"^0\.b\.weight has no gradient: .* requires_grad_\(False\)"):
-        altmin.AltMin(model, weights=altmin.LocalSGD(0.1, **options)).step(*batch)
+        altmin.AltMin(model, weights=rule()).step(*batch)
     model[0].b.requires_grad_(False)
     before = model[0].b.weight.clone()
-    altmin.AltMin(model, weights=altmin.LocalSGD(0.1, **options)).step(*batch)
+    altmin.AltMin(model, weights=rule()).step(*batch)
     assert torch.equal(model[0].b.weight, before)
 
 

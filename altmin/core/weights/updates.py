@@ -71,7 +71,8 @@ class Updates(Stateful):
     def decays(self) -> bool:
         """Whether parameters move that have no gradient: by weight decay or l1."""
         groups = [] if self.local is None else self.local.optimizer.param_groups
-        return any(group.get("weight_decay") for group in groups) or bool(self.local and self.local.l1)
+        decay = getattr(self.rule, "weight_decay", 0.0) or any(group.get("weight_decay") for group in groups)
+        return bool(decay or (self.local and self.local.l1))
 
     @property
     def rates(self) -> dict[str, Any]:
