@@ -49,7 +49,7 @@ class LayerMemory:
 
     def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
         """The state of a layer with weights W (outputs, inputs), before the first mini-batch."""
-        many = (groups,) if groups > 1 else ()
+        W, many = _wide(W), (groups,) if groups > 1 else ()
         A = W.new_zeros(*many, W.shape[1], min(W.shape[1], self.rank))
         state = {"A": A, "scale": W.new_zeros(*many, 1, 1), "M": torch.zeros_like(W)}
         return state | ({"squares": torch.zeros_like(W)} if self.length == "adam" else {})
@@ -57,6 +57,7 @@ class LayerMemory:
     def measure(self, a: Tensor, times: Any, weights: Tensor | None = None) -> dict[str, Tensor]:
         """The sum of a a^T over rows (rows, inputs), or its product with S, and the mean of its diagonal, all times a
         number. With groups a is (groups, rows, inputs). weights: of the rows."""
+        a = _wide(a)
         weighted = a if weights is None else weights.unsqueeze(1) * a
         S = self._sketch(a)
         A = weighted.mT @ (a if S is None else a @ S)
@@ -68,6 +69,7 @@ class LayerMemory:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The step U for a learning rate of 1, and the next state. new: what `measure` gives, as a mean over samples.
         steps: the number of this step, from 1."""
+        G, state = _wide(G), {name: _wide(t) for name, t in state.items()}
         A, scale = (torch.lerp(new[name], state[name], self.forget) for name in ("A", "scale"))
         M = torch.lerp(G, state["M"], self.beta)
         N = torch.lerp(G, M, self.beta)
@@ -137,6 +139,11 @@ def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> 
 def _divided(right: Tensor, C: Tensor) -> Tensor:
     """C^-1 times a matrix, for a symmetric positive C."""
     return torch.cholesky_solve(right, torch.linalg.cholesky_ex(C)[0])
+
+
+def _wide(t: Tensor) -> Tensor:
+    """In float32 if it has fewer bits: there a memory would lose what changes little."""
+    return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
 
 
 def _one(S: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class CoActivationMemory(WeightRule):
 def parted(U: Tensor, parameters: Params) -> list[Tensor]:
     """The inverse of `as_matrix`."""
     parts = zip(parameters, U.split([q[0].numel() for q in parameters], 1), strict=True)
-    return [part.reshape(q.shape) for q, part in parts]
+    return [part.reshape(q.shape).to(q.dtype) for q, part in parts]
 
 
 def adam_step(held: dict[str, Tensor], grad: Tensor, steps: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
