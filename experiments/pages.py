@@ -137,10 +137,10 @@ def of_step() -> list[Row]:
 
 
 def methods() -> str:
-    """Five ways to train one net, with what a step costs on two cores."""
+    """Six ways to train one net, with what a step costs on two cores."""
     rows = [row for row in read(BENCHMARKS / "core-accuracy.jsonl")[1:] if not row.get("tuning")]
     lines = []
-    for method in ("am-adam", "adam", "am-mem-fitted", "am-sgd", "sgd"):
+    for method in ("am-adam", "adam", "am-mem", "am-mem-fitted", "am-sgd", "sgd"):
         runs = [
             r for r in rows if (r["model"], r["method"], r["options"], r.get("epochs")) == ("mlp-2x100", method, {}, 5)
         ]
