@@ -58,8 +58,8 @@ def test_a_method_is_the_composition_of_its_parts(name: str) -> None:
 
 @pytest.mark.parametrize("sweeps, mu", [(1, None), (3, 0.2)])
 def test_am_mem_printed_is_the_papers_algorithms_1_to_3(sweeps: int, mu: float | None) -> None:
-    """Encode; move one code after the other, from the last; sum A and B since the first batch; sweep over the columns of
-    every hidden W; a step of SGD on the last one."""
+    """Encode; move one code after the other, from the last; sum A and B since the first batch; sweep over the columns
+    of every hidden W; a step of SGD on the last one."""
     model, twin = mlp(), mlp()
     options = {} if mu is None else {"penalty": mu}
     am = altmin.methods.create("am-mem-printed", model, lr=0.3, sweeps=sweeps, **options)
@@ -85,8 +85,8 @@ def test_am_mem_printed_is_the_papers_algorithms_1_to_3(sweeps: int, mu: float |
 
 
 def test_printed_codes_solve_the_papers_problems_if_they_take_many_steps() -> None:
-    """Gradients of Algorithm 2's problems vanish: for the last code with the loss, for the one below with the code above
-    where that has moved to."""
+    """Gradients of Algorithm 2's problems vanish: for the last code with the loss, for the one below with the code
+    above where that has moved to."""
     model, (x, y), mu = mlp(), batch(0), 0.3
     printed = altmin.AltMin(model, codes="printed").codes
     assert (printed.steps, printed.share) == (5, 1.0)

@@ -73,7 +73,8 @@ def test_parts_of_the_algorithm_are_left_to_the_trainer(name):
 
 
 def test_offline_and_online_rules_share_what_they_do_not_set_themselves():
-    """Offline there is one step for all the data, so that rates, momentum, damping, forgetting and an exact fit are its own."""
+    """Offline there is one step for all the data, so that rates, momentum, damping, forgetting and an exact fit are its
+    own."""
     for name in ("am-adam", "am-mem", "am-mem-fitted"):
         online, offline = (defaults(altmin.methods.factory(each)) for each in (name, f"{name}-offline"))
         common = (online.keys() & offline.keys()) - {"lr", "beta", "damping", "rate", "steps"}

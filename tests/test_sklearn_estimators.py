@@ -194,7 +194,7 @@ def test_weight_decay_is_the_methods_option(make: Any, X: Any, y: Any) -> None:
         by_name = make(**SMALL, weight_decay=decay).fit(X, y)
         assert equal(by_name, make(**SMALL, options={"weight_decay": decay}).fit(X, y))
     assert equal(make(**SMALL).fit(X, y), make(**SMALL, weight_decay=0.01).fit(X, y))
-    for method in ("am-mem", "dtp"):  # they have none
+    for method in ("am-mem-fitted", "dtp"):  # they have none
         given = {**SMALL, "method": method, "lr": None}
         assert equal(make(**given).fit(X, y), make(**given, weight_decay=0.0).fit(X, y))
 
