@@ -120,8 +120,7 @@ def am_mem_fitted(
 ) -> WeightRule:
     """AM-mem-fitted: hidden weights fitted to sums of inputs and targets (`FittedMemory`), by default with forgetting
     and one conjugate gradient step per mini-batch; the output block by Adam (`lr`). The rule of the figures of the
-    reproduction, of streams and of continual learning; am-mem is more accurate. On raw targets of a regression its
-    `rate` must be lowered."""
+    reproduction, of streams and of continual learning. Its `rate` suits cross-entropy; for a squared error lower it."""
     return FittedMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
 
 
