@@ -192,7 +192,7 @@ def on(model: Callable[[], nn.Module], name: str, y: Callable[[], Tensor] = lamb
     return make
 
 
-for _name in ("adam", "predictive-coding", "am-mem", "am-adam-offline"):
+for _name in ("adam", "predictive-coding", "am-mem", "am-mem-fitted", "am-adam-offline"):
     THREADS[f"{_name} with batch norm"] = on(normalised, _name)
 for _name in ("adam", "straight-through", "predictive-coding", "pc-alm", "proxprop", "dtp"):
     _options: dict[str, Any] = {"noise": 0.0} if _name == "dtp" else {}

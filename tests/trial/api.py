@@ -284,7 +284,7 @@ def _together(r: Random, judge: CaseJudge, drawn: Drawn, wrong: float) -> None:
     """An ensemble of methods on copies of the model."""
     if not drawn.good or drawn.model is None:
         return
-    name = r.choice(("am-adam", "am-sgd", "am-mem", "am-adam", "adam", "sgd", "am-adam-offline"))
+    name = r.choice(("am-adam", "am-sgd", "am-mem", "am-mem-fitted", "am-adam", "adam", "sgd", "am-adam-offline"))
     try:
         models = [copy.deepcopy(drawn.model) for _ in range(r.randint(1, 3))]
         members = [altmin.methods.create(name, model, lr=r.choice((1e-3, 0.05))) for model in models]
