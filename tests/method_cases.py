@@ -1,5 +1,7 @@
 """Models and data on which every registered method can be tried; some train only nets of certain activations."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,8 +11,15 @@ import altmin
 BACKPROP = ("adam", "adamw", "kfac", "muon", "sgd", "shampoo", "soap")
 PACKAGES = {"shampoo": "pytorch_optimizer", "soap": "pytorch_optimizer"}
 """What only these methods need."""
+
+
+def available(name: str) -> bool:
+    """Whether the package that a method needs is installed."""
+    return name not in PACKAGES or find_spec(PACKAGES[name]) is not None
+
+
 RIVALS = [name for name in altmin.methods.names() if not name.startswith("am-") and name not in BACKPROP]
-ANY_NET = [name for name in altmin.methods.names() if name not in RIVALS]
+ANY_NET = [name for name in altmin.methods.names() if name not in RIVALS and available(name)]
 """Methods that train batch norm and dropout too. Those of `RIVALS` are held to test_methods_rivals.py."""
 ACTIVATIONS: dict[str, type[nn.Module]] = {"admm": nn.ReLU, "bcd": nn.ReLU}
 """Of methods that do not train a net of Tanh."""
@@ -29,8 +38,8 @@ def net(name: str, *sizes: int, seed: int = 1, dtype: torch.dtype = torch.float3
 
 
 def skip_without_package(name: str) -> None:
-    if name in PACKAGES:
-        pytest.importorskip(PACKAGES[name])
+    if not available(name):
+        pytest.skip(f"{name} needs {PACKAGES[name]}")
 
 
 def problem(samples: int = 60, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

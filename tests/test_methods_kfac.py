@@ -64,7 +64,7 @@ def test_of_a_loss_that_mixes_entries_the_drawn_gradient_is_that_of_every_sample
 def test_one_step_on_a_linear_layer_solves_least_squares() -> None:
     """There the Fisher matrix is the Hessian, and a step of length one Newton's."""
     x, y, model = numbers(9, 4), numbers(9, 1, seed=1), nn.Linear(4, 1).to(F64)
-    method = methods.create("kfac", model, lr=1.0, damping=1e-20, kl_clip=1e9, loss=nn.MSELoss())
+    method = methods.create("kfac", model, lr=1.0, momentum=0.0, damping=1e-20, kl_clip=1e9, loss=nn.MSELoss())
     method.step(x, y)
     found = torch.cat([model.weight.detach().T, model.bias.detach().unsqueeze(0)])
     expected = torch.linalg.lstsq(torch.cat([x, torch.ones(9, 1, dtype=F64)], 1), y).solution
@@ -89,7 +89,7 @@ def test_steps_are_those_of_the_equations(kl_clip: float, every: int, decay_bias
     first, last = model[0], model[2]
     kept: list[Any] = [None, None]
     inverses: list[Any] = [None, None]
-    momenta = [torch.zeros_like(p) for p in model.parameters()]
+    M = [torch.zeros(4, 4, dtype=F64), torch.zeros(1, 4, dtype=F64)]
     for t in range(7):
         x, y = numbers(6, 3, seed=t), numbers(6, 1, seed=t + 50)
         grads = torch.autograd.grad(nn.functional.mse_loss(model(x), y), list(model.parameters()))
@@ -114,13 +114,13 @@ def test_steps_are_those_of_the_equations(kl_clip: float, every: int, decay_bias
                     A = A + pi * damping**0.5 * torch.eye(len(A), dtype=F64)
                     G = G + damping**0.5 / pi * torch.eye(len(G), dtype=F64)
                     inverses[l] = torch.linalg.inv(torch.kron(G, A))
-            V = [(inverses[l] @ dW[l].flatten()).view_as(dW[l]) for l in range(2)]
-            slope = sum(float((v * g).sum()) for v, g in zip(V, dW, strict=True))
+            M = [0.6 * m + 0.4 * g for m, g in zip(M, dW, strict=True)]
+            V = [(inverses[l] @ M[l].flatten()).view_as(M[l]) for l in range(2)]
+            slope = sum(float((v * m).sum()) for v, m in zip(V, M, strict=True))
             scale = min(1.0, (kl_clip / (lr**2 * slope)) ** 0.5)
             assert (scale < 1) == (kl_clip < 1)
             for i, (p, v) in enumerate(zip(model.parameters(), (V[0][:, :-1], V[0][:, -1], V[1]), strict=True)):
-                momenta[i] = 0.6 * momenta[i] + scale * v
-                p -= lr * (0.1 * p * (i != 1 or decay_biases) + momenta[i])
+                p -= lr * (0.1 * p * (i != 1 or decay_biases) + scale * v)
         method.step(x, y)
         torch.testing.assert_close([*method.model.parameters()], [*model.parameters()], rtol=1e-9, atol=1e-11)
 
@@ -181,19 +181,24 @@ def test_layers_that_are_called_twice_or_overwritten_in_place_have_all_their_inp
     assert not twice.below._forward_hooks, "the model has none of its hooks between steps"
 
 
-def test_other_parameters_move_by_gradient_descent_with_momentum() -> None:
+@pytest.mark.parametrize("decay_biases", [True, False])
+def test_other_parameters_move_by_adamw_at_a_rate_of_their_own(decay_biases: bool) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(5, 3), nn.LayerNorm(3), nn.Flatten(), nn.Linear(6, 2))
     x, y = torch.randint(5, (8, 2)), torch.randint(2, (8,))
-    method = methods.create("kfac", model, lr=0.05)
-    start = [p.detach().clone() for p in model.parameters()][:3]
-    velocity = [torch.zeros_like(p) for p in start]
+    method = methods.create("kfac", model, rest_lr=0.05, weight_decay=0.3, decay_biases=decay_biases)
+    rest = [nn.Parameter(p.detach().clone()) for p in list(model.parameters())[:3]]
+    norm = {"params": rest[1:], "weight_decay": 0.3 * decay_biases}
+    adamw = torch.optim.AdamW([{"params": rest[:1]}, norm], 0.05, weight_decay=0.3)
     for _ in range(3):
-        grads = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model.parameters()))[:3]
-        velocity = [0.9 * v + g for v, g in zip(velocity, grads, strict=True)]
-        start = [p - 0.05 * v for p, v in zip(start, velocity, strict=True)]
+        for p, grad in zip(
+            rest, torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model.parameters())), strict=False
+        ):
+            p.grad = grad
+        adamw.step()
         method.step(x, y)
-    torch.testing.assert_close([p.detach() for p in model.parameters()][:3], start)
+    torch.testing.assert_close(list(model.parameters())[:3], rest)
+    assert [group["lr"] for group in method.optimizer.param_groups] == [0.03] + [0.05] * (2 - decay_biases)
 
 
 def test_an_inverse_of_a_matrix_with_rounding_below_zero() -> None:
@@ -210,6 +215,7 @@ def test_an_inverse_of_a_matrix_with_rounding_below_zero() -> None:
         ("kl_clip", -1.0, "kl_clip of kfac must be a finite number above 0, given -1.0"),
         ("precondition_frequency", 0, "precondition_frequency of kfac must be a whole number of at least 1, given 0"),
         ("factor_frequency", 1.5, "factor_frequency of kfac must be a whole number of at least 1, given 1.5"),
+        ("momentum", 1.0, "momentum of kfac lies between 0 and 1, and is not 1, given 1.0"),
         ("lr", -0.1, "lr of kfac must be a finite number of at least 0, given -0.1"),
     ],
 )

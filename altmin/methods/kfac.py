@@ -26,7 +26,8 @@ from altmin.core.losses import CrossEntropy, Loss, adapt
 from altmin.core.reweighted import of_batch
 from altmin.core.trainer import check_weights
 from altmin.core.weights.decay import groups, undecayed
-from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
+from altmin.methods.backprop import Backprop, demand_dense, demand_fraction, parameter_groups
+from altmin.methods.muon import ADAM, adamw_step
 from altmin.methods.protocol import register
 
 DECAY = 0.95
@@ -34,18 +35,19 @@ DECAY = 0.95
 
 
 class KFAC(Optimizer):
-    """W - lr m with m = momentum m + s (G + c_G I)^-1 dW (A + c_A I)^-1, where dW has the bias's gradient as a column.
+    """W - lr s V with V = (G + c_G I)^-1 M (A + c_A I)^-1 and M = momentum M + (1 - momentum) dW, where dW has the
+    bias's gradient as its last column.
 
     c_A = pi sqrt(damping) and c_G = sqrt(damping) / pi, with pi^2 the ratio of the mean eigenvalues of A and G. s <= 1
-    is one number for all layers, chosen so that lr^2 <step, gradient> <= kl_clip. Inverses are computed in the first
-    three steps and every `precondition_frequency` steps. Weight decay is decoupled. A group with kronecker=True is a
-    layer: its weight, and its bias if it has one. Parameters of other groups move along their gradients, with momentum.
+    is one number for all layers, such that the sum of (lr s)^2 <V, M> over them is at most kl_clip. Inverses are
+    computed in the first three steps and every `precondition_frequency` steps. Weight decay is decoupled. A group with
+    kronecker=True is a layer: its weight, and its bias if it has one. Other groups move by AdamW.
     """
 
     def __init__(self, params: Any, **options: Any):
         """options: lr, weight_decay, momentum, damping, kl_clip, factor_frequency, precondition_frequency,
         decay_biases."""
-        super().__init__(params, {**options, "step": 0, "kronecker": False})
+        super().__init__(params, {**options, **ADAM, "step": 0, "kronecker": False})
 
     @property
     def layers(self) -> list[dict[str, Any]]:
@@ -73,39 +75,34 @@ class KFAC(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        steps = {p: p.grad for group in self.param_groups for p in group["params"] if p.grad is not None}
-        slope = torch.zeros(())
-        for group in self.layers:
-            if all(p in steps for p in group["params"]):
-                slope = slope.to(group["params"][0]) + self._precondition(group, steps)
-        for group in self.param_groups:
+        steps = [self._direction(group) for group in self.layers]
+        slope = sum((slope for slope, _ in steps), torch.zeros(()))
+        for group, (_, step) in zip(self.layers, steps, strict=True):
             largest = group["kl_clip"] / (group["lr"] ** 2 * slope).clamp_min(torch.finfo(slope.dtype).tiny)
-            scale = largest.sqrt().clamp_max(1.0) if group["kronecker"] else 1.0
+            scale = group["lr"] * largest.sqrt().clamp_max(1.0)
+            for i, (p, part) in enumerate(zip(group["params"], step, strict=False)):
+                decay = group["weight_decay"] * (i == 0 or group["decay_biases"])
+                p.mul_(1 - group["lr"] * decay).sub_(scale * part.reshape(p.shape))
+        for group in self.param_groups:
             group["step"] += 1
-            for i, p in enumerate(group["params"]):
-                if p in steps:
-                    decays = group["decay_biases"] or not group["kronecker"] or i == 0
-                    self._move(p, scale * steps[p], group, group["weight_decay"] * decays)
+            moved = [p for p in group["params"] if p.grad is not None]
+            if moved and not group["kronecker"]:
+                adamw_step(self.state, moved, group)
         return loss
 
-    def _precondition(self, group: dict[str, Any], steps: dict[Tensor, Tensor]) -> Tensor:
-        """Replaces the gradients of a layer by its steps. Returns the inner product of both."""
+    def _direction(self, group: dict[str, Any]) -> tuple[Tensor, Sequence[Tensor]]:
+        """Takes the gradients of a layer into M. Returns <V, M> and the parts of V, none if it has no gradients."""
+        grads = [p.grad.reshape(len(p), -1) for p in group["params"] if p.grad is not None]
+        if len(grads) < len(group["params"]):
+            return torch.zeros_like(group["params"][0].sum()), []
         state, step = self._state(group), group["step"] + 1
         if step <= 3 or step % group["precondition_frequency"] == 0:
             pi = _ratio(state["A"], state["G"])
             state["A_inverse"] = inverse(state["A"], pi * group["damping"] ** 0.5)
             state["G_inverse"] = inverse(state["G"], group["damping"] ** 0.5 / pi)
-        dW = torch.cat([steps[p].reshape(len(p), -1) for p in group["params"]], 1)
-        V = state["G_inverse"] @ dW @ state["A_inverse"]
-        widths = [p.numel() // len(p) for p in group["params"]]
-        for p, part in zip(group["params"], V.split(widths, 1), strict=True):
-            steps[p] = part.reshape(p.shape)
-        return (V * dW).sum()
-
-    def _move(self, p: Tensor, step: Tensor, group: dict[str, Any], weight_decay: float) -> None:
-        momentum = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
-        momentum.mul_(group["momentum"]).add_(step)
-        p.mul_(1 - group["lr"] * weight_decay).add_(momentum, alpha=-group["lr"])
+        M = state["M"].lerp_(torch.cat(grads, 1), 1 - group["momentum"])
+        V = state["G_inverse"] @ M @ state["A_inverse"]
+        return (V * M).sum(), V.split([g.shape[1] for g in grads], 1)
 
     def _state(self, group: dict[str, Any]) -> dict[str, Any]:
         """That of a layer, which is its weight's."""
@@ -115,6 +112,7 @@ class KFAC(Optimizer):
             sizes = {"A": sum(p.numel() // len(p) for p in group["params"]), "G": len(W)}
             state |= {name: W.new_zeros(n, n) for name, n in sizes.items()}
             state |= {f"{name}_inverse": torch.zeros_like(state[name]) for name in sizes}
+            state["M"] = W.new_zeros(sizes["G"], sizes["A"])
         return state
 
 
@@ -264,32 +262,34 @@ def _layers(model: nn.Module) -> list[list[Affine]]:
 @register("kfac")
 def kfac(  # noqa: PLR0913  (its options are those of the command line)
     model: nn.Module,
-    lr: float = 0.1,
+    lr: float = 0.03,
     weight_decay: float = 0.0,
     momentum: float = 0.9,
-    damping: float = 1e-3,
-    kl_clip: float = 1e-3,
+    damping: float = 3e-3,
+    kl_clip: float = 0.01,
+    rest_lr: float = 1e-3,
     factor_frequency: int = 1,
     precondition_frequency: int = 10,
     loss: nn.Module | None = None,
     clip_norm: float | None = None,
     decay_biases: bool = True,
 ) -> KFACBackprop:
-    """Backprop with K-FAC: the gradient dW of every Linear layer and convolution becomes G^-1 dW A^-1, with A the mean
-    of a a^T over its inputs, and G that of d d^T over gradients at its outputs, for targets drawn from the model;
-    averages over steps, damped. Other parameters (normalisation, embeddings) move by gradient descent with momentum and
-    the same lr. Damping and rate are not adapted by trials as in the paper.
+    """Backprop with K-FAC: every Linear layer and convolution moves by G^-1 M A^-1, with M the average of its
+    gradients, A that of a a^T over its inputs, and G that of d d^T over gradients at its outputs, for targets drawn from
+    the model; A and G are damped. Damping and rate are not adapted by trials as in the paper. Other parameters
+    (normalisation, embeddings) move by AdamW with the rate rest_lr.
 
-    damping: of the Fisher matrix. kl_clip: the largest lr^2 <step, gradient>, which is about twice the Kullback-Leibler
-    divergence that the step causes; beyond it the step is shortened. factor_frequency, precondition_frequency: steps between updates of A and G, and of their inverses.
-    Weight decay is decoupled. clip_norm, decay_biases: as in `adam`. For a loss that is neither a cross-entropy nor a
-    sum over entries the targets are the data's own.
+    momentum: of M. damping: of the Fisher matrix. kl_clip: the largest lr^2 <step, M>, about twice the Kullback-Leibler
+    divergence that a step causes; beyond it the step is shortened. factor_frequency, precondition_frequency: steps
+    between updates of A and G, and of their inverses. Weight decay is decoupled. clip_norm, decay_biases: as in `adam`.
+    For a loss that is neither a cross-entropy nor a sum over entries the targets are the data's own.
 
     Martens, Grosse 2015, "Optimizing Neural Networks with Kronecker-factored Approximate Curvature"; Grosse, Martens
     2016, "A Kronecker-factored approximate Fisher matrix for convolution layers"."""
     demand_dense("kfac", model)
     numbers = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
-    parameter_groups("kfac", model, decay_biases, **numbers)
+    parameter_groups("kfac", model, decay_biases, **numbers, rest_lr=rest_lr)
+    demand_fraction("kfac", momentum=momentum)
     demand("kfac", "damping", damping, above=True)
     demand("kfac", "kl_clip", kl_clip, above=True)
     counts = {"factor_frequency": factor_frequency, "precondition_frequency": precondition_frequency}
@@ -301,7 +301,7 @@ def kfac(  # noqa: PLR0913  (its options are those of the command line)
     ]
     held = {id(p) for group in given for p in group["params"]}
     others = [p for p in model.parameters() if id(p) not in held]
-    given += groups(others, () if decay_biases else undecayed(model))
+    given += [{**group, "lr": rest_lr} for group in groups(others, () if decay_biases else undecayed(model))]
     options = {**numbers, **{name: int(value) for name, value in counts.items()}, "damping": damping}
     optimizer = KFAC(given, **options, kl_clip=kl_clip, decay_biases=decay_biases)
     return KFACBackprop(model, optimizer, layers, loss, clip_norm)

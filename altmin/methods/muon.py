@@ -1,6 +1,6 @@
 """Backprop with torch's Muon on the matrices of hidden layers, and AdamW on all other parameters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from altmin.methods.protocol import register
 
 OPTIONS = ("lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")
 """Of `torch.optim.Muon`."""
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
+"""Of `torch.optim.AdamW`, its defaults."""
 
 
 class MuonAdamW(Optimizer):
@@ -24,7 +26,7 @@ class MuonAdamW(Optimizer):
     """
 
     def __init__(self, params: Any, lr: float, weight_decay: float):
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": (0.9, 0.999), "eps": 1e-8})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **ADAM})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -37,7 +39,7 @@ class MuonAdamW(Optimizer):
             if moved and "ns_steps" in group:
                 self._muon(moved, group)
             elif moved:
-                self._adamw(moved, group)
+                adamw_step(self.state, moved, group)
         return loss
 
     def _muon(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
@@ -54,26 +56,27 @@ class MuonAdamW(Optimizer):
             if matrix.data_ptr() != p.data_ptr():  # a copy, as of channels that lie last
                 p.copy_(matrix.view_as(p))
 
-    def _adamw(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
-        for p in params:
-            if not self.state[p]:
-                self.state[p] = {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p)}
-                self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
-        moments = [[self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq")]
-        adamw(
-            params,
-            [p.grad for p in params],  # type: ignore[misc]
-            *moments,
-            [],
-            [self.state[p]["step"] for p in params],
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
+
+def adamw_step(state: MutableMapping[Tensor, Any], params: list[Tensor], group: Mapping[str, Any]) -> None:
+    """A step of torch.optim.AdamW on parameters of a group with these options, and its state of each."""
+    for p in params:
+        if not state[p]:
+            state[p] |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    adamw(
+        params,
+        [p.grad for p in params if p.grad is not None],
+        [state[p]["exp_avg"] for p in params],
+        [state[p]["exp_avg_sq"] for p in params],
+        [],
+        [state[p]["step"] for p in params],
+        amsgrad=False,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=group["lr"],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=False,
+    )
 
 
 def _defaults() -> dict[str, Any]:

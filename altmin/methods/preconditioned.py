@@ -9,7 +9,7 @@ from torch import nn
 
 from altmin.common.errors import demand, unknown
 from altmin.common.optional import need
-from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
+from altmin.methods.backprop import Backprop, demand_dense, demand_fraction, parameter_groups
 from altmin.methods.protocol import register
 
 
@@ -18,10 +18,7 @@ def _package(of: str, model: nn.Module, precondition_frequency: int, **betas: fl
     need("pytorch_optimizer", what=of)
     demand_dense(of, model)
     demand(of, "precondition_frequency", precondition_frequency, low=1, whole=True)
-    for name, value in betas.items():
-        demand(of, name, value)
-        if value >= 1:
-            raise ValueError(f"{name} of {of} lies between 0 and 1, and is not 1, given {value!r}")
+    demand_fraction(of, **betas)
     from altmin.methods import pytorch_optimizers
 
     return pytorch_optimizers
