@@ -30,6 +30,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"rate": 1.0, "lr": 0.01, "penalty": 2.0},
     ],
     "adam": [{"lr": 0.01}, {"lr": 0.1}, {"weight_decay": 0.1}],
+    "adamw": [{"lr": 0.01}, {"lr": 0.1}, {"weight_decay": 0.1}],
     "sgd": [{"lr": 0.01}, {"momentum": 0.0}, {"lr": 0.05, "weight_decay": 0.1}],
 }
 

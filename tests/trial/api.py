@@ -258,7 +258,7 @@ def _by_name(r: Random, judge: CaseJudge, drawn: Drawn, wrong: float) -> None:
     odd = r.random() < wrong
     options, _, _ = draw_options(r, {**METHOD, "steps": ADAM["steps"]}, wrong)
     options = {k: v for k, v in options.items() if odd or k in altmin.methods.options(name)}
-    if name in ("adam", "sgd"):  # where torch's own step has the word
+    if name in ("adam", "adamw", "kfac", "muon", "sgd", "shampoo", "soap"):  # where torch's own step has the word
         options = {k: v for k, v in options.items() if not isinstance(v, float) or v != 1e38}
     if odd:
         name = r.choice((name, name.replace("a", "x"), "", name.upper()))
