@@ -17,6 +17,10 @@ from altmin.paper.reproduce.results import Results, words
 Figures = Annotated[
     Path, typer.Option(metavar="DIR", help="Where the figures are declared: Python files, which are executed.")
 ]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="WORDS", help="Some of its runs, such as lenet5/muon,mlp-2x100: by model, method or curve."),
+]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="Where the results of full runs are kept.")]
 
 
@@ -28,6 +32,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where --quick leaves its results and its picture.")] = Path(
         "runs"
     ),
+    only: Only = None,
     figures: Figures = FIGURES,
     results: Store = RESULTS,
     data_dir: options.DataDir = None,
@@ -48,7 +53,7 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     output.check_writable(folder / f"{name}.jsonl", picture=picture)
     with output.progress(f"reproduce {figure}") as tick:
-        left = make(chosen, rows, Setting(place, data_dir, output.environment(place)), tick)
+        left = make(chosen.only(only), rows, Setting(place, data_dir, output.environment(place)), tick)
     output.console().print(summary(chosen, rows))
     for each in left:
         output.console().print(f"not made: {each}")
@@ -78,11 +83,14 @@ def listed(figures: Mapping[str, Figure]) -> Table:
 
 def summary(figure: Figure, results: Results) -> Table:
     """Every curve at its end."""
-    axis = figure.axes[0]
-    table = Table("panel", "curve", f"at, in {axis}", figure.measure, header_style="bold")
+    axis, measures = figure.axes[0], {figure.measured(panel) for panel in figure.panels}
+    head = figure.measure if measures == {figure.measure} else "measured"
+    table = Table("panel", "curve", f"at, in {axis}", head, header_style="bold")
     failed = Counter((run.panel, run.name) for run in figure.runs for row in results.of(run) if "diverged" in row)
     for curve in figure.curves(results, axis):
         x, values = curve.points[-1]
         lost = failed[curve.panel, curve.name]
-        table.add_row(curve.panel, curve.name, f"{x:g}", words(values) + (f", {lost} diverged" if lost else ""))
+        measure = figure.measured(curve.panel)
+        value = words(values, ".4g") + f", {measure}" if head == "measured" else words(values)
+        table.add_row(curve.panel, curve.name, f"{x:g}", value + (f", {lost} diverged" if lost else ""))
     return table

@@ -14,7 +14,7 @@ from altmin.paper.reproduce.figure import Curve, Figure, Mark
 from altmin.paper.reproduce.results import Results
 
 ROW = 3
-"""Panels side by side."""
+"""Panels side by side; of a picture with several axes, two of them with all theirs."""
 MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
 
@@ -22,18 +22,20 @@ MARKED = 8
 def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
     """The picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
     figure = figure.with_results(results)
-    panels, axis = figure.panels, figure.axes[0]
-    across, down = min(ROW, len(panels)), -(-len(panels) // ROW)
+    drawn = figure.axes[: figure.drawn]
+    cells = [(panel, axis) for panel in figure.panels for axis in drawn]
+    across = min(ROW if len(drawn) == 1 else 2 * len(drawn), len(cells))
+    down = -(-len(cells) // across)
     picture = Picture(figsize=(3.2 + 4.8 * across, 4.2 * down), layout="constrained")
-    curves = figure.curves(results, axis)
+    curves = {axis: figure.curves(results, axis) for axis in drawn}
     grid = iter(picture.subplots(down, across, squeeze=False).flat)
     lines: dict[str, Line2D] = {}
-    for panel, axes in zip(panels, grid, strict=False):
-        lines |= _panel(axes, [curve for curve in curves if curve.panel == panel], figure.names)
-        _scales(axes, figure)
-        _marks(axes, [stated for stated in figure.marks if stated.panel == panel])
+    for (panel, axis), axes in zip(cells, grid, strict=False):
+        lines |= _panel(axes, [curve for curve in curves[axis] if curve.panel == panel], figure.names)
+        _scales(axes, figure, panel)
+        _marks(axes, [stated for stated in figure.marks if stated.panel == panel and axis == drawn[0]])
         axes.set_title(panel, loc="left", fontweight="bold")
-        axes.set(xlabel=axis, ylabel=figure.measure)
+        axes.set(xlabel=axis, ylabel=figure.measured(panel))
     for axes in grid:
         axes.set_visible(False)
     if lines:
@@ -44,14 +46,14 @@ def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> 
 
 
 def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
-    """Stars at what the paper states; those of one place have one text."""
-    places: dict[tuple[float, float], list[str]] = {}
+    """Stars at what the paper, or another source, states; those of one place have one text."""
+    places: dict[tuple[float, float, str], list[str]] = {}
     for stated in marks:
-        places.setdefault((stated.x, stated.y), []).append(stated.name)
-    for (x, y), names in places.items():
+        places.setdefault((stated.x, stated.y, stated.source), []).append(stated.name)
+    for (x, y, source), names in places.items():
         axes.plot(x, y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
         axes.annotate(
-            f"paper: {', '.join(names)}",
+            f"{source}: {', '.join(names)}",
             (x, y),
             xytext=(-9, -2),
             textcoords="offset points",
@@ -63,7 +65,7 @@ def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
         )
 
 
-def _scales(axes: Axes, figure: Figure) -> None:
+def _scales(axes: Axes, figure: Figure, panel: str) -> None:
     """Logarithmic axes where requested; a few places that were measured are written out in full, and whole numbers
     stand at whole numbers alone."""
     places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), float)})
@@ -73,8 +75,7 @@ def _scales(axes: Axes, figure: Figure) -> None:
             mark(axes.xaxis, places)
     elif all(x.is_integer() for x in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    if "y" in figure.log:
-        axes.set_yscale("log")
+    axes.set_yscale(figure.scale(panel, "y"))
     if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
         axes.set_ylim(bottom=figure.bottom)
 
