@@ -113,7 +113,7 @@ FIGURE = Figure(
     drawn=2,
     searches=[search for _, searches in MADE for search in searches],
     marks=[
-        Mark("autoencoder, MNIST", 50_000 * epoch, loss, name, "published")
+        Mark("autoencoder, MNIST", 50_000 * epoch, loss, f"{name} {loss}", "published")
         for name, losses in PUBLISHED.items()
         for epoch, loss in losses.items()
     ],

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import altmin
-from altmin import data, methods
+from altmin import methods
 from altmin.common.errors import Diverged
 from altmin.core.labels import by_label
 from altmin.paper.learning.problems import Problem, problem
@@ -35,7 +35,7 @@ Measure = Callable[[nn.Module], Row]
 class Learner(Run):
     """A run of a task. It trains one seed at a time, so that seconds are its own.
 
-    task: its short name. marks: the batches after which it is measured; at its end it always is.
+    figure, task: their names. marks: the batches after which it is measured; at its end it always is.
     parts: what a run on test data is measured on, of "train" (the first samples), "validation" and "test". shown: which
     of these is drawn. at_end: whether only the end is drawn, as where other lengths are runs of their own. by_marks:
     whether its rate is chosen by the mean over all marks instead of the end. refit: whether the run on test data trains
@@ -43,6 +43,7 @@ class Learner(Run):
     """
 
     task: str
+    figure: str = "learning"
     marks: tuple[int, ...] = ()
     parts: tuple[str, ...] = ("validation", "test")
     shown: str = "test"
@@ -81,13 +82,15 @@ class Learner(Run):
 
     def lacking(self, setting: Setting) -> str:
         """The method or its library, the data, or the choice of its rate."""
-        source = self.problem.source
         if why := missing_method(self.method):
             return why
-        if source and data.describe(source, setting.data_dir).state in ("missing", "incomplete"):
-            return f"the files of {source} are missing; `altmin data fetch {source}` downloads them"
+        try:
+            self.problem.load(setting, "validation", self.limit, 0)
+        except (FileNotFoundError, ModuleNotFoundError) as error:
+            return str(error)
         if not self.chosen:
-            return f"its rate has not been chosen yet; `altmin search learning --only {self.task}/{self.name}` does it"
+            command = f"altmin search {self.figure} --only {self.task}/{self.name}"
+            return f"its rate has not been chosen yet; `{command}` does it"
         return super().lacking(setting)
 
     def reduced(self, most: int = 2_000) -> "Learner":

@@ -41,14 +41,12 @@ Load = Callable[[Setting, str, int | None, int], Samples]
 
 @dataclass(frozen=True)
 class Problem:
-    """build: the net by its name. loss: None for cross-entropy. metric: "accuracy" or "loss". source: the data set that
-    has to be there, empty for none."""
+    """build: the net by its name. loss: None for cross-entropy. metric: "accuracy" or "loss"."""
 
     load: Load
     build: Callable[[str], nn.Module]
     loss: nn.Module | None = None
     metric: str = "accuracy"
-    source: str = ""
 
 
 def named(name: str) -> Problem:
@@ -57,7 +55,7 @@ def named(name: str) -> Problem:
     def load(setting: Setting, part: str, limit: int | None, seed: int) -> Samples:
         return setting.samples(name, part, limit if part == "train" else None)
 
-    return Problem(load, partial(_net, name), source=name)
+    return Problem(load, partial(_net, name))
 
 
 def _net(name: str, model: str) -> nn.Module:
@@ -107,8 +105,8 @@ def two_linear_layers(model: str) -> nn.Module:
 
 
 PROBLEMS = {
-    "mnist-pixels": Problem(pixels, lambda model: models.autoencoder(), SummedCrossEntropy(), "loss", "mnist"),
-    "shakespeare": Problem(windows, partial(_net, "shakespeare"), None, "loss", "shakespeare"),
+    "mnist-pixels": Problem(pixels, lambda model: models.autoencoder(), SummedCrossEntropy(), "loss"),
+    "shakespeare": Problem(windows, partial(_net, "shakespeare"), None, "loss"),
     "anisotropic": Problem(regression, two_linear_layers, nn.MSELoss(), "loss"),
 }
 

@@ -15,11 +15,11 @@ FURTHER = 6
 
 @dataclass(frozen=True)
 class Task:
-    """name: a short one, for `--only`. title: of its panel. run: what all its runs have in common, as in `Learner`. lengths: if there are several, the settings in which
-    they differ, each a run with a rate of its own of which only the end is drawn. rates: the grid, for methods whose
-    steps have Adam's size. steps: for some methods, how many times as large their rates are. decays: the weight decays
-    that are searched for all methods. search: what the runs have of their own that choose a rate. without: the methods
-    that are left out."""
+    """name: a short one, for `--only`. title: of its panel. run: what all its runs have in common, as in `Learner`.
+    lengths: if there are several, the settings in which they differ, each a run with a rate of its own of which only
+    the end is drawn. rates: the grid, for methods whose steps have Adam's size. steps: for some methods, how many times
+    as large their rates are. decays: the weight decays that are searched for all methods. search: what the runs have of
+    their own that choose a rate. without: the names of those that are left out."""
 
     name: str
     title: str
@@ -70,24 +70,23 @@ class RateSearch(Search):
 
 def learners(figure: str, task: Task, opponents: Sequence[Opponent]) -> tuple[list[Learner], list[Search]]:
     """The runs on test data of every opponent, with the options that its search has chosen, and the searches."""
-    runs, searches = [], list[Search]()
-    for opponent in opponents:
-        if opponent.name in task.without:
-            continue
-        times = task.steps.get(opponent.method, opponent.steps)
-        space: dict[str, Sequence[Any]] = {"lr": tuple(times * rate for rate in task.rates)}
-        if task.decays:
-            space["weight_decay"] = tuple(opponent.decay * each for each in task.decays)
+    runs, searches = list[Learner](), list[Search]()
+    common = {"figure": figure, "task": task.name, "title": task.title, "seeds": 3, "at_end": len(task.lengths) > 1}
+    for opponent in (each for each in opponents if each.name not in task.without):
+        space = _space(task, opponent)
+        middle = {name: values[len(values) // 2] for name, values in space.items()}
+        own = {"method": opponent.method, "label": opponent.name, "options": {**opponent.options, **middle}}
         for length in task.lengths:
-            middle = {name: values[len(values) // 2] for name, values in space.items()}
-            run = Learner(
-                **{"method": opponent.method, "label": opponent.name, "seeds": 3, "title": task.title},
-                **{"task": task.name, "at_end": len(task.lengths) > 1, **task.run, **length},
-                options={**opponent.options, **middle},
-            )
+            run = Learner(**{**common, **own, **task.run, **length})
             search = RateSearch(replace(run, **task.search), space, together=1)
+            found = settings(figure, default={}, **search.template.config())
             searches.append(search)
-            alike = search.template.config()
-            found = settings(figure, default={}, **alike)
             runs.append(replace(run, options=found or run.options, chosen=bool(found)))
     return runs, searches
+
+
+def _space(task: Task, opponent: Opponent) -> dict[str, Sequence[float]]:
+    times = task.steps.get(opponent.method, opponent.steps)
+    space = {"lr": tuple(times * rate for rate in task.rates)}
+    decays = tuple(opponent.decay * each for each in task.decays)
+    return {**space, "weight_decay": decays} if decays else space

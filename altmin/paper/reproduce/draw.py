@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from altmin.paper.plot import content, mark, style, tidy
 from altmin.paper.reproduce.figure import Curve, Figure, Mark
@@ -17,6 +17,8 @@ ROW = 3
 """Panels side by side; of a picture with several axes, two of them with all theirs."""
 MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
+ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
+"""Where a scale of accuracies is written."""
 
 
 def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
@@ -52,16 +54,17 @@ def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
         places.setdefault((stated.x, stated.y, stated.source), []).append(stated.name)
     for (x, y, source), names in places.items():
         axes.plot(x, y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
+        left = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[0] > 0.4
         axes.annotate(
             f"{source}: {', '.join(names)}",
             (x, y),
-            xytext=(-9, -2),
+            xytext=(-9 if left else 9, -2),
             textcoords="offset points",
             bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
             fontsize=8,
             color="0.3",
             va="center",
-            ha="right",
+            ha="right" if left else "left",
         )
 
 
@@ -72,12 +75,29 @@ def _scales(axes: Axes, figure: Figure, panel: str) -> None:
     if "x" in figure.log:
         axes.set_xscale("log")
         if len(places) <= MARKED:
-            mark(axes.xaxis, places)
+            mark(axes.xaxis, _apart(places))
     elif all(x.is_integer() for x in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_yscale(figure.scale(panel, "y"))
+    if axes.get_yscale() == "logit":
+        axes.yaxis.set_major_locator(FixedLocator(ACCURACIES))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
         axes.set_ylim(bottom=figure.bottom)
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """Places of a logarithmic axis that leave room for their numbers.
+
+    >>> _apart([1, 2, 2.5, 4])
+    [1, 2, 4]
+    """
+    kept = list(places[:1])
+    for place in places:
+        if place >= 1.5 * kept[-1]:
+            kept.append(place)
+    return kept
 
 
 def _panel(axes: Axes, curves: Sequence[Curve], names: Sequence[str]) -> dict[str, Line2D]:

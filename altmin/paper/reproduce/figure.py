@@ -81,8 +81,8 @@ class Figure:
         return next((getattr(run, name, "") for run in self.runs if run.panel == panel), "")
 
     def only(self, text: str | None) -> "Figure":
-        """The figure with those runs and searches alone that a text such as "lenet5/adam,lenet5/sgd" selects: those that
-        have all words of a part among their own. ValueError if there are none."""
+        """The figure with those runs and searches alone that a text such as "lenet5/adam,lenet5/sgd" selects: those
+        that have all words of a part among their own. ValueError if there are none."""
         if text is None:
             return self
         wanted = [set(part.strip().split("/")) for part in text.split(",")]
@@ -160,20 +160,15 @@ def choose(figures: Mapping[str, Figure], name: str) -> Figure:
 
 
 def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list[str]:
-    """Makes what is not in the results yet. On a GPU all seeds of a run are made together unless its `together` is
-    False, elsewhere they are kept one by one; interrupted, it goes on with what was under way. Returns what could not be made here, and why."""
+    """Makes what is not in the results yet. On a GPU all seeds of a run are made together, unless its `together` is
+    False, elsewhere they are kept one by one; interrupted, it goes on with what was under way. Returns what could not
+    be made here, and why."""
     missing = [(run, run.lacking(setting)) for run in figure.runs if results.missing(run)]
-    on_gpu = setting.device.type == "cuda"
-    todo = [
-        (run, seeds)
-        for run, why in missing
-        if not why
-        for seeds in (
-            [results.missing(run)]
-            if on_gpu and getattr(run, "together", True)
-            else [[seed] for seed in results.missing(run)]
-        )
-    ]
+    todo = list[tuple[Any, list[int]]]()
+    for run in (run for run, why in missing if not why):
+        seeds = results.missing(run)
+        together = setting.device.type == "cuda" and getattr(run, "together", True)
+        todo += [(run, seeds)] if together else [(run, [seed]) for seed in seeds]
     for n, (run, seeds) in enumerate(todo):
         if not set(seeds) & set(results.missing(run)):  # made by another with the same config
             continue

@@ -97,7 +97,6 @@ class Run(RunConfig):
         found |= {point["epoch"] * per_epoch: accuracy(point) for point in ends}
         return [(n if axis == "batches" else n / per_epoch, value) for n, value in sorted(found.items())]
 
-
     def score(self, row: Row, at_batch: int | None = None) -> float:
         """What a search goes by, the more the better: the accuracy after a batch, or at the end; 0 if the run has
         diverged. ValueError if it ends before."""
