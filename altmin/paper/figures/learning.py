@@ -15,11 +15,11 @@ OPPONENTS = [
     Opponent("AM-Adam", "am-adam", decay=0.01),
     Opponent("Adam", "adam", decay=0.01),
     Opponent("SGD", "sgd", steps=10, decay=0.01),
-    Opponent("AdamW", "adamw"),
-    Opponent("Muon", "muon"),
-    Opponent("SOAP", "soap"),
-    Opponent("Shampoo", "shampoo"),
-    Opponent("K-FAC", "kfac"),
+    Opponent("AdamW", "adamw", {"weight_decay": 0.01}),
+    Opponent("Muon", "muon", {"weight_decay": 0.0}),
+    Opponent("SOAP", "soap", {"weight_decay": 0.0}),
+    Opponent("Shampoo", "shampoo", steps=10, decay=0.1),
+    Opponent("K-FAC", "kfac", steps=10, decay=0.1),
 ]
 MARKS = (25, 50, 150, 250)
 RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
@@ -49,7 +49,7 @@ TASKS = [
         },
         LOWER,
         lengths=[{"epochs": 10}, {"epochs": 20}, {"epochs": 50}],
-        steps={"sgd": 1.0},
+        steps={"sgd": 1.0, "shampoo": 1.0},
     ),
     Task(
         "resnet18-64",

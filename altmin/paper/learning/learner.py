@@ -120,6 +120,7 @@ class Learner(Run):
             x, y = (part[: self.batch_size] for part in train)
             for _ in range(3):  # libraries choose their kernels before the clock starts
                 warm.step(x, y)
+            del warm
             method = recorded(self.trainer(options, seed, setting.device), x, y)
             points = Points(self.marks, measure, tick)
             settings = {name: getattr(self, name) for name in ("batch_size", "schedule", "warmup", "augment")}
@@ -131,13 +132,16 @@ class Learner(Run):
 
     def samples(self, seed: int, setting: Setting) -> tuple[Samples, Measure]:
         """What is trained on, and what measures a model on the other parts."""
-        load = partial(self.problem.load, setting, limit=self.limit, seed=seed)
-        train, final = load(part="train"), self.part == "test"
-        parts = {part: load(part=part) for part in (self.parts if final else ("validation",)) if part != "train"}
+
+        def load(part: str) -> Samples:
+            return self.problem.load(setting, part, self.limit, seed)
+
+        train, final = load("train"), self.part == "test"
+        parts = {part: load(part) for part in (self.parts if final else ("validation",)) if part != "train"}
         if final and "train" in self.parts:
             parts["train"] = (train[0][:TRAIN_ROWS], train[1][:TRAIN_ROWS])
         if final and self.refit:
-            x, y = (torch.cat(both) for both in zip(train, load(part="validation"), strict=True))
+            x, y = (torch.cat(both) for both in zip(train, load("validation"), strict=True))
             train = (x, y)
         loss, metric = self.problem.loss or nn.CrossEntropyLoss(), self.problem.metric
 

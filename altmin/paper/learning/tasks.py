@@ -57,15 +57,12 @@ class RateSearch(Search):
         return set(options) == set(self.space) and others and options["lr"] in [*rates, *more]
 
     def propose(self, tried: Sequence[Row]) -> list[Options]:
-        inside = super().propose(tried)
-        if inside or len(tried) - self.size >= FURTHER:
+        inside, rates = super().propose(tried), {row["options"]["lr"] for row in tried}
+        if inside or len(rates) - len(set(self.space["lr"])) >= FURTHER:  # type: ignore[arg-type]
             return inside
-        rates = [row["options"]["lr"] for row in tried]
         best = max(tried, key=lambda row: row["accuracy"][0])["options"]
-        if min(rates) < best["lr"] < max(rates):
-            return []
-        further = {**best, "lr": best["lr"] * (0.5 if best["lr"] == min(rates) else 2.0)}
-        return [] if any(row["options"] == further for row in tried) else [further]
+        low, high = best["lr"] == min(rates), best["lr"] == max(rates)
+        return [{**best, "lr": best["lr"] * (0.5 if low else 2.0)}] if low or high else []
 
 
 def learners(figure: str, task: Task, opponents: Sequence[Opponent]) -> tuple[list[Learner], list[Search]]:
@@ -87,6 +84,7 @@ def learners(figure: str, task: Task, opponents: Sequence[Opponent]) -> tuple[li
 
 def _space(task: Task, opponent: Opponent) -> dict[str, Sequence[float]]:
     times = task.steps.get(opponent.method, opponent.steps)
-    space = {"lr": tuple(times * rate for rate in task.rates)}
-    decays = tuple(opponent.decay * each for each in task.decays)
-    return {**space, "weight_decay": decays} if decays else space
+    space: dict[str, Sequence[float]] = {"lr": tuple(times * rate for rate in task.rates)}
+    if task.decays:
+        space["weight_decay"] = tuple(opponent.decay * each for each in task.decays)
+    return space
