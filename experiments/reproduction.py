@@ -13,6 +13,7 @@ from statistics import mean
 from common import HERE, fill, table
 
 from altmin.cli.verify import verdicts
+from altmin.paper.learning import Learner
 from altmin.paper.learning.table import tables
 from altmin.paper.reproduce.draw import draw
 from altmin.paper.reproduce.figure import load
@@ -49,7 +50,7 @@ def settings() -> str:
         tried = History.read(history(RESULTS, name))
         for search in figure.searches:
             best = search.best(tried)
-            if best is None:
+            if best is None or isinstance(search.run, Learner):  # docs/learning.md has those
                 continue
             options = ", ".join(f"{option} {value:.3g}" for option, value in best["options"].items())
             paper = ", ".join(f"{option} {value:g}" for option, value in search.paper.items())

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import altmin
 from altmin import methods
@@ -116,12 +116,8 @@ class Learner(Run):
         row = {"seed": seed, **setting.about(train)}
         kind = self.precision if setting.device.type == "cuda" else "float32"
         with precision.using(kind):
-            warm = self.trainer(options, seed, setting.device)
             x, y = (part[: self.batch_size] for part in train)
-            for _ in range(3):  # libraries choose their kernels before the clock starts
-                warm.step(x, y)
-            del warm
-            method = recorded(self.trainer(options, seed, setting.device), x, y)
+            method = ready(partial(self.trainer, options, seed, setting.device), x, y)
             points = Points(self.marks, measure, tick)
             settings = {name: getattr(self, name) for name in ("batch_size", "schedule", "warmup", "augment")}
             try:
@@ -216,11 +212,20 @@ def created(method: str, model: nn.Module, loss: nn.Module | None, options: Mapp
     return methods.create(method, model, **given)
 
 
-def recorded(method: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
-    """The method with recorded steps, on a GPU and where they can be."""
-    if not x.is_cuda or not can_capture(method):
-        return method
-    return Recorded(method, x, y, fuse=False)
+def ready(build: Callable[[], Any], x: Tensor, y: Tensor) -> Any:
+    """A method that has not taken a step, on a GPU with recorded steps where they can be. Libraries have loaded their
+    kernels for this batch, since another one of the same kind has taken some steps."""
+    warm = build()
+    for _ in range(3):
+        warm.step(x, y)
+    del warm
+    method = build()
+    if x.is_cuda and can_capture(method):
+        try:
+            return Recorded(method, x, y, fuse=False)
+        except ValueError:  # torch refuses to capture it
+            return build()
+    return method
 
 
 def missing_method(method: str) -> str:

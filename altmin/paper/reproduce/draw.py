@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator, NullLocator
 
 from altmin.paper.plot import content, mark, style, tidy
 from altmin.paper.reproduce.figure import Curve, Figure, Mark
@@ -19,6 +19,9 @@ MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
 ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
 """Where a scale of accuracies is written."""
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
+NEAR = 0.06
+"""How far apart two marks are, as a part of a panel's height, that share a text."""
 
 
 def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
@@ -48,16 +51,22 @@ def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> 
 
 
 def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
-    """Stars at what the paper, or another source, states; those of one place have one text."""
-    places: dict[tuple[float, float, str], list[str]] = {}
+    """Stars at what the paper, or another source, states; those of one place, or nearly so, have one text."""
     for stated in marks:
-        places.setdefault((stated.x, stated.y, stated.source), []).append(stated.name)
-    for (x, y, source), names in places.items():
-        axes.plot(x, y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
-        left = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[0] > 0.4
+        axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
+    texts: list[list[Mark]] = []
+    for stated in sorted(marks, key=lambda each: (each.x, each.y)):
+        last = texts[-1][-1] if texts else None
+        near = last is not None and last.x == stated.x and _place(axes, stated)[1] - _place(axes, last)[1] < NEAR
+        if near and last.source == stated.source:
+            texts[-1].append(stated)
+        else:
+            texts.append([stated])
+    for group in texts:
+        left = _place(axes, group[0])[0] > 0.4
         axes.annotate(
-            f"{source}: {', '.join(names)}",
-            (x, y),
+            f"{group[0].source}: {', '.join(each.name for each in group)}",
+            (group[0].x, group[0].y),
             xytext=(-9 if left else 9, -2),
             textcoords="offset points",
             bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
@@ -66,6 +75,12 @@ def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
             va="center",
             ha="right" if left else "left",
         )
+
+
+def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
+    """From 0 to 1 in both directions."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((stated.x, stated.y)))
+    return float(x), float(y)
 
 
 def _scales(axes: Axes, figure: Figure, panel: str) -> None:
@@ -82,7 +97,12 @@ def _scales(axes: Axes, figure: Figure, panel: str) -> None:
     if axes.get_yscale() == "logit":
         axes.yaxis.set_major_locator(FixedLocator(ACCURACIES))
         axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(PLAIN)
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log" and high < 30 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+            axis.set_major_formatter(PLAIN)
+            axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.4)))
     if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
         axes.set_ylim(bottom=figure.bottom)
 
