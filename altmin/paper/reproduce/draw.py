@@ -56,9 +56,7 @@ def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
         axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
     texts: list[list[Mark]] = []
     for stated in sorted(marks, key=lambda each: (each.x, each.y)):
-        last = texts[-1][-1] if texts else None
-        near = last is not None and last.x == stated.x and _place(axes, stated)[1] - _place(axes, last)[1] < NEAR
-        if near and last.source == stated.source:
+        if texts and _near(axes, texts[-1][-1], stated):
             texts[-1].append(stated)
         else:
             texts.append([stated])
@@ -75,6 +73,12 @@ def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
             va="center",
             ha="right" if left else "left",
         )
+
+
+def _near(axes: Axes, one: Mark, other: Mark) -> bool:
+    """Whether two marks share a text, the second one not below the first."""
+    above = _place(axes, other)[1] - _place(axes, one)[1]
+    return (one.x, one.source) == (other.x, other.source) and above < NEAR
 
 
 def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
