@@ -1,5 +1,5 @@
-"""The tables of docs/reproduction.md and docs/continual.md from the files of benchmarks/reproduce: the
-command is `python experiments/reproduction.py table`.
+"""The tables of docs/reproduction.md, docs/learning.md and docs/continual.md from the files of benchmarks/reproduce:
+the command is `python experiments/reproduction.py table`.
 
 The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
 figures again from their results. `settings` writes the best of every search to altmin/paper/figures/settings.jsonl,
@@ -13,6 +13,8 @@ from statistics import mean
 from common import HERE, fill, table
 
 from altmin.cli.verify import verdicts
+from altmin.paper.learning import Learner
+from altmin.paper.learning.table import tables
 from altmin.paper.reproduce.draw import draw
 from altmin.paper.reproduce.figure import load
 from altmin.paper.reproduce.folders import CHOSEN, FIGURES, RESULTS, history
@@ -48,7 +50,7 @@ def settings() -> str:
         tried = History.read(history(RESULTS, name))
         for search in figure.searches:
             best = search.best(tried)
-            if best is None:
+            if best is None or isinstance(search.run, Learner):  # docs/learning.md has those
                 continue
             options = ", ".join(f"{option} {value:.3g}" for option, value in best["options"].items())
             paper = ", ".join(f"{option} {value:g}" for option, value in search.paper.items())
@@ -77,12 +79,20 @@ def continual() -> str:
     return table(head, list(cells.values()))
 
 
+def learning() -> str:
+    found = tables(load(FIGURES)["learning"], Results.read(RESULTS / "learning.jsonl"))
+    parts = [f"**{title}**\n\n{table(head, rows)}" for title, head, rows in found]
+    picture = "![Accuracy or loss against samples and seconds](../benchmarks/reproduce/learning.png)\n"
+    return "\n".join([picture, *parts]) if parts else "Not measured yet.\n"
+
+
 def main() -> None:
     if sys.argv[1:] == ["table"]:
         for name, text in ("figures", figures()), ("claims", claims()):
             fill(DOCUMENT, text, name)
         fill(HERE / "docs/reproduction-settings.md", settings(), "settings")
         fill(HERE / "docs/continual.md", continual())
+        fill(HERE / "docs/learning.md", learning())
     elif sys.argv[1:] == ["pictures"]:
         for name, figure in load(FIGURES).items():
             results = Results.read(RESULTS / f"{name}.jsonl")

@@ -1,5 +1,7 @@
 """Models compute their formulas, by constructor and by name."""
 
+import itertools
+
 import pytest
 import torch
 from method_cases import net
@@ -38,6 +40,18 @@ def test_a_binary_mlp_is_its_formula_with_signs() -> None:
     torch.testing.assert_close(model(x), by_hand(model, x, [signs, torch.tanh]))
     every = binary_mlp(6, (5, 4, 3), 2, altmin.Sign)
     torch.testing.assert_close(every(x), by_hand(every, x, [signs] * 3))
+
+
+def test_an_autoencoder_goes_back_through_its_widths_from_xaviers_weights() -> None:
+    model, x = models.autoencoder((6, 5, 2)), torch.randn(4, 1, 2, 3)
+    torch.testing.assert_close(model(x), by_hand(model, x, [torch.tanh] * 3))
+    layers = [m for m in models.autoencoder() if isinstance(m, nn.Linear)]
+    widths = [784, 1000, 500, 250, 30, 250, 500, 1000, 784]
+    assert [(m.in_features, m.out_features) for m in layers] == list(itertools.pairwise(widths))
+    for m in layers:
+        expected = (2 / (m.in_features + m.out_features)) ** 0.5
+        assert m.weight.std().item() == pytest.approx(expected, rel=0.05)
+        assert not m.bias.any()
 
 
 def test_dropout_is_before_every_layer_but_the_first() -> None:

@@ -7,6 +7,7 @@ import pytest
 from altmin.paper.reproduce.figure import Curve, Figure, choose, load
 from altmin.paper.reproduce.results import Results
 from altmin.paper.reproduce.run import Run
+from altmin.paper.reproduce.search import Search
 
 DECLARED = """
 from altmin.paper.reproduce import Figure, Run
@@ -49,6 +50,17 @@ def test_panels_without_results_are_left_out_unless_all_are() -> None:
     made = {"config": runs[1].config(), "seed": 0}
     assert figure.with_results(Results([made])).runs == runs[:2]
     assert figure.with_results(Results([])).runs == runs
+
+
+def test_runs_and_searches_are_selected_by_their_words() -> None:
+    runs = [Run(method, f"mlp-{n}x4") for method in ("adam", "sgd") for n in (1, 2)]
+    figure = Figure("f", "t", runs, ["epochs"], 1, searches=[Search(run, {"lr": [0.1]}) for run in runs])
+    assert figure.only(None) is figure
+    some = figure.only("adam/mlp-1x4, sgd")
+    assert some.runs == [runs[0], *runs[2:]]
+    assert [each.run for each in some.searches] == some.runs
+    with pytest.raises(ValueError, match="no run of f has the words 'adam/mlp-3x4'; its words are adam, mlp-1x4, mlp"):
+        figure.only("adam/mlp-3x4")
 
 
 def test_a_figure_made_smaller_leaves_out_runs_and_bears_on_no_claim() -> None:

@@ -138,6 +138,25 @@ def test_scales_are_those_of_the_figure_and_empty_places_stay_empty(monkeypatch:
     assert [label.get_text() for label in shown[1].get_xticklabels()] == ["2"], "the place that was measured"
 
 
+def test_a_picture_may_have_several_axes_and_panels_measures_and_scales_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Own(Run):
+        measure, y_scale = "something else", "log"
+
+    drawn: list[Picture] = []
+    monkeypatch.setattr(draw, "content", lambda picture, kind: drawn.append(picture) or b"")
+    runs = [Run("adam", "mlp-1x4"), Own("sgd", "mlp-2x4")]
+    rows = [{**row(run, 0, 0.5), "epochs": [{"epoch": 1, "test_accuracy": 0.5, "seconds": 7.0}]} for run in runs]
+    marks = [Mark("mnist, mlp-1x4", 1, 0.4, "a", "others")]
+    draw.draw(Figure("f", "t", runs, ["epochs", "seconds", "batches"], marks=marks, drawn=2), Results(rows), "png")
+    shown = [(axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) for axes in drawn[0].axes]
+    first, second = ("test accuracy", "linear"), ("something else", "log")
+    assert shown == [(x, *rest) for rest in (first, second) for x in ("epochs", "seconds")]
+    assert [[text.get_text() for text in axes.texts] for axes in drawn[0].axes] == [["others: a"], [], [], []]
+    assert [axes.lines[0].get_xydata().tolist() for axes in drawn[0].axes[:2]] == [[[1, 0.5]], [[7, 0.5]]]
+
+
 def test_marks_of_one_place_share_a_text_and_panels_without_results_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,7 +1,7 @@
 """`altmin search`: looks for the settings with which a figure's runs are made."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
@@ -10,48 +10,48 @@ import typer
 from rich.table import Table
 
 from altmin.cli import options, output, training
-from altmin.cli.reproduce import Figures, Store
+from altmin.cli.reproduce import OfFigures
 from altmin.paper.reproduce.figure import Figure, choose, load
-from altmin.paper.reproduce.folders import FIGURES, RESULTS, history
+from altmin.paper.reproduce.folders import history
 from altmin.paper.reproduce.measurement import Setting
+from altmin.paper.reproduce.run import Run
 from altmin.paper.reproduce.search import search as look
 from altmin.paper.reproduce.settings import History
 
 REMARK = "The paper's values belong to its own scaling of mu and of the rates, which it does not give."
 
 
-def search(
-    figure: Annotated[
-        str | None, typer.Argument(metavar="FIGURE", help="Its name; none lists those to search.")
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Configurations in all of each Bayesian search; a grid is always whole.")
-    ] = None,
-    figures: Figures = FIGURES,
-    results: Store = RESULTS,
-    data_dir: options.DataDir = None,
-    device: options.Device = "cpu",
-    threads: options.Threads = None,
-    json_file: options.Json = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Search(OfFigures):
+    figure: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Its name; none lists those to search.")] = None
+    trials: int | None = options.option(
+        None, "Configurations in all of each Bayesian search; a grid is always whole.", min=1
+    )
+    json_file: options.Json = None
+
+
+@options.command(Search)
+def search(ctx: typer.Context, given: Search) -> None:
     """Look for the settings of a figure's runs on validation samples; its file takes the best. What was tried before is
     kept, so that a search can be stopped and go on."""
-    known = load(figures)
+    known, figure, json_file = load(given.figures), given.figure, given.json_file
     if figure is None:
-        output.console().print(listed(known, results))
+        output.console().print(listed(known, given.results))
         return
-    chosen, path = with_searches(known, figure, trials), history(results, figure)
-    place = training.prepare(device, threads, "float32")
+    chosen, path = with_searches(known, figure, given.trials).only(given.only), history(given.results, figure)
+    place = training.prepare(given.device, given.threads, "float32")
     rows = History.read(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     output.check_writable(path, json_file)
     try:
         with output.progress(f"search {figure}") as tick:
-            look(chosen.searches, rows, Setting(place, data_dir, output.environment(place)), tick)
+            left = look(chosen.searches, rows, Setting(place, given.data_dir, output.environment(place)), tick)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; what was tried is in {path}, and the same command goes on") from None
     found = summary(chosen, rows)
     output.console().print(shown(found))
+    for each in left:
+        output.console().print(f"not tried: {each}")
     output.console().print(f"history in {path}")
     output.write_json(json_file, found)
 
@@ -84,11 +84,12 @@ def summary(figure: Figure, rows: History) -> list[dict[str, Any]]:
     found = []
     for each in figure.searches:
         best, run = each.best(rows), each.run
-        assert best is not None
+        if best is None:  # it cannot be made here
+            continue
         found.append(
             {
                 **{"data": run.data, "model": run.model, "method": run.method, "tried": len(each.tried(rows))},
-                **{"options": best["options"], "validation_accuracy": mean(best["accuracy"])},
+                **{"options": best["options"], **_judged(run, mean(best["accuracy"]))},
                 "paper": dict(each.paper),
             }
         )
@@ -103,9 +104,19 @@ def shown(found: list[dict[str, Any]]) -> Table:
         table.caption = REMARK
     for row in found:
         cells = [row["data"], row["model"], row["method"], str(row["tried"]), _words(row["options"])]
-        cells += [f"{row['validation_accuracy']:.4f}", *([_words(row["paper"])] if paper else [])]
+        value = row.get("validation_accuracy", row.get("validation_loss"))
+        cells += [
+            f"{value:.4f}" if "validation_accuracy" in row else f"loss {value:.4g}",
+            *([_words(row["paper"])] if paper else []),
+        ]
         table.add_row(*cells)
     return table
+
+
+def _judged(run: Run, score: float) -> dict[str, float]:
+    """What a score stands for."""
+    lower = getattr(run, "lower_is_better", False)
+    return {"validation_loss": -score} if lower else {"validation_accuracy": score}
 
 
 def _words(numbers: Mapping[str, Any]) -> str:

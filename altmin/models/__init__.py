@@ -2,7 +2,7 @@
 
 from altmin.models.convolutional import lenet5
 from altmin.models.freeze import freeze_first, freeze_hidden
-from altmin.models.fully_connected import binary_mlp, mlp
+from altmin.models.fully_connected import autoencoder, binary_mlp, mlp
 from altmin.models.gpt import gpt
 from altmin.models.names import create
 from altmin.models.recurrent import elman, pad
@@ -11,6 +11,7 @@ from altmin.models.resnet import resnet18
 from altmin.models.sampling import sample
 
 __all__ = [
+    "autoencoder",
     "binary_mlp",
     "create",
     "elman",

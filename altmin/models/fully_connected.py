@@ -43,6 +43,21 @@ def binary_mlp(
     return _net([inputs, *hidden], outputs, each, "linear", dropout)
 
 
+def autoencoder(
+    widths: Sequence[int] = (784, 1000, 500, 250, 30), activation: type[nn.Module] = nn.Tanh
+) -> nn.Sequential:
+    """Flatten, then linear layers of these widths and back again, with `activation()` between them: by default
+    784-1000-500-250-30-250-500-1000-784, the net of Hinton and Salakhutdinov (2006) on which K-FAC and its relatives
+    are compared. Weights start as Xavier's normal ones, biases at zero. The outputs are logits of the inputs."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for m, n in itertools.pairwise([*widths, *reversed(widths[:-1])]):
+        linear = nn.Linear(m, n)
+        nn.init.xavier_normal_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, activation()]
+    return nn.Sequential(*layers[:-1])
+
+
 def _net(
     widths: Sequence[int], outputs: int, activations: Sequence[Activation], nonlinearity: Any, dropout: float = 0.0
 ) -> nn.Sequential:

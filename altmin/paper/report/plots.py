@@ -98,7 +98,7 @@ def _marks(figure: Figure) -> list[dict[str, Any]]:
                     "showlegend": not found,
                     "x": [mark.x for mark in marks],
                     "y": [mark.y for mark in marks],
-                    "text": [text(f"paper: {mark.name}") for mark in marks],
+                    "text": [text(f"{mark.source}: {mark.name}") for mark in marks],
                     "hovertemplate": "%{text}<extra></extra>",
                     "mode": "markers",
                     "marker": {"symbol": "star", "size": 14, "color": GREY, "line": {"width": 1, "color": "#ffffff"}},
@@ -122,7 +122,7 @@ def _layout(figure: Figure, axis: str, curves: Sequence[Curve]) -> dict[str, Any
             **_ticks([x for curve in curves if curve.panel == panel for x, _ in curve.points], scale["x"]),
         }
         layout[f"yaxis{n + 1 if n else ''}"] = {
-            "title": {"text": text(figure.measure)},
+            "title": {"text": text(figure.measured(panel))},
             "type": scale["y"],
             **({} if figure.bottom is None else {"range": [figure.bottom, None], "autorange": "max"}),
         }

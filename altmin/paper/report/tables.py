@@ -23,7 +23,10 @@ def ends(figure: Figure, results: Results) -> Table:
         [curve.panel, curve.name, f"{curve.points[-1][0]:g}", words(curve.points[-1][1])]
         for curve in figure.curves(results, axis)
     ]
-    marks = [[mark.panel, f"the paper: {mark.name}", f"{mark.x:g}", f"{mark.y:g}"] for mark in figure.marks]
+    marks = [
+        [mark.panel, f"{'the ' * (mark.source == 'paper')}{mark.source}: {mark.name}", f"{mark.x:g}", f"{mark.y:g}"]
+        for mark in figure.marks
+    ]
     rows = sorted(curves + marks, key=lambda row: figure.panels.index(row[0]))
     return ["panel", "curve", f"at, in {axis}", figure.measure], rows
 

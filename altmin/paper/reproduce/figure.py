@@ -19,13 +19,14 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Mark:
-    """A value that the paper states: drawn at x, y in a panel, on the figure's first axis, and named after what
-    reached it."""
+    """A value that the paper, or another source, states: drawn at x, y in a panel, on the figure's first axis, and
+    named after what reached it."""
 
     panel: str
     x: float
     y: float
     name: str
+    source: str = "paper"
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class Curve:
 @dataclass(frozen=True)
 class Figure:
     """runs: all measurements. axes: against which they can be drawn, the picture's first. minutes: about how long it
-    takes on one H200. measure: what the curves show; it is drawn from `bottom` on. log: which of "x" and "y" have a
-    logarithmic scale. searches: how settings are looked for. quick: makes a measurement smaller for `--quick`, or
-    leaves it out (None)."""
+    takes on one H200. measure: what the curves show, where runs do not say; it is drawn from `bottom` on. log: which of
+    "x" and "y" have a logarithmic scale. searches: how settings are looked for. quick: makes a measurement smaller for
+    `--quick`, or leaves it out (None). drawn: how many of the axes the picture has."""
 
     name: str
     title: str
@@ -56,6 +57,7 @@ class Figure:
     log: str = ""
     searches: Sequence[Search] = ()
     quick: Callable[[Any], Measurement | None] = lambda run: run.reduced()
+    drawn: int = 1
 
     @property
     def panels(self) -> list[str]:
@@ -65,6 +67,31 @@ class Figure:
     def names(self) -> list[str]:
         """Those of the curves, over all panels."""
         return list(dict.fromkeys(run.name for run in self.runs))
+
+    def measured(self, panel: str) -> str:
+        """What the curves of a panel show."""
+        return self._of(panel, "measure") or self.measure
+
+    def scale(self, panel: str, letter: str) -> str:
+        """The scale of a panel's "x" or "y" in the picture, by matplotlib's name: that of its runs, where they say."""
+        return self._of(panel, f"{letter}_scale") or ("log" if letter in self.log else "linear")
+
+    def _of(self, panel: str, name: str) -> str:
+        """What the first run of a panel says of itself."""
+        return next((getattr(run, name, "") for run in self.runs if run.panel == panel), "")
+
+    def only(self, text: str | None) -> "Figure":
+        """The figure with those runs and searches alone that a text such as "lenet5/adam,lenet5/sgd" selects: those
+        that have all words of a part among their own. ValueError if there are none."""
+        if text is None:
+            return self
+        wanted = [set(part.strip().split("/")) for part in text.split(",")]
+        runs = [run for run in self.runs if any(part <= _words(run) for part in wanted)]
+        if not runs:
+            known = sorted(set().union(*map(_words, self.runs)))
+            raise ValueError(f"no run of {self.name} has the words {text!r}; its words are {', '.join(known)}")
+        searches = [each for each in self.searches if any(part <= _words(each.run) for part in wanted)]
+        return replace(self, runs=runs, searches=searches)
 
     def curves(self, results: Results, axis: str) -> list[Curve]:
         """What the results show, a curve for each panel and name that has points."""
@@ -86,6 +113,12 @@ class Figure:
         """The figure as `--quick` makes it; it bears on no claim."""
         runs = [small for run in self.runs if (small := self.quick(run)) is not None]
         return replace(self, runs=runs, claims=())
+
+
+def _words(run: Any) -> set[str]:
+    """By which a run is selected: its own `words`, or its curve's name, model, method and data set."""
+    names = ("name", "model", "method", "data")
+    return set(getattr(run, "words", ())) or {getattr(run, name) for name in names if hasattr(run, name)}
 
 
 def _in_step(seeds: Sequence[Points]) -> list[Points]:
@@ -127,16 +160,15 @@ def choose(figures: Mapping[str, Figure], name: str) -> Figure:
 
 
 def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list[str]:
-    """Makes what is not in the results yet. On a GPU all seeds of a run are made together, elsewhere they are kept one
-    by one; interrupted, it goes on with what was under way. Returns what could not be made here, and why."""
+    """Makes what is not in the results yet. On a GPU all seeds of a run are made together, unless its `together` is
+    False, elsewhere they are kept one by one; interrupted, it goes on with what was under way. Returns what could not
+    be made here, and why."""
     missing = [(run, run.lacking(setting)) for run in figure.runs if results.missing(run)]
-    together = setting.device.type == "cuda"
-    todo = [
-        (run, seeds)
-        for run, why in missing
-        if not why
-        for seeds in ([results.missing(run)] if together else [[seed] for seed in results.missing(run)])
-    ]
+    todo = list[tuple[Any, list[int]]]()
+    for run in (run for run, why in missing if not why):
+        seeds = results.missing(run)
+        together = setting.device.type == "cuda" and getattr(run, "together", True)
+        todo += [(run, seeds)] if together else [(run, [seed]) for seed in seeds]
     for n, (run, seeds) in enumerate(todo):
         if not set(seeds) & set(results.missing(run)):  # made by another with the same config
             continue

@@ -75,13 +75,13 @@ def _at(points: Sequence[Row], unit: str, number: int | None) -> float:
     return next((accuracy(point) for point in points if point[unit] == number), 0.0)
 
 
-def words(values: Sequence[float]) -> str:
+def words(values: Sequence[float], form: str = ".3f") -> str:
     """Mean and, of several, the standard deviation.
 
     >>> words([0.5, 0.7])
     '0.600 ± 0.141'
     """
-    return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+    return f"{mean(values):{form}}" + (f" ± {stdev(values):{form}}" if len(values) > 1 else "")
 
 
 def deviation(values: Sequence[float]) -> float:

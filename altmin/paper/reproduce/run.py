@@ -97,6 +97,18 @@ class Run(RunConfig):
         found |= {point["epoch"] * per_epoch: accuracy(point) for point in ends}
         return [(n if axis == "batches" else n / per_epoch, value) for n, value in sorted(found.items())]
 
+    def score(self, row: Row, at_batch: int | None = None) -> float:
+        """What a search goes by, the more the better: the accuracy after a batch, or at the end; 0 if the run has
+        diverged. ValueError if it ends before."""
+        if "diverged" in row:
+            return 0.0
+        if at_batch is None:
+            return accuracy(row["epochs"][-1])
+        for point in row["batches"]:
+            if point["batch"] == at_batch:
+                return accuracy(point)
+        raise ValueError(f"a search is judged after batch {at_batch}, and its run of {self.method} ends before")
+
 
 def accuracy(point: Row) -> float:
     """What a row of a history measured on test or validation samples."""

@@ -11,7 +11,7 @@ from typing import Any
 from altmin.common.errors import demand
 from altmin.common.optional import need
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
-from altmin.paper.reproduce.run import Run, accuracy
+from altmin.paper.reproduce.run import Run
 from altmin.paper.reproduce.settings import History, best, judged_alike
 
 Options = dict[str, Any]
@@ -117,24 +117,14 @@ class Search:
         values = [dict.fromkeys(each) for each in self.space.values() if not isinstance(each, Between)]
         return (dict(zip(self.space, point, strict=True)) for point in product(*values))
 
-    def judge(self, row: Row) -> float:
-        """The validation accuracy that a trained row counts with."""
-        if "diverged" in row:
-            return 0.0
-        if self.at_batch is None:
-            return accuracy(row["epochs"][-1])
-        for point in row["batches"]:
-            if point["batch"] == self.at_batch:
-                return accuracy(point)
-        raise ValueError(
-            f"a search is judged after batch {self.at_batch}, and its run of {self.run.method} ends before"
-        )
 
-
-def search(searches: Sequence[Search], history: History, setting: Setting, tick: Tick) -> None:
-    """Tries what is missing of searches, and adds it to the history as soon as a proposal is trained."""
-    done, total = 0, sum(each.missing(history) for each in searches)
-    for each in searches:
+def search(searches: Sequence[Search], history: History, setting: Setting, tick: Tick) -> list[str]:
+    """Tries what is missing of searches, and adds it to the history as soon as a proposal is trained. Returns what
+    could not be tried here, and why."""
+    lacking = [(each, each.run.lacking(setting)) for each in searches]
+    able = [each for each, why in lacking if not why]
+    done, total = 0, sum(each.missing(history) for each in able)
+    for each in able:
         while proposed := each.propose(tried := each.tried(history)):
 
             def shown(n: int, of: int, text: str, each: Search = each, a: int = done, b: int = len(proposed)) -> None:
@@ -142,6 +132,7 @@ def search(searches: Sequence[Search], history: History, setting: Setting, tick:
 
             history.add(_train(each, proposed, len(tried), setting, shown))
             done += len(proposed)
+    return [f"{each.run.panel}, {each.run.name}: {why}" for each, why in lacking if why]
 
 
 def _train(search: Search, proposed: Sequence[Options], first: int, setting: Setting, tick: Tick) -> list[Row]:
@@ -156,7 +147,7 @@ def _train(search: Search, proposed: Sequence[Options], first: int, setting: Set
                 **search.identity(),
                 "trial": trial,
                 "options": options,
-                "accuracy": [search.judge(row) for row in rows],
+                "accuracy": [search.run.score(row, search.at_batch) for row in rows],
                 "diverged": sum("diverged" in row for row in rows),
                 "environment": dict(setting.environment),
                 **{name: rows[0][name] for name in ("data", "rows")},
