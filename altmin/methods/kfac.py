@@ -275,8 +275,8 @@ def kfac(  # noqa: PLR0913  (its options are those of the command line)
     decay_biases: bool = True,
 ) -> KFACBackprop:
     """Backprop with K-FAC: every Linear layer and convolution moves by G^-1 M A^-1, with M the average of its
-    gradients, A that of a a^T over its inputs, and G that of d d^T over gradients at its outputs, for targets drawn from
-    the model; A and G are damped. Damping and rate are not adapted by trials as in the paper. Other parameters
+    gradients, A that of a a^T over its inputs, and G that of d d^T over gradients at its outputs, for targets drawn
+    from the model; A and G are damped. Damping and rate are not adapted by trials as in the paper. Other parameters
     (normalisation, embeddings) move by AdamW with the rate rest_lr.
 
     momentum: of M. damping: of the Fisher matrix. kl_clip: the largest lr^2 <step, M>, about twice the Kullback-Leibler
