@@ -70,7 +70,7 @@ class KFAC(Optimizer):
         return found
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -216,7 +216,7 @@ class KFACBackprop(Backprop):
         edges = [call[-1] for calls in self._calls for call in calls]
         found = iter(torch.autograd.grad(output, edges, s.to(output.dtype), retain_graph=True, allow_unused=True))
         factors = [self._sums(i, found, context) for i in range(len(self.layers))]
-        return sum_tree(factors, context)  # type: ignore[no-any-return]
+        return sum_tree(factors, context)
 
     def _sums(self, i: int, found: Iterator[Tensor | None], context: Context) -> tuple[Tensor, Tensor]:
         """This rank's part of A and G of layer i. found: the gradients at the outputs of its calls."""

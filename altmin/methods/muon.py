@@ -29,7 +29,7 @@ class MuonAdamW(Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **ADAM})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
