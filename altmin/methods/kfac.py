@@ -125,9 +125,8 @@ def _ratio(A: Tensor, G: Tensor) -> Tensor:
 def inverse(M: Tensor, c: Tensor) -> Tensor:
     """(M + c I)^-1 of a matrix without negative eigenvalues, also where rounding has made some negative.
 
-    >>> inverse(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor(1.0))
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.2500]])
+    >>> inverse(torch.diag(torch.tensor([1.0, 3.0])), torch.tensor(1.0)).diagonal()
+    tensor([0.5000, 0.2500])
     """
     root, failed = torch.linalg.cholesky_ex(M + c * torch.eye(len(M), dtype=M.dtype, device=M.device))
     if not failed:
