@@ -28,7 +28,7 @@ from altmin.runners.layer_parallel import LayerParallel
 from altmin.runners.recorded import Recorded
 from altmin.training import fit
 
-_ON_FIRST_USE = ("integrations", "paper", "sklearn", "stream")
+_ON_FIRST_USE = ("integrations", "optim", "paper", "sklearn", "stream")
 """Packages that are imported when they are first used: some need libraries that not everybody has."""
 
 __version__ = "0.2.0.dev0"

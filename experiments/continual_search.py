@@ -36,7 +36,7 @@ SPLIT: dict[tuple[str, bool], list[Row]] = {
     ("replay", False): grid(lr=[3e-4, 1e-3, 3e-3, 1e-2]),
     ("ewc", False): grid(strength=[1e1, 1e2, 1e3, 1e4, 1e5], lr=[1e-4, 1e-3]) + grid(strength=[1e3, 1e4], lr=[3e-5]),
     ("slda", False): grid(shrinkage=[1e-4, 1e-3, 1e-2, 1e-1, 0.3, 0.5]),
-    ("am-mem", False): grid(
+    ("am-mem-fitted", False): grid(
         forget=[1.0], lr=[1e-5, 1e-4, 1e-3], rate=[10.0, 30.0, 100.0, 300.0], damping=[30.0], steps=[None, 1]
     )
     + grid(forget=[1.0], lr=[1e-4], rate=[30.0, 100.0], damping=[3.0, 10.0, 100.0], steps=[None])
@@ -46,7 +46,7 @@ PERMUTED: dict[tuple[str, bool], list[Row]] = {  # a run takes five times as lon
     ("am-adam", False): grid(lr=[1e-4, 3e-4, 1e-3]),
     ("adam", False): grid(lr=[1e-4, 3e-4, 1e-3]),
     ("sgd", False): grid(lr=[1e-2, 1e-1, 0.3], momentum=[0.0]) + grid(lr=[1e-3, 1e-2], momentum=[0.9]),
-    ("am-mem", False): grid(forget=[1.0], lr=[1e-4], rate=[30.0, 100.0, 300.0], damping=[10.0], steps=[None])
+    ("am-mem-fitted", False): grid(forget=[1.0], lr=[1e-4], rate=[30.0, 100.0, 300.0], damping=[10.0], steps=[None])
     + grid(forget=[1.0], lr=[1e-4], rate=[100.0], damping=[30.0], steps=[None, 1])
     + grid(forget=[0.9], lr=[1e-4], rate=[30.0, 300.0], damping=[30.0], steps=[None]),
     ("replay", False): grid(lr=[3e-4, 1e-3, 3e-3, 1e-2]),

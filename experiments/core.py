@@ -23,12 +23,14 @@ CASES: list[Row] = [
     {"model": "mlp-2x100", "method": "am-adam", "options": {"lr": 0.004}, "epochs": 1, "early": 50},
     {"model": "mlp-2x100", "method": "adam", "options": {"lr": "tuned"}, "epochs": 1, "early": 50},
     {"model": "mlp-2x100", "method": "am-mem", "options": {}, "epochs": 5, "early": 50},
+    {"model": "mlp-2x100", "method": "am-mem-fitted", "options": {}, "epochs": 5, "early": 50},
     {"model": "mlp-2x100", "method": "am-sgd", "options": {}, "epochs": 5, "early": 50},
     {"model": "mlp-2x100", "method": "sgd", "options": {}, "epochs": 5, "early": 50},
     {"model": "mlp-2x100", "method": "am-adam", "options": {}, "epochs": 5, "early": 50},
     {"model": "mlp-2x100", "method": "adam", "options": {}, "epochs": 5, "early": 50},
     {"model": "mlp-2x100", "method": "am-adam-offline", "options": {}, "epochs": 10, "early": None},
     {"model": "mlp-2x100", "method": "am-mem-offline", "options": {}, "epochs": 10, "early": None},
+    {"model": "mlp-2x100", "method": "am-mem-fitted-offline", "options": {}, "epochs": 10, "early": None},
     {"model": "mlp-8x100", "method": "am-adam", "options": {"lr": 0.001}, "epochs": 1, "early": 50},
     {"model": "mlp-8x100", "method": "adam", "options": {"lr": 0.001}, "epochs": 1, "early": 50},
     {"model": "mlp-20x100", "method": "am-adam", "options": {"lr": 0.001}, "epochs": 2, "early": 50},
@@ -91,7 +93,7 @@ def accuracy(jobs: int = 1, only: str | None = None) -> None:
 
 def speed() -> None:
     for data, models in (("mnist", "mlp-2x100,mlp-2x500,lenet5"), ("higgs", "mlp-1x300")):
-        arguments = ["--data", data, "--model", models, "--methods", "am-adam,am-mem", "--threads", "2"]
+        arguments = ["--data", data, "--model", models, "--methods", "am-adam,am-mem-fitted", "--threads", "2"]
         if code := run(["bench", *arguments, "--json", str(SPEED[data])]):
             sys.exit(code)
 

@@ -95,10 +95,13 @@ def problems() -> list[list[Any]]:
         + ["backprop; AM if time steps must run in parallel", "reproduce/rnn50.jsonl"],
         ["a stream, one sample at a time", "bananas stream, accuracy"]
         + [of_stream("bananas", model) for model in ("Adam", "AM-mem")]
-        + ['`OnlineClassifier(method="am-mem")`', "streams.jsonl"],
+        + ['`OnlineClassifier(method="am-mem-fitted")`', "streams.jsonl"],
         ["tasks in sequence", "split MNIST, accuracy"]
-        + [continual(method, "split", **options) for method, options in (("adam", {}), ("am-mem", {"forget": 1.0}))]
-        + ["`am-mem` with `forget=1`", "reproduce/continual.jsonl"],
+        + [
+            continual(method, "split", **options)
+            for method, options in (("adam", {}), ("am-mem-fitted", {"forget": 1.0}))
+        ]
+        + ["`am-mem-fitted` with `forget=1`", "reproduce/continual.jsonl"],
     ]
 
 
@@ -134,10 +137,10 @@ def of_step() -> list[Row]:
 
 
 def methods() -> str:
-    """Five ways to train one net, with what a step costs on two cores."""
+    """Six ways to train one net, with what a step costs on two cores."""
     rows = [row for row in read(BENCHMARKS / "core-accuracy.jsonl")[1:] if not row.get("tuning")]
     lines = []
-    for method in ("am-adam", "adam", "am-mem", "am-sgd", "sgd"):
+    for method in ("am-adam", "adam", "am-mem", "am-mem-fitted", "am-sgd", "sgd"):
         runs = [
             r for r in rows if (r["model"], r["method"], r["options"], r.get("epochs")) == ("mlp-2x100", method, {}, 5)
         ]
@@ -170,8 +173,8 @@ def penalty() -> str:
 def memory() -> str:
     """Tasks in sequence, with a memory that keeps everything and one that fades."""
     named = {
-        "`am-mem`, `forget=1`": ("am-mem", {"forget": 1.0}),
-        "`am-mem`, `forget=0.9`": ("am-mem", {"forget": 0.9}),
+        "`am-mem-fitted`, `forget=1`": ("am-mem-fitted", {"forget": 1.0}),
+        "`am-mem-fitted`, `forget=0.9`": ("am-mem-fitted", {"forget": 0.9}),
         "`am-adam`": ("am-adam", {}),
         "`adam`": ("adam", {}),
         "replay, same size": ("replay", {}),

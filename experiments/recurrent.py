@@ -22,7 +22,11 @@ SPEED = {"cuda": HERE / "benchmarks/recurrent-speed-cuda.json", "cpu": HERE / "b
 WHERE = {"cuda": "H200", "cpu": "two cores"}
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MODELS = ("elman-15", "elman-50")
-RATES = {"am-adam": (0.002, 0.005, 0.01, 0.02), "am-sgd": (0.005, 0.01, 0.02, 0.05), "am-mem": (0.005, 0.01, 0.02)}
+RATES = {
+    "am-adam": (0.002, 0.005, 0.01, 0.02),
+    "am-sgd": (0.005, 0.01, 0.02, 0.05),
+    "am-mem-fitted": (0.005, 0.01, 0.02),
+}
 RATES |= {"adam": RATES["am-adam"], "sgd": (0.02, 0.05, 0.1, 0.2)}
 
 
@@ -33,10 +37,10 @@ def cases() -> list[Row]:
         for method in ("am-adam", "adam"):
             found.append({"model": model, "method": method, "options": {"lr": 0.005}, "epochs": 10})
         if model == "elman-15":
-            for method in ("am-adam", "am-mem", "am-sgd", "adam", "sgd"):
+            for method in ("am-adam", "am-mem-fitted", "am-sgd", "adam", "sgd"):
                 found.append({"model": model, "method": method, "options": {"lr": "tuned"}, "epochs": 10})
         else:
-            found.append({"model": model, "method": "am-mem", "options": {"lr": 0.005}, "epochs": 10})
+            found.append({"model": model, "method": "am-mem-fitted", "options": {"lr": 0.005}, "epochs": 10})
         rounds = {"lr": 0.005, "codes": {"rounds": 5}}
         found.append({"model": model, "method": "am-adam", "options": rounds, "epochs": 10})
         paper = {"lr": 0.005, "steps": 5, "codes": {"steps": 5}}
@@ -95,7 +99,7 @@ def run_of(case: Row, seed: int, measured_on: str) -> Row:
 
 
 def speed() -> None:
-    arguments = ["--data", "mnist-sequential", "--model", ",".join(MODELS), "--methods", "am-adam,am-mem"]
+    arguments = ["--data", "mnist-sequential", "--model", ",".join(MODELS), "--methods", "am-adam,am-mem-fitted"]
     arguments += ["--batch-size", "1024", "--device", DEVICE.type, "--threads", "2", "--seconds", "40"]
     if code := run(["bench", *arguments, "--json", str(SPEED[DEVICE.type])]):
         sys.exit(code)

@@ -106,7 +106,7 @@ def _sizes(model: torch.nn.Sequential, codes: altmin.RecurrentCodes, x: torch.Te
 
 
 def _learning(axes: Axes, rows: Sequence[Row]) -> None:
-    names = {"am-adam": "AM-Adam, parallel sweep", "am-mem": "AM-mem, parallel sweep", "adam": "BPTT, Adam"}
+    names = {"am-adam": "AM-Adam, parallel sweep", "am-mem-fitted": "AM-mem, parallel sweep", "adam": "BPTT, Adam"}
     for (method, label), style in zip(names.items(), ("o-", "^-", "s--"), strict=True):
         curves = [row["epoch_accuracy"] for row in rows if row["method"] == method and row["model"] == "elman-15"]
         mean = [statistics.mean(at) for at in zip(*curves, strict=True)]

@@ -55,8 +55,8 @@ CASES: list[Row] = [
 ]
 INFERRING = ",".join(f"{name}:inference_steps=64" for name in ("predictive-coding", "pc-alm"))
 SPEED: dict[str, tuple[str, int]] = {
-    "mlp-2x100": ("admm,proxprop,am-adam,am-mem,adam", 50_000),
-    "mlp-2x500": ("bcd,am-adam,am-mem,adam", 50_000),
+    "mlp-2x100": ("admm,proxprop,am-adam,am-mem-fitted,adam", 50_000),
+    "mlp-2x500": ("bcd,am-adam,am-mem-fitted,adam", 50_000),
     "tanh-2x500": ("dtp,straight-through,am-adam,adam", 50_000),
     "residual-32x32:64": (f"{INFERRING},am-adam,adam", 1_600),  # a pass over all the data would take minutes
 }

@@ -15,7 +15,7 @@ from altmin.calculus.context import BUCKET
 from altmin.calculus.normalisation import BatchNorm
 from altmin.core.chain import Chain, split
 
-METHODS = ("am", "am-mem", "backprop")
+METHODS = ("am", "am-mem-fitted", "backprop")
 WIDE = 8
 """Bytes of a number of a loss or a mean of batch norm: float64."""
 HEADER = 4
@@ -105,7 +105,9 @@ def data_parallel(net: Sequence[Layer], method: str = "am", item: int = 4) -> Tr
     else:
         wide = _numbers(net, item)
         norms = [size for l, layer in enumerate(net) for size in _norms(layer, l, item)]
-        bulk = [_memory(layer, item) if method == "am-mem" else item * layer.parameters for layer in reversed(net)]
+        bulk = [
+            _memory(layer, item) if method == "am-mem-fitted" else item * layer.parameters for layer in reversed(net)
+        ]
     (norms if norms else wide)[0] += WIDE  # the signature
     sent = _buckets(bulk)
     sent[-1] += 0 if method == "backprop" else item  # whether all is finite

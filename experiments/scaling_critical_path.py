@@ -39,7 +39,7 @@ def work(net: Sequence[Layer], samples: float, method: str = "am") -> list[Work]
     for l, layer in enumerate(net):
         f, top = layer.flops * samples, l == len(net) - 1
         passes = 0 if l == 0 else 1 if method == "backprop" else 2 if layer.piecewise_linear and not top else 3
-        if method == "am-mem" and layer.memory is not None:
+        if method == "am-mem-fitted" and layer.memory is not None:
             n, m = layer.memory
             found.append(Work(f, passes * f, f * (1 + n / m), 2 * n * n * m))
         else:

@@ -42,9 +42,9 @@ def machine(gpus: int) -> Machine:
 
 def replicas(name: str, of: Sequence[Layer], samples: int) -> list[Row]:
     """Data-parallel steps. Backprop is torch's: it sums gradients alone, batch norm sees the samples of its rank."""
-    methods = {"am": "am", "am-mem": "am-mem", "backprop DDP": "backprop"}
+    methods = {"am": "am", "am-mem-fitted": "am-mem-fitted", "backprop DDP": "backprop"}
     if all(layer.memory is None for layer in of):
-        del methods["am-mem"]
+        del methods["am-mem-fitted"]
     rows = []
     for what, method in methods.items():
         one = None

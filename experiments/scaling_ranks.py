@@ -253,7 +253,7 @@ def on_the_wire() -> int:
 
 MADE = {
     "am": am,
-    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.FittedMemory()),
+    "am-mem-fitted": lambda model: altmin.AltMin(model, weights=altmin.FittedMemory()),
     "backprop": backprop,
 }
 
@@ -268,7 +268,7 @@ def sent(rank: int, nets: dict[str, tuple[Sequence[int], torch.dtype]], steps: i
         model = altmin.models.create(name, shape, 10).to(dtype)
         x, y = torch.rand(64, *shape, dtype=dtype), torch.arange(64) % 10
         net = layers(copy.deepcopy(model), x)
-        if method == "am-mem" and all(layer.memory is None for layer in net):
+        if method == "am-mem-fitted" and all(layer.memory is None for layer in net):
             continue  # it is am then
         each = Distributed(MADE[method](model))
         each.step(x, y)

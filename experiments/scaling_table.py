@@ -13,9 +13,9 @@ WORDS = {
     "backprop DDP": "backprop, DistributedDataParallel",
     "backprop 1F1B": "backprop, pipeline 1F1B",
     "backprop zero bubble": "backprop, pipeline with interleaved zero bubble",
-    "am-mem": "AM with memory, data-parallel",
+    "am-mem-fitted": "AM with memory, data-parallel",
 }
-METHODS = {"am": "AM-Adam", "am-mem": "AM-mem", "backprop": "backprop"}
+METHODS = {"am": "AM-Adam", "am-mem-fitted": "AM-mem", "backprop": "backprop"}
 
 Filled = tuple[list[str], list[list[str]]]
 

@@ -31,7 +31,7 @@ def _scaled(model: Any) -> Any:
 BATCHES = {"forget": 0.9, "damping": 30.0, "rate": 300.0}
 """The library's defaults of AM-mem, which are for mini-batches."""
 MODELS = {
-    "AM-mem": _ours("am-mem"),
+    "AM-mem": _ours("am-mem-fitted"),
     "AM-Adam": _ours("am-adam"),
     "Adam": _ours("adam"),
     "linear": Model(
@@ -43,7 +43,7 @@ MODELS = {
         lambda seed: tree.HoeffdingTreeClassifier(), lambda seed: _scaled(tree.HoeffdingTreeRegressor())
     ),
     "AM-mem for batches": Model(
-        lambda seed: OnlineClassifier(method="am-mem", options=BATCHES, lr=2e-3, seed=seed), None
+        lambda seed: OnlineClassifier(method="am-mem-fitted", options=BATCHES, lr=2e-3, seed=seed), None
     ),
     "adaptive forest": Model(lambda seed: forest.ARFClassifier(seed=seed), None),
 }

@@ -1,9 +1,9 @@
 """How the defaults of `altmin.stream.settings` were chosen: `python experiments/stream_search.py METHOD`.
 
-METHOD is am-adam, adam or am-mem. All settings learn the same streams at once, a sample at a time, as an ensemble of
-nets 32-32 in double precision on features standardised as they come; the streams are none of docs/streams.md and have
-two classes, of which the loss tells whether the sample was classified rightly before it was learnt. Results go to
-benchmarks/stream_search.jsonl.
+METHOD is am-adam, adam or am-mem-fitted. All settings learn the same streams at once, a sample at a time, as an
+ensemble of nets 32-32 in double precision on features standardised as they come; the streams are none of
+docs/streams.md and have two classes, of which the loss tells whether the sample was classified rightly before it was
+learnt. Results go to benchmarks/stream_search.jsonl.
 """
 
 import math
@@ -51,7 +51,7 @@ STREAMS: dict[str, Callable[[], Any]] = {
 
 
 def settings(method: str) -> list[dict[str, float]]:
-    if method != "am-mem":
+    if method != "am-mem-fitted":
         return [{"lr": lr} for lr in RATES]
     draw = random.Random(1)
     return [

@@ -19,8 +19,18 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "am-adam": [{"lr": 0.01}, {"lr": 0.002, "weight_decay": 0.1}, {"lr": 0.02, "l1": 0.01, "penalty": 3.0}],
     "am-sgd": [{"lr": 0.01}, {"lr": 0.1, "momentum": 0.0}, {"lr": 0.05, "weight_decay": 0.1, "l1": 0.01}],
-    "am-mem": [{"rate": 1.0}, {"rate": 2.0, "forget": 0.5, "damping": 3.0}, {"rate": 1.0, "lr": 0.01, "penalty": 2.0}],
+    "am-mem": [
+        {"lr": 0.01},
+        {"lr": 0.02, "beta": 0.5, "forget": 0.7, "damping": 3.0},
+        {"lr": 0.005, "weight_decay": 0.1, "penalty": 2.0},
+    ],
+    "am-mem-fitted": [
+        {"rate": 1.0},
+        {"rate": 2.0, "forget": 0.5, "damping": 3.0},
+        {"rate": 1.0, "lr": 0.01, "penalty": 2.0},
+    ],
     "adam": [{"lr": 0.01}, {"lr": 0.1}, {"weight_decay": 0.1}],
+    "adamw": [{"lr": 0.01}, {"lr": 0.1}, {"weight_decay": 0.1}],
     "sgd": [{"lr": 0.01}, {"momentum": 0.0}, {"lr": 0.05, "weight_decay": 0.1}],
 }
 
@@ -87,7 +97,7 @@ def sick(kind: str, name: str, net: str = "mlp") -> tuple[list[Any], list[Any]]:
     options: list[Any] = [dict(each) for each in OPTIONS[name]]
     data = batches(net, 6)
     if kind == "rate":
-        options[1] = {"lr": 1e200 if "adam" in name or name == "am-mem" else 1e160}
+        options[1] = {"lr": 1e200 if "adam" in name or "am-mem" in name else 1e160}
     else:
         data[2][0][1, 0, 0] = float("nan")
     return options, data

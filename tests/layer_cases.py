@@ -75,7 +75,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], str, dict[str, Any]]] = {
     "pooled": (pooled, "am-adam", {}),
     "binary": (binary, "am-adam", {}),
     "memory": (straight, "am-mem", {}),
-    "decayed": (smooth, "am-mem", {"damping": 3.0}),
+    "fitted": (straight, "am-mem-fitted", {}),
+    "decayed": (smooth, "am-mem", {"damping": 3.0, "weight_decay": 0.1}),
 }
 
 

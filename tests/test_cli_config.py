@@ -43,10 +43,11 @@ def test_an_option_of_the_command_line_overrides_the_file(altmin: Any) -> None:
 
 
 def test_the_methods_of_compare_have_a_table_each(altmin: Any) -> None:
-    line = [*COMPARE[:-1], 1, "--methods", "am-mem,adam", "--set", "am-mem.rate=none", "--set", "adam.lr=0.01"]
+    options = ["--set", "am-mem-fitted.rate=none", "--set", "adam.lr=0.01"]
+    line = [*COMPARE[:-1], 1, "--methods", "am-mem-fitted,adam", *options]
     assert altmin(*line, "--json", "a.json", "--save-config", "compare.toml") == 0
     saved = tomllib.loads(Path("compare.toml").read_text())
-    assert (saved["am-mem"]["rate"], saved["adam"]["lr"]) == ("none", 0.01)
+    assert (saved["am-mem-fitted"]["rate"], saved["adam"]["lr"]) == ("none", 0.01)
     assert altmin("compare", "--config", "compare.toml", "--json", "b.json") == 0
     first, second = read("a.json"), read("b.json")
     assert first["config"] == second["config"]

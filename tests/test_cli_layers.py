@@ -92,7 +92,7 @@ def test_what_layers_cannot_do_is_refused_in_one_sentence_before_anything_is_wri
 
 
 def test_layers_are_those_of_methods_with_codes_of_a_mini_batch() -> None:
-    assert ranks.layered() == ["am-adam", "am-mem", "am-sgd"]
+    assert ranks.layered() == ["am-adam", "am-mem", "am-mem-fitted", "am-mem-printed", "am-sgd"]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_its_steps_are_the_methods_and_the_end_of_a_task_changes_nothing() -> No
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     other = copy.deepcopy(model)
-    learner, method = Learner(methods.create("am-mem", model)), methods.create("am-mem", other)
+    learner, method = Learner(methods.create("am-mem-fitted", model)), methods.create("am-mem-fitted", other)
     x, y = torch.randn(6, 3), torch.arange(6) % 2
     for _ in range(3):
         assert learner.step(x, y).loss == method.step(x, y).loss
@@ -131,7 +131,8 @@ HAND_COUNTED = {
     "sgd": (WEIGHTS, 0),  # momentum, one a weight
     "adam": (2 * WEIGHTS, 0),
     "am-adam": (2 * WEIGHTS, 0),
-    "am-mem": (2 * LAST, 4 * (6 * 6 + 4 * 6)),  # A and R of the hidden block, a 1 appended to its input
+    "am-mem": (0, 4 * (6 * 6 + 4 * 6 + 5 * 5 + 3 * 5)),  # A and momentum of both blocks
+    "am-mem-fitted": (2 * LAST, 4 * (6 * 6 + 4 * 6)),  # A and R of the hidden block, a 1 appended to its input
     "ewc": (2 * WEIGHTS, 2 * WEIGHTS),  # importance and anchor
     "replay": (2 * WEIGHTS, 16 * 6),  # 100 bytes hold 16 samples of 5 values and a label
     "slda": (0, 4 * (4 * 4 + 3 * 4 + 3)),  # scatter, means, counts
@@ -153,11 +154,11 @@ def test_moments_and_memory_have_as_many_bytes_as_counted_by_hand(name: str) -> 
 def test_the_default_buffer_takes_as_much_as_the_memory_of_the_papers_small_net() -> None:
     x, y = torch.rand(4, 1, 28, 28), torch.arange(4)
     memory = {}
-    for name in ("am-mem", "replay"):
+    for name in ("am-mem-fitted", "replay"):
         learner = learners.create(name, altmin.models.mlp(784, (100, 100), 10))
         learner.step(x, y)
         memory[name] = learners.sizes(learner)["memory"]
-    assert 0 <= memory["am-mem"] - memory["replay"] < 785
+    assert 0 <= memory["am-mem-fitted"] - memory["replay"] < 785
 
 
 def test_all_methods_are_learners_too() -> None:
@@ -167,7 +168,7 @@ def test_all_methods_are_learners_too() -> None:
 
 def test_options_reach_the_learner() -> None:
     assert learners.create("ewc", net(), strength=7.0).strength == 7.0
-    assert learners.create("am-mem", net(), forget=1.0).method.weights.forget == 1.0
+    assert learners.create("am-mem-fitted", net(), forget=1.0).method.weights.forget == 1.0
 
 
 def test_unknown_names_and_options_are_refused_with_a_suggestion() -> None:

@@ -136,11 +136,11 @@ def test_what_the_page_says_of_streams_holds_in_the_file(load: Load) -> None:
 
 def test_the_defaults_of_streams_are_the_best_that_the_search_has_found() -> None:
     settings = pytest.importorskip("altmin.stream.settings", exc_type=ImportError)
-    for method in ("am-adam", "adam", "am-mem"):
+    for method in ("am-adam", "adam", "am-mem-fitted"):
         tried = [row for row in rows("stream_search") if row["method"] == method]
         chosen, best = settings.DEFAULTS[method], max(tried, key=lambda row: row["mean"])["options"]
         assert chosen["lr"] == best["lr"]
-        if method == "am-mem":
+        if method == "am-mem-fitted":
             assert chosen["rate"] == pytest.approx(best["rate"], rel=0.2)
             assert 1 - chosen["forget"] == pytest.approx(1 - best["forget"], rel=0.2)
 
@@ -150,7 +150,7 @@ def test_what_the_page_says_of_the_output_layers_rate_is_in_the_search() -> None
     fixed = {"forget": 1.0, "rate": 30.0, "damping": 30.0, "steps": None}
     means = []
     for lr in (1e-5, 1e-4, 1e-3):
-        alike = [row for row in searched if row["learner"] == "am-mem" and row["options"] == {**fixed, "lr": lr}]
+        alike = [row for row in searched if row["learner"] == "am-mem-fitted" and row["options"] == {**fixed, "lr": lr}]
         means.append(statistics.mean(row["average_accuracy"] for row in alike if row["sequence"] == "split"))
     low, middle, high = (f"{mean:.3f}" for mean in means)
     page = " ".join((ROOT / "docs/continual.md").read_text().split())

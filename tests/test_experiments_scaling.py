@@ -43,7 +43,7 @@ MODELS = {
 }
 METHODS = {
     "am": lambda model: altmin.AltMin(model),
-    "am-mem": lambda model: altmin.AltMin(model, weights=altmin.FittedMemory()),
+    "am-mem-fitted": lambda model: altmin.AltMin(model, weights=altmin.FittedMemory()),
     "backprop": lambda model: altmin.methods.create("adam", model),
 }
 CASES = [(name, method) for name in MODELS for method in METHODS]
@@ -134,7 +134,7 @@ def test_the_work_of_a_step_is_what_torch_counts(method, activation):
     with FlopCounterMode(display=False) as counter:
         trainer.step(x, y)
     said = sum(each.total for each in path.work(cost.layers(model, x), 64, method))
-    assert said == pytest.approx(counter.get_total_flops(), rel=0.01 if method == "am-mem" else 1e-12)
+    assert said == pytest.approx(counter.get_total_flops(), rel=0.01 if method == "am-mem-fitted" else 1e-12)
 
 
 EQUAL = [*itertools.product([1, 2, 8], [1, 4, 32], [(1.0, 2.0, 1.0), (1.0, 1.0, 1.0)])]

@@ -46,7 +46,7 @@ CASES: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
     ([{"movement": 1e-9}, {"movement": 0.0}], {}, "The codes of 2 of 2 hidden blocks move by no more than their own"),
     ([{"movement": 0.0}], {"share": 0.0}, "With share=0 codes stay where they are"),
     ([{"change": 0.11}, {"change": 0.3}], {}, "changes the weights of block 1 by 30%; lower the learning rate"),
-    ([{"change": 0.11}], {"method": "am-mem"}, "raise the damping of its memory"),
+    ([{"change": 0.11}], {"method": "am-mem-fitted"}, "raise the damping of its memory"),
     ([{"change": 0.0}] * 3, {}, "One step hardly changes any weight; raise the learning rate."),
     ([], {"input_mean": 33.0, "input_std": 78.0}, "The inputs have mean 33 and standard deviation 78; standardise"),
     ([], {"input_mean": -2.1}, "The inputs have mean -2.1"),

@@ -133,7 +133,7 @@ def test_a_scheduler_steps_each_epoch_and_goes_on_in_a_resumed_run(tmp_path: Pat
     def halved(optimizer: Any) -> Any:
         return torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
 
-    whole = by_hand("am-mem", lambda epoch: 2e-3 * 0.5 ** (epoch // 2))
+    whole = by_hand("am-mem", lambda epoch: 1e-2 * 0.5 ** (epoch // 2))
     checkpoint = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1)
     module = AltMinModule(create("am-mem"), halved)
     train(module, tmp_path, checkpoint)

@@ -10,7 +10,7 @@ from torch import nn
 from altmin import Ensemble, methods
 
 
-@pytest.mark.parametrize("name", ["adam", "sgd"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_fused_reaches_the_optimizer_and_trains_alike(name: str) -> None:
     torch.manual_seed(0)
     x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
@@ -39,6 +39,8 @@ def _net() -> nn.Sequential:
     [
         ("adam", {"lr": 0.01, "weight_decay": 0.1}, lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1)),
         ("adam", {}, lambda p: torch.optim.Adam(p, 0.001)),
+        ("adamw", {"lr": 0.01, "weight_decay": 0.1}, lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1)),
+        ("adamw", {}, lambda p: torch.optim.AdamW(p, 0.001)),
         ("sgd", {"lr": 0.2, "momentum": 0.5, "weight_decay": 0.1}, lambda p: torch.optim.SGD(p, 0.2, 0.5, 0, 0.1)),
         ("sgd", {}, lambda p: torch.optim.SGD(p, 0.1, 0.9)),
     ],
@@ -76,10 +78,11 @@ def test_a_sequence_of_labels_is_taken_as_so_many_samples() -> None:
 
 CLIPPED = {
     "adam": lambda p: torch.optim.Adam(p, 0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.01),
     "sgd": lambda p: torch.optim.SGD(p, 0.2, 0.9),
     "straight-through": lambda p: torch.optim.Adam(p, 0.01),
 }
-RATES = {"adam": 0.01, "sgd": 0.2, "straight-through": 0.01}
+RATES = {"adam": 0.01, "adamw": 0.01, "sgd": 0.2, "straight-through": 0.01}
 
 
 @pytest.mark.parametrize("largest", [0.05, 0.4, 100.0])

@@ -25,11 +25,15 @@ def defaults(function: object) -> dict[str, object]:
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 
 
+PRINTED = {"am-mem-printed": {"codes": "printed", "penalty": 0.01}}
+"""What a method does not leave to the trainer."""
+
+
 @pytest.mark.parametrize("name", ALTERNATING)
 def test_share_and_order_reach_the_code_solver(name):
     given = solver(altmin.methods.create(name, net(), share=0.3, order="weights-first"))
     assert (given.share, given.order) == (0.3, "weights-first")
-    own = altmin.GradientCodes()
+    own = altmin.GradientCodes(share=1.0) if name in PRINTED else altmin.GradientCodes()
     plain, half = solver(altmin.methods.create(name, net())), solver(altmin.methods.create(name, net(), share=0.5))
     assert (plain.share, plain.order) == (own.share, own.order)
     assert (half.share, half.order) == (0.5, own.order)
@@ -43,12 +47,17 @@ def test_share_or_order_beside_a_solver_is_refused(name):
 
 @pytest.mark.parametrize(
     "name, rule",
-    [("am-adam", altmin.LocalAdam), ("am-sgd", altmin.LocalSGD), ("am-mem", altmin.FittedMemory)],
+    [
+        ("am-adam", altmin.LocalAdam),
+        ("am-sgd", altmin.LocalSGD),
+        ("am-mem", altmin.CoActivationMemory),
+        ("am-mem-fitted", altmin.FittedMemory),
+    ],
 )
 def test_defaults_of_a_method_are_those_of_its_weight_rule(name, rule):
-    """All options that both have; the learning rate of am-mem is that of the rule for the other blocks."""
+    """All options that both have; the learning rate of am-mem-fitted is that of the rule for the other blocks."""
     method, of_rule = defaults(altmin.methods.factory(name)), defaults(rule)
-    if name == "am-mem":
+    if name == "am-mem-fitted":
         of_rule["lr"] = rule().rest.lr
     common = method.keys() & of_rule.keys()
     assert {option: method[option] for option in common} == {option: of_rule[option] for option in common}
@@ -59,12 +68,14 @@ def test_defaults_of_a_method_are_those_of_its_weight_rule(name, rule):
 def test_parts_of_the_algorithm_are_left_to_the_trainer(name):
     method, trainer = defaults(altmin.methods.factory(name)), defaults(altmin.AltMin)
     for option in ("loss", "codes", "penalty"):
-        assert method[option] is trainer[option] is None
+        assert trainer[option] is None
+        assert method[option] == PRINTED.get(name, {}).get(option)
 
 
 def test_offline_and_online_rules_share_what_they_do_not_set_themselves():
-    """Offline there is one step for all the data, so that rates, damping, forgetting and an exact fit are its own."""
-    for name in ("am-adam", "am-mem"):
+    """Offline there is one step for all the data, so that rates, momentum, damping, forgetting and an exact fit are its
+    own."""
+    for name in ("am-adam", "am-mem", "am-mem-fitted"):
         online, offline = (defaults(altmin.methods.factory(each)) for each in (name, f"{name}-offline"))
-        common = (online.keys() & offline.keys()) - {"lr", "damping", "rate", "steps"}
+        common = (online.keys() & offline.keys()) - {"lr", "beta", "damping", "rate", "steps"}
         assert {option: online[option] for option in common} == {option: offline[option] for option in common}

@@ -8,7 +8,8 @@ import altmin
 
 RULES = {
     "am-adam-offline": lambda: altmin.LocalAdam(0.01),
-    "am-mem-offline": lambda: altmin.FittedMemory(0.0, 1.0, None, 100.0, altmin.LocalAdam(0.01), steps=None),
+    "am-mem-offline": lambda: altmin.CoActivationMemory(0.03, beta=0.5, forget=0.0),
+    "am-mem-fitted-offline": lambda: altmin.FittedMemory(0.0, 1.0, None, 100.0, altmin.LocalAdam(0.01), steps=None),
 }
 PENALTY = {"start": 2.0, "increment": 0.5, "growth": 3.0, "maximum": 100.0}
 
@@ -76,3 +77,14 @@ def test_its_loss_measures_what_is_held_back(name: str) -> None:
     row = altmin.fit(reader, (tokens, labels), (tokens, labels), epochs=1, batch_size=6).epochs[0]
     expected = nn.functional.cross_entropy(reader.model(tokens).flatten(0, 1), labels.flatten())
     assert row["test_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("lr, left", [(0.03, 0.9999), (1.0, 0.2)])
+def test_am_mem_offline_learns_targets_of_ten_thousand_without_a_rise_of_the_loss(lr: float, left: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200, 5)
+    y = 1e4 * (x[:, :1].sin() + x[:, 1:2] * x[:, 2:3])
+    method = altmin.methods.create("am-mem-offline", altmin.models.mlp(5, (16, 16), 1), loss=nn.MSELoss(), lr=lr)
+    losses = [row["train_loss"] for row in altmin.fit(method, (x, y), epochs=60, batch_size=100).epochs]
+    assert max(losses) < 1.001 * losses[0]
+    assert losses[-1] < left * losses[0]

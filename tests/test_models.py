@@ -218,8 +218,10 @@ def test_a_frozen_first_layer_keeps_its_weights_with_every_method(name: str) -> 
     models.freeze_first(model)
     before = [p.detach().clone() for p in model.parameters()]
     method = methods.create(name, model)
-    method.step(torch.randn(8, 4), torch.randint(3, (8,)))
-    method.end_epoch()
+    x, y = torch.randn(8, 4), torch.randint(3, (8,))
+    for _ in range(2):  # the first step of SOAP only sets its bases
+        method.step(x, y)
+        method.end_epoch()
     same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
     assert same == [True, True, False, False, False, False]
 

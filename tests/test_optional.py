@@ -18,7 +18,7 @@ from altmin.common.optional import need
 PROJECT = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())["project"]
 OPTIONAL = (
     *("matplotlib", "plotly", "optuna", "jinja2", "sklearn", "scipy", "pandas", "river", "pyarrow"),
-    *("lightning", "skorch", "tensorboard"),
+    *("lightning", "skorch", "tensorboard", "pytorch_optimizer"),
 )
 NEEDED = [
     ("altmin.sklearn", "sklearn", "scikit-learn", '"altmin[sklearn]"'),

@@ -159,7 +159,7 @@ def test_members_of_an_ensemble_have_numbers_of_their_own() -> None:
         same(state(method), state(own))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "memory"])  # its solve is not captured
+@pytest.mark.parametrize("case", CASES)
 def test_as_a_captured_step_with_a_schedule(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     capture_cases.stand_in(monkeypatch)
     one, recorded = trainer(case), Recorded(trainer(case), fuse=False)

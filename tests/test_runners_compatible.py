@@ -68,7 +68,7 @@ DIFFERENT: dict[str, tuple[Any, str]] = {
         "steps of the weight rule LocalAdam is 1 in member 0 but 2 in member 1",
     ),
     "a rate": (
-        lambda: build("am-mem", "mlp", [{}, {"rate": None}]),
+        lambda: build("am-mem-fitted", "mlp", [{}, {"rate": None}]),
         "whether rate of the weight rule FittedMemory is a number",
     ),
     "losses": (
@@ -99,7 +99,7 @@ DIFFERENT: dict[str, tuple[Any, str]] = {
         ),
         "order of the code solver is 'codes-first' in member 0 but 'weights-first' in member 1",
     ),
-    "no damping": (lambda: build("am-mem", "mlp", [{"damping": 0.0, "steps": None}]), "above 0, or steps"),
+    "no damping": (lambda: build("am-mem-fitted", "mlp", [{"damping": 0.0, "steps": None}]), "above 0, or steps"),
     "weight decay": (
         lambda: pair(
             *(altmin.AltMin(relu(), weights=altmin.LocalAdam(decoupled_weight_decay=d)) for d in (True, False))
@@ -140,7 +140,7 @@ def test_a_batch_that_does_not_fit_is_refused_and_changes_nothing() -> None:
 
 
 def test_a_memory_without_damping_is_welcome_if_it_sweeps() -> None:
-    ensemble = Ensemble(build("am-mem", "mlp", [{"damping": 0.0, "sweeps": 1, "rate": 1.0}] * 2))
+    ensemble = Ensemble(build("am-mem-fitted", "mlp", [{"damping": 0.0, "sweeps": 1, "rate": 1.0}] * 2))
     before = [p.clone() for p in ensemble.member(0)[1].parameters()]
     ensemble.step(*batches("mlp", 1, own=False)[0])
     assert not any(torch.equal(a, b) for a, b in zip(before, ensemble.member(0)[1].parameters(), strict=True))

@@ -72,7 +72,7 @@ def test_a_method_goes_on_alone_as_if_it_had_never_been_in_an_ensemble(name: str
 
 
 def test_mu_and_memories_of_the_methods_are_copies() -> None:
-    _, ensemble = trained("am-mem")
+    _, ensemble = trained("am-mem-fitted")
     left: Any = ensemble.methods[0]
     mu, memory = left.penalty.value, left.weights.memories[0]
     A = memory.A.clone()
@@ -122,7 +122,7 @@ def test_methods_that_have_learned_alone_come_into_an_ensemble_with_their_state(
     agree(alone, ensemble)
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-mem", "adam"])
+@pytest.mark.parametrize("name", ["am-adam", "am-mem", "am-mem-fitted", "adam"])
 def test_a_saved_ensemble_goes_on_as_one_that_was_not(name: str) -> None:
     _, ensemble = trained(name)
     for group in ensemble.optimizer.param_groups:

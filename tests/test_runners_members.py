@@ -55,11 +55,11 @@ VARIED: dict[str, tuple[str, str, list[Any]]] = {
     ),
     "share and weights first": ("am-adam", "lenet5", [shared(share, "weights-first") for share in (0.0, 0.1, 1.0)]),
     "column sweeps": (
-        "am-mem",
+        "am-mem-fitted",
         "mlp",
         [{"sweeps": 2, "rate": 1.0}, {"sweeps": 2, "rate": 1.0, "forget": 0.5}, {"sweeps": 2, "rate": 0.1}],
     ),
-    "the paper's memory": ("am-mem", "mlp", [{"rate": None, "forget": f} for f in (1.0, 0.9, 0.5)]),
+    "the paper's memory": ("am-mem-fitted", "mlp", [{"rate": None, "forget": f} for f in (1.0, 0.9, 0.5)]),
     "sequential sweep": ("am-adam", "elman", [{"codes": "sequential", "lr": lr} for lr in (0.01, 0.02, 0.03)]),
     "rounds": ("am-adam", "elman", [lambda: {"codes": altmin.RecurrentCodes(rounds=3)}] * 3),
     "label smoothing": ("am-adam", "mlp", [lambda: {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}] * 3),
@@ -107,7 +107,7 @@ def test_rules_may_differ_in_their_numbers(what: str) -> None:
     compare(with_rules(*RULED[what]), batches("mlp"))
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-mem"])
+@pytest.mark.parametrize("name", ["am-adam", "am-mem", "am-mem-fitted"])
 def test_frozen_layers_stay_and_each_member_keeps_its_own(name: str) -> None:
     ensemble = compare(lambda: build(name, first_frozen, OPTIONS[name]), batches("mlp"))
     for i, method in enumerate(build(name, first_frozen, OPTIONS[name])):
@@ -117,7 +117,7 @@ def test_frozen_layers_stay_and_each_member_keeps_its_own(name: str) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_in_single_precision_the_runs_agree_to_its_accuracy(name: str) -> None:
     data = batches("mlp", dtype=torch.float32)
-    atol = 2e-3 if name == "am-mem" else 2e-5
+    atol = 2e-3 if name == "am-mem-fitted" else 2e-5
     ensemble = compare(lambda: build(name, "mlp", OPTIONS[name], torch.float32), data, atol)
     assert ensemble.member(0)[1].weight.dtype == torch.float32
 
@@ -148,7 +148,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-mem", "adam"])
+@pytest.mark.parametrize("name", ["am-adam", "am-mem", "am-mem-fitted", "adam"])
 @pytest.mark.parametrize("layers", LAYERS)
 def test_layers_with_and_without_closed_forms(layers: str, name: str) -> None:
     compare(lambda: build(name, LAYERS[layers], [{}, {"lr": 0.01}, {"lr": 0.02}]), batches("mlp"), 1e-7)
@@ -268,7 +268,7 @@ def test_an_ensemble_of_one_is_the_single_run() -> None:
         compare(lambda name=name, options=options: build(name, "mlp", options[2:]), batches("mlp", own=False))
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "am-mem"])
+@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "am-mem", "am-mem-fitted"])
 def test_a_deep_net(name: str) -> None:
     def net() -> nn.Module:
         model = models.mlp(5, (6,) * 12, 3)
@@ -288,7 +288,7 @@ def test_a_member_whose_memory_overflows_keeps_it_and_takes_no_further_part() ->
         def net() -> nn.Module:
             return nn.Sequential(nn.Linear(1, 4, bias=False), nn.ReLU(), nn.Linear(4, 3))
 
-        return build("am-mem", net, [{"sweeps": 1, "damping": 0.0, "rate": 1.0}] * 2)
+        return build("am-mem-fitted", net, [{"sweeps": 1, "damping": 0.0, "rate": 1.0}] * 2)
 
     alone, ensemble = make(), Ensemble(make())
     for n, (x, y) in enumerate(batches("mlp", 4)):

@@ -63,11 +63,21 @@ def batches(net: str, count: int, size: int = 12, seed: int = 0):
 CASES = [
     *((net, "am-adam", False) for net in NETS),
     *(("deep", "am-sgd", False), ("mlp", "adam", False), ("lenet5", "sgd", False), ("mlp", "sgd", False)),
-    *((net, "am-mem", False) for net in ("mlp", "deep", "normed", "lenet5")),
+    *((net, "am-mem-fitted", False) for net in ("mlp", "deep", "normed", "lenet5")),
     *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
-    *(("mlp", "am-mem", True), ("lenet5", "am-mem", True), ("resnet18", "am-adam", True), ("gpt", "am-adam", True)),
+    *(
+        ("mlp", "am-mem-fitted", True),
+        ("lenet5", "am-mem-fitted", True),
+        ("resnet18", "am-adam", True),
+        ("gpt", "am-adam", True),
+    ),
     ("residual mlp", "am-adam", True),
-    *(("resnet18", "am-sgd", False), ("resnet18", "sgd", False), ("gpt", "am-mem", False), ("gpt", "adam", False)),
+    *(
+        ("resnet18", "am-sgd", False),
+        ("resnet18", "sgd", False),
+        ("gpt", "am-mem-fitted", False),
+        ("gpt", "adam", False),
+    ),
 ]
 
 
@@ -138,7 +148,10 @@ def test_dropout_draws_other_masks_at_every_replay():
 
 @pytest.mark.parametrize(
     "method, ask",
-    [*(("am-adam", ask) for ask in ("synchronize", "model", "penalty", "state_dict", "end_epoch")), ("am-mem", "look")],
+    [
+        *(("am-adam", ask) for ask in ("synchronize", "model", "penalty", "state_dict", "end_epoch")),
+        ("am-mem-fitted", "look"),
+    ],
 )
 def test_a_step_that_is_not_finite_is_found_when_somebody_asks(method, ask):
     ordinary, recorded = build("mlp", method), Recorded(build("mlp", method), fuse=False)
@@ -163,7 +176,7 @@ def test_nobody_waits_longer_than_256_steps_to_hear_of_it():
     assert CHECK_EVERY == 256
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
 def test_training_with_a_schedule_and_a_smaller_last_batch(method):
     x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
     runs = []
@@ -182,7 +195,7 @@ def test_training_with_a_schedule_and_a_smaller_last_batch(method):
 def test_replays_never_wait_for_the_device(device):
     if device == "cpu":
         pytest.skip("a CPU does not make itself wait")
-    for name in ("am-adam", "am-mem", "adam"):
+    for name in ("am-adam", "am-mem-fitted", "adam"):
         recorded = Recorded(build("deep", name), *next(batches("deep", 1)), fuse=False)
         data = list(batches("deep", 20))
         torch.cuda.synchronize()
@@ -206,7 +219,7 @@ def test_backprop_is_recorded_whatever_its_adam_was_told():
     same(own, model, 1e-5)  # it counts in float32
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted"])
 def test_a_state_is_loaded_at_any_time(method):
     ordinary, recorded = build("deep", method), Recorded(build("deep", method), fuse=False)
     data = list(batches("deep", 8))
@@ -266,8 +279,8 @@ def ensemble(net: str, method: str, rates=(2**-10, 2**-7, 2**-5), **options) -> 
         ("deep", "am-sgd"),
         ("lenet5", "am-adam"),
         ("mlp", "adam"),
-        ("mlp", "am-mem"),
-        ("lenet5", "am-mem"),
+        ("mlp", "am-mem-fitted"),
+        ("lenet5", "am-mem-fitted"),
         ("resnet18", "am-adam"),
         ("gpt", "am-adam"),
     ],
@@ -284,7 +297,7 @@ def test_a_recorded_ensemble_is_the_ensemble(net, method):
     assert bool(recorded)
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted"])
 def test_a_member_of_a_recorded_ensemble_that_diverges_takes_no_further_part(method):
     ordinary, recorded = ensemble("mlp", method), Recorded(ensemble("mlp", method), fuse=False)
     for each in (ordinary, recorded.method):

@@ -22,6 +22,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "am-adam, several code steps with l1": ("am-adam", {"codes": CODES}),
     "am-sgd": ("am-sgd", {"share": 1.0}),
     "am-mem": ("am-mem", {}),
+    "am-mem-fitted": ("am-mem-fitted", {}),
     "adam": ("adam", {}),
     "sgd": ("sgd", {}),
 }

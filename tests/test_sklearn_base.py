@@ -31,7 +31,11 @@ X, Y = make_classification(30, 5, n_informative=3, n_classes=3, random_state=0)
             ValueError,
             "weight_decay=0.1 is given, and in options",
         ),
-        ({"weight_decay": 0.1, "method": "am-mem"}, ValueError, "method 'am-mem' has no weight decay, given 0.1"),
+        (
+            {"weight_decay": 0.1, "method": "am-mem-fitted"},
+            ValueError,
+            "method 'am-mem-fitted' has no weight decay, given 0.1",
+        ),
         ({"validation_fraction": 1.0}, ValueError, "lies between 0 and 1, given 1.0"),
         ({"hidden": 100}, TypeError, r"a tuple of widths such as \(100, 100\), given 100"),
         ({"hidden": (10, 0)}, ValueError, "every width in hidden of AltMinClassifier"),
@@ -191,7 +195,7 @@ def test_backprop_that_diverges_is_noticed(kind: Any, method: str) -> None:
 @pytest.mark.parametrize("epochs", [1, 10], ids=["seen in the end", "seen on the way"])
 def test_a_finite_loss_that_explodes_is_noticed(epochs: int) -> None:
     table = np.random.default_rng(0).random((200, 10))
-    found = AltMinRegressor(method="am-mem-offline", epochs=epochs, options={"rate": 1e5}, random_state=0)
+    found = AltMinRegressor(method="am-mem-fitted-offline", epochs=epochs, options={"rate": 1e5}, random_state=0)
     with pytest.raises(Diverged, match=r"the loss exploded to [\d.e+]+; lower the rate of the memory, 100000$"):
         found.fit(table, table.sum(1) ** 2)
     assert not hasattr(found, "module_")

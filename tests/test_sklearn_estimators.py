@@ -45,18 +45,25 @@ def test_probabilities_are_the_softmax_of_the_networks_output_and_the_largest_is
     assert found.score(X, names[Y]) == np.mean(found.predict(X) == names[Y])
 
 
-def test_a_network_learns_what_a_linear_model_cannot() -> None:
+METHODS = pytest.mark.parametrize(
+    "method", [{}, {"method": "am-mem"}, {"method": "am-mem", "options": {"length": "adam"}}], ids=str
+)
+
+
+@METHODS
+def test_a_network_learns_what_a_linear_model_cannot(method: dict[str, Any]) -> None:
     angle = np.random.default_rng(0).uniform(-3, 3, (200, 2))
     inside = (angle**2).sum(1) < 4
-    given: dict[str, Any] = {"epochs": 60, "lr": 0.01, "weight_decay": 0.0, "random_state": 0}  # there is no noise
+    given: dict[str, Any] = {"epochs": 60, "lr": 0.01, "weight_decay": 0.0, "random_state": 0, **method}  # no noise
     assert AltMinClassifier((30,), **given).fit(angle, inside).score(angle, inside) > 0.95
     found = AltMinRegressor((30,), **given).fit(angle[:, :1], np.sin(angle[:, 0]))
     assert found.score(angle[:, :1], np.sin(angle[:, 0])) > 0.95
 
 
-def test_a_regression_does_not_depend_on_the_unit_of_targets_or_columns() -> None:
-    metres = AltMinRegressor(**SMALL).fit(XR, YR)
-    other = AltMinRegressor(**SMALL).fit(XR * 1000 + 5, YR * 1e6 - 3)
+@METHODS
+def test_a_regression_does_not_depend_on_the_unit_of_targets_or_columns(method: dict[str, Any]) -> None:
+    metres = AltMinRegressor(**SMALL, **method).fit(XR, YR)
+    other = AltMinRegressor(**SMALL, **method).fit(XR * 1000 + 5, YR * 1e6 - 3)
     assert np.allclose(metres.predict(XR) * 1e6 - 3, other.predict(XR * 1000 + 5))
     assert metres.loss_curve_ == pytest.approx(other.loss_curve_)
 
@@ -194,7 +201,7 @@ def test_weight_decay_is_the_methods_option(make: Any, X: Any, y: Any) -> None:
         by_name = make(**SMALL, weight_decay=decay).fit(X, y)
         assert equal(by_name, make(**SMALL, options={"weight_decay": decay}).fit(X, y))
     assert equal(make(**SMALL).fit(X, y), make(**SMALL, weight_decay=0.01).fit(X, y))
-    for method in ("am-mem", "dtp"):  # they have none
+    for method in ("am-mem-fitted", "dtp"):  # they have none
         given = {**SMALL, "method": method, "lr": None}
         assert equal(make(**given).fit(X, y), make(**given, weight_decay=0.0).fit(X, y))
 

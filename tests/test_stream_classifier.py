@@ -37,7 +37,7 @@ def test_before_two_classes_were_seen_nothing_is_computed() -> None:
     assert (model.predict_proba_one(x), model.predict_one(x), model.network) == ({"a": 1.0}, "a", None)
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
 def test_a_new_class_leaves_the_ratios_of_the_others_as_they_were_and_is_learnt(method: str) -> None:
     model = learnt(OnlineClassifier((8,), method, seed=0), blobs(150, "ab"))
     x = {"u": 2.0, "v": 1.0}
@@ -99,7 +99,7 @@ def test_words_that_appear_later_are_learnt_in_a_pipeline() -> None:
     assert np.mean(right[150:200]) == np.mean(right[350:]) == 1.0
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted"])
 def test_a_real_stream_is_learnt(method: str) -> None:
     accuracy = evaluate.progressive_val_score(
         datasets.Phishing().take(400), OnlineClassifier(method=method, seed=0), metrics.Accuracy()

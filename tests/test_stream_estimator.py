@@ -42,7 +42,7 @@ def cases() -> list[Any]:
     """All of river's checks of the default, each on one of the streams it has, in turn; of AM-mem those in which
     features come and go."""
     found = []
-    for kind, method in itertools.product(ESTIMATORS, ("am-adam", "am-mem")):
+    for kind, method in itertools.product(ESTIMATORS, ("am-adam", "am-mem-fitted")):
         by_name: dict[str, list[Any]] = {}
         for check in checks.yield_checks(kind(method=method)):
             if method == "am-adam" or "learn_many" in check.__name__:
@@ -63,9 +63,9 @@ def test_rivers_own_checks_pass(kind: Any, method: str, check: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
 def test_a_feature_that_joins_late_is_learnt_as_if_it_had_been_zero_from_the_start(kind: Any, method: str) -> None:
-    options = {"damping": 0.0} if method == "am-mem" else None  # or it depends on the number of inputs
+    options = {"damping": 0.0} if method == "am-mem-fitted" else None  # or it depends on the number of inputs
     late = learnt(kind((5,), method, seed=1, absent="zero", options=options), stream(10))
     early = copy.deepcopy(late)
     early._admit(["z"])
@@ -225,7 +225,7 @@ def test_a_step_that_diverges_changes_nothing(kind: Any, method: str) -> None:
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize("first", [0, 10])
 def test_a_table_is_learnt_as_a_whole_or_not_at_all(kind: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, step, steps = learnt(kind((5,), "am-mem", seed=1), stream(first)), kind._step, itertools.count()
+    model, step, steps = learnt(kind((5,), "am-mem-fitted", seed=1), stream(first)), kind._step, itertools.count()
 
     def diverge(self: Any, *batch: Any) -> None:
         step(self, *batch)
@@ -236,7 +236,7 @@ def test_a_table_is_learnt_as_a_whole_or_not_at_all(kind: Any, first: int, monke
     X, y = frame(stream(9, 4))
     refused(model, "third step", lambda: model.learn_many(X, y + 2), error=altmin.Diverged)
     monkeypatch.undo()
-    whole, other = copy.deepcopy(model), learnt(kind((5,), "am-mem", seed=1), stream(first))
+    whole, other = copy.deepcopy(model), learnt(kind((5,), "am-mem-fitted", seed=1), stream(first))
     for each in (whole, other):
         each.learn_many(X, y + 2)
     x = stream(1, 4, seed=3)[0][0]
@@ -282,8 +282,8 @@ def test_features_beyond_the_largest_number_are_refused(kind: Any) -> None:
     refused(model, words, lambda: model.learn_one(more, 1), lambda: model.learn_many(pd.DataFrame([more]), [1]))
     model.learn_one({"d": 1.0}, 1)
     assert model.feature_names == ["a", "b", "c", "d"]
-    assert [settings.max_features(method) for method in ("am-adam", "am-mem")] == [20_000, 1_000]
-    memory = kind((5,), "am-mem", seed=1)
+    assert [settings.max_features(method) for method in ("am-adam", "am-mem-fitted")] == [20_000, 1_000]
+    memory = kind((5,), "am-mem-fitted", seed=1)
     refused(memory, "1,001 features are more", lambda: memory.learn_one(dict.fromkeys(range(1001), 1.0), 1))
     for wrong in (0, 2.5, "many"):
         with pytest.raises((ValueError, TypeError), match="max_features"):

@@ -107,7 +107,7 @@ def test_learning_goes_on_as_in_a_network_that_had_the_inputs_from_the_start(nam
     whole = models.mlp(OLD + NEW, (6, 5), 3).double()
     whole.load_state_dict({**model.state_dict(), "1.weight": torch.cat([model[1].weight, new_weights()], 1)})
     # the damping of a memory is in units of the mean over all inputs, to which inputs of zero belong
-    options = {**DEFAULTS[name], **({"damping": 0.0} if name == "am-mem" else {})}
+    options = {**DEFAULTS[name], **({"damping": 0.0} if name == "am-mem-fitted" else {})}
     late, early = (methods.create(name, net, **options) for net in (model, whole))
     for x, y in samples(6, OLD):
         late.step(x, y)
@@ -156,8 +156,8 @@ def test_a_network_has_the_widths_and_the_seed_that_were_given(name: str) -> Non
 
 
 def test_what_is_given_replaces_the_default() -> None:
-    made = settings.build("am-mem", (4, (5,), 2), nn.CrossEntropyLoss(), 0.07, {"rate": 12.0}, 0)
-    assert (made.weights.rate, made.weights.forget) == (12.0, settings.DEFAULTS["am-mem"]["forget"])
+    made = settings.build("am-mem-fitted", (4, (5,), 2), nn.CrossEntropyLoss(), 0.07, {"rate": 12.0}, 0)
+    assert (made.weights.rate, made.weights.forget) == (12.0, settings.DEFAULTS["am-mem-fitted"]["forget"])
     assert made.optimizer.param_groups[0]["lr"] == 0.07
 
 
@@ -171,8 +171,8 @@ def test_options_are_not_used_up() -> None:
 def test_unknown_methods_and_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown method for a stream 'am-adm'; did you mean 'am-adam'\?"):
         settings.check("am-adm", None, None)
-    with pytest.raises(ValueError, match=r"unknown option of method 'am-mem', 'rates'; did you mean 'rate'\?"):
-        settings.check("am-mem", None, {"rates": 1.0})
+    with pytest.raises(ValueError, match=r"unknown option of method 'am-mem-fitted', 'rates'; did you mean 'rate'\?"):
+        settings.check("am-mem-fitted", None, {"rates": 1.0})
     with pytest.raises(ValueError, match="unknown option of method 'adam', 'lr'"):
         settings.check("adam", None, {"lr": 1.0})  # it has a parameter of its own
     with pytest.raises(ValueError, match="lr of method 'adam' must be a finite number of at least 0, given -1"):
@@ -182,8 +182,8 @@ def test_unknown_methods_and_options_are_refused() -> None:
 
 
 def test_the_squared_error_has_a_rate_of_its_own() -> None:
-    for loss, rate in ((nn.CrossEntropyLoss(), 20.0), (nn.MSELoss(), settings.REGRESSION["am-mem"]["rate"])):
-        assert settings.build("am-mem", (4, (5,), 2), loss, None, None, 0).weights.rate == rate
+    for loss, rate in ((nn.CrossEntropyLoss(), 20.0), (nn.MSELoss(), settings.REGRESSION["am-mem-fitted"]["rate"])):
+        assert settings.build("am-mem-fitted", (4, (5,), 2), loss, None, None, 0).weights.rate == rate
 
 
 def table(seed: int, samples: int, features: int, absent: float) -> np.ndarray:

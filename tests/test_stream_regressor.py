@@ -35,7 +35,7 @@ def test_the_scale_and_the_shift_of_the_target_do_not_matter() -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted"])
 def test_a_linear_target_is_learnt(method: str) -> None:
     model = OnlineRegressor(method=method, seed=0)
     for x, y in stream(400, 3.0, 100.0):

@@ -85,7 +85,7 @@ def test_the_scale_is_that_of_the_largest_target_or_of_typical_inputs() -> None:
     assert scale_of(x, 2 * y) == 64.0
 
 
-@pytest.mark.parametrize("name, rate", [("am-mem", 300), ("am-mem-offline", 100)])
+@pytest.mark.parametrize("name, rate", [("am-mem-fitted", 300), ("am-mem-fitted-offline", 100)])
 def test_the_memory_on_raw_targets_explodes_and_they_are_to_be_standardised(name: str, rate: int) -> None:
     words = r"epoch [12], batch \d of 20 exploded to .*; standardise the targets, whose root mean square is 1\d\.\d"
     with pytest.raises(Diverged, match=rf"{words}, and scale outputs back, or lower the rate of the memory, {rate}$"):

@@ -109,7 +109,7 @@ def test_it_refuses_what_fit_refuses_and_what_it_cannot_do():
         with pytest.raises(ValueError, match=words):
             train_on_device(build("am-adam"), x, y, **options)
     with pytest.raises(ValueError, match="cannot be captured"):
-        train_on_device(build_on("mlp", "am-mem", steps=None), x, y, batch_size=13)
+        train_on_device(build_on("mlp", "am-mem-fitted", steps=None), x, y, batch_size=13)
 
 
 def test_a_single_normed_sample_is_left_out():

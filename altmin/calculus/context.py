@@ -63,6 +63,14 @@ class Context:
         """The number of entries on all ranks, given that of this rank; each sample has the same number."""
         return n if self.shard is None else n * self.shard.of // self.shard.own
 
+    def every(self, n: int, step: int) -> slice:
+        """Which of this rank's n rows are every step-th of the whole mini-batch.
+
+        >>> [Context(BatchShard(print, 3 * r, 3, 6)).every(3, 4) for r in (0, 1)]
+        [slice(0, None, 4), slice(1, None, 4)]
+        """
+        return slice(0 if self.shard is None else -(n * self.shard.start // self.shard.own) % step, None, step)
+
     def sum(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Tensors of one type and device summed over ranks, in one message."""
         if self.shard is None:

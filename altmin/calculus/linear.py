@@ -1,6 +1,7 @@
 """Linear maps: layers and convolutions, and modules without parameters (reshaping, average pooling, padding, dropout
 once its mask is drawn)."""
 
+import itertools
 import math
 from typing import Any
 
@@ -35,7 +36,7 @@ class Affine(Weighted):
 class Linear(Affine):
     """y = W x + b."""
 
-    is_linear = True
+    is_linear, groups = True, 1
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         if context.traced and x.is_cuda and len(p) > 1 and x.shape[0] * p[0].numel() < SMALL:
@@ -77,7 +78,7 @@ class Convolution(Affine):
         padding = [0] * self.dims if module.padding == "valid" else list(module.padding)
         geometry = list(module.stride), padding, list(module.dilation)
         self.geometry = (*geometry, module.transposed, list(module.output_padding), module.groups)
-        self.is_linear = self.dims < 3 and not module.transposed and module.groups == 1
+        self.is_linear, self.groups = not module.transposed, module.groups
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x
@@ -97,19 +98,38 @@ class Convolution(Affine):
         stride, padding, dilation = self.geometry[:3]
         kernel = tuple(self.module.kernel_size)
         if positions is not None:
-            shape = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-            sizes = [(n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, q, d in shape]
-            every = max(1, round((math.prod(sizes) / positions) ** (1 / self.dims)))
+            places = math.prod(_sizes(x, kernel, stride, padding, dilation))
+            every = max(1, round((places / positions) ** (1 / self.dims)))
             stride = [s * every for s in stride]
-        if self.dims == 1:
-            x, kernel = x.unsqueeze(2), (1, *kernel)
-            stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
-        a = F.unfold(x, kernel, tuple(dilation), tuple(padding), tuple(stride))
+        patches = F.unfold if self.dims == 2 else _patches
+        a = patches(x, kernel, tuple(dilation), tuple(padding), tuple(stride))
+        if self.groups > 1:
+            return self.with_bias(a.unflatten(1, (self.groups, -1)).permute(1, 0, 3, 2).flatten(1, 2))
         a = a.mT.flatten(0, 1)  # one copy at a time: they are large
         return self.with_bias(a)
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
         return self.rows(saved), r.flatten(2).mT.flatten(0, 1)
+
+
+def _sizes(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list[int]:
+    """Of the output of a convolution."""
+    shape = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    return [(n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, q, d in shape]
+
+
+def _patches(x: Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
+    """`F.unfold` for any number of dimensions."""
+    sizes = _sizes(x, kernel, stride, padding, dilation)
+    x = F.pad(x, [q for each in reversed(padding) for q in (each, each)])
+    found = []
+    for offset in itertools.product(*map(range, kernel)):
+        along = zip(offset, dilation, stride, sizes, strict=True)
+        part = x
+        for dim, (i, d, s, n) in enumerate(along, 2):
+            part = part[(slice(None),) * dim + (slice(i * d, i * d + s * (n - 1) + 1, s),)]
+        found.append(part)
+    return torch.stack(found, 2).flatten(1, 2).flatten(2)
 
 
 class LinearModule(Map):

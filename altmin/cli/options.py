@@ -86,8 +86,9 @@ class OfSamples(OfMethods):
 
     codes: str | None = option(
         None,
-        "How codes move: gradient, discrete or straight-through; in a recurrent model parallel or sequential in time. "
-        "If not given: gradient, discrete where an activation has no derivative, parallel in time.",
+        "How codes move: gradient, printed (as in the paper), discrete or straight-through; in a recurrent model "
+        "parallel or sequential in time. If not given: gradient, discrete where an activation has no derivative, "
+        "parallel in time.",
         metavar="NAME",
     )
     order: str | None = option(None, "What moves first: codes-first, or weights-first, as suits a gpt.", metavar="NAME")

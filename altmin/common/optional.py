@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-PACKAGES = {"sklearn": "scikit-learn"}
+PACKAGES = {"sklearn": "scikit-learn", "pytorch_optimizer": "pytorch-optimizer"}
 """What a library is called where it is installed, if not as it is imported."""
 
 

@@ -16,7 +16,11 @@ DEAR = 0.5
 """Of a step's time, in one block out of three or more."""
 
 MEMORY = "raise the damping of its memory, or lower the rate of the output block"
-REMEDIES = {"am-mem": MEMORY, "AltMin with FittedMemory": MEMORY}
+REMEDIES = {
+    "am-mem-fitted": MEMORY,
+    "AltMin with FittedMemory": MEMORY,
+    "am-mem-printed": "nothing bounds the steps of this rule, use am-mem",
+}
 """Of weights that move too far, for methods whose hidden weights have no learning rate."""
 
 Rule = Callable[[Sequence[Row], Facts], Iterator[str]]

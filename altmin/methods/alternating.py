@@ -1,4 +1,4 @@
-"""The paper's online methods: one code solver, three ways for the weights to follow."""
+"""The online methods: one code solver, several ways for the weights to follow; and the paper's AM-mem as printed."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -14,6 +14,7 @@ from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Codes, WeightRule
 from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam, LocalSGD
+from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.protocol import Factory, register
 
 
@@ -34,21 +35,22 @@ def trainer(
     return AltMin(model, loss, codes, rule, penalty, at)
 
 
-def register_rule(name: str, wrap: Any = None) -> Callable[[Callable[..., WeightRule]], Factory]:
+def register_rule(name: str, wrap: Any = None, **defaults: Any) -> Callable[[Callable[..., WeightRule]], Factory]:
     """A decorator that makes a method of a function which returns a weight rule, and registers it under `name`.
 
     The method's factory takes the model, the function's options and those of `trainer`. wrap: a class of methods made
-    from an `AltMin`; None for the `AltMin` itself.
+    from an `AltMin`; None for the `AltMin` itself. defaults: of the options of `trainer` that have others here.
     """
 
     def decorate(make_rule: Callable[..., WeightRule]) -> Factory:
         options = signature(make_rule).parameters
         model, _, *parts = signature(trainer).parameters.values()
+        parts = [part.replace(default=defaults.get(part.name, part.default)) for part in parts]
         accepted = Signature([model, *options.values(), *parts], return_annotation=wrap or AltMin)
 
         @wraps(make_rule)
         def factory(*args: Any, **kwargs: Any) -> Any:
-            given = accepted.bind(*args, **kwargs).arguments
+            given = {**defaults, **accepted.bind(*args, **kwargs).arguments}
             rule = make_rule(**{option: given.pop(option) for option in options if option in given})
             am = trainer(rule=rule, **given)
             return am if wrap is None else wrap(am)
@@ -93,6 +95,22 @@ def am_sgd(
 
 @register_rule("am-mem")
 def am_mem(
+    lr: float = 0.01,
+    length: str = "spectral",
+    beta: float = 0.95,
+    forget: float = 0.95,
+    damping: float = 1.0,
+    rank: int = 128,
+    weight_decay: float = 0.0,
+    decay_biases: bool = True,
+) -> WeightRule:
+    """AM-mem: every layer's regression is solved with a memory of its inputs. The options are those of
+    `CoActivationMemory`."""
+    return CoActivationMemory(lr, beta, forget, damping, length, rank, weight_decay, decay_biases)
+
+
+@register_rule("am-mem-fitted")
+def am_mem_fitted(
     lr: float = 2e-3,
     forget: float = 0.9,
     damping: float = 30.0,
@@ -100,5 +118,15 @@ def am_mem(
     rate: float | None = 300.0,
     steps: int | None = 1,
 ) -> WeightRule:
-    """AM-mem: hidden weights from the memory of co-activations, the output block by Adam (`lr`)."""
+    """AM-mem-fitted: hidden weights fitted to sums of inputs and targets (`FittedMemory`), by default with forgetting
+    and one conjugate gradient step per mini-batch; the output block by Adam (`lr`). The rule of the figures of the
+    reproduction, of streams and of continual learning. Its `rate` suits cross-entropy; for a squared error lower it."""
     return FittedMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
+
+
+@register_rule("am-mem-printed", codes="printed", penalty=0.01)
+def am_mem_printed(lr: float = 0.1, sweeps: int = 1) -> WeightRule:
+    """AM-mem as the paper prints it: hidden weights by sweeps of coordinate descent on the sums A and B over all
+    samples since the first, the output block by SGD (`lr`) (Algorithm 3); five steps on each code, from the last to the
+    first (Algorithm 2). mu is 0.01, with which the paper starts; give penalty for a schedule."""
+    return FittedMemory(1.0, sweeps=sweeps, rate=None, rest=LocalSGD(lr, momentum=0.0))

@@ -1,5 +1,6 @@
-"""Backpropagation with Adam or SGD on the same module, to compare with."""
+"""Backpropagation with Adam, AdamW or SGD on the same module, to compare with."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
-from altmin.common.errors import demand, demand_switch
+from altmin.common.errors import Diverged, demand, demand_switch
 from altmin.common.state import demand_separate
 from altmin.core.labels import by_label
 from altmin.core.losses import LossFunction, adapt
@@ -24,7 +25,8 @@ from altmin.methods.protocol import register
 class Backprop(OptimizerMethod):
     """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
     (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
-    `torch.nn.utils.clip_grad_norm_` has it; None for no limit."""
+    `torch.nn.utils.clip_grad_norm_` has it; None for no limit. more: what distinguishes a run, besides the loss and the
+    numbers in the optimizer's groups."""
 
     complete = False
 
@@ -34,11 +36,12 @@ class Backprop(OptimizerMethod):
         optimizer: torch.optim.Optimizer,
         loss: LossFunction | None = None,
         clip_norm: float | None = None,
+        more: Mapping[str, Any] | None = None,
     ):
         if clip_norm is not None:
             demand("Backprop", "clip_norm", clip_norm, above=True)
         # what distinguishes a run, besides optimizer and loss
-        super().__init__(model, {} if clip_norm is None else {"clip_norm": clip_norm}, optimizer)
+        super().__init__(model, {**(more or {}), **({} if clip_norm is None else {"clip_norm": clip_norm})}, optimizer)
         self.clip_norm = clip_norm
         self.loss = by_label(loss or nn.CrossEntropyLoss())
         if optimizer.defaults.get("fused"):
@@ -55,10 +58,14 @@ class Backprop(OptimizerMethod):
         return LossOnly(loss)
 
     def update(self) -> None:
-        """A step of the optimizer along the parameters' `grad`, clipped first."""
+        """A step of the optimizer along the parameters' `grad`, clipped first. `Diverged` if it cannot factor a matrix
+        of them."""
         if self.clip_norm is not None:
             clip([p.grad for p in self.model.parameters() if p.grad is not None], self.clip_norm)
-        self.optimizer.step()
+        try:
+            self.optimizer.step()
+        except torch.linalg.LinAlgError as error:
+            raise Diverged("a matrix of gradients", "lower the learning rate", "cannot be factored") from error
 
     def differentiate(
         self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL
@@ -76,11 +83,15 @@ class Backprop(OptimizerMethod):
             value = loss.detach()
             if context.shard is not None:
                 loss, value = self._summed(loss, output, y, sample_weight, context)
-        loss.backward()
+        self._backward(loss, output, y, sample_weight, context)
         moved = [p for p in self.model.parameters() if p.grad is not None]
         for p, grad in zip(moved, sum_tree([p.grad for p in moved], context), strict=True):
             p.grad = grad
         return value
+
+    def _backward(self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None, context: Context) -> None:
+        """Sets every parameter's `grad` to that of the loss of the output for targets y and weights w."""
+        loss.backward()
 
     def _summed(
         self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None, context: Context
@@ -101,7 +112,10 @@ class Backprop(OptimizerMethod):
             return f"{ROWS_ARE_COUNTED}; {NOT_SPARSE}"
         if isinstance(self.optimizer, torch.optim.Adam) or self.optimizer.defaults.get("fused"):
             return ""
-        return f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
+        name = type(self.optimizer).__name__
+        if "fused" not in self.optimizer.defaults:
+            return f"{name} reads numbers on the processor in its step; use adam with fused=True, or do without"
+        return f"{name} is captured if it is fused; give it fused=True"
 
 
 @register("adam")
@@ -117,9 +131,30 @@ def adam(
     """Backprop with torch.optim.Adam. fused: one kernel updates all weights; on a GPU it can be recorded in a graph.
 
     clip_norm: the largest norm of all gradients together. decay_biases=False: weight decay on weight matrices only."""
-    recordable = fused and all(p.is_cuda for p in model.parameters())
-    params = _groups("adam", model, decay_biases, lr=lr, weight_decay=weight_decay)
-    chosen = torch.optim.Adam(params, lr, weight_decay=weight_decay, fused=fused or None, capturable=recordable)
+    params = parameter_groups("adam", model, decay_biases, lr=lr, weight_decay=weight_decay)
+    chosen = torch.optim.Adam(
+        params, lr, weight_decay=weight_decay, fused=fused or None, capturable=_recordable(model, fused)
+    )
+    return Backprop(model, chosen, loss, clip_norm)
+
+
+@register("adamw")
+def adamw(
+    model: nn.Module,
+    lr: float = 1e-3,
+    weight_decay: float = 0.01,
+    loss: nn.Module | None = None,
+    fused: bool = False,
+    clip_norm: float | None = None,
+    decay_biases: bool = True,
+) -> Backprop:
+    """Backprop with torch.optim.AdamW, whose weight decay is decoupled. fused, clip_norm, decay_biases: as in `adam`.
+
+    Loshchilov, Hutter 2019, "Decoupled Weight Decay Regularization"."""
+    params = parameter_groups("adamw", model, decay_biases, lr=lr, weight_decay=weight_decay)
+    chosen = torch.optim.AdamW(
+        params, lr, weight_decay=weight_decay, fused=fused or None, capturable=_recordable(model, fused)
+    )
     return Backprop(model, chosen, loss, clip_norm)
 
 
@@ -135,14 +170,32 @@ def sgd(
     decay_biases: bool = True,
 ) -> Backprop:
     """Backprop with torch.optim.SGD. fused: one kernel updates all weights. clip_norm, decay_biases: as in `adam`."""
-    params = _groups("sgd", model, decay_biases, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    params = parameter_groups("sgd", model, decay_biases, lr=lr, momentum=momentum, weight_decay=weight_decay)
     chosen = torch.optim.SGD(params, lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
     return Backprop(model, chosen, loss, clip_norm)
 
 
-def _groups(of: str, model: nn.Module, decay_biases: bool, **numbers: float) -> list[Any]:
+def _recordable(model: nn.Module, fused: bool) -> bool:
+    return fused and all(p.is_cuda for p in model.parameters())
+
+
+def parameter_groups(of: str, model: nn.Module, decay_biases: bool, **numbers: float) -> list[Any]:
     """A model's parameters as an optimizer takes them. ValueError for numbers that are negative."""
     for name, value in numbers.items():
         demand(of, name, value)
     demand_switch(of, "decay_biases", decay_biases)
     return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))
+
+
+def demand_dense(of: str, model: nn.Module) -> None:
+    """ValueError for a model with a table whose gradients are sparse."""
+    if tables(model):
+        raise ValueError(f"{of} does not take the sparse gradients of an embedding with sparse=True; {NOT_SPARSE}")
+
+
+def demand_fraction(of: str, **numbers: float) -> None:
+    """ValueError for numbers that are not at least 0 and below 1."""
+    for name, value in numbers.items():
+        demand(of, name, value)
+        if value >= 1:
+            raise ValueError(f"{name} of {of} lies between 0 and 1, and is not 1, given {value!r}")

@@ -6,6 +6,7 @@ from altmin.calculus.context import LOCAL, Context
 from altmin.core.trainer import AltMin, Metrics, WeightRule
 from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.alternating import register_rule
 from altmin.methods.wrapper import Wrapper
 
@@ -42,11 +43,27 @@ def am_adam_offline(
 
 @register_rule("am-mem-offline", Offline)
 def am_mem_offline(
+    lr: float = 0.03,
+    length: str = "spectral",
+    beta: float = 0.5,
+    damping: float = 1.0,
+    rank: int = 128,
+    weight_decay: float = 0.0,
+    decay_biases: bool = True,
+) -> WeightRule:
+    """AM-mem-off: per epoch one solve of every layer's regression over all the data. The options are those of
+    `CoActivationMemory`; the memory holds this epoch's inputs alone. at: as in `split`."""
+    return CoActivationMemory(lr, beta, 0.0, damping, length, rank, weight_decay, decay_biases)
+
+
+@register_rule("am-mem-fitted-offline", Offline)
+def am_mem_fitted_offline(
     lr: float = 0.01,
     damping: float = 1.0,
     sweeps: int | None = None,
     rate: float | None = 100.0,
     steps: int | None = None,
 ) -> WeightRule:
-    """AM-mem-off: per epoch one fit of every hidden block to the codes of all the data. at: as in `split`."""
+    """AM-mem-fitted-off: per epoch one fit of every hidden block to the codes of all the data (`FittedMemory`), as in
+    the figures of the reproduction. at: as in `split`."""
     return FittedMemory(0.0, damping, sweeps, rate, LocalAdam(lr), steps=steps)

@@ -44,7 +44,7 @@ def compiled(method: Backprop) -> Compiled:
     torch keeps eight compiled versions of one function and runs further ones as they are, so after some methods call
     `torch.compiler.reset()`.
     """
-    if not isinstance(method, Backprop):
+    if type(method) not in (Backprop, Compiled):
         raise TypeError(f"only backprop is compiled, such as the methods adam and sgd, not {type(method).__name__}")
     check(next(method.model.parameters()).device)
     return Compiled(method)

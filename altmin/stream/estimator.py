@@ -29,9 +29,10 @@ class OnlineNetwork:
     hidden
         The width of each hidden layer, of rectified units; () for a linear model.
     method
-        How it learns: "am-adam", "am-mem" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
+        How it learns: "am-adam", "am-mem-fitted" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by
+        backprop.
     lr
-        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem" it is that of the output layer.
+        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem-fitted" it is that of the output layer.
     options
         Other options of the method, as `altmin.methods.create` takes them, by name.
     standardise

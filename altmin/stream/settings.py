@@ -13,20 +13,20 @@ from altmin.models import mlp
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "am-adam": {"lr": 8e-3},
-    "am-mem": {"lr": 3e-3, "rate": 20.0, "forget": 0.99, "damping": 0.1},
+    "am-mem-fitted": {"lr": 3e-3, "rate": 20.0, "forget": 0.99, "damping": 0.1},
     "am-sgd": {"lr": 0.01, "momentum": 0.0},
     "adam": {"lr": 8e-3},
     "sgd": {"lr": 0.01, "momentum": 0.0},
 }
 """By method. What a method keeps beside the weights is an optimizer's state and co-activation memories, which grow."""
-REGRESSION: Mapping[str, Mapping[str, Any]] = {"am-mem": {"rate": 2.0}}
+REGRESSION: Mapping[str, Mapping[str, Any]] = {"am-mem-fitted": {"rate": 2.0}}
 """What differs for the squared error, whose gradient has no bound."""
 
 
 def max_features(name: str) -> int:
     """How many features a method learns from unless told otherwise: a memory takes space of their square, and a step
     time of their square and more."""
-    return 1_000 if name == "am-mem" else 20_000
+    return 1_000 if name == "am-mem-fitted" else 20_000
 
 
 def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> None:

@@ -114,11 +114,11 @@ def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
 
 
 def optimizer_settings(optimizer: Any) -> str:
-    """An optimizer's kind and numbers, e.g. "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08)"."""
+    """An optimizer's kind and numbers, e.g. "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08)"; some count steps there."""
     if optimizer is None:
         return "none"
     numbers = [
-        ", ".join(f"{k}={v}" for k, v in group.items() if type(v) in (int, float, tuple))
+        ", ".join(f"{k}={v}" for k, v in group.items() if type(v) in (int, float, tuple) and k != "step")
         for group in optimizer.param_groups
     ]
     return f"{type(optimizer).__name__}({'; '.join(numbers)})"

@@ -258,7 +258,7 @@ def _by_name(r: Random, judge: CaseJudge, drawn: Drawn, wrong: float) -> None:
     odd = r.random() < wrong
     options, _, _ = draw_options(r, {**METHOD, "steps": ADAM["steps"]}, wrong)
     options = {k: v for k, v in options.items() if odd or k in altmin.methods.options(name)}
-    if name in ("adam", "sgd"):  # where torch's own step has the word
+    if name in ("adam", "adamw", "kfac", "muon", "sgd", "shampoo", "soap"):  # where torch's own step has the word
         options = {k: v for k, v in options.items() if not isinstance(v, float) or v != 1e38}
     if odd:
         name = r.choice((name, name.replace("a", "x"), "", name.upper()))
@@ -284,7 +284,7 @@ def _together(r: Random, judge: CaseJudge, drawn: Drawn, wrong: float) -> None:
     """An ensemble of methods on copies of the model."""
     if not drawn.good or drawn.model is None:
         return
-    name = r.choice(("am-adam", "am-sgd", "am-mem", "am-adam", "adam", "sgd", "am-adam-offline"))
+    name = r.choice(("am-adam", "am-sgd", "am-mem", "am-mem-fitted", "am-adam", "adam", "sgd", "am-adam-offline"))
     try:
         models = [copy.deepcopy(drawn.model) for _ in range(r.randint(1, 3))]
         members = [altmin.methods.create(name, model, lr=r.choice((1e-3, 0.05))) for model in models]

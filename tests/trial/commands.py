@@ -60,7 +60,17 @@ RUN: Table = {
         ("folder", "nowhere/new.json", "", "folder/..", "/proc/new.json", f"{'n' * 251}.json"),
     ),
 }
-METHODS = ("am-adam", "am-sgd", "am-mem", "adam", "sgd", "am-adam-offline", "am-mem-offline")
+METHODS = (
+    "am-adam",
+    "am-sgd",
+    "am-mem",
+    "am-mem-fitted",
+    "am-mem-printed",
+    "adam",
+    "sgd",
+    "am-adam-offline",
+    "am-mem-offline",
+)
 PICTURE = {"--plot": (("new.png", "new.svg"), ("new.bmp", "nowhere/new.png", "folder", "png", ""))}
 TABLES: dict[str, Table] = {
     "train": {

@@ -52,7 +52,7 @@ ODD = (
     (),
 )
 """Values that a feature, a target or a weight may have: some are numbers."""
-METHODS = ("am-adam", "am-adam", "am-mem", "am-sgd", "adam", "sgd")
+METHODS = ("am-adam", "am-adam", "am-mem", "am-mem-fitted", "am-sgd", "adam", "sgd")
 OTHERS = ("admm", "am-adam-offline", "bcd", "dtp", "pc-alm", "predictive-coding", "proxprop", "straight-through")
 """Methods for tables of which some take no regression, no rate or no network without hidden layers."""
 RATES = (None, 1e-3, 0.05, 0.0, 10.0, 1e4, 1e30, 1e200)

@@ -21,7 +21,7 @@ from altmin.training import checkpoint, fit
 
 from .judge import picture
 
-METHODS = ("am-adam", "am-sgd", "am-mem", "am-adam-offline", "am-mem-offline", "adam", "sgd")
+METHODS = ("am-adam", "am-sgd", "am-mem", "am-mem-fitted", "am-adam-offline", "am-mem-offline", "adam", "sgd")
 RUN: dict[str, Any] = {"epochs": 3, "batch_size": 20, "seed": 3, "eval_batches": [2, 13, 14], "schedule": "cosine"}
 PATIENCE = 60.0
 """Seconds after which a run that was left alone has hung."""

@@ -22,6 +22,7 @@ from altmin.layers import no_derivative
 ATTENTION = {F.scaled_dot_product_attention, F.softmax, torch.softmax, "softmax"}
 SOLVERS: dict[str, Callable[..., Any]] = {
     "gradient": GradientCodes,
+    "printed": partial(GradientCodes, steps=5, share=1.0),
     "discrete": DiscreteCodes,
     "straight-through": StraightThroughCodes,
     **{sweep: partial(RecurrentCodes, sweep) for sweep in SWEEPS},
@@ -34,7 +35,8 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
     The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
     activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
     these gradient steps; None for the solver's defaults, except that a chain with attention gets weights-first
-    (docs/networks.md shows why).
+    (docs/networks.md shows why). "printed": five steps on one code after the other, as in the paper's Algorithm 2, with
+    a share of 1.
 
     TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given in addition to
     a solver.

@@ -23,7 +23,7 @@ def online(lr: float, rates: Between, memory: Between, sgd: float, sgd_rates: Be
     space = {"lr": memory, "damping": Between(1, 300), "rate": Between(30, 3000)}
     return [
         Entry("am-adam", {"lr": lr}, {"lr": rates}, search=search),
-        Entry("am-mem", options, space, search=search),
+        Entry("am-mem-fitted", options, space, search=search),
         Entry("adam", {"lr": lr}, {"lr": rates}, search=search),
         Entry("sgd", {"lr": sgd, "momentum": 0.0}, {"lr": sgd_rates}, search=search),
     ]
@@ -50,7 +50,7 @@ def offline(run: Mapping[str, Any], paper: Mapping[str, Mapping[str, float]]) ->
     """AM-Adam-off and AM-mem-off over 50 epochs; each epoch sees the data in parts of 10,000 samples; their results
     do not depend on the parts."""
     parts, search = {"batch_size": 10_000, **run}, {"trials": 12, "together": 6}
-    names = ("am-adam-offline", "am-mem-offline")
+    names = ("am-adam-offline", "am-mem-fitted-offline")
     return [Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, parts, search, paper[name]) for name in names]
 
 

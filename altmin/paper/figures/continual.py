@@ -16,11 +16,11 @@ FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"
 MEMORY = {"lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None}
 LEARNERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     KEPT: (
-        "am-mem",
+        "am-mem-fitted",
         {**MEMORY, "forget": 1.0, "damping": 10.0},
         {**MEMORY, "forget": 1.0, "damping": 10.0, "rate": 100.0},
     ),
-    FADING: ("am-mem", {**MEMORY, "forget": 0.9}, {**MEMORY, "forget": 0.9}),
+    FADING: ("am-mem-fitted", {**MEMORY, "forget": 0.9}, {**MEMORY, "forget": 0.9}),
     "AM-Adam": ("am-adam", {"lr": 3e-5}, {"lr": 3e-4}),
     "Adam": ("adam", {"lr": 3e-5}, {"lr": 3e-4}),
     "SGD": ("sgd", {"lr": 1e-4, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.0}),

@@ -1,0 +1,154 @@
+"""The solved memory of one layer, on its inputs and the gradient of its weights, wherever these come from.
+
+With inputs a (a 1 appended for the bias) and the gradient G of the mean loss with respect to the weights W as one
+matrix,
+
+    A <- forget A + (1 - forget) mean a a^T
+    M <- beta M + (1 - beta) G,        N = beta M + (1 - beta) G
+    V  = N (A + damping s I)^-1,       s the mean of A's diagonal
+    W <- W - lr U,                     U = V with all singular values set to about 1, times a length
+
+V is the solution of the layer's least-squares problem whose target is a small move of its outputs along -G, given the
+inputs that the memory holds: directions in which inputs hardly vary need large changes of the weights, and get them.
+The length is the norm of Adam's step for this layer, or a constant.
+
+A layer with more inputs than `rank` keeps the products Y = A S with a fixed random matrix S of `rank` orthonormal
+columns instead of A, and A is taken to be Y (S^T Y)^-1 Y^T, its best approximation from these (Nystroem). Both are sums
+over samples. A grouped convolution is one such problem for each group.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LENGTHS = ("adam", "fixed")
+ROOT_MEAN_SQUARE = 0.2
+"""Of the entries of a step of fixed length, over lr: about that of Adam's, so that rates mean the same."""
+SQUARES, EPS = 0.999, 1e-8
+"""Of Adam: the momentum of squared gradients, and what is added to their root."""
+SHIFT = 2e-3
+"""Added to A along S, over |Y|: more than the rounding of products on tensor cores, so that S^T Y stays positive."""
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the odd polynomial of degree five that moves singular values towards 1 from far away (Muon's)."""
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """The rule and its settings, without state: see `CoActivationMemory` for their meaning."""
+
+    beta: float
+    forget: float
+    damping: float
+    length: str
+    rank: int
+
+    def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
+        """The state of a layer with weights W (outputs, inputs), before the first mini-batch."""
+        W, many = _wide(W), (groups,) if groups > 1 else ()
+        A = W.new_zeros(*many, W.shape[1], min(W.shape[1], self.rank))
+        state = {"A": A, "scale": W.new_zeros(*many, 1, 1), "M": torch.zeros_like(W)}
+        return state | ({"squares": torch.zeros_like(W)} if self.length == "adam" else {})
+
+    def measure(self, a: Tensor, times: Any, weights: Tensor | None = None) -> dict[str, Tensor]:
+        """The sum of a a^T over rows (rows, inputs), or its product with S, and the mean of its diagonal, all times a
+        number. With groups a is (groups, rows, inputs). weights: of the rows."""
+        a = _wide(a)
+        weighted = a if weights is None else weights.unsqueeze(1) * a
+        S = self._sketch(a)
+        A = weighted.mT @ (a if S is None else a @ S)
+        scale = (weighted * a).sum((-2, -1), keepdim=True)
+        return {"A": A * times, "scale": scale * (times / a.shape[-1])}
+
+    def update(
+        self, state: dict[str, Tensor], new: dict[str, Tensor], G: Tensor, steps: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The step U for a learning rate of 1, and the next state. new: what `measure` gives, as a mean over samples.
+        steps: the number of this step, from 1."""
+        G, state = _wide(G), {name: _wide(t) for name, t in state.items()}
+        A, scale = (torch.lerp(new[name], state[name], self.forget) for name in ("A", "scale"))
+        M = torch.lerp(G, state["M"], self.beta)
+        N = torch.lerp(G, M, self.beta)
+        N = N if A.ndim == 2 else N.unflatten(0, (len(A), -1))
+        U = polar(solve(A / scale.clamp_min(_tiny(A)), N, self.damping, self._sketch(N))).reshape(M.shape)
+        after, wanted = {"A": A, "scale": scale, "M": M}, ROOT_MEAN_SQUARE * math.sqrt(U.numel())
+        if "squares" in state:
+            squares = after["squares"] = torch.lerp(G * G, state["squares"], SQUARES)
+            wanted = torch.linalg.vector_norm(adam(M, squares, steps, self.beta))
+        return U * (wanted / torch.linalg.vector_norm(U).clamp_min(_tiny(U))), after
+
+    def _sketch(self, a: Tensor) -> Tensor | None:
+        return None if a.shape[-1] <= self.rank else sketch(a.shape[-1], self.rank, a.dtype, a.device)
+
+
+def solve(A: Tensor, N: Tensor, damping: float, S: Tensor | None) -> Tensor:
+    """N (A + damping I)^-1, up to a factor. S: if A is a sketch, the matrix that it was multiplied by.
+
+    >>> solve(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([[4.0, 4.0]]), 1.0, None)
+    tensor([[2., 1.]])
+    """
+    if S is None:
+        return _divided(N.mT, A + damping * _one(A)).mT
+    Y = A + SHIFT * torch.linalg.matrix_norm(A, keepdim=True).clamp_min(_tiny(A)) * S
+    return N - _divided((N @ Y).mT, Y.mT @ (Y + damping * S)).mT @ Y.mT
+
+
+def polar(V: Tensor, steps: int = 3) -> Tensor:
+    """The nearest matrix with orthonormal rows or columns, roughly: singular values are between 0.6 and 1.3, unless
+    they were small, which are raised some forty times in three steps.
+
+    All steps are polynomials of V V^T, and commute: they are taken on that small matrix.
+
+    >>> values = torch.linalg.svdvals(polar(torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])))
+    >>> bool((values > 0.6).all() and (values < 1.3).all())
+    True
+    """
+    X = V / torch.linalg.matrix_norm(V, keepdim=True).clamp_min(_tiny(V))
+    X = X if X.shape[-2] <= X.shape[-1] else X.mT
+    S = X @ X.mT
+    Q = S @ S
+    bound = torch.linalg.matrix_norm(Q, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
+    S, Q, (a, b, c) = S / bound, Q / (bound * bound), COEFFICIENTS
+    one = _one(S)
+    product = factor = a * one + b * S + c * Q
+    for _ in range(1, steps):
+        S = factor @ (factor @ S)
+        factor = a * one + b * S + c * (S @ S)
+        product = factor @ product
+    X = product / bound.sqrt() @ X
+    return X if V.shape[-2] <= V.shape[-1] else X.mT
+
+
+def adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> Tensor:
+    """Adam's step, for a learning rate of 1."""
+    left = (1 - SQUARES**steps).sqrt()
+    return mean / (square.sqrt() + EPS * left) * (left / (1 - beta**steps))
+
+
+@cache
+def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The matrix S for a layer with so many inputs: the same in all processes."""
+    normal = np.random.default_rng(inputs).standard_normal((inputs, rank))  # torch's would be drawn anew inside vmap
+    return torch.from_numpy(np.linalg.qr(normal)[0]).to(device, dtype)
+
+
+def _divided(right: Tensor, C: Tensor) -> Tensor:
+    """C^-1 times a matrix, for a symmetric positive C."""
+    return torch.cholesky_solve(right, torch.linalg.cholesky_ex(C)[0])
+
+
+def _wide(t: Tensor) -> Tensor:
+    """In float32 if it has fewer bits: there a memory would lose what changes little."""
+    return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
+
+
+def _one(S: Tensor) -> Tensor:
+    return torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+
+
+def _tiny(t: Tensor) -> float:
+    return torch.finfo(t.dtype).tiny ** 0.5

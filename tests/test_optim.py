@@ -1,0 +1,240 @@
+"""`altmin.optim.CoActivation`: the memory on the gradients of backpropagation."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from graph_cases import F64
+from test_weights_memory import Branches, groups, images, plain
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import altmin
+from altmin.optim import CoActivation
+
+OPTIONS = {"lr": 0.05, "beta": 0.8, "forget": 0.7, "damping": 0.3, "rank": 4, "weight_decay": 0.1}
+
+
+def batches(count: int, n: int = 8) -> list[tuple[Tensor, Tensor]]:
+    torch.manual_seed(1)
+    return [(torch.randn(n, 6, dtype=F64), torch.randint(3, (n,))) for _ in range(count)]
+
+
+def stepped(model: nn.Module, optimizer: CoActivation, *batch: Tensor) -> float:
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(batch[0]), batch[1])
+    loss.backward()
+    optimizer.step()
+    return float(loss.detach())
+
+
+def same(one: nn.Module, other: nn.Module, **tolerance: float) -> None:
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), **tolerance)
+
+
+@pytest.mark.parametrize("make", [plain, images, Branches, groups])
+@pytest.mark.parametrize("length", ["adam", "fixed"])
+@pytest.mark.parametrize("decay_biases", [True, False])
+def test_it_is_the_rule_at_share_0(make, length, decay_biases):
+    torch.manual_seed(0)
+    model = make().double()
+    other, options = copy.deepcopy(model), OPTIONS | {"length": length, "decay_biases": decay_biases}
+    optimizer = CoActivation(model, **options)
+    rule = altmin.CoActivationMemory(**options)
+    am = altmin.AltMin(other, codes=altmin.GradientCodes(share=0.0), weights=rule)
+    for batch in batches(4):
+        stepped(model, optimizer, *batch)
+        am.step(*batch)
+    same(model, other, rtol=1e-9, atol=1e-11)
+
+
+def test_parts_of_a_mini_batch_are_one_step():
+    torch.manual_seed(0)
+    model = plain().double()
+    other = copy.deepcopy(model)
+    whole, parts = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    for x, y in batches(3):
+        stepped(model, whole, x, y)
+        parts.zero_grad()
+        for rows in torch.arange(8).split(4):
+            (F.cross_entropy(other(x[rows]), y[rows]) / 2).backward()
+        parts.step()
+    same(model, other, rtol=1e-9, atol=1e-11)
+
+
+def test_evaluation_and_forgotten_gradients_leave_no_trace():
+    torch.manual_seed(0)
+    model = plain().double()
+    other = copy.deepcopy(model)
+    first, second = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    for x, y in batches(3):
+        stepped(model, first, x, y)
+        other.eval()
+        other(100 * x)
+        other.train()
+        with torch.no_grad():
+            other(100 * x)
+        other(100 * x)
+        F.cross_entropy(other(100 * x), y).backward()  # dropped by zero_grad
+        stepped(other, second, x, y)
+    same(model, other, rtol=0, atol=0)
+
+
+def test_layers_that_are_shared_frozen_or_never_called_take_steps_of_adam():
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.unused = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+            self.second.weight = self.first.weight
+            self.frozen, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+            self.frozen.bias.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.second(torch.tanh(self.first(x))))
+            h = torch.tanh(F.linear(h, self.unused.weight, self.unused.bias))
+            return self.last(torch.tanh(self.frozen(h)))
+
+    torch.manual_seed(0)
+    model = Odd().double()
+    rest = [p for name, p in model.named_parameters() if p.requires_grad and "last" not in name]
+    other = copy.deepcopy(model)
+    optimizer = CoActivation(model, lr=0.05)
+    names = dict(other.named_parameters())
+    adam = torch.optim.Adam([p for p in names.values() if p.requires_grad], 0.05)
+    x, y = batches(1)[0]
+    stepped(model, optimizer, x, y)
+    F.cross_entropy(other(x), y).backward()
+    adam.step()
+    assert ["A" in optimizer.state[p] for p in (*rest, model.last.weight)] == [False] * len(rest) + [True]
+    for name, p in model.named_parameters():
+        if "last" not in name:
+            torch.testing.assert_close(p, names[name])
+
+
+def test_a_checkpoint_goes_on_and_schedulers_move_the_rate():
+    torch.manual_seed(0)
+    model = Branches().double()
+    optimizer = CoActivation(model, **OPTIONS)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    data = batches(5)
+    for batch in data[:2]:
+        stepped(model, optimizer, *batch)
+        scheduler.step()
+    saved = pickle.loads(pickle.dumps((model.state_dict(), optimizer.state_dict(), scheduler.state_dict())))
+    again = Branches().double()
+    resumed = CoActivation(again, **OPTIONS)
+    follow = torch.optim.lr_scheduler.ExponentialLR(resumed, 0.5)
+    for each, state in zip((again, resumed, follow), saved, strict=True):
+        each.load_state_dict(state)
+    assert resumed.param_groups[0]["lr"] == 0.05 / 4
+    for batch in data[2:]:
+        stepped(model, optimizer, *batch)
+        stepped(again, resumed, *batch)
+    same(model, again, rtol=0, atol=0)
+
+
+def test_a_copied_or_pickled_model_records_nothing_and_close_removes_the_hooks():
+    model = plain().double()
+    optimizer = CoActivation(model)
+    x, y = batches(1)[0]
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        copied(x).sum().backward()
+    assert all(recorder.sum is None for recorder in optimizer.recorders)
+    stepped(model, optimizer, x, y)
+    optimizer.close()
+    model(x)
+    assert all(recorder.sum is None for recorder in optimizer.recorders)
+    assert altmin.AltMin(model).step(x, y).loss > 0
+
+
+def test_autocast_and_weights_in_bfloat16():
+    torch.manual_seed(0)
+    x, y = (t.float() if t.is_floating_point() else t for t in batches(1, 64)[0])
+    y = (x[:, 0] > 0).long()
+    model = plain()
+    optimizer = CoActivation(model, 0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    assert optimizer.state[model[0].weight]["A"].dtype == torch.float32
+    assert float(loss.detach()) < 0.2
+    half = plain().bfloat16()
+    optimizer = CoActivation(half, 0.02)
+    losses = [stepped(half, optimizer, x.bfloat16(), y) for _ in range(40)]
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert stepped(half, optimizer, x.bfloat16(), y) < 0.1 < losses[0]
+
+
+def _rank(rank: int, path: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = Branches().double()
+    parallel = nn.parallel.DistributedDataParallel(model)
+    optimizer = CoActivation(parallel, **OPTIONS)
+    for x, y in batches(3):
+        stepped(parallel, optimizer, x[rank::2], y[rank::2])
+    torch.save(model.state_dict(), f"{path}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_of_ddp_take_the_steps_of_one_process(tmp_path):
+    mp.spawn(_rank, (str(tmp_path),), nprocs=2)
+    torch.manual_seed(0)
+    model = Branches().double()
+    optimizer = CoActivation(model, **OPTIONS)
+    for batch in batches(3):
+        stepped(model, optimizer, *batch)
+    for rank in (0, 1):
+        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), model.state_dict(), rtol=1e-8, atol=1e-10)
+
+
+def test_what_cannot_be_is_refused_in_a_sentence():
+    with pytest.raises(TypeError, match="takes the model, not its parameters, given list"):
+        CoActivation(list(plain().parameters()))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="without parameters to train"):
+        CoActivation(plain().requires_grad_(False))
+    with pytest.raises(ValueError, match="length of CoActivation is 'adam' or 'fixed', given 'long'"):
+        CoActivation(plain(), length="long")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_with_accumulated_gradients_takes_the_same_steps(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self, model: nn.Module):
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch: list[Tensor], _: int) -> Tensor:
+            return F.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> CoActivation:
+            return CoActivation(self, **OPTIONS)
+
+    torch.manual_seed(0)
+    model = plain().double()
+    other, data = copy.deepcopy(model), batches(4)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = lightning.Trainer(
+        max_epochs=1, accumulate_grad_batches=2, accelerator="cpu", default_root_dir=tmp_path, **quiet
+    )
+    trainer.fit(Module(model), torch.utils.data.DataLoader(data, batch_size=None))
+    optimizer = CoActivation(other, **OPTIONS)
+    for k in (0, 2):
+        optimizer.zero_grad()
+        for x, y in data[k : k + 2]:
+            (F.cross_entropy(other(x), y) / 2).backward()
+        optimizer.step()
+    same(model, other, rtol=1e-9, atol=1e-11)
