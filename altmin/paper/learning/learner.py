@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-import altmin
 from altmin import methods
 from altmin.common.errors import Diverged
 from altmin.core.labels import by_label
@@ -82,7 +81,7 @@ class Learner(Run):
 
     def lacking(self, setting: Setting) -> str:
         """The method or its library, the data, or the choice of its rate."""
-        if why := missing_method(self.method):
+        if why := missing_method(self.method, self.options):
             return why
         try:
             self.problem.load(setting, "validation", self.limit, 0)
@@ -207,8 +206,6 @@ def created(method: str, model: nn.Module, loss: nn.Module | None, options: Mapp
         given["loss"] = loss
     if "fused" in accepted and next(model.parameters()).is_cuda:
         given["fused"] = True
-    if method == "am-mem" and "length" not in accepted:  # until the name is that of the solved memory
-        return altmin.AltMin(model, given.pop("loss", None), weights=altmin.CoActivationMemory(**given))
     return methods.create(method, model, **given)
 
 
@@ -228,12 +225,12 @@ def ready(build: Callable[[], Any], x: Tensor, y: Tensor) -> Any:
     return method
 
 
-def missing_method(method: str) -> str:
-    """Why a method cannot be created here, in a sentence; empty if it can."""
+def missing_method(method: str, options: Mapping[str, Any]) -> str:
+    """Why a method with these options cannot be created here, in a sentence; empty if it can."""
     if method not in methods.names():
         return f"there is no method {method!r}"
     try:
-        created(method, nn.Sequential(nn.Linear(2, 2)), None, {})
+        created(method, nn.Sequential(nn.Linear(2, 2)), None, options)
     except (ValueError, ImportError, RuntimeError) as error:
         return str(error)
     return ""
