@@ -93,6 +93,22 @@ def test_a_torch_without_muon_is_told_of_in_one_sentence(monkeypatch: pytest.Mon
         methods.create("muon", conv_net())
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("name, tolerance", [("adamw", 1e-9), ("kfac", 1e-9), ("muon", 2e-2)])
+def test_on_a_gpu_they_take_the_steps_they_take_on_the_processor(name: str, tolerance: float) -> None:
+    """Muon rounds to bfloat16. With one output K-FAC's drawn signs, which differ there, do not matter."""
+    found = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 1))
+        method = methods.create(name, model.double().to(device), loss=nn.MSELoss())
+        for t in range(8):
+            x, y = batch(t)
+            method.step(x.double().to(device), y.double().unsqueeze(1).to(device))
+        found.append([p.detach().cpu() for p in model.parameters()])
+    torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("largest", [None, 0.3])
 def test_soap_is_the_packages(largest: float | None) -> None:
     package = pytest.importorskip("pytorch_optimizer")

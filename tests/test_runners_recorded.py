@@ -63,9 +63,12 @@ def batches(net: str, count: int, size: int = 12, seed: int = 0):
 CASES = [
     *((net, "am-adam", False) for net in NETS),
     *(("deep", "am-sgd", False), ("mlp", "adam", False), ("lenet5", "sgd", False), ("mlp", "sgd", False)),
+    *((net, "am-mem", False) for net in ("mlp", "deep", "normed", "lenet5", "gpt", "resnet18")),
     *((net, "am-mem-fitted", False) for net in ("mlp", "deep", "normed", "lenet5")),
     *(("mlp", "am-adam", True), ("deep", "am-adam", True), ("lenet5", "am-adam", True)),  # each compiles for a while
     *(
+        ("mlp", "am-mem", True),
+        ("lenet5", "am-mem", True),
         ("mlp", "am-mem-fitted", True),
         ("lenet5", "am-mem-fitted", True),
         ("resnet18", "am-adam", True),
@@ -176,7 +179,7 @@ def test_nobody_waits_longer_than_256_steps_to_hear_of_it():
     assert CHECK_EVERY == 256
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem", "am-mem-fitted", "adam"])
 def test_training_with_a_schedule_and_a_smaller_last_batch(method):
     x, y = (torch.cat(t) for t in zip(*batches("mlp", 5), strict=True))
     runs = []
@@ -195,7 +198,7 @@ def test_training_with_a_schedule_and_a_smaller_last_batch(method):
 def test_replays_never_wait_for_the_device(device):
     if device == "cpu":
         pytest.skip("a CPU does not make itself wait")
-    for name in ("am-adam", "am-mem-fitted", "adam"):
+    for name in ("am-adam", "am-mem", "am-mem-fitted", "adam"):
         recorded = Recorded(build("deep", name), *next(batches("deep", 1)), fuse=False)
         data = list(batches("deep", 20))
         torch.cuda.synchronize()

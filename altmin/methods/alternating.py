@@ -95,12 +95,12 @@ def am_sgd(
 
 @register_rule("am-mem")
 def am_mem(
-    lr: float = 0.01,
-    length: str = "spectral",
-    beta: float = 0.95,
+    lr: float = 0.004,
+    length: str = "adam",
+    beta: float = 0.9,
     forget: float = 0.95,
     damping: float = 1.0,
-    rank: int = 128,
+    rank: int = 32,
     weight_decay: float = 0.0,
     decay_biases: bool = True,
 ) -> WeightRule:

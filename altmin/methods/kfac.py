@@ -70,7 +70,7 @@ class KFAC(Optimizer):
         return found
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -125,9 +125,8 @@ def _ratio(A: Tensor, G: Tensor) -> Tensor:
 def inverse(M: Tensor, c: Tensor) -> Tensor:
     """(M + c I)^-1 of a matrix without negative eigenvalues, also where rounding has made some negative.
 
-    >>> inverse(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor(1.0))
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.2500]])
+    >>> inverse(torch.diag(torch.tensor([1.0, 3.0])), torch.tensor(1.0)).diagonal()
+    tensor([0.5000, 0.2500])
     """
     root, failed = torch.linalg.cholesky_ex(M + c * torch.eye(len(M), dtype=M.dtype, device=M.device))
     if not failed:
@@ -216,7 +215,7 @@ class KFACBackprop(Backprop):
         edges = [call[-1] for calls in self._calls for call in calls]
         found = iter(torch.autograd.grad(output, edges, s.to(output.dtype), retain_graph=True, allow_unused=True))
         factors = [self._sums(i, found, context) for i in range(len(self.layers))]
-        return sum_tree(factors, context)  # type: ignore[no-any-return]
+        return sum_tree(factors, context)
 
     def _sums(self, i: int, found: Iterator[Tensor | None], context: Context) -> tuple[Tensor, Tensor]:
         """This rank's part of A and G of layer i. found: the gradients at the outputs of its calls."""
@@ -275,8 +274,8 @@ def kfac(  # noqa: PLR0913  (its options are those of the command line)
     decay_biases: bool = True,
 ) -> KFACBackprop:
     """Backprop with K-FAC: every Linear layer and convolution moves by G^-1 M A^-1, with M the average of its
-    gradients, A that of a a^T over its inputs, and G that of d d^T over gradients at its outputs, for targets drawn from
-    the model; A and G are damped. Damping and rate are not adapted by trials as in the paper. Other parameters
+    gradients, A that of a a^T over its inputs, and G that of d d^T over gradients at its outputs, for targets drawn
+    from the model; A and G are damped. Damping and rate are not adapted by trials as in the paper. Other parameters
     (normalisation, embeddings) move by AdamW with the rate rest_lr.
 
     momentum: of M. damping: of the Fisher matrix. kl_clip: the largest lr^2 <step, M>, about twice the Kullback-Leibler

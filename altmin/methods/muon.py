@@ -1,5 +1,6 @@
 """Backprop with torch's Muon on the matrices of hidden layers, and AdamW on all other parameters."""
 
+import functools
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -12,8 +13,6 @@ from altmin.core.weights.decay import groups, undecayed
 from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
 from altmin.methods.protocol import register
 
-OPTIONS = ("lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")
-"""Of `torch.optim.Muon`."""
 ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
 """Of `torch.optim.AdamW`, its defaults."""
 
@@ -29,7 +28,7 @@ class MuonAdamW(Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **ADAM})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -51,7 +50,7 @@ class MuonAdamW(Optimizer):
                 self.state[p]["momentum_buffer"] = torch.zeros_like(matrix)
         grads = [p.grad.reshape(len(p), -1) for p in params if p.grad is not None]
         momenta = [self.state[p]["momentum_buffer"] for p in params]
-        muon(matrices, grads, momenta, has_complex=False, **{name: group[name] for name in OPTIONS})
+        muon(matrices, grads, momenta, has_complex=False, **{name: group[name] for name in _defaults()})
         for p, matrix in zip(params, matrices, strict=True):
             if matrix.data_ptr() != p.data_ptr():  # a copy, as of channels that lie last
                 p.copy_(matrix.view_as(p))
@@ -79,11 +78,9 @@ def adamw_step(state: MutableMapping[Tensor, Any], params: list[Tensor], group: 
     )
 
 
+@functools.cache
 def _defaults() -> dict[str, Any]:
-    """The options of `torch.optim.Muon`, with the length of AdamW's steps. ValueError for a torch without it."""
-    if not hasattr(torch.optim, "Muon"):
-        given = torch.__version__
-        raise ValueError(f"muon needs torch.optim.Muon, which torch {given} lacks; install torch 2.11 or newer")
+    """The options of this version's `torch.optim.Muon`, with the length of AdamW's steps."""
     options: dict[str, Any] = torch.optim.Muon([torch.zeros(1, 1)], adjust_lr_fn="match_rms_adamw").defaults
     return options
 
@@ -121,12 +118,15 @@ def muon(
 
     Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et al. 2025, "Muon is Scalable
     for LLM Training"."""
+    if not hasattr(torch.optim, "Muon"):
+        given = torch.__version__
+        raise ValueError(f"muon needs torch.optim.Muon, which torch {given} lacks; install torch 2.11 or newer")
     demand_dense("muon", model)
     numbers = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
     parameter_groups("muon", model, decay_biases, **numbers)
     matrices = hidden_matrices(model)
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
-    given = [{**_defaults(), **numbers, "params": matrices}] * bool(matrices)
-    given += groups(others, () if decay_biases else undecayed(model))
-    return Backprop(model, MuonAdamW(given, lr, weight_decay), loss, clip_norm)
+    parts = [{**_defaults(), **numbers, "params": matrices}] * bool(matrices)
+    parts += groups(others, () if decay_biases else undecayed(model))
+    return Backprop(model, MuonAdamW(parts, lr, weight_decay), loss, clip_norm)

@@ -44,10 +44,10 @@ def am_adam_offline(
 @register_rule("am-mem-offline", Offline)
 def am_mem_offline(
     lr: float = 0.03,
-    length: str = "spectral",
+    length: str = "adam",
     beta: float = 0.5,
     damping: float = 1.0,
-    rank: int = 128,
+    rank: int = 32,
     weight_decay: float = 0.0,
     decay_biases: bool = True,
 ) -> WeightRule:

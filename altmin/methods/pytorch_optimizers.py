@@ -23,11 +23,11 @@ class Whole:
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 
-class SOAP(Whole, PackageSOAP):  # type: ignore[misc]
+class SOAP(Whole, PackageSOAP):
     pass
 
 
-class Shampoo(Whole, PackageShampoo):  # type: ignore[misc]
+class Shampoo(Whole, PackageShampoo):
     """Its state is saved as tensors; the package keeps them in objects, which are in `state` only."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -53,6 +53,7 @@ ODD = (
 )
 """Values that a feature, a target or a weight may have: some are numbers."""
 METHODS = ("am-adam", "am-adam", "am-mem", "am-mem-fitted", "am-sgd", "adam", "sgd")
+STREAMS = ("am-adam", "am-adam", "am-mem-fitted", "am-sgd", "adam", "sgd")
 OTHERS = ("admm", "am-adam-offline", "bcd", "dtp", "pc-alm", "predictive-coding", "proxprop", "straight-through")
 """Methods for tables of which some take no regression, no rate or no network without hidden layers."""
 RATES = (None, 1e-3, 0.05, 0.0, 10.0, 1e4, 1e30, 1e200)
@@ -286,7 +287,7 @@ class Stream(Drawn):
         r = self.r
         self.options: dict[str, Any] = {
             "hidden": r.choice(((3,), (), (4, 3))),
-            "method": r.choice(METHODS),
+            "method": r.choice(STREAMS),
             "lr": r.choice(RATES if r.random() < self.wrong else CALM),
             "standardise": r.random() < 0.6,
             "absent": r.choice(("mean", "zero")),

@@ -19,7 +19,6 @@ over samples. A grouped convolution is one such problem for each group.
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,9 @@ SHIFT = 2e-3
 """Added to A along S, over |Y|: more than the rounding of products on tensor cores, so that S^T Y stays positive."""
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the odd polynomial of degree five that moves singular values towards 1 from far away (Muon's)."""
+
+SKETCHES: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
+"""A dict, which torch.compile reads, in place of a cached function, which it would trace."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +131,13 @@ def adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> Tensor:
     return mean / (square.sqrt() + EPS * left) * (left / (1 - beta**steps))
 
 
-@cache
 def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The matrix S for a layer with so many inputs: the same in all processes."""
-    normal = np.random.default_rng(inputs).standard_normal((inputs, rank))  # torch's would be drawn anew inside vmap
-    return torch.from_numpy(np.linalg.qr(normal)[0]).to(device, dtype)
+    """The matrix S for a layer with so many inputs: the same in all processes, and made once."""
+    key = inputs, rank, dtype, device
+    if key not in SKETCHES:
+        normal = np.random.default_rng(inputs).standard_normal((inputs, rank))  # torch's differs inside vmap
+        SKETCHES[key] = torch.from_numpy(np.linalg.qr(normal)[0]).to(device, dtype)
+    return SKETCHES[key]
 
 
 def _divided(right: Tensor, C: Tensor) -> Tensor:

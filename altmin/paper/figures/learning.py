@@ -10,8 +10,8 @@ from altmin.paper.learning import Opponent, Task, learners
 from altmin.paper.reproduce import Figure, Mark
 
 OPPONENTS = [
-    Opponent("AM-mem", "am-mem", {"length": "adam"}),
-    Opponent("AM-mem-fixed", "am-mem", {"length": "fixed"}),
+    Opponent("AM-mem", "am-mem"),
+    Opponent("AM-mem, share 0", "am-mem", {"share": 0.0}),
     Opponent("AM-Adam", "am-adam", decay=0.01),
     Opponent("Adam", "adam", decay=0.01),
     Opponent("SGD", "sgd", steps=10, decay=0.01),
@@ -63,7 +63,7 @@ TASKS = [
         decays=(0.01, 0.05),
         search={"epochs": 6, "marks": ()},
         steps={"sgd": 25.0},
-        without=("AM-mem-fixed", "Adam"),
+        without=("Adam",),
     ),
     Task(
         "gpt-6x128",
