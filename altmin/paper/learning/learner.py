@@ -1,5 +1,6 @@
 """`Learner`: a run that is measured after some of its batches, with the seconds of training up to there."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,8 +59,12 @@ class Learner(Run):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """By which `--only` selects it."""
-        return self.task, self.name, self.method
+        """By which `--only` selects it: task, method, and its name, also in small letters without other signs."""
+        return self.task, self.method, self.name, self.slug
+
+    @property
+    def slug(self) -> str:
+        return re.sub("[^a-z0-9]+", "-", self.name.lower())
 
     @property
     def measure(self) -> str:
@@ -88,7 +93,7 @@ class Learner(Run):
         except (FileNotFoundError, ModuleNotFoundError) as error:
             return str(error)
         if not self.chosen:
-            command = f"altmin search {self.figure} --only {self.task}/{self.name}"
+            command = f"altmin search {self.figure} --only {self.task}/{self.slug}"
             return f"its rate has not been chosen yet; `{command}` does it"
         return super().lacking(setting)
 
