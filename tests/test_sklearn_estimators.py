@@ -46,7 +46,7 @@ def test_probabilities_are_the_softmax_of_the_networks_output_and_the_largest_is
 
 
 METHODS = pytest.mark.parametrize(
-    "method", [{}, {"method": "am-mem"}, {"method": "am-mem", "options": {"length": "adam"}}], ids=str
+    "method", [{}, {"method": "am-mem"}, {"method": "am-mem", "options": {"length": "fixed"}}], ids=str
 )
 
 
