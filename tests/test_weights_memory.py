@@ -263,6 +263,26 @@ def test_decay_schedules_and_frozen_layers():
     assert all(torch.equal(model.state_dict()[name], after[name]) for name in after)
 
 
+def test_members_of_an_ensemble_may_differ_in_every_number():
+    numbers = [(0.01, 0.9, 0.95, 1.0, 0.0), (0.02, 0.5, 0.7, 0.1, 0.2)]
+    names = ("lr", "beta", "forget", "damping", "weight_decay")
+    batches = [(torch.randn(8, 6, dtype=F64), torch.randint(3, (8,))) for _ in range(3)]
+
+    def made() -> list[altmin.AltMin]:
+        torch.manual_seed(0)
+        rules = [altmin.CoActivationMemory(**dict(zip(names, each, strict=True)), rank=4) for each in numbers]
+        return [altmin.AltMin(plain().double(), weights=rule) for rule in rules]
+
+    alone, members = made(), made()
+    ensemble = altmin.Ensemble(members)
+    for batch in batches:
+        ensemble.step(*batch)
+        for am in alone:
+            am.step(*batch)
+    for one, other in zip(alone, members, strict=True):
+        torch.testing.assert_close(one.model.state_dict(), other.model.state_dict(), rtol=1e-8, atol=1e-10)
+
+
 def friedman(n: int, scale: float) -> tuple[Tensor, Tensor]:
     x = torch.rand(n, 8)
     y = 10 * torch.sin(math.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]

@@ -265,7 +265,7 @@ def kfac(  # noqa: PLR0913  (its options are those of the command line)
     weight_decay: float = 0.0,
     momentum: float = 0.9,
     damping: float = 3e-3,
-    kl_clip: float = 0.01,
+    kl_clip: float = 1.0,
     rest_lr: float = 1e-3,
     factor_frequency: int = 1,
     precondition_frequency: int = 10,

@@ -72,14 +72,14 @@ class LayerMemory:
         """The step U for a learning rate of 1, and the next state. new: what `measure` gives, as a mean over samples.
         steps: the number of this step, from 1."""
         G, state = _wide(G), {name: _wide(t) for name, t in state.items()}
-        A, scale = (torch.lerp(new[name], state[name], self.forget) for name in ("A", "scale"))
-        M = torch.lerp(G, state["M"], self.beta)
-        N = torch.lerp(G, M, self.beta)
+        A, scale = (mixed(new[name], state[name], self.forget) for name in ("A", "scale"))
+        M = mixed(G, state["M"], self.beta)
+        N = mixed(G, M, self.beta)
         N = N if A.ndim == 2 else N.unflatten(0, (len(A), -1))
         U = polar(solve(A / scale.clamp_min(_tiny(A)), N, self.damping, self._sketch(N))).reshape(M.shape)
         after, wanted = {"A": A, "scale": scale, "M": M}, ROOT_MEAN_SQUARE * math.sqrt(U.numel())
         if "squares" in state:
-            squares = after["squares"] = torch.lerp(G * G, state["squares"], SQUARES)
+            squares = after["squares"] = mixed(G * G, state["squares"], SQUARES)
             wanted = torch.linalg.vector_norm(adam(M, squares, steps, self.beta))
         return U * (wanted / torch.linalg.vector_norm(U).clamp_min(_tiny(U))), after
 
@@ -123,6 +123,11 @@ def polar(V: Tensor, steps: int = 3) -> Tensor:
         product = factor @ product
     X = product / bound.sqrt() @ X
     return X if V.shape[-2] <= V.shape[-1] else X.mT
+
+
+def mixed(new: Tensor, old: Tensor, share: Any) -> Tensor:
+    """(1 - share) new + share old. share: a number; a tensor inside an ensemble."""
+    return new + share * (old - new) if isinstance(share, Tensor) else torch.lerp(new, old, share)
 
 
 def adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> Tensor:

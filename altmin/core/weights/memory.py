@@ -13,7 +13,7 @@ from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.layer_memory import LENGTHS, SQUARES, LayerMemory, adam
+from altmin.core.weights.layer_memory import LENGTHS, SQUARES, LayerMemory, adam, mixed
 from altmin.core.weights.rule import WeightRule, as_matrix
 
 POSITIONS, ROWS = 16, 512
@@ -87,8 +87,14 @@ class CoActivationMemory(WeightRule):
     ):
         of = type(self).__name__
         check_options(of, lr, weight_decay, decay_biases)
-        self.layer = layer_memory(of, beta, forget, damping, length, rank)
-        self.lr, self.weight_decay, self.decay_biases = lr, weight_decay, decay_biases
+        layer_memory(of, beta, forget, damping, length, rank)
+        self.lr, self.beta, self.forget, self.damping, self.length, self.rank = lr, beta, forget, damping, length, rank
+        self.weight_decay, self.decay_biases = weight_decay, decay_biases
+
+    @property
+    def layer(self) -> LayerMemory:
+        """The rule of one layer, with the present options: those of the members of an ensemble differ."""
+        return LayerMemory(self.beta, self.forget, self.damping, self.length, self.rank)
 
     def init(self, block: Block, parameters: Params) -> dict[str, Any]:
         """ "memory": by the number of each layer's first parameter. "adam": by the number of the parameter."""
@@ -127,7 +133,8 @@ class CoActivationMemory(WeightRule):
         for j, held in state["adam"].items():
             changes[j], rest[j] = adam_step(held, grads[j], steps)
         decay = [self.weight_decay if p.ndim > 1 or self.decay_biases else 0.0 for p in parameters]
-        changes = [-lr * (c + d * p if d else c) for c, d, p in zip(changes, decay, parameters, strict=True)]
+        none = [isinstance(d, float) and d == 0 for d in decay]
+        changes = [-lr * (c if n else c + d * p) for c, n, d, p in zip(changes, none, decay, parameters, strict=True)]
         return changes, {"steps": steps, "memory": memory, "adam": rest}
 
 
@@ -139,8 +146,7 @@ def parted(U: Tensor, parameters: Params) -> list[Tensor]:
 
 def adam_step(held: dict[str, Tensor], grad: Tensor, steps: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Adam's step for a learning rate of 1, and its next state."""
-    mean = torch.lerp(grad, held["mean"], BETA)
-    square = torch.lerp(grad * grad, held["square"], SQUARES)
+    mean, square = mixed(grad, held["mean"], BETA), mixed(grad * grad, held["square"], SQUARES)
     return adam(mean, square, steps, BETA), {"mean": mean, "square": square}
 
 

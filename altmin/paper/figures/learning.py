@@ -11,7 +11,7 @@ from altmin.paper.reproduce import Figure, Mark
 
 OPPONENTS = [
     Opponent("AM-mem", "am-mem"),
-    Opponent("AM-mem, share 0", "am-mem", {"share": 0.0}),
+    Opponent("CoActivation", "am-mem", {"share": 0.0}),
     Opponent("AM-Adam", "am-adam", decay=0.01),
     Opponent("Adam", "adam", decay=0.01),
     Opponent("SGD", "sgd", steps=10, decay=0.01),
@@ -27,6 +27,10 @@ LOWER = (0.0005, 0.001, 0.002, 0.004, 0.008)
 MNIST: dict[str, Any] = {"data": "mnist", "marks": MARKS, "by_marks": True}
 FIVE: dict[str, Any] = {"epochs": 5, "schedule": "linear", "marks": (250, 500, 750, 1000)}
 TEN: dict[str, Any] = {"epochs": 10, "marks": (250, 500, 1000, 1500, 2000)}
+GPT: dict[str, Any] = {
+    **{"model": "gpt-6x128", "data": "shakespeare", "batch_size": 64, "schedule": "cosine"},
+    **{"shown": "validation", "precision": "tf32"},
+}
 TASKS = [
     Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", **MNIST}, RATES),
     Task("mlp-20x100", "mlp-20x100, MNIST", {"model": "mlp-20x100", **MNIST}, LOWER),
@@ -68,12 +72,16 @@ TASKS = [
     Task(
         "gpt-6x128",
         "gpt-6x128, Shakespeare",
-        {
-            **{"model": "gpt-6x128", "data": "shakespeare", "batch_size": 64, "schedule": "cosine"},
-            **{"shown": "validation", "precision": "tf32"},
-        },
-        (0.002, 0.004, 0.008),
-        lengths=[{"limit": 64 * steps, "warmup": steps // 10} for steps in (300, 1000, 3000)],
+        GPT,
+        (0.002, 0.004, 0.008, 0.016),
+        lengths=[{"limit": 64 * steps, "warmup": steps // 10} for steps in (300, 1000)],
+        decays=(0.1,),
+    ),
+    Task(
+        "gpt-6x128-long",
+        "gpt-6x128, Shakespeare, 3,000 steps",
+        {**GPT, "limit": 64 * 3000, "warmup": 300, "marks": (500, 1000, 1500, 2000, 2500)},
+        (0.002, 0.004, 0.008, 0.016),
         decays=(0.1,),
     ),
     Task(

@@ -1,5 +1,6 @@
 """`Learner`: a run that is measured after some of its batches, with the seconds of training up to there."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-import altmin
 from altmin import methods
 from altmin.common.errors import Diverged
 from altmin.core.labels import by_label
@@ -59,8 +59,12 @@ class Learner(Run):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """By which `--only` selects it."""
-        return self.task, self.name, self.method
+        """By which `--only` selects it: task, method, and its name, also in small letters without other signs."""
+        return self.task, self.method, self.name, self.slug
+
+    @property
+    def slug(self) -> str:
+        return re.sub("[^a-z0-9]+", "-", self.name.lower())
 
     @property
     def measure(self) -> str:
@@ -82,14 +86,14 @@ class Learner(Run):
 
     def lacking(self, setting: Setting) -> str:
         """The method or its library, the data, or the choice of its rate."""
-        if why := missing_method(self.method):
+        if why := missing_method(self.method, self.options):
             return why
         try:
             self.problem.load(setting, "validation", self.limit, 0)
         except (FileNotFoundError, ModuleNotFoundError) as error:
             return str(error)
         if not self.chosen:
-            command = f"altmin search {self.figure} --only {self.task}/{self.name}"
+            command = f"altmin search {self.figure} --only {self.task}/{self.slug}"
             return f"its rate has not been chosen yet; `{command}` does it"
         return super().lacking(setting)
 
@@ -207,8 +211,6 @@ def created(method: str, model: nn.Module, loss: nn.Module | None, options: Mapp
         given["loss"] = loss
     if "fused" in accepted and next(model.parameters()).is_cuda:
         given["fused"] = True
-    if method == "am-mem" and "length" not in accepted:  # until the name is that of the solved memory
-        return altmin.AltMin(model, given.pop("loss", None), weights=altmin.CoActivationMemory(**given))
     return methods.create(method, model, **given)
 
 
@@ -228,12 +230,12 @@ def ready(build: Callable[[], Any], x: Tensor, y: Tensor) -> Any:
     return method
 
 
-def missing_method(method: str) -> str:
-    """Why a method cannot be created here, in a sentence; empty if it can."""
+def missing_method(method: str, options: Mapping[str, Any]) -> str:
+    """Why a method with these options cannot be created here, in a sentence; empty if it can."""
     if method not in methods.names():
         return f"there is no method {method!r}"
     try:
-        created(method, nn.Sequential(nn.Linear(2, 2)), None, {})
+        created(method, nn.Sequential(nn.Linear(2, 2)), None, options)
     except (ValueError, ImportError, RuntimeError) as error:
         return str(error)
     return ""
