@@ -96,7 +96,8 @@ def solve(A: Tensor, N: Tensor, damping: float, S: Tensor | None) -> Tensor:
     if S is None:
         return _divided(N.mT, A + damping * _one(A)).mT
     Y = A + SHIFT * torch.linalg.matrix_norm(A, keepdim=True).clamp_min(_tiny(A)) * S
-    return N - _divided((N @ Y).mT, Y.mT @ (Y + damping * S)).mT @ Y.mT
+    y, s = Y.double(), S.double()  # Y^T Y has the squared condition, which rounding on tensor cores would not survive
+    return N - _divided((N @ Y).mT.double(), y.mT @ (y + damping * s)).mT.to(N.dtype) @ Y.mT
 
 
 def polar(V: Tensor, steps: int = 3) -> Tensor:
