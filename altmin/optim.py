@@ -65,31 +65,32 @@ class CoActivation(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         contributions = self._averaged([recorder.take() for recorder in self.recorders])
-        steps: dict[Tensor, Tensor] = {}
+        changes: dict[Tensor, Tensor] = {}
+        rates = {p: group["lr"] for group in self.param_groups for p in group["params"]}
         for recorder, new in zip(self.recorders, contributions, strict=True):
             own = list(recorder.module.parameters())
             if all(p.grad is not None for p in own) and (new is not None or "A" in self.state[own[0]]):
-                steps |= self._solved(own, new, recorder.groups)
-        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None and p not in steps):
+                changes |= self._solved(own, new, recorder.groups, rates[own[0]])
+        for p in (p for p in rates if p.grad is not None and p not in changes):
             grad, state = p.grad.to_dense() if p.grad.is_sparse else p.grad, self.state[p]
             state = state or {"step": _count(), "mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
             count = state["step"] + 1
-            steps[p], after = adam_step(state, grad, count)
+            changes[p], after = adam_step(state, grad, count, rates[p])
             self.state[p] = {"step": count, **after}
         for group in self.param_groups:
-            for p in (p for p in group["params"] if p in steps):
-                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * steps[p])
+            for p in (p for p in group["params"] if p in changes):
+                p.mul_(1 - group["lr"] * group["weight_decay"]).add_(changes[p])
         return loss
 
-    def _solved(self, own: list[Any], new: Any, groups: int) -> dict[Tensor, Tensor]:
-        """The steps of one layer's parameters for a learning rate of 1."""
+    def _solved(self, own: list[Any], new: Any, groups: int, lr: Any) -> dict[Tensor, Tensor]:
+        """The changes of one layer's parameters."""
         state = self.state[own[0]]
         state = state or {"step": _count(), **self.memory.init(as_matrix(own), groups)}
         count = state["step"] + 1
         new = new or {name: state[name] for name in ("A", "scale")}
-        U, after = self.memory.update(state, new, as_matrix([p.grad for p in own]), count)
+        change, after = self.memory.update(state, new, as_matrix([p.grad for p in own]), count, lr)
         self.state[own[0]] = {"step": count, **after}
-        return dict(zip(own, parted(U, own), strict=True))
+        return dict(zip(own, parted(change, own), strict=True))
 
     def _averaged(self, contributions: list[Any]) -> list[Any]:
         """The means over the ranks of the default process group, all in one message for each type."""

@@ -158,8 +158,9 @@ def test_a_sketch_of_full_rank_is_exact_and_the_ridge_keeps_what_it_does_not_see
     A = a.mT @ a / 40
     S = torch.linalg.qr(torch.randn(9, 6, dtype=F64))[0]
     exact = N @ torch.linalg.inv(A + 0.5 * torch.eye(9, dtype=F64))
-    torch.testing.assert_close(solve(A, N, 0.5, None), exact)
-    found = solve(A @ S, N, 0.5, S)
+    ridge = torch.full((1, 1), 0.5, dtype=F64)
+    torch.testing.assert_close(solve(A, ridge, N, None), exact)
+    found = solve(A @ S, ridge, N, S)
     assert float((found - 0.5 * exact).norm() / (0.5 * exact).norm()) < 0.03  # the shift is all that differs
 
 
@@ -201,23 +202,19 @@ def test_ranks_take_the_inputs_that_one_process_takes():
 
 
 @pytest.mark.parametrize("damping", [0.1, 1.0])
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_products_on_tensor_cores_keep_the_solve_positive(damping, monkeypatch):
-    """Their operands have ten bits of mantissa: here those of all products in float32 are rounded so."""
     torch.manual_seed(0)
     a = torch.randn(300, 400) * torch.logspace(0, -3, 400) + 3.0
     S = sketch(400, 32, torch.float32, torch.device("cpu"))
     A, N = a.mT @ a / 300 / (a * a).mean(), torch.randn(5, 400)
-    exact = solve(A @ S, N, damping, S)
-    plain = Tensor.__matmul__
-
-    def rounded(t: Tensor) -> Tensor:
-        return t.contiguous().view(torch.int32).bitwise_and(-(1 << 13)).view(torch.float32)
-
-    def product(x: Tensor, y: Tensor) -> Tensor:
-        return plain(x, y) if x.dtype == F64 else plain(rounded(x), rounded(y))
-
-    monkeypatch.setattr(Tensor, "__matmul__", product)
-    torch.testing.assert_close(solve(A @ S, N, damping, S), exact, rtol=0.05, atol=0.05)
+    ridge = torch.full((1, 1), damping)
+    exact = solve(A @ S, ridge, N, S)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    a, S, ridge, N = (t.cuda() for t in (a, S, ridge, N))
+    found = solve(a.mT @ (a @ S) / 300 / (a * a).mean(), ridge, N, S)
+    torch.testing.assert_close(found.cpu(), exact, rtol=0.05, atol=0.05)
 
 
 def test_a_weight_of_two_is_a_sample_twice():

@@ -59,70 +59,78 @@ class LayerMemory:
     def measure(self, a: Tensor, times: Any, weights: Tensor | None = None) -> dict[str, Tensor]:
         """The sum of a a^T over rows (rows, inputs), or its product with S, and the mean of its diagonal, all times a
         number. With groups a is (groups, rows, inputs). weights: of the rows."""
-        a = _wide(a)
-        weighted = a if weights is None else weights.unsqueeze(1) * a
-        S = self._sketch(a)
+        a, S = _wide(a), self._sketch(a)
+        if weights is None:
+            weighted, squares = a, torch.linalg.matrix_norm(a, keepdim=True).square()
+        else:
+            weighted = weights.unsqueeze(1) * a
+            squares = (weighted * a).sum((-2, -1), keepdim=True)
         A = weighted.mT @ (a if S is None else a @ S)
-        scale = (weighted * a).sum((-2, -1), keepdim=True)
-        return {"A": A * times, "scale": scale * (times / a.shape[-1])}
+        return {"A": A * times, "scale": squares * (times / a.shape[-1])}
 
     def update(
-        self, state: dict[str, Tensor], new: dict[str, Tensor], G: Tensor, steps: Tensor
+        self, state: dict[str, Tensor], new: dict[str, Tensor], G: Tensor, steps: Tensor, lr: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The step U for a learning rate of 1, and the next state. new: what `measure` gives, as a mean over samples.
-        steps: the number of this step, from 1."""
+        """-lr U, and the next state. new: what `measure` gives, as a mean over samples. steps: the number of this
+        step, from 1."""
         G, state = _wide(G), {name: _wide(t) for name, t in state.items()}
         A, scale = (mixed(new[name], state[name], self.forget) for name in ("A", "scale"))
         M = mixed(G, state["M"], self.beta)
         N = mixed(G, M, self.beta)
         N = N if A.ndim == 2 else N.unflatten(0, (len(A), -1))
-        U = polar(solve(A / scale.clamp_min(_tiny(A)), N, self.damping, self._sketch(N))).reshape(M.shape)
-        after, wanted = {"A": A, "scale": scale, "M": M}, ROOT_MEAN_SQUARE * math.sqrt(U.numel())
+        U = polar(solve(A, self.damping * scale, N, self._sketch(N))).reshape(M.shape)
+        after, length = {"A": A, "scale": scale, "M": M}, ROOT_MEAN_SQUARE * math.sqrt(U.numel())
         if "squares" in state:
             squares = after["squares"] = mixed(G * G, state["squares"], SQUARES)
-            wanted = torch.linalg.vector_norm(adam(M, squares, steps, self.beta))
-        return U * (wanted / torch.linalg.vector_norm(U).clamp_min(_tiny(U))), after
+            step, factor = adam(M, squares, steps, self.beta)
+            length = factor * torch.linalg.vector_norm(step)
+        return U * (-lr * length / torch.linalg.vector_norm(U).clamp_min(_tiny(U))), after
 
     def _sketch(self, a: Tensor) -> Tensor | None:
         return None if a.shape[-1] <= self.rank else sketch(a.shape[-1], self.rank, a.dtype, a.device)
 
 
-def solve(A: Tensor, N: Tensor, damping: float, S: Tensor | None) -> Tensor:
-    """N (A + damping I)^-1, up to a factor. S: if A is a sketch, the matrix that it was multiplied by.
+def solve(A: Tensor, ridge: Tensor, N: Tensor, S: Tensor | None) -> Tensor:
+    """N (A + ridge I)^-1, up to a factor. ridge: of shape (..., 1, 1). S: if A is a sketch, the matrix that it was
+    multiplied by.
 
-    >>> solve(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([[4.0, 4.0]]), 1.0, None)
+    >>> solve(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(1, 1), torch.tensor([[4.0, 4.0]]), None)
     tensor([[2., 1.]])
     """
+    ridge = ridge.clamp_min(_tiny(A))
     if S is None:
-        return _divided(N.mT, A + damping * _one(A)).mT
-    Y = A + SHIFT * torch.linalg.matrix_norm(A, keepdim=True).clamp_min(_tiny(A)) * S
-    y, s = Y.double(), S.double()  # Y^T Y has the squared condition, which rounding on tensor cores would not survive
-    return N - _divided((N @ Y).mT.double(), y.mT @ (y + damping * s)).mT.to(N.dtype) @ Y.mT
+        one = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        return _divided(N.mT, A + ridge * one).mT
+    Y = A + (SHIFT * torch.linalg.matrix_norm(A, keepdim=True)).clamp_min(_tiny(A)) * S
+    fine = torch.float64 if A.is_cuda else A.dtype  # tensor cores round more than the condition of Y^T Y allows
+    y = Y.to(fine)
+    return N - _divided((N @ Y).mT.to(fine), y.mT @ (y + ridge * S)).mT.to(N.dtype) @ Y.mT
 
 
 def polar(V: Tensor, steps: int = 3) -> Tensor:
     """The nearest matrix with orthonormal rows or columns, roughly: singular values are between 0.6 and 1.3, unless
     they were small, which are raised some forty times in three steps.
 
-    All steps are polynomials of V V^T, and commute: they are taken on that small matrix.
+    A step is X <- (a + b X X^T + c (X X^T)^2) X. All factors are polynomials of V V^T, and commute: they are taken on
+    that small matrix.
 
     >>> values = torch.linalg.svdvals(polar(torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])))
     >>> bool((values > 0.6).all() and (values < 1.3).all())
     True
     """
-    X = V / torch.linalg.matrix_norm(V, keepdim=True).clamp_min(_tiny(V))
-    X = X if X.shape[-2] <= X.shape[-1] else X.mT
+    X, (a, b, c) = V if V.shape[-2] <= V.shape[-1] else V.mT, COEFFICIENTS
+    plus = torch.addmm if V.ndim == 2 else torch.baddbmm
     S = X @ X.mT
-    Q = S @ S
-    bound = torch.linalg.matrix_norm(Q, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
-    S, Q, (a, b, c) = S / bound, Q / (bound * bound), COEFFICIENTS
-    one = _one(S)
-    product = factor = a * one + b * S + c * Q
+    bound = torch.linalg.matrix_norm(S @ S, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
+    S = S / bound
+    T = plus(S, S, S, beta=b, alpha=c)
+    product = T + a * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     for _ in range(1, steps):
-        S = factor @ (factor @ S)
-        factor = a * one + b * S + c * (S @ S)
-        product = factor @ product
-    X = product / bound.sqrt() @ X
+        once = plus(S, T, S, beta=a)
+        S = plus(once, T, once, beta=a)
+        T = plus(S, S, S, beta=b, alpha=c)
+        product = plus(product, T, product, beta=a)
+    X = (product / bound.sqrt()) @ X
     return X if V.shape[-2] <= V.shape[-1] else X.mT
 
 
@@ -131,10 +139,10 @@ def mixed(new: Tensor, old: Tensor, share: Any) -> Tensor:
     return new + share * (old - new) if isinstance(share, Tensor) else torch.lerp(new, old, share)
 
 
-def adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> Tensor:
-    """Adam's step, for a learning rate of 1."""
+def adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Adam's step for a learning rate of 1, as a tensor and a factor of it."""
     left = (1 - SQUARES**steps).sqrt()
-    return mean / (square.sqrt() + EPS * left) * (left / (1 - beta**steps))
+    return mean / (square.sqrt() + EPS * left), left / (1 - beta**steps)
 
 
 def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -154,10 +162,6 @@ def _divided(right: Tensor, C: Tensor) -> Tensor:
 def _wide(t: Tensor) -> Tensor:
     """In float32 if it has fewer bits: there a memory would lose what changes little."""
     return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
-
-
-def _one(S: Tensor) -> Tensor:
-    return torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
 
 
 def _tiny(t: Tensor) -> float:

@@ -123,18 +123,19 @@ class CoActivationMemory(WeightRule):
     def update(
         self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        steps, grads, lr = state["steps"] + 1, contribution["grads"], rates["lr"]
-        memory, rest, changes = {}, {}, [torch.zeros_like(p) for p in parameters]
+        steps, grads, lr, layer = state["steps"] + 1, contribution["grads"], rates["lr"], self.layer
+        memory, rest, changes = {}, {}, list[Any](parameters)
         for i, held in state["memory"].items():
             count = 1 + (held["M"].shape[1] > parameters[i][0].numel())
             G = as_matrix(grads[i : i + count])
-            U, memory[i] = self.layer.update(held, contribution["memory"][i], G, steps)
-            changes[i : i + count] = parted(U, parameters[i : i + count])
+            change, memory[i] = layer.update(held, contribution["memory"][i], G, steps, lr)
+            changes[i : i + count] = parted(change, parameters[i : i + count])
         for j, held in state["adam"].items():
-            changes[j], rest[j] = adam_step(held, grads[j], steps)
-        decay = [self.weight_decay if p.ndim > 1 or self.decay_biases else 0.0 for p in parameters]
-        none = [isinstance(d, float) and d == 0 for d in decay]
-        changes = [-lr * (c if n else c + d * p) for c, n, d, p in zip(changes, none, decay, parameters, strict=True)]
+            changes[j], rest[j] = adam_step(held, grads[j], steps, lr)
+        if isinstance(self.weight_decay, Tensor) or self.weight_decay:
+            shrunk = [p.ndim > 1 or self.decay_biases for p in parameters]
+            times = lr * self.weight_decay
+            changes = [c - times * p if d else c for c, d, p in zip(changes, shrunk, parameters, strict=True)]
         return changes, {"steps": steps, "memory": memory, "adam": rest}
 
 
@@ -144,10 +145,11 @@ def parted(U: Tensor, parameters: Params) -> list[Tensor]:
     return [part.reshape(q.shape).to(q.dtype) for q, part in parts]
 
 
-def adam_step(held: dict[str, Tensor], grad: Tensor, steps: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Adam's step for a learning rate of 1, and its next state."""
+def adam_step(held: dict[str, Tensor], grad: Tensor, steps: Tensor, lr: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """The change that Adam makes, and its next state."""
     mean, square = mixed(grad, held["mean"], BETA), mixed(grad * grad, held["square"], SQUARES)
-    return adam(mean, square, steps, BETA), {"mean": mean, "square": square}
+    step, factor = adam(mean, square, steps, BETA)
+    return step * (-lr * factor), {"mean": mean, "square": square}
 
 
 def check_options(of: str, lr: float, weight_decay: float, decay_biases: bool) -> None:

@@ -107,7 +107,7 @@ class Updates(Stateful):
         for l in (l for l in states if contributions.get(l) is not None):
             changes, state = self.rules[l].update(theta[l], states[l], contributions[l], samples, rates)
             leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
-            found[l] = Proposal(changes, state, torch.stack([all_finite(t) for t in leaves]).all())
+            found[l] = Proposal(changes, state, all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in leaves])))
         return found
 
     def update(self, contributions: Sequence[Any], samples: Any) -> None:
