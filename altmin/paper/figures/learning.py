@@ -32,7 +32,7 @@ GPT: dict[str, Any] = {
     **{"shown": "validation", "precision": "tf32"},
 }
 TASKS = [
-    Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", **MNIST}, RATES),
+    Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", "timed": True, **MNIST}, RATES),
     Task("mlp-20x100", "mlp-20x100, MNIST", {"model": "mlp-20x100", **MNIST}, LOWER),
     Task(
         "mlp-2x100-long",
@@ -41,7 +41,7 @@ TASKS = [
         RATES[:4],
         decays=(0.0, 0.01, 0.1),
     ),
-    Task("lenet5", "lenet5, MNIST", {"model": "lenet5", **MNIST}, RATES),
+    Task("lenet5", "lenet5, MNIST", {"model": "lenet5", "timed": True, **MNIST}, RATES),
     Task("lenet5-long", "lenet5, MNIST, ten epochs", {"model": "lenet5", "data": "mnist", **TEN}, LOWER),
     Task("fashion", "lenet5, Fashion-MNIST", {"model": "lenet5", "data": "fashion-mnist", **FIVE}, RATES),
     Task(

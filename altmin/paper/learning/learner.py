@@ -39,7 +39,8 @@ class Learner(Run):
     parts: what a run on test data is measured on, of "train" (the first samples), "validation" and "test". shown: which
     of these is drawn. at_end: whether only the end is drawn, as where other lengths are runs of their own. by_marks:
     whether its rate is chosen by the mean over all marks instead of the end. refit: whether the run on test data trains
-    on training and validation samples together. chosen: whether its options are known yet.
+    on training and validation samples together. chosen: whether its options are known yet. timed: whether its results
+    were made with nothing else running, so that their seconds are shown.
     """
 
     task: str
@@ -51,6 +52,7 @@ class Learner(Run):
     by_marks: bool = False
     refit: bool = False
     chosen: bool = True
+    timed: bool = False
     together: ClassVar[bool] = False
 
     def config(self) -> dict[str, Any]:
@@ -158,7 +160,7 @@ class Learner(Run):
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """What is shown against "samples", "batches" or "seconds" of training."""
-        found = row["points"]
+        found = row["points"] if self.timed or axis != "seconds" else []
         if self.at_end:
             found = [] if "diverged" in row else found[-1:]
         times = {"samples": self.batch_size, "batches": 1, "seconds": 1}[axis]

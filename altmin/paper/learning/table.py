@@ -31,13 +31,17 @@ def _table(title: str, runs: Sequence[Learner], results: Results, curves: Mappin
     for run in runs:
         cells.setdefault(run.name, {}).update(_cells(run, results))
     marks = sorted({batch for each in cells.values() for batch in each})
-    head, more = ["method", "chosen", *(f"{n:,} batches" for n in marks), "seconds"], _to_reference(runs, curves)
+    head, more, timed = (
+        ["method", "chosen", *(f"{n:,} batches" for n in marks)],
+        _to_reference(runs, curves),
+        runs[0].timed,
+    )
     rows = []
     for name, of in cells.items():
         own = [run for run in runs if run.name == name]
-        row = [name, _options(own), *(of.get(mark, "") for mark in marks), _seconds(own[-1], results)]
-        rows.append([*row, *([more[name]] if more else [])])
-    return title, [*head, *["seconds to Adam's end"] * bool(more)], rows
+        row = [name, _options(own), *(of.get(mark, "") for mark in marks)]
+        rows.append([*row, *([_seconds(own[-1], results)] if timed else []), *([more[name]] if more else [])])
+    return title, [*head, *["seconds"] * timed, *["seconds to Adam's end"] * bool(more)], rows
 
 
 def _cells(run: Learner, results: Results) -> dict[int, str]:

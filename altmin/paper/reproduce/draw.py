@@ -28,11 +28,13 @@ def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> 
     """The picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
     figure = figure.with_results(results)
     drawn = figure.axes[: figure.drawn]
-    cells = [(panel, axis) for panel in figure.panels for axis in drawn]
+    curves = {axis: figure.curves(results, axis) for axis in drawn}
+    shown = {(curve.panel, axis) for axis in drawn for curve in curves[axis]}
+    every = [(panel, axis) for panel in figure.panels for axis in drawn]
+    cells = [cell for cell in every if cell in shown or cell[1] == drawn[0]]
     across = min(ROW if len(drawn) == 1 else 2 * len(drawn), len(cells))
     down = -(-len(cells) // across)
     picture = Picture(figsize=(3.2 + 4.8 * across, 4.2 * down), layout="constrained")
-    curves = {axis: figure.curves(results, axis) for axis in drawn}
     grid = iter(picture.subplots(down, across, squeeze=False).flat)
     lines: dict[str, Line2D] = {}
     for (panel, axis), axes in zip(cells, grid, strict=False):
