@@ -19,8 +19,8 @@ ORDERS = ("codes-first", "weights-first")
 
 
 def number(value: float) -> str:
-    """Four decimals, or two significant digits of a small number."""
-    return f"{value:.4f}" if value >= 0.01 else f"{value:.1e}"
+    """Four decimals, one of a large number, or two significant digits of a small one."""
+    return f"{value:.1f}" if value >= 10 else f"{value:.4f}" if value >= 0.01 else f"{value:.1e}"
 
 
 def mean(values: Iterable[float], metric: str = "accuracy") -> float:
@@ -64,6 +64,64 @@ def continual(learner: str, sequence: str, **options: Any) -> float:
     return mean(row["average_accuracy"] for row in found if options.items() <= row["options"].items())
 
 
+def learned(task: str, method: str, batch: int, measured: str = "test_accuracy", share: float | None = None) -> str:
+    """What the runs of a task of the figure `learning` had come to after some batches; empty if they were not made."""
+    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/learning.jsonl")]
+    rows = [row for row in rows if (row["task"], row["method"], row["options"].get("share")) == (task, method, share)]
+    found = [point[measured] for row in rows for point in row["points"] if point["batch"] == batch]
+    return (f"{mean(found):.4f}" if measured == "test_accuracy" else f"{mean(found):.1f}") if found else ""
+
+
+def gains() -> str:
+    """The memory beside the optimizers of backprop."""
+    cases = [
+        *[("lenet5, MNIST", "lenet5", batch) for batch in (25, 50, 250)],
+        *[("mlp-2x100, MNIST", "mlp-2x100", batch) for batch in (50, 250)],
+        ("mlp-2x100, MNIST, decay to 0", "mlp-2x100-long", 1250),
+        ("mlp-20x100, MNIST", "mlp-20x100", 250),
+        ("lenet5, Fashion-MNIST, decay to 0", "fashion", 1250),
+        *[("autoencoder, training loss", "autoencoder", batch) for batch in (500, 1000)],
+    ]
+    rivals = [(name, None) for name in ("adam", "muon", "soap", "kfac")] + [("am-mem", 0.0), ("am-mem", None)]
+    lines = []
+    for what, task, batch in cases:
+        measured = "train_loss" if task == "autoencoder" else "test_accuracy"
+        lines.append([what, f"{batch:,}", *(learned(task, name, batch, measured, share) for name, share in rivals)])
+    return table(["task", "batches", "Adam", "Muon", "SOAP", "K-FAC", "memory, share 0", "AM-mem"], lines)
+
+
+def times() -> str:
+    """The time of a step of am-mem over Adam's: two cores, and recorded on the GPU of the figure `learning`."""
+    lines = []
+    for row in of_step():
+        if row["method"] == "am-mem":
+            lines.append([row["net"], "two cores", f"{row['time_ratio']['median']:.2f}", f"{row['memory_ratio']:.2f}"])
+    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/learning.jsonl")]
+    for task in ("mlp-2x100", "lenet5"):
+        own = [row for row in rows if row["task"] == task and row["options"].get("share") is None]
+        am, adam = (
+            mean(row["points"][-1]["seconds"] for row in own if row["method"] == method)
+            for method in ("am-mem", "adam")
+        )
+        lines.append([task, "H200, recorded", f"{am / adam:.2f}", ""])
+    return table(["net", "machine", "time / Adam", "peak memory / Adam"], lines)
+
+
+def first() -> list[list[Any]]:
+    """The problems on which the memory is ahead, in the form of `problems`."""
+    file, use = "reproduce/learning.jsonl", "`am-mem`, its defaults"
+    cases = [
+        ("few samples", "lenet5, accuracy after 25 batches", "lenet5", 25, "test_accuracy"),
+        ("images, one pass", "lenet5, accuracy after an epoch", "lenet5", 250, "test_accuracy"),
+        ("images, several passes", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250, "test_accuracy"),
+        ("a deep autoencoder", "autoencoder, training loss", "autoencoder", 500, "train_loss"),
+    ]
+    return [
+        [have, what, *(float(learned(task, method, batch, measured)) for method in ("adam", "am-mem")), use, file]
+        for have, what, task, batch, measured in cases
+    ]
+
+
 def problems() -> list[list[Any]]:
     """Of each kind of problem: what it is, the measure, backprop's and AM's result, which AM, the file."""
     rows, lines = read(BENCHMARKS / "defaults.jsonl"), []
@@ -80,6 +138,7 @@ def problems() -> list[list[Any]]:
         lines.append([have, f"{task}, {_metric(what)}", adam, am, take, "defaults.jsonl"])
     residual = {"key": "test_accuracy", "lr": 0.001}
     return [
+        *first(),
         *lines,
         ["hundreds of residual layers", "residual-512x32, accuracy"]
         + [of_network("residual.jsonl", "residual-512x32", method, **residual) for method in ("backprop", "am")]
@@ -113,8 +172,9 @@ def needs() -> str:
 
 def summary() -> str:
     """The table of the README: some of the problems, and the time of a step on two cores."""
-    shown = dict.fromkeys(("mlp-2x100", "lenet5", "gpt-6x128", "elman-50"), "AM-Adam")
-    shown |= {"resnet18-64": "AM-SGD", "bananas": "AM-mem", "split MNIST": "AM-mem"}
+    shown = dict.fromkeys(("mlp-2x100", "gpt-6x128", "elman-50"), "AM-Adam")
+    shown |= {"resnet18-64": "AM-SGD", "bananas": "AM-mem-fitted", "split MNIST": "AM-mem-fitted"}
+    shown |= {what: "AM-mem" for _, what, *_ in first()}
     lines = []
     for _, what, adam, am, _, file in problems():
         for name in (name for name in shown if what.startswith(name)):
@@ -260,6 +320,7 @@ def _dial(model: str, measure: str) -> dict[str, Any]:
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"results": summary},
     "docs/choose.md": {"needs": needs, "methods": methods, "shares": shares, "penalty": penalty, "memory": memory},
+    "docs/memory.md": {"gains": gains, "times": times},
     "docs/faq.md": {"limit": limit, "faster": faster, "space": space},
 }
 

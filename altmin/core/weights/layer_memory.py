@@ -121,9 +121,9 @@ def polar(V: Tensor, steps: int = 3) -> Tensor:
     X, (a, b, c) = V if V.shape[-2] <= V.shape[-1] else V.mT, COEFFICIENTS
     plus = torch.addmm if V.ndim == 2 else torch.baddbmm
     S = X @ X.mT
-    bound = torch.linalg.matrix_norm(S @ S, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
-    S = S / bound
-    T = plus(S, S, S, beta=b, alpha=c)
+    square = S @ S
+    bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
+    S, T = S / bound, square * (c / bound / bound) + S * (b / bound)
     product = T + a * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     for _ in range(1, steps):
         once = plus(S, T, S, beta=a)
