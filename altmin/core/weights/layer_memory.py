@@ -91,8 +91,8 @@ class LayerMemory:
 
 
 def solve(A: Tensor, ridge: Tensor, N: Tensor, S: Tensor | None) -> Tensor:
-    """N (A + ridge I)^-1, up to a factor. ridge: of shape (..., 1, 1). S: if A is a sketch, the matrix that it was
-    multiplied by.
+    """ridge N (A + ridge I)^-1, which has N's size whatever that of A. ridge: of shape (..., 1, 1). S: if A is a
+    sketch, the matrix that it was multiplied by.
 
     >>> solve(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(1, 1), torch.tensor([[4.0, 4.0]]), None)
     tensor([[2., 1.]])
@@ -100,8 +100,9 @@ def solve(A: Tensor, ridge: Tensor, N: Tensor, S: Tensor | None) -> Tensor:
     ridge = ridge.clamp_min(_tiny(A))
     if S is None:
         one = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-        return _divided(N.mT, A + ridge * one).mT
-    Y = A + (SHIFT * torch.linalg.matrix_norm(A, keepdim=True)).clamp_min(_tiny(A)) * S
+        return _divided(N.mT, A / ridge + one).mT
+    size = torch.linalg.matrix_norm(A, keepdim=True).clamp_min(_tiny(A))
+    Y, ridge = A / size + SHIFT * S, ridge / size
     fine = torch.float64 if A.is_cuda else A.dtype  # tensor cores round more than the condition of Y^T Y allows
     y = Y.to(fine)
     return N - _divided((N @ Y).mT.to(fine), y.mT @ (y + ridge * S)).mT.to(N.dtype) @ Y.mT
@@ -121,6 +122,8 @@ def polar(V: Tensor, steps: int = 3) -> Tensor:
     X, (a, b, c) = V if V.shape[-2] <= V.shape[-1] else V.mT, COEFFICIENTS
     plus = torch.addmm if V.ndim == 2 else torch.baddbmm
     S = X @ X.mT
+    size = S.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(_tiny(V))
+    S = S / size  # first: powers of V would leave the range of its type
     square = S @ S
     bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
     S, T = S / bound, square * (c / bound / bound) + S * (b / bound)
@@ -130,7 +133,7 @@ def polar(V: Tensor, steps: int = 3) -> Tensor:
         S = plus(once, T, once, beta=a)
         T = plus(S, S, S, beta=b, alpha=c)
         product = plus(product, T, product, beta=a)
-    X = (product / bound.sqrt()) @ X
+    X = (product / bound.sqrt() / size.sqrt()) @ X
     return X if V.shape[-2] <= V.shape[-1] else X.mT
 
 
