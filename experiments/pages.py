@@ -76,10 +76,12 @@ def gains() -> str:
     """The memory beside the optimizers of backprop."""
     cases = [
         *[("lenet5, MNIST", "lenet5", batch) for batch in (25, 50, 250)],
+        ("lenet5, MNIST", "lenet5-long", 2500),
         *[("mlp-2x100, MNIST", "mlp-2x100", batch) for batch in (50, 250)],
         ("mlp-2x100, MNIST, decay to 0", "mlp-2x100-long", 1250),
         ("mlp-20x100, MNIST", "mlp-20x100", 250),
         ("lenet5, Fashion-MNIST, decay to 0", "fashion", 1250),
+        ("mlp-1x300, HIGGS, decay to 0", "higgs", 1990),
         *[("autoencoder, training loss", "autoencoder", batch) for batch in (500, 1000)],
     ]
     rivals = [(name, None) for name in ("adam", "muon", "soap", "kfac")] + [("am-mem", 0.0), ("am-mem", None)]
@@ -113,7 +115,8 @@ def first() -> list[list[Any]]:
     cases = [
         ("few samples", "lenet5, accuracy after 25 batches", "lenet5", 25, "test_accuracy"),
         ("images, one pass", "lenet5, accuracy after an epoch", "lenet5", 250, "test_accuracy"),
-        ("images, several passes", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250, "test_accuracy"),
+        ("images, ten passes", "lenet5, accuracy after ten epochs", "lenet5-long", 2500, "test_accuracy"),
+        ("images, decaying rate", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250, "test_accuracy"),
         ("a deep autoencoder", "autoencoder, training loss", "autoencoder", 500, "train_loss"),
     ]
     return [
