@@ -8,14 +8,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from altmin.calculus import map_of
 from altmin.calculus.context import LOCAL
+from altmin.calculus.linear import Affine, Convolution, Linear
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import LayerMemory
 from altmin.core.weights.memory import adam_step, check_options, inputs, layer_memory, parted
 from altmin.core.weights.rule import as_matrix
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LAYERS: dict[type, type[Affine]] = {
+    nn.Linear: Linear, nn.Conv1d: Convolution, nn.Conv2d: Convolution, nn.Conv3d: Convolution
+}  # fmt: skip
+ADAM = {"step", "mean", "square"}
+"""The state of a parameter without a memory."""
 
 
 class CoActivation(torch.optim.Optimizer):
@@ -49,10 +53,10 @@ class CoActivation(torch.optim.Optimizer):
             raise TypeError(f"CoActivation takes the model, not its parameters, given {type(model).__name__}")
         check_options("CoActivation", lr, weight_decay, decay_biases)
         self.memory = layer_memory("CoActivation", beta, forget, damping, length, rank)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        if not trained:
+        every = list(model.parameters())
+        if not any(p.requires_grad for p in every):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
-        params = [{"params": trained}] if decay_biases else groups(trained, undecayed(model))
+        params = [{"params": every}] if decay_biases else groups(every, undecayed(model))
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.recorders = [Recorder(m, self.memory) for m in _layers(model)]
 
@@ -68,12 +72,17 @@ class CoActivation(torch.optim.Optimizer):
         changes: dict[Tensor, Tensor] = {}
         rates = {p: group["lr"] for group in self.param_groups for p in group["params"]}
         for recorder, new in zip(self.recorders, contributions, strict=True):
-            own = list(recorder.module.parameters())
-            if all(p.grad is not None for p in own) and (new is not None or "A" in self.state[own[0]]):
+            own = recorder.own
+            known = new is not None or "A" in self.state.get(own[0], {})
+            if known and recorder.whole and all(p.grad is not None for p in own):
                 changes |= self._solved(own, new, recorder.groups, rates[own[0]])
         for p in (p for p in rates if p.grad is not None and p not in changes):
             grad, state = p.grad.to_dense() if p.grad.is_sparse else p.grad, self.state[p]
-            state = state or {"step": _count(), "mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
+            state = (
+                state
+                if "mean" in state
+                else {"step": _count(), "mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
+            )
             count = state["step"] + 1
             changes[p], after = adam_step(state, grad, count, rates[p])
             self.state[p] = {"step": count, **after}
@@ -85,26 +94,37 @@ class CoActivation(torch.optim.Optimizer):
     def _solved(self, own: list[Any], new: Any, groups: int, lr: Any) -> dict[Tensor, Tensor]:
         """The changes of one layer's parameters."""
         state = self.state[own[0]]
-        state = state or {"step": _count(), **self.memory.init(as_matrix(own), groups)}
+        state = state if "A" in state else {"step": _count(), **self.memory.init(as_matrix(own), groups)}
         count = state["step"] + 1
         new = new or {name: state[name] for name in ("A", "scale")}
-        change, after = self.memory.update(state, new, as_matrix([p.grad for p in own]), count, lr)
+        with torch.autocast(own[0].device.type, enabled=False):
+            change, after = self.memory.update(state, new, as_matrix([p.grad for p in own]), count, lr)
         self.state[own[0]] = {"step": count, **after}
         return dict(zip(own, parted(change, own), strict=True))
 
     def _averaged(self, contributions: list[Any]) -> list[Any]:
-        """The means over the ranks of the default process group, all in one message for each type."""
+        """The means over those ranks of the default process group that have called a layer, all in one message for each
+        type."""
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return contributions
-        leaves, form = pytree.tree_flatten(contributions)
-        for kind in sorted({t.dtype for t in leaves if t is not None}, key=str):
-            mine = [i for i, t in enumerate(leaves) if t is not None and t.dtype == kind]
+        parts = []
+        for recorder, new in zip(self.recorders, contributions, strict=True):
+            zero = {} if new else self.memory.init(as_matrix(recorder.own), recorder.groups)
+            found = new or {name: zero[name] for name in ("A", "scale")}
+            parts.append({**found, "ranks": found["A"].new_full((), float(new is not None))})
+        leaves, form = pytree.tree_flatten(parts)
+        for kind in sorted({t.dtype for t in leaves}, key=str):
+            mine = [i for i, t in enumerate(leaves) if t.dtype == kind]
             flat = torch.cat([leaves[i].reshape(-1) for i in mine])
             dist.all_reduce(flat)
-            flat /= dist.get_world_size()
             for i, part in zip(mine, flat.split([leaves[i].numel() for i in mine]), strict=True):
                 leaves[i] = part.view_as(leaves[i])
-        return pytree.tree_unflatten(leaves, form)
+        parts = pytree.tree_unflatten(leaves, form)
+        counts = torch.stack([part.pop("ranks").double() for part in parts]).tolist() if parts else []
+        return [
+            {name: t / ranks for name, t in part.items()} if ranks else None
+            for part, ranks in zip(parts, counts, strict=True)
+        ]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets gradients, and inputs that no step has used."""
@@ -112,10 +132,30 @@ class CoActivation(torch.optim.Optimizer):
         for recorder in self.recorders:
             recorder.take()
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from a `state_dict`. ValueError for that of another optimizer, or of other layers, `rank` or
+        `length` (nothing is changed then)."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+        given = {p: state_dict["state"].get(i, {}) for p, i in zip(params, saved, strict=False)}
+        memories = {r.own[0]: self.memory.init(as_matrix(r.own), r.groups) for r in self.recorders}
+        for p, state in given.items():
+            shapes = {name: t.shape for name, t in memories.get(p, {}).items()}
+            if state and set(state) != ADAM and {n: t.shape for n, t in state.items() if n != "step"} != shapes:
+                raise ValueError(
+                    "this is not the state of a CoActivation for these layers with "
+                    f"rank={self.memory.rank} and length={self.memory.length!r} (nothing was changed)"
+                )
+        super().load_state_dict(state_dict)
+        for p, state in given.items():  # torch would round memories to the type of the weights
+            if "A" in state:
+                kept = {name: t.to(memories[p]["A"], copy=True) for name, t in state.items() if name != "step"}
+                self.state[p] = {"step": self.state[p]["step"], **kept}
+
     def close(self) -> None:
         """Removes the hooks; layers go on with the memories that they have."""
         for recorder in self.recorders:
-            recorder.handle.remove()
+            recorder.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "memory": self.memory, "recorders": self.recorders}
@@ -130,22 +170,33 @@ class Recorder:
     nothing."""
 
     def __init__(self, module: Any, memory: LayerMemory):
-        self.module, self.memory, self.map = module, memory, map_of(module)
+        self.module, self.memory, self.map = module, memory, LAYERS[type(module)](module)
+        self.own: list[Any] = [p for p in (module.weight, module.bias) if p is not None]
         self.groups, self.dims = getattr(module, "groups", 1), module.weight.ndim
         self.sum: dict[str, Tensor] | None = None
-        self.calls = 0
-        self.handle = module.register_forward_hook(self)
+        self.calls, self.pass_ = 0, -1
+        self.handle = module.register_forward_hook(self, with_kwargs=True)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the layer still has its parameters, and trains all of them."""
+        now = getattr(self.module, "weight", None), getattr(self.module, "bias", None)
+        return [id(p) for p in now if p is not None] == [*map(id, self.own)] and all(p.requires_grad for p in self.own)
 
     @torch.compiler.disable
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
-        if output.requires_grad:
-            x = args[0].detach()
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        if output.requires_grad and self.whole:
+            x = (*args, *kwargs.values())[0].detach()
             output.register_hook(lambda _: self.record(x))
 
     def record(self, x: Tensor) -> None:
-        """Adds one call with inputs x."""
-        with torch.no_grad(), torch.autocast(self.module.weight.device.type, enabled=False):
-            x = x.to(self.module.weight.dtype)
+        """Adds one call with inputs x. If the model has forgotten the gradients of earlier passes, so does this."""
+        now = torch._C._current_graph_task_id()
+        if now != self.pass_ and self.own[0].grad is None:
+            self.take()
+        self.pass_ = now
+        with torch.no_grad(), torch.autocast(self.own[0].device.type, enabled=False):
+            x = x.to(self.own[0].dtype)
             x = x.unsqueeze(0) if x.ndim < self.dims else x
             a, _, times = inputs(self.map, x, LOCAL)
             new = self.memory.measure(a, times / max(1, len(x)))
@@ -158,13 +209,29 @@ class Recorder:
         self.sum, self.calls = None, 0
         return found and {name: t / calls for name, t in found.items()}
 
+    def close(self) -> None:
+        """Records no further calls."""
+        self.handle.remove()
+
     def __reduce__(self) -> Any:
         return _nothing, ()
 
 
 class _Nothing:
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
-        """The hook of a copied model."""
+    """The hook of a copied model."""
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        """Records nothing."""
+
+    def take(self) -> Any:
+        """RuntimeError: a copied optimizer cannot go on."""
+        raise RuntimeError(
+            "a copy of CoActivation records no inputs; make a new one from the copied model, and give it the "
+            "state_dict() of the first"
+        )
+
+    def close(self) -> None:
+        """There is no hook."""
 
 
 def _nothing() -> _Nothing:
@@ -172,7 +239,8 @@ def _nothing() -> _Nothing:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers that have a memory: their parameters are trained, and belong to no other module."""
+    """The layers that may have a memory: their parameters belong to no other module, and are one matrix (for each
+    group). Hooks of others do not matter here, as for a `map_of` the layer."""
     owners: dict[int, int] = {}
     for m in model.modules():
         for p in m.parameters(recurse=False):
@@ -181,7 +249,8 @@ def _layers(model: nn.Module) -> list[nn.Module]:
         m
         for m in model.modules()
         if type(m) in LAYERS
-        and getattr(map_of(m), "is_linear", False)
-        and isinstance(m.weight, nn.Parameter)
-        and all(p.requires_grad and owners[id(p)] == 1 for p in m.parameters(recurse=False))
+        and "forward" not in vars(m)
+        and (getattr(m, "padding_mode", "zeros"), getattr(m, "padding", 0) == "same") == ("zeros", False)
+        and Affine.fits(m)
+        and all(owners[id(p)] == 1 for p in m.parameters(recurse=False))
     ]

@@ -10,6 +10,7 @@ from graph_cases import F64
 from test_weights_memory import Branches, groups, images, plain
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 import altmin
 from altmin.optim import CoActivation
@@ -192,6 +193,160 @@ def test_two_ranks_of_ddp_take_the_steps_of_one_process(tmp_path):
         stepped(model, optimizer, *batch)
     for rank in (0, 1):
         torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), model.state_dict(), rtol=1e-8, atol=1e-10)
+
+
+class Choice(nn.Module):
+    """Which of two layers is called depends on the inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.last = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh((self.a if x[0, 0] > 0 else self.b)(x)))
+
+
+def _choosing_rank(rank: int, path: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    parallel = nn.parallel.DistributedDataParallel(Choice().double(), find_unused_parameters=True)
+    optimizer = CoActivation(parallel, **OPTIONS)
+    for x, y in batches(2):
+        x[:, 0] = x[:, 0].abs() * (1 if rank else -1)
+        stepped(parallel, optimizer, x, y)
+    layer = parallel.module.a.weight
+    torch.save([parallel.module.state_dict(), optimizer.state[layer]["A"]], f"{path}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_ranks_that_call_different_layers_average_what_there_is(tmp_path):
+    mp.spawn(_choosing_rank, (str(tmp_path),), nprocs=2)
+    one, other = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+    torch.manual_seed(0)
+    model = Choice().double()
+    optimizer = CoActivation(model, **OPTIONS)
+    for x, y in batches(2):
+        x[:, 0] = x[:, 0].abs()
+        stepped(model, optimizer, x, y)
+    torch.testing.assert_close(one[1], optimizer.state[model.a.weight]["A"])
+
+
+def adam_alone(model: nn.Module, optimizer: CoActivation) -> list[bool]:
+    """Of each Linear layer, whether it took a step of Adam."""
+    return ["mean" in optimizer.state[m.weight] for m in model if isinstance(m, nn.Linear)]
+
+
+def test_other_hooks_and_a_second_optimizer_leave_the_memory():
+    torch.manual_seed(0)
+    model, (x, y) = plain().double(), batches(1)[0]
+    model[0].register_forward_hook(lambda *_: None)
+    stepped(model, CoActivation(model, **OPTIONS), x, y)
+    other = copy.deepcopy(model)
+    first, second = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    stepped(model, first, x, y)
+    stepped(other, second, x, y)
+    assert adam_alone(model, first) == adam_alone(other, second) == [False] * 3
+    same(model, other, rtol=0, atol=0)
+
+
+def test_layers_may_be_called_by_keyword():
+    class Named(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(input=x)
+
+    model, (x, y) = Named(6, 3).double(), batches(1)[0]
+    model.inner = nn.Linear(6, 3).double()
+    optimizer = CoActivation(model)
+    stepped(model, optimizer, x, y)
+    assert "A" in optimizer.state[model.inner.weight]
+
+
+def test_freezing_and_unfreezing_between_steps():
+    torch.manual_seed(0)
+    model, (x, y) = plain().double(), batches(1)[0]
+    model[0].requires_grad_(False)
+    optimizer = CoActivation(model, **OPTIONS)
+    stepped(model, optimizer, x, y)
+    model[2].bias.requires_grad_(False)
+    bias, weight = (p.detach().clone() for p in (model[2].bias, model[0].weight))
+    model[0].requires_grad_(True)
+    stepped(model, optimizer, x, y)
+    assert adam_alone(model, optimizer) == [False, True, False]
+    assert torch.equal(model[2].bias, bias)
+    assert not torch.equal(model[0].weight, weight)
+    model[2].requires_grad_(True)
+    stepped(model, optimizer, x, y)
+    assert adam_alone(model, optimizer) == [False] * 3
+
+
+def test_a_layer_whose_parameters_are_replaced_takes_steps_of_adam():
+    torch.manual_seed(0)
+    model, (x, y) = plain().double(), batches(1)[0]
+    optimizer = CoActivation(model, lr=0.05)
+    stepped(model, optimizer, x, y)
+    prune.l1_unstructured(model[0], "weight", 0.3)  # the bias is the first parameter now
+    nn.utils.parametrizations.weight_norm(model[2])
+    before = model[0].weight_orig.detach().clone()
+    stepped(model, optimizer, x, y)
+    moved = (model[0].weight_orig - before).detach()[model[0].weight_mask > 0]
+    torch.testing.assert_close(moved.abs(), torch.full_like(moved, 0.05), rtol=1e-3, atol=1e-3)
+
+
+def test_a_pass_whose_gradients_the_model_forgot_leaves_no_trace():
+    torch.manual_seed(0)
+    model, (x, y) = plain().double(), batches(1)[0]
+    other = copy.deepcopy(model)
+    F.cross_entropy(model(x), y)
+    first, second = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    F.cross_entropy(model(x * torch.inf), y).backward()
+    model.zero_grad()
+    for m, optimizer in ((model, first), (other, second)):
+        F.cross_entropy(m(x), y).backward()
+        optimizer.step()
+    same(model, other, rtol=0, atol=0)
+
+
+def test_a_step_under_autocast_is_that_outside():
+    found = []
+    for inside in (True, False):
+        torch.manual_seed(0)
+        model, x = plain(), torch.randn(8, 6)
+        optimizer = CoActivation(model, 0.1)
+        model(x).square().mean().backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=inside):
+            optimizer.step()
+        found.append(model)
+    same(*found, rtol=0, atol=0)
+
+
+def test_a_checkpoint_keeps_the_bits_of_memories_and_others_are_refused():
+    torch.manual_seed(0)
+    x, y = batches(1)[0]
+    model = plain().bfloat16()
+    optimizer = CoActivation(model, rank=4)
+    stepped(model, optimizer, x.bfloat16(), y)
+    saved, other = optimizer.state_dict(), copy.deepcopy(model)
+    resumed = CoActivation(other, rank=4)
+    resumed.load_state_dict(saved)
+    for m, each in ((model, optimizer), (other, resumed)):
+        stepped(m, each, x.bfloat16(), y)
+    torch.testing.assert_close(resumed.state_dict(), optimizer.state_dict(), rtol=0, atol=0)
+    adam = torch.optim.Adam(model.parameters())
+    adam.step()
+    for wrong in (CoActivation(model, rank=5), CoActivation(model, rank=4, length="fixed")):
+        for given in (saved, adam.state_dict()):
+            with pytest.raises(ValueError, match="not the state of a CoActivation for these layers with rank="):
+                wrong.load_state_dict(given)
+
+
+def test_a_copied_optimizer_says_what_to_do():
+    x, y = batches(1)[0]
+    model, optimizer = copy.deepcopy((model := plain().double(), CoActivation(model)))
+    with pytest.raises(RuntimeError, match="make a new one from the copied model"):
+        stepped(model, optimizer, x, y)
+    optimizer.close()
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():

@@ -59,7 +59,8 @@ class LayerMemory:
     def measure(self, a: Tensor, times: Any, weights: Tensor | None = None) -> dict[str, Tensor]:
         """The sum of a a^T over rows (rows, inputs), or its product with S, and the mean of its diagonal, all times a
         number. With groups a is (groups, rows, inputs). weights: of the rows."""
-        a, S = _wide(a), self._sketch(a)
+        a = _wide(a)
+        S = self._sketch(a)
         if weights is None:
             weighted, squares = a, torch.linalg.matrix_norm(a, keepdim=True).square()
         else:
