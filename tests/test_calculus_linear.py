@@ -57,6 +57,7 @@ def test_a_convolution_of_any_geometry_agrees_with_autograd(
         (lambda: nn.Conv1d(3, 2, 2, stride=2, dilation=2), (2, 3, 9)),
         (lambda: nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(1, 0), dilation=(2, 1)), (2, 2, 7, 6)),
         (lambda: nn.Conv2d(2, 3, 3, padding="valid", bias=False), (2, 2, 5, 5)),
+        (lambda: nn.Conv3d(2, 3, (1, 2, 3), stride=(1, 2, 1), padding=(0, 1, 1), dilation=(1, 1, 2)), (2, 2, 2, 4, 5)),
     ],
 )
 def test_the_columns_of_a_regression_give_the_output_and_the_gradients(make, shape):
@@ -74,8 +75,9 @@ def test_the_columns_of_a_regression_give_the_output_and_the_gradients(make, sha
     close(r.T @ a, grads)
 
 
-def test_a_convolution_without_such_columns_says_so():
-    assert not map_of(nn.ConvTranspose2d(2, 2, 2)).is_linear
+@pytest.mark.parametrize("make", [lambda: nn.Conv2d(2, 4, 2, groups=2), lambda: nn.ConvTranspose2d(2, 2, 2)])
+def test_a_convolution_without_such_columns_says_so(make):
+    assert not map_of(make()).is_linear
 
 
 def test_padding_that_a_product_does_not_know_goes_through_autograd():

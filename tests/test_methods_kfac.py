@@ -181,6 +181,19 @@ def test_layers_that_are_called_twice_or_overwritten_in_place_have_all_their_inp
     assert not twice.below._forward_hooks, "the model has none of its hooks between steps"
 
 
+def test_a_grouped_convolution_moves_by_adamw() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 4, 2, groups=2), nn.Flatten(), nn.Linear(16, 2))
+    x, y = torch.randn(8, 2, 3, 3), torch.randint(2, (8,))
+    rest = [nn.Parameter(p.detach().clone()) for p in model[0].parameters()]
+    grads = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model[0].parameters()))
+    methods.create("kfac", model, rest_lr=0.05, weight_decay=0.3).step(x, y)
+    for p, grad in zip(rest, grads, strict=True):
+        p.grad = grad
+    torch.optim.AdamW(rest, 0.05, weight_decay=0.3).step()
+    torch.testing.assert_close(list(model[0].parameters()), rest)
+
+
 @pytest.mark.parametrize("decay_biases", [True, False])
 def test_other_parameters_move_by_adamw_at_a_rate_of_their_own(decay_biases: bool) -> None:
     torch.manual_seed(0)

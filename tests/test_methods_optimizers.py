@@ -162,6 +162,11 @@ def test_an_option_that_cannot_be_is_refused(name: str) -> None:
         methods.create("shampoo", conv_net(), graft="adm")
 
 
+def test_a_momentum_of_muon_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="momentum of muon lies between 0 and 1, and is not 1, given 2"):
+        methods.create("muon", conv_net(), momentum=2)
+
+
 @pytest.mark.parametrize("name", ["soap", "shampoo", "kfac", "muon"])
 def test_a_table_with_sparse_gradients_is_refused_in_a_sentence(name: str) -> None:
     if name in ("soap", "shampoo"):

@@ -18,9 +18,13 @@ SMALL = 2**30
 
 
 class Affine(Weighted):
-    """A map that is linear in its input and in its parameters, and saves its input."""
+    """A map that is linear in its input and in its parameters, and saves its input.
+
+    groups: how many matrices its parameters are, each of which is found by regression from `rows` (with several, these
+    are (groups, rows, inputs)); 0 if there are none, as for transposed convolutions."""
 
     affine = True
+    groups = 1
 
     def with_bias(self, a: Tensor) -> Tensor:
         """Rows of inputs with a 1 appended for the bias, if there is one."""
@@ -36,7 +40,7 @@ class Affine(Weighted):
 class Linear(Affine):
     """y = W x + b."""
 
-    is_linear, groups = True, 1
+    is_linear = True
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         if context.traced and x.is_cuda and len(p) > 1 and x.shape[0] * p[0].numel() < SMALL:
@@ -78,7 +82,8 @@ class Convolution(Affine):
         padding = [0] * self.dims if module.padding == "valid" else list(module.padding)
         geometry = list(module.stride), padding, list(module.dilation)
         self.geometry = (*geometry, module.transposed, list(module.output_padding), module.groups)
-        self.is_linear, self.groups = not module.transposed, module.groups
+        self.groups = 0 if module.transposed else module.groups
+        self.is_linear = self.groups == 1
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x

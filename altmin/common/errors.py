@@ -77,3 +77,11 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
     """Numbers within names count as numbers: 2 comes before 10."""
     parts = re.split(r"(\d+)", name)
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts if part]
+
+
+def demand_fraction(of: str, **numbers: float) -> None:
+    """ValueError for numbers that are not at least 0 and below 1."""
+    for name, value in numbers.items():
+        demand(of, name, value)
+        if value >= 1:
+            raise ValueError(f"{name} of {of} lies between 0 and 1, and is not 1, given {value!r}")

@@ -191,11 +191,3 @@ def demand_dense(of: str, model: nn.Module) -> None:
     """ValueError for a model with a table whose gradients are sparse."""
     if tables(model):
         raise ValueError(f"{of} does not take the sparse gradients of an embedding with sparse=True; {NOT_SPARSE}")
-
-
-def demand_fraction(of: str, **numbers: float) -> None:
-    """ValueError for numbers that are not at least 0 and below 1."""
-    for name, value in numbers.items():
-        demand(of, name, value)
-        if value >= 1:
-            raise ValueError(f"{name} of {of} lies between 0 and 1, and is not 1, given {value!r}")

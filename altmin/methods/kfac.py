@@ -20,13 +20,13 @@ from torch.optim import Optimizer
 from altmin.calculus import map_of
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.linear import Affine
-from altmin.common.errors import demand
+from altmin.common.errors import demand, demand_fraction
 from altmin.core.labels import as_rows, class_axis, from_rows
 from altmin.core.losses import CrossEntropy, Loss, adapt
 from altmin.core.reweighted import of_batch
 from altmin.core.trainer import check_weights
 from altmin.core.weights.decay import groups, undecayed
-from altmin.methods.backprop import Backprop, demand_dense, demand_fraction, parameter_groups
+from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
 from altmin.methods.muon import ADAM, adamw_step
 from altmin.methods.protocol import register
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from altmin.common.errors import demand, unknown
+from altmin.common.errors import demand, demand_fraction, unknown
 from altmin.common.optional import need
-from altmin.methods.backprop import Backprop, demand_dense, demand_fraction, parameter_groups
+from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
 from altmin.methods.protocol import register
 
 

@@ -203,5 +203,5 @@ class FittedMemory(WeightRule):
 
 def _fits(block: Block) -> bool:
     """Whether the block's core is one map whose parameters are a matrix, all of it trained or all of it frozen."""
-    alike, first = len({p.requires_grad for p in block.parameters()}) == 1, block.core.maps[0]
-    return len(block.core.maps) == 1 and first.is_linear and getattr(first, "groups", 1) == 1 and alike
+    alike = len({p.requires_grad for p in block.parameters()}) == 1
+    return len(block.core.maps) == 1 and block.core.maps[0].is_linear and alike

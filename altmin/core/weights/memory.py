@@ -10,7 +10,7 @@ from altmin.calculus import Params
 from altmin.calculus.context import Context
 from altmin.calculus.graph import Graph
 from altmin.calculus.linear import Affine
-from altmin.common.errors import demand, demand_switch
+from altmin.common.errors import demand, demand_fraction, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.layer_memory import LENGTHS, SQUARES, LayerMemory, adam, mixed
@@ -45,7 +45,7 @@ def layers(block: Block) -> Iterator[Layer]:
             inner = [(node.map, i, m.slices[i].start) for i, node in enumerate(m.nodes)]
         for each, node, start in inner:
             trained = all(each.module.get_parameter(name).requires_grad for name in each.names)
-            if isinstance(each, Affine) and each.is_linear and trained:
+            if isinstance(each, Affine) and each.groups and trained:
                 yield Layer(each, core, node, of.start + start)
 
 
@@ -163,10 +163,7 @@ def layer_memory(of: str, beta: float, forget: float, damping: float, length: st
     """The settings of a memory. ValueError for those that cannot be."""
     demand(of, "damping", damping, above=True)
     demand(of, "rank", rank, low=1, whole=True)
-    for name, value in (("beta", beta), ("forget", forget)):
-        demand(of, name, value)
-        if value >= 1:
-            raise ValueError(f"{name} of {of} lies between 0 and 1, and is not 1, given {value!r}")
+    demand_fraction(of, beta=beta, forget=forget)
     if length not in LENGTHS:
         raise ValueError(f"length of {of} is {' or '.join(map(repr, LENGTHS))}, given {length!r}")
     return LayerMemory(beta, forget, damping, length, rank)
