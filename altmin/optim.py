@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
 from altmin.core.weights.decay import groups, undecayed
-from altmin.core.weights.layer_memory import LayerMemory
+from altmin.core.weights.layer_memory import LayerMemory, is_due
 from altmin.core.weights.memory import adam_step, check_options, inputs, layer_memory, parted
 from altmin.core.weights.rule import as_matrix
 
@@ -98,7 +98,9 @@ class CoActivation(torch.optim.Optimizer):
         count = state["step"] + 1
         new = new or {name: state[name] for name in ("A", "scale")}
         with torch.autocast(own[0].device.type, enabled=False):
-            change, after = self.memory.update(state, new, as_matrix([p.grad for p in own]), count, lr)
+            change, after = self.memory.update(
+                state, new, as_matrix([p.grad for p in own]), count, lr, is_due(int(count))
+            )
         self.state[own[0]] = {"step": count, **after}
         return dict(zip(own, parted(change, own), strict=True))
 

@@ -32,8 +32,8 @@ class Rerun(capture.Program):
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are run again instead of replayed, on whatever device the model is."""
+    monkeypatch.setattr(capture, "Program", Rerun)
     for module in ("altmin.runners.recorded", "altmin.training.on_device"):
-        monkeypatch.setattr(f"{module}.Program", Rerun)
         monkeypatch.setattr(f"{module}.demand_cuda", lambda model: None)
 
 

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus.context import BatchShard, Context
-from altmin.core.weights.layer_memory import polar, sketch, solve
+from altmin.core.weights.layer_memory import COEFFICIENTS, factor, polar, sketch, solved
 from altmin.core.weights.memory import inputs, layers
 
-STEPS = 4
+STEPS = 12
 
 
 def patches(m: nn.Module, x: Tensor) -> np.ndarray:
@@ -44,12 +44,11 @@ def patches(m: nn.Module, x: Tensor) -> np.ndarray:
 
 
 def towards_orthogonal(V: np.ndarray) -> np.ndarray:
-    """Three times p(s) = 3.4445 s - 4.775 s^3 + 2.0315 s^5 of every singular value, over the eighth root of the sum of
-    their eighth powers."""
+    """Two polynomials of every singular value, over the eighth root of the sum of their eighth powers."""
     left, s, right = np.linalg.svd(V, full_matrices=False)
     s = s / (s**8).sum() ** (1 / 8)
-    for _ in range(3):
-        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    s = 7.3625 * s - 20.7434 * s**3 + 15.1606 * s**5
+    s = 2.9175 * s - 2.1824 * s**3 + 0.4755 * s**5
     return left * s @ right
 
 
@@ -63,7 +62,7 @@ class Naive:
         own = {id(p) for m in self.layers for p in m.parameters()}
         rest = [p for p in model.parameters() if id(p) not in own]
         self.rest = torch.optim.Adam(rest, lr) if rest else None
-        self.t, self.A, self.M, self.Q = 0, {}, {}, {}
+        self.t, self.A, self.M, self.Q, self.R = 0, {}, {}, {}, {}
 
     def step(self, x: Tensor, y: Tensor, loss) -> None:
         inputs = {}
@@ -82,7 +81,9 @@ class Naive:
             M = self.M[m] = self.beta * self.M.get(m, 0 * G) + (1 - self.beta) * G
             Q = self.Q[m] = 0.999 * self.Q.get(m, 0 * G) + 0.001 * G**2
             N = np.split(self.beta * M + (1 - self.beta) * G, len(A))
-            U = np.concatenate([towards_orthogonal(self.solved(*each)) for each in zip(A, N, strict=True)])
+            if self.t in (1, 2, 4, 8, 10):
+                self.R[m] = [self.inverse(each) for each in A]
+            U = np.concatenate([towards_orthogonal(n @ R) for n, R in zip(N, self.R[m], strict=True)])
             adam = M / (1 - self.beta**self.t) / (np.sqrt(Q / (1 - 0.999**self.t)) + 1e-8)
             U *= (np.linalg.norm(adam) if self.length == "adam" else 0.2 * math.sqrt(U.size)) / np.linalg.norm(U)
             with torch.no_grad():
@@ -93,13 +94,13 @@ class Naive:
         if self.rest is not None:
             self.rest.step()
 
-    def solved(self, A: np.ndarray, N: np.ndarray) -> np.ndarray:
+    def inverse(self, A: np.ndarray) -> np.ndarray:
+        """(A + damping s I)^-1, of the approximation of A from (A + shift) S."""
         one, s = np.eye(len(A)), np.trace(A) / len(A)
-        if len(A) > self.rank:  # the approximation from (A + shift) S
-            S = sketch(len(A), self.rank, F64, torch.device("cpu")).numpy()
-            A = A + 2e-3 * np.linalg.norm(A @ S) * one
-            A = (A @ S) @ np.linalg.inv(S.T @ A @ S) @ (A @ S).T
-        return N @ np.linalg.inv(A + self.damping * s * one)
+        S = sketch(len(A), self.rank, F64, torch.device("cpu")).numpy()
+        A = A + 2e-3 * np.linalg.norm(A @ S) * one
+        A = (A @ S) @ np.linalg.inv(S.T @ A @ S) @ (A @ S).T
+        return np.linalg.inv(A + self.damping * s * one)
 
 
 class Branches(nn.Module):
@@ -155,13 +156,26 @@ def test_a_sketch_of_full_rank_is_exact_and_the_ridge_keeps_what_it_does_not_see
     torch.manual_seed(0)
     a, N = torch.randn(40, 9, dtype=F64), torch.randn(4, 9, dtype=F64)
     a[:, 5:] = a[:, :4] @ torch.randn(4, 4, dtype=F64)  # of rank 5
-    A = a.mT @ a / 40
+    A, one, ridge = a.mT @ a / 40, torch.eye(9, dtype=F64), torch.full((1, 1), 0.5, dtype=F64)
+    exact = 0.5 * N @ torch.linalg.inv(A + (0.5 + 2e-3 * A.norm()) * one)
+    torch.testing.assert_close(solved(N, factor(A, ridge, one)), exact)
+    exact = 0.5 * N @ torch.linalg.inv(A + 0.5 * one)
     S = torch.linalg.qr(torch.randn(9, 6, dtype=F64))[0]
-    exact = 0.5 * N @ torch.linalg.inv(A + 0.5 * torch.eye(9, dtype=F64))
-    ridge = torch.full((1, 1), 0.5, dtype=F64)
-    torch.testing.assert_close(solve(A, ridge, N, None), exact)
-    found = solve(A @ S, ridge, N, S)
+    found = solved(N, factor(A @ S, ridge, S))
     assert float((found - exact).norm() / exact.norm()) < 0.03  # the shift is all that differs
+
+
+def test_the_polynomials_have_the_least_distance_from_one():
+    """By Chebyshev's theorem: the error takes its largest size at four points, with alternating signs. The range of the
+    first is the domain of the second."""
+    low, high = 0.03, 1.0
+    for a, b, c in COEFFICIENTS:
+        s = np.linspace(low, high, 20_001)
+        error = a * s + b * s**3 + c * s**5 - 1
+        inner = [i for i in range(1, len(s) - 1) if (error[i] - error[i - 1]) * (error[i + 1] - error[i]) < 0]
+        largest = np.abs(error).max()
+        np.testing.assert_allclose(error[[0, *inner, -1]], largest * np.array([-1, 1, -1, 1]), atol=1e-3)
+        low, high = 1 - largest, 1 + largest
 
 
 @pytest.mark.parametrize("shape", [(5, 12), (12, 5), (6, 6)])
@@ -172,8 +186,8 @@ def test_polar_is_near_the_orthogonal_factor(shape):
     found = polar(V)
     values = torch.linalg.svdvals(found)
     assert float(values.min()) > 0.6
-    assert float(values.max()) < 1.3
-    assert float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm()) > 0.98
+    assert float(values.max()) < 1.4
+    assert float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm()) > 0.96
 
 
 def test_places_of_images_and_sequences_are_spread_evenly():
@@ -192,8 +206,8 @@ def test_ranks_take_the_inputs_that_one_process_takes():
     conv = altmin.calculus.map_of(nn.Conv2d(2, 3, 3))
     x, w = torch.randn(200, 2, 9, 9), torch.rand(200)
     whole, weights, factor = inputs(conv, x, Context(weights=w))
-    assert whole.shape == (34 * 16, 19)  # every sixth sample
-    assert factor == 6 / 16
+    assert whole.shape == (7 * 16, 19)  # every 32nd sample
+    assert factor == 32 / 16
     own = [(0, 77), (77, 1), (78, 122)]
     shards = [Context(BatchShard(lambda t: lambda: t, start, n, 200), w[start : start + n]) for start, n in own]
     parts = [inputs(conv, x[start : start + n], c) for (start, n), c in zip(own, shards, strict=True)]
@@ -210,10 +224,10 @@ def test_products_on_tensor_cores_keep_the_solve_positive(damping, monkeypatch):
     S = sketch(400, 32, torch.float32, torch.device("cpu"))
     A, N = a.mT @ a / 300 / (a * a).mean(), torch.randn(5, 400)
     ridge = torch.full((1, 1), damping)
-    exact = solve(A @ S, ridge, N, S)
+    exact = solved(N, factor(A @ S, ridge, S))
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     a, S, ridge, N = (t.cuda() for t in (a, S, ridge, N))
-    found = solve(a.mT @ (a @ S) / 300 / (a * a).mean(), ridge, N, S)
+    found = solved(N, factor(a.mT @ (a @ S) / 300 / (a * a).mean(), ridge, S))
     torch.testing.assert_close(found.cpu(), exact, rtol=0.05, atol=0.05)
 
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any
 
 import torch
@@ -36,11 +36,20 @@ WITH_ADAM = 32
 
 
 class CapturedStep:
-    """One method's step on the device alone. Here for a method that reads no number it computes."""
+    """One method's step on the device alone. Here for a method that reads no number it computes.
 
-    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+    kinds: of steps that differ in what they compute; each is captured by itself.
+    """
+
+    kinds: tuple[bool, ...] = (False,)
+
+    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
         """One mini-batch; what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
+
+    def next_kind(self) -> bool:
+        """The kind of the next step, which is taken now."""
+        return False
 
     def metrics(self, values: Tensor) -> Any:
         """The return value of the method's own step, as far as it is known."""
@@ -114,6 +123,7 @@ class AltMinStep(CapturedStep):
         self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
         self.places = self._places()
         self.fuse = fuse and len(am.chain) <= WHOLE
+        self.kinds = (True, False) if am.updates.refreshes else (False,)
         self.compiled: Any = None
         self.known = am.penalty.value
         self.rates = {name: torch.zeros((), dtype=self.dtype, device=first.device) for name in am.updates.rates}
@@ -123,12 +133,18 @@ class AltMinStep(CapturedStep):
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
+    def next_kind(self) -> bool:
+        kind = self.am.updates.refresh
+        self.am.updates.count += 1
+        return kind
+
     @torch.no_grad()
-    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+        """kind: whether rules compute again what they keep for several updates; such a step is not compiled."""
         self.am.check_once(x, y)
         if self.local is not None:
             self.local.optimizer.zero_grad()  # otherwise old gradients stay in memory until the new ones are known
-        values, state, found_inf, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y)
+        values, state, found_inf, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y, kind)
         self.state.copy_(state)
         if self.local is not None and self.optimizer is not None and contributions is not None:
             with self.optimizer.swapped(found_inf):
@@ -139,12 +155,12 @@ class AltMinStep(CapturedStep):
             _commit(m, saved, found_inf == 0)
         return values
 
-    def _compute(self, x: Tensor, y: Tensor, context: Context) -> tuple[Any, ...]:
+    def _compute(self, x: Tensor, y: Tensor, context: Context, refresh: bool) -> tuple[Any, ...]:
         """The whole step up to the weights; nothing changes."""
         am, updates, mu = self.am, self.am.updates, self.state[2].to(self.dtype)
         moved = move_codes(am.chain, am.theta, am.solver(am.code_states), am.loss, x, y, mu, context)
         found = {l: updates.measure(l, am.theta[l], problem) for l, problem in enumerate(moved.problems)}
-        proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates)
+        proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates, refresh)
         settled = _settled(moved, proposals, self.state, am.penalty.increment, am.penalty.maximum)
         sizes = [problem.delta.numel() for problem in moved.problems[:-1]]
         contributions = None if self.local is None else {l: found[l] for l in self.local.blocks}
@@ -153,7 +169,7 @@ class AltMinStep(CapturedStep):
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         """`_compute` and, if the weights are Adam's and few enough, their update with it, which is then left out."""
         *first, contributions, proposals, statistics, kept = self._compute(
-            x, y, replace(self.context, numbers=Scalars, traced=True)
+            x, y, replace(self.context, numbers=Scalars, traced=True), refresh=False
         )
         if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
             pairs = (zip(self.am.theta[l], each, strict=True) for l, each in contributions.items())
@@ -162,19 +178,19 @@ class AltMinStep(CapturedStep):
             contributions = None
         return *first, contributions, proposals, statistics, kept
 
-    def _computed(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+    def _computed(self, x: Tensor, y: Tensor, refresh: bool) -> tuple[Any, ...]:
         """`_compute`, compiled if it is to be."""
-        if not self.fuse or self.compiled is None:
-            if self.fuse:
+        if refresh or not self.fuse or self.compiled is None:
+            if self.fuse and not refresh:
                 self.compiled = torch.compile(self._compute_all, fullgraph=True, dynamic=False)
-            return self._compute(x, y, self.context)
+            return self._compute(x, y, self.context, refresh)
         from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
 
         try:
             found: tuple[Any, ...] = self.compiled(x, y)
         except TorchDynamoException:
             self.fuse = False
-            found = self._compute(x, y, self.context)
+            found = self._compute(x, y, self.context, refresh)
         return found
 
     def metrics(self, values: Tensor) -> Any:
@@ -214,6 +230,8 @@ class AltMinStep(CapturedStep):
         self.am.penalty.value = self.known = mu
         self.state[0].fill_(1.0)
         self.state[1].zero_()
+        if not ok:
+            self.am.updates.recount()
         if self.optimizer is not None and not all_finite(self.optimizer.tensors()):
             raise Diverged("a weight or one of the optimizer's moments", "lower the learning rate")
         return None if ok else int(taken)
@@ -230,7 +248,7 @@ class BackpropStep(CapturedStep):
     def __init__(self, method: Backprop, fuse: bool, context: Context):
         self.method, self.optimizer, self.context = method, OptimizerOnDevice(method.optimizer), context
 
-    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
         with self.optimizer.swapped(None):
             return self.method.step(x, y, context=self.context).loss
 
@@ -248,9 +266,15 @@ class EnsembleStep(CapturedStep):
 
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
         self.ensemble, self.context = ensemble, context
+        self.kinds = (True, False) if ensemble.refreshes else (False,)
 
-    def run(self, x: Tensor, y: Tensor, **how: Any) -> Tensor:
-        return self.ensemble.advance(x, y, **{**how, "context": self.context})
+    def next_kind(self) -> bool:
+        kind = self.ensemble.refresh
+        self.ensemble.count += 1
+        return kind
+
+    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+        return self.ensemble.advance(x, y, **{**how, "context": self.context}, refresh=kind)
 
     def tensors(self) -> list[Tensor]:
         return self.ensemble.tensors()
@@ -312,6 +336,18 @@ class Program:
         """Replays the capture; returns its result, which the next replay overwrites."""
         self.graph.replay()
         return self.result
+
+
+class Programs:
+    """A captured step: a `Program` of an action for each of its kinds."""
+
+    def __init__(self, step: CapturedStep, action: Callable[[bool], Tensor], state: Callable[[], list[Tensor]]):
+        self.step = step
+        self.programs = {kind: Program(partial(action, kind), state) for kind in step.kinds}
+
+    def replay(self) -> Tensor:
+        """Takes the next step; returns its result, which the next one overwrites."""
+        return self.programs[self.step.next_kind()].replay()
 
 
 @contextmanager

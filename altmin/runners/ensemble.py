@@ -70,6 +70,7 @@ class Ensemble(Stateful):
         self._state = self._stacked()
         self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
         """Which members still take part."""
+        self._recount()
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
         rates = [{"lr": group.options["lr"]} for group in self.groups if group.optimized]
         rates += [{"lr": rate} for rate in self._state.own.get("rates", {}).values()]
@@ -118,6 +119,16 @@ class Ensemble(Stateful):
         alive, taken = self.alive.tolist(), self._state.taken.tolist()
         return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
 
+    @property
+    def refreshes(self) -> bool:
+        """Whether weight rules compute something in some steps only."""
+        return self._updates is not None and self._updates.refreshes
+
+    @property
+    def refresh(self) -> bool:
+        """Whether the next step is one of these."""
+        return self._updates is not None and self._updates.is_due(self.count + 1)
+
     def exclude(self, i: int) -> None:
         """Member i takes no further part, as if it had diverged in its next step."""
         self.alive[i] = False
@@ -128,10 +139,11 @@ class Ensemble(Stateful):
         more in front. each: which of the two; None for labels, where the dimensions of y determine it.
 
         Waits for the device once. ValueError if the batch does not fit the models or is not finite; then nothing has
-        changed. A member whose own batch is not finite skips it; its loss is NaN. `Diverged` if no member is
+        changed. A member whose own batch is not finite skips it; its loss is NaN, and the step counts for what weight
+        rules compute in some steps only. `Diverged` if no member is
         left."""
         each = self._each(x, y, each)
-        found = self._compute(x, y, each, context)
+        found = self._compute(x, y, each, context, self.refresh)
         sound = _sound(x, y, each, self.alive)
         alive, finite, clean = torch.stack([self.alive, found.finite, sound]).tolist()
         if not any(clean):
@@ -144,19 +156,25 @@ class Ensemble(Stateful):
         loss, objective = (value.masked_fill(~part, torch.nan) for value in (found.loss, found.objective))
         metrics = EnsembleMetrics(loss, None if mu is None else mu.clone(), objective)
         self._write(found, sound)
+        self.count += 1
         if not any(a and (b or not c) for a, b, c in zip(alive, finite, clean, strict=True)):
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
         return metrics
 
     @torch.no_grad()
-    def advance(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> Tensor:
+    def advance(
+        self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL, refresh: bool | None = None
+    ) -> Tensor:
         """`step` without checking the result: it does not wait for the device, so that a CUDA graph can capture it.
-        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is skipped."""
+        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is skipped. refresh:
+        whether weight rules compute what they keep for several steps, None for where it is due; only such steps are
+        counted."""
         each = self._each(x, y, each)
-        found = self._compute(x, y, each, context)
+        found = self._compute(x, y, each, context, self.refresh if refresh is None else refresh)
         sound = _sound(x, y, each, self.alive)
         loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)
         self._write(found, sound)
+        self.count += refresh is None
         return loss
 
     @torch.no_grad()
@@ -182,8 +200,18 @@ class Ensemble(Stateful):
         for method, own in zip(self._methods, new["members"], strict=True):
             method.set_state(own)
         _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
+        self._recount()
         self._state.taken.copy_(torch.tensor(new["taken"]))
         self.alive.copy_(torch.tensor(new["alive"]))
+
+    @property
+    def _updates(self) -> Any:
+        """Those of the first member, None for backprop."""
+        return getattr(self._methods[0], "updates", None)
+
+    def _recount(self) -> None:
+        """Reads how many updates the members have made, which differs only where some have diverged."""
+        self.count = max(getattr(getattr(method, "updates", None), "count", 0) for method in self._methods)
 
     @torch.no_grad()
     def _stacked(self) -> State:
@@ -240,13 +268,13 @@ class Ensemble(Stateful):
             self._methods[0].check_once(*first)
         return bool(each)
 
-    def _compute(self, x: Tensor, y: Tensor, each: bool, context: Context) -> Outcome:
+    def _compute(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Outcome:
         """What every member's step finds; nothing is written."""
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
         dims = (0, 0, 0) if each else (0, None, None)
         try:
-            step = partial(self._template.step, context=replace(context, numbers=Tensors, traced=True))
+            step = partial(self._template.step, context=replace(context, numbers=Tensors, traced=True), refresh=refresh)
             return torch.func.vmap(step, in_dims=dims, randomness="different")(self._state, x, y)
         except torch.OutOfMemoryError:
             raise

@@ -114,8 +114,9 @@ class Template:
     def write(self, method: Any, own: dict[str, Any]) -> None:
         """Brings a method up to date with its `State.own`."""
 
-    def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
-        """One mini-batch, except for the last step of the optimizer. Changes nothing."""
+    def step(self, state: State, x: Tensor, y: Tensor, context: Context, refresh: bool) -> Outcome:
+        """One mini-batch, except for the last step of the optimizer. Changes nothing. refresh: see
+        `Updates.refresh`."""
         raise NotImplementedError
 
     def end_epoch(self, state: State) -> dict[str, Any]:
@@ -152,8 +153,9 @@ class AltMinTemplate(Template):
         if "lr" in own["rates"]:
             method.optimizer.param_groups[0]["lr"] = own["rates"]["lr"].item()
         overwrite((method.updates.states, method.code_states), (own["states"], own["codes"]))
+        method.updates.recount()
 
-    def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
+    def step(self, state: State, x: Tensor, y: Tensor, context: Context, refresh: bool) -> Outcome:
         am, mu, theta = self.method, state.own["mu"], self._theta(state.rows)
         updates, buffers = am.updates, [value.clone() for value in state.buffers]
         with self.swapped(state.options, buffers):
@@ -161,7 +163,7 @@ class AltMinTemplate(Template):
             moved = move_codes(am.chain, theta, codes, am.loss, x, y, mu.to(self.dtype), context)
             found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
             rates = {name: rate.to(self.dtype) for name, rate in state.own["rates"].items()}
-            proposals = updates.propose(theta, state.own["states"], found, len(x), rates)
+            proposals = updates.propose(theta, state.own["states"], found, len(x), rates, refresh)
             mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
             local = {l: found[l] for l in (self.local.blocks if self.local else ())}
             inner, grads = self._inner_steps(state, theta, local)
@@ -228,7 +230,7 @@ class BackpropTemplate(Template):
         super().__init__(methods, [0.0] * len(methods), {})
         self.names = [name for name, _ in self.method.model.named_parameters()]
 
-    def step(self, state: State, x: Tensor, y: Tensor, context: Context) -> Outcome:
+    def step(self, state: State, x: Tensor, y: Tensor, context: Context, refresh: bool) -> Outcome:
         parts = [group.parts(row["weights"]) for group, row in zip(self.groups, state.rows, strict=True)]
 
         def loss(trained: list[list[Tensor]]) -> tuple[Tensor, list[Tensor]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, check_capturable, demand_cuda
+from altmin.runners.capture import CapturedStep, Programs, can_fuse, captured, check_capturable, demand_cuda
 
 CHECK_EVERY = 256
 """The number of replays after which `Recorded` checks that all were finite."""
@@ -26,7 +26,7 @@ class Recorded(Wrapper):
     raises `Diverged`; there is one every `CHECK_EVERY` steps and whenever model or state are read.
     """
 
-    program: Program | None = None
+    programs: Programs | None = None
 
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
@@ -46,7 +46,7 @@ class Recorded(Wrapper):
         context = how.get("context", LOCAL)
         step: CapturedStep = captured(self.method, can_fuse() if self.fuse is None else self.fuse, context)
         self.captured = step
-        self.program = Program(lambda: step.run(self.x, self.y, **how), step.tensors)
+        self.programs = Programs(step, lambda kind: step.run(self.x, self.y, kind, **how), step.tensors)
 
     def _current(self) -> Any:
         """The method, after `synchronize`: its model, its state, and all else (`penalty`, and what an ensemble has)."""
@@ -63,9 +63,9 @@ class Recorded(Wrapper):
         """One mini-batch; `how` is what the method's own step takes besides, the same for all that are replayed."""
         if how.get("sample_weight") is not None:
             raise ValueError("a recorded step takes no sample weights; use the method itself, without Recorded(...)")
-        if self.program is None:
+        if self.programs is None:
             self._capture(x, y, how)
-        assert self.program is not None
+        assert self.programs is not None
         kinds = ((t.shape, t.dtype) for t in (x, y, self.x, self.y))
         same = how == self.how and (next(kinds), next(kinds)) == (next(kinds), next(kinds))
         if not same or [m.training for m in self.modules] != self.modes:
@@ -73,7 +73,7 @@ class Recorded(Wrapper):
         self.x.copy_(x, non_blocking=True)
         self.y.copy_(y, non_blocking=True)
         self.captured.push()
-        values = self.program.replay().clone()
+        values = self.programs.replay().clone()
         self.unseen += 1
         if self.unseen >= CHECK_EVERY:
             self.synchronize()
@@ -95,7 +95,7 @@ class Recorded(Wrapper):
     def synchronize(self) -> None:
         """Waits for the device and brings the method up to date. `Diverged` if a step since the last check was not
         finite; the weights are those from before it."""
-        if self.program is None or not self.unseen:
+        if self.programs is None or not self.unseen:
             return
         steps, self.unseen = self.unseen, 0
         taken = self.captured.pull()
@@ -105,4 +105,4 @@ class Recorded(Wrapper):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the method's state; the next step is captured again, as an optimizer's state may lie elsewhere then."""
         super().load_state_dict(state)
-        self.program = None
+        self.programs = None

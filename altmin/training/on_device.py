@@ -11,7 +11,7 @@ from torch import Tensor
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.runners.capture import CapturedStep, Program, can_fuse, captured, check_capturable, demand_cuda
+from altmin.runners.capture import CapturedStep, Programs, can_fuse, captured, check_capturable, demand_cuda
 from altmin.runners.ensemble import Ensemble
 from altmin.training.augment import drawn as in_two_parts
 from altmin.training.config import RunConfig, takes
@@ -61,8 +61,8 @@ def train_on_device(
         epochs.step = captured(method, can_fuse() if fuse is None else fuse, context)
         during.enter_context(epochs.schedule.during())
         epochs.schedule.begin(0, 0)
-        program = Program(epochs.action, lambda: [epochs.cursor, *epochs.step.tensors()])
-        means = [epochs.train(epoch, program) for epoch in range(run.epochs)]
+        programs = Programs(epochs.step, epochs.action, lambda: [epochs.cursor, *epochs.step.tensors()])
+        means = [epochs.train(epoch, programs) for epoch in range(run.epochs)]
     return means if isinstance(method, Ensemble) else [mean[0] for mean in means]
 
 
@@ -101,15 +101,15 @@ class _Epochs:
         inputs, targets = (x, y) if self.change is None else self.change.apply(x, y, drawn.reshape(-1))
         return inputs.view(*rows.shape, *x.shape[1:]), targets.view(*rows.shape, *y.shape[1:])
 
-    def action(self) -> Tensor:
-        """The function that is recorded."""
+    def action(self, kind: bool) -> Tensor:
+        """The function that is recorded, for a kind of step."""
         rows, drawn = (t.index_select(0, self.cursor)[0] for t in (self.order, self.numbers))
-        loss = self.step.metrics(self.step.run(*self.batch(rows, drawn), **self.how)).loss
+        loss = self.step.metrics(self.step.run(*self.batch(rows, drawn), kind, **self.how)).loss
         self.losses.index_copy_(0, self.cursor, loss.detach().view(1, -1).double())
         self.cursor.add_(1).remainder_(self.full)
         return loss
 
-    def train(self, epoch: int, program: Program) -> list[float]:
+    def train(self, epoch: int, programs: Programs) -> list[float]:
         """The mean loss of each member in an epoch."""
         full, first = self.full * self.size, epoch * self.per_epoch
         drawn = torch.stack([self._drawn(seed, epoch) for seed in self.seeds], 1)
@@ -121,7 +121,7 @@ class _Epochs:
             if self.schedule.moves and not self.schedule.by_epoch:
                 self.schedule.after_batch(first + i)
                 self.step.push()
-            program.replay()
+            programs.replay()
         taken = self.step.pull()
         if taken is not None:
             raise Diverged(f"the objective in batch {taken + 1} of {self.per_epoch}, epoch {epoch + 1},")

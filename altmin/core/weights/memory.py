@@ -13,12 +13,12 @@ from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_fraction, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.layer_memory import LENGTHS, SQUARES, LayerMemory, adam, mixed
+from altmin.core.weights.layer_memory import LENGTHS, SQUARES, LayerMemory, adam, is_due, mixed
 from altmin.core.weights.rule import WeightRule, as_matrix
 
-POSITIONS, ROWS = 16, 512
-"""About how many places of an image or a sequence enter the memory of a layer; and how many inputs of a mini-batch in
-all, if they have such places."""
+POSITIONS, ROWS = 16, 100
+"""About how many places of an image or a sequence enter the memory of a layer, and how many inputs of a mini-batch in
+all."""
 BETA = 0.9
 """Of Adam's momentum, for parameters without a memory."""
 
@@ -53,7 +53,7 @@ def inputs(m: Any, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None, 
     """What the memory of a linear map m takes from its inputs x: rows, their weights, and the factor that makes their
     sum one over all inputs divided by the number of places."""
     places = POSITIONS if x.ndim > 2 else 1
-    step = max(1, context.count(len(x)) * places // ROWS) if places > 1 else 1
+    step = max(1, context.count(len(x)) * places // ROWS)
     chosen = context.every(len(x), step)
     x = x[chosen]
     a = m.rows(x, POSITIONS)
@@ -111,6 +111,12 @@ class CoActivationMemory(WeightRule):
         }
         return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": adam}
 
+    def is_due(self, count: int) -> bool:
+        return is_due(count)
+
+    def count(self, state: Any) -> int:
+        return int(state["steps"])
+
     def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> dict[str, Any]:
         """Gradients of all parameters, and of each layer what its memory takes from the mini-batch."""
         grads, context, found = problem.grads(block, parameters), problem.context, {}
@@ -128,7 +134,7 @@ class CoActivationMemory(WeightRule):
         for i, held in state["memory"].items():
             count = 1 + (held["M"].shape[1] > parameters[i][0].numel())
             G = as_matrix(grads[i : i + count])
-            change, memory[i] = layer.update(held, contribution["memory"][i], G, steps, lr)
+            change, memory[i] = layer.update(held, contribution["memory"][i], G, steps, lr, rates["refresh"])
             changes[i : i + count] = parted(change, parameters[i : i + count])
         for j, held in state["adam"].items():
             changes[j], rest[j] = adam_step(held, grads[j], steps, lr)

@@ -55,8 +55,18 @@ class WeightRule:
         self, parameters: Params, state: State, contribution: Contribution, samples: Any, rates: Mapping[str, Any]
     ) -> tuple[Sequence[Tensor], State]:
         """The changes of the parameters and the next state. samples: the number of samples over which the contribution
-        is the mean. rates: "lr", where the rule has such an attribute, as a scheduler has it now."""
+        is the mean. rates: "lr", where the rule has such an attribute, as a scheduler has it now; "refresh", whether
+        this is an update for which `is_due` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def is_due(self, count: int) -> bool:
+        """Whether this update, counted from 1, is to compute again what the rule keeps for several updates; here none
+        is. A captured step has a program for each of the two kinds of updates."""
+        return False
+
+    def count(self, state: State) -> int:
+        """How many updates a state has seen, for a rule with `is_due`."""
+        return 0
 
     def why_not_captured(self) -> str:
         """Why an update cannot be captured as a CUDA graph; empty if it can."""

@@ -53,6 +53,8 @@ class Updates(Stateful):
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
         self.samples = 0
+        self.count = 0
+        """Of updates so far, for rules that keep something for several of them."""
         self.prepared: dict[int, Proposal] | None = None
         own = [p for l in self.states for p in theta[l] if p.requires_grad]
         self.rates_of = Rates(own, rule.lr) if own and hasattr(rule, "lr") and not locals_ else None
@@ -82,6 +84,24 @@ class Updates(Stateful):
             return {"lr": self.rates_of.param_groups[0]["lr"]}
         return {"lr": self.rule.lr} if self.states and hasattr(self.rule, "lr") else {}
 
+    def is_due(self, count: int) -> bool:
+        """Whether this update, counted from 1, is to compute again what rules keep for several of them."""
+        return any(self.rules[l].is_due(count) for l in self.states)
+
+    @property
+    def refresh(self) -> bool:
+        """Whether the next update is to do that."""
+        return self.is_due(self.count + 1)
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether some updates do that and others do not."""
+        return any(type(self.rules[l]).is_due is not WeightRule.is_due for l in self.states)
+
+    def recount(self) -> None:
+        """Reads from the states how many updates there were."""
+        self.count = max((self.rules[l].count(state) for l, state in self.states.items()), default=0)
+
     def measure(self, l: int, p: Sequence[Tensor], problem: LocalProblem) -> Any:
         """The contribution of block l with parameters p; None for a frozen block without an optimizer, whose state
         stays as it is. If the optimizer takes inner steps, it is the problem itself."""
@@ -100,12 +120,18 @@ class Updates(Stateful):
         return 1 if self.local is None else self.local.steps
 
     def propose(
-        self, theta: Theta, states: Mapping[int, Any], contributions: Mapping[int, Any], samples: Any, rates: Any
+        self,
+        theta: Theta,
+        states: Mapping[int, Any],
+        contributions: Mapping[int, Any],
+        samples: Any,
+        rates: Mapping[str, Any],
+        refresh: bool,
     ) -> dict[int, Proposal]:
         """The updates of the blocks without an optimizer; changes nothing."""
-        found = {}
+        found, given = {}, {**rates, "refresh": refresh}
         for l in (l for l in states if contributions.get(l) is not None):
-            changes, state = self.rules[l].update(theta[l], states[l], contributions[l], samples, rates)
+            changes, state = self.rules[l].update(theta[l], states[l], contributions[l], samples, given)
             leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
             found[l] = Proposal(changes, state, all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in leaves])))
         return found
@@ -119,9 +145,10 @@ class Updates(Stateful):
             self.local.update(mine if len(self.local.blocks) == len(mine) else {l: mine[l] for l in self.local.blocks})
         if proposals:
             self.write(proposals)
+        self.count += 1
 
     def _proposed(self, contributions: Mapping[int, Any], samples: Any) -> dict[int, Proposal]:
-        proposals = self.propose(self.theta, self.states, contributions, samples, self.rates)
+        proposals = self.propose(self.theta, self.states, contributions, samples, self.rates, self.refresh)
         for l, each in proposals.items():
             if not bool(each.finite):
                 raise Diverged(f"the update of block {l} ({self.chain.blocks[l]})", SMALLER)
@@ -172,6 +199,7 @@ class Updates(Stateful):
         if self.local is not None:
             self.local.follow_gradients()
         self.write(proposals)
+        self.count += 1
 
     def forget(self) -> None:
         """Drops what is gathered or prepared."""
@@ -214,7 +242,7 @@ class Updates(Stateful):
             return fitted(contribution, [z.to_sparse(1) if id(p) in self.local.tables else z for z, p in pairs], what)
         try:
             own = pytree.tree_map(lambda t: t.to(self.theta[l][0].device, copy=True), contribution)
-            proposal = self.propose(self.theta, self.states, {l: own}, 1, self.rates)[l]
+            proposal = self.propose(self.theta, self.states, {l: own}, 1, self.rates, refresh=True)[l]
         except (RuntimeError, TypeError, KeyError, AttributeError, IndexError, ValueError) as error:
             raise ValueError(f"{what} does not fit its rule: {error}") from None
         if not bool(proposal.finite):
@@ -223,6 +251,7 @@ class Updates(Stateful):
 
     def set_state(self, new: dict[str, Any]) -> None:
         overwrite(self.states, new["states"])
+        self.recount()
         self.forget()
         self.gathered, self.samples = new["gathered"], new["samples"]
         if self.optimizer is not None:
