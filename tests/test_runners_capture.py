@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import torch
-from capture_cases import NETS, RULES, batches, both, mlp, pair, same, steps, tensors
+from capture_cases import NETS, RULES, batches, both, following, mlp, pair, same, steps, tensors
 from torch import nn
 
 import altmin
@@ -164,15 +164,16 @@ def test_from_a_bad_step_on_none_is_taken_until_somebody_asks(bad, rule):
     torch.manual_seed(0)
     ordinary, other = pair(NETS["a run"](), RULES[rule])
     step, data = plain(other), list(batches(5))
-    steps(data[:2], ordinary.step, step.run)
+    run = following(step)
+    steps(data[:2], ordinary.step, run)
     before = [t.clone() for t in step.tensors()[1:]]
     x, y = data[2]
-    step.run(x.clone().fill_(bad), y)
-    step.run(x, y)
+    run(x.clone().fill_(bad), y)
+    run(x, y)
     torch.testing.assert_close([*before], [*step.tensors()[1:]], rtol=0, atol=0)
     assert step.pull() == 2
     assert other.penalty.value == ordinary.penalty.value
-    steps(data[2:], ordinary.step, step.run)
+    steps(data[2:], ordinary.step, run)
     assert step.pull() is None
     same(ordinary.model, other.model)
 
@@ -183,15 +184,16 @@ def test_a_memory_that_overflows_leaves_weights_memory_moments_and_mu(rule):
     torch.manual_seed(0)
     ordinary, other = pair(mlp(6, 5), RULES[rule], penalty=altmin.Penalty(0.5, increment=0.3, maximum=9.0))
     step, data = plain(other), list(batches(4))
-    steps(data[:2], ordinary.step, step.run)
+    run = following(step)
+    steps(data[:2], ordinary.step, run)
     before = [t.clone() for t in step.tensors()[1:]]
     x, y = 1e160 * data[2][0], data[2][1]
     with pytest.raises(altmin.Diverged, match="the update of block 0"):
         ordinary.step(x, y)
-    step.run(x, y)
+    run(x, y)
     assert all(torch.equal(a, b) for a, b in zip(before, step.tensors()[1:], strict=True))
     assert step.pull() == 2
-    steps(data[2:], ordinary.step, step.run)
+    steps(data[2:], ordinary.step, run)
     assert step.pull() is None
     assert other.penalty.value == ordinary.penalty.value
     same(ordinary.model, other.model)
@@ -218,7 +220,8 @@ def test_it_goes_on_where_the_method_was_and_hands_back_to_it(rule):
     steps(data, ordinary.step)
     steps(data[:2], other.step)
     step = plain(other)
-    steps(data[2:4], step.run)
+    run = following(step)
+    steps(data[2:4], run)
     step.pull()
     steps(data[4:], other.step)
     same(ordinary.model, other.model)
@@ -333,11 +336,14 @@ def test_compiled_chains_of_operations_give_the_same_numbers():
     assert step.am.penalty.value == ordinary.penalty.value
 
 
-@pytest.mark.parametrize("net, rule", [("mixed", "adam"), ("no biases", "adam"), ("two layers", "memory")])
+@pytest.mark.parametrize(
+    "net, rule", [("mixed", "adam"), ("no biases", "adam"), ("two layers", "memory"), ("mixed", "solved memory")]
+)
 def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
-    """Or a capture would quietly not be compiled."""
-    _, step = both(NETS[net](), rule, data=list(batches(3)), fuse=True)
+    """Or a capture would quietly not be compiled. Of the solved memory's first steps the third and fifth are."""
+    _, step = both(NETS[net](), rule, data=list(batches(6)), fuse=True)
     assert step.fuse
+    assert step.compiled is not None
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])

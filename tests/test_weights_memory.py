@@ -44,11 +44,12 @@ def patches(m: nn.Module, x: Tensor) -> np.ndarray:
 
 
 def towards_orthogonal(V: np.ndarray) -> np.ndarray:
-    """Two polynomials of every singular value, over the eighth root of the sum of their eighth powers."""
+    """Three polynomials of every singular value, over the eighth root of the sum of their eighth powers."""
     left, s, right = np.linalg.svd(V, full_matrices=False)
     s = s / (s**8).sum() ** (1 / 8)
-    s = 7.3625 * s - 20.7434 * s**3 + 15.1606 * s**5
-    s = 2.9175 * s - 2.1824 * s**3 + 0.4755 * s**5
+    s = 8.093369 * s - 23.62043 * s**3 + 17.446152 * s**5
+    s = 3.636586 * s - 2.721927 * s**3 + 0.536546 * s**5
+    s = 2.6613 * s - 1.977155 * s**3 + 0.452616 * s**5
     return left * s @ right
 
 
@@ -166,9 +167,9 @@ def test_a_sketch_of_full_rank_is_exact_and_the_ridge_keeps_what_it_does_not_see
 
 
 def test_the_polynomials_have_the_least_distance_from_one():
-    """By Chebyshev's theorem: the error takes its largest size at four points, with alternating signs. The range of the
-    first is the domain of the second."""
-    low, high = 0.03, 1.0
+    """By Chebyshev's theorem: the error takes its largest size at four points, with alternating signs. The range of
+    each is the domain of the next."""
+    low, high = 0.01, 1.0
     for a, b, c in COEFFICIENTS:
         s = np.linspace(low, high, 20_001)
         error = a * s + b * s**3 + c * s**5 - 1
@@ -185,9 +186,9 @@ def test_polar_is_near_the_orthogonal_factor(shape):
     U, _, Vt = torch.linalg.svd(V, full_matrices=False)
     found = polar(V)
     values = torch.linalg.svdvals(found)
-    assert float(values.min()) > 0.6
-    assert float(values.max()) < 1.4
-    assert float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm()) > 0.96
+    assert float(values.min()) > 0.7
+    assert float(values.max()) < 1.3
+    assert float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm()) > 0.98
 
 
 def test_places_of_images_and_sequences_are_spread_evenly():

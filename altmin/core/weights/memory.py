@@ -130,7 +130,8 @@ class CoActivationMemory(WeightRule):
         self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]
     ) -> tuple[list[Tensor], dict[str, Any]]:
         steps, grads, lr, layer = state["steps"] + 1, contribution["grads"], rates["lr"], self.layer
-        memory, rest, changes = {}, {}, list[Any](parameters)
+        memory, rest = {}, {}
+        changes: list[Any] = list(parameters)
         for i, held in state["memory"].items():
             count = 1 + (held["M"].shape[1] > parameters[i][0].numel())
             G = as_matrix(grads[i : i + count])
