@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
 from altmin.core.weights.decay import groups, undecayed
-from altmin.core.weights.layer_memory import LayerMemory, is_due
+from altmin.core.weights.layer_memory import Given, LayerMemory, is_due
 from altmin.core.weights.memory import adam_step, check_options, inputs, layer_memory, parted
 from altmin.core.weights.rule import as_matrix
 
@@ -71,11 +71,14 @@ class CoActivation(torch.optim.Optimizer):
         contributions = self._averaged([recorder.take() for recorder in self.recorders])
         changes: dict[Tensor, Tensor] = {}
         rates = {p: group["lr"] for group in self.param_groups for p in group["params"]}
+        given = []
         for recorder, new in zip(self.recorders, contributions, strict=True):
             own = recorder.own
             known = new is not None or "A" in self.state.get(own[0], {})
             if known and recorder.whole and all(p.grad is not None for p in own):
-                changes |= self._solved(own, new, recorder.groups, rates[own[0]])
+                given.append((own, self._given(own, new, recorder.groups, rates[own[0]])))
+        if given:
+            changes |= self._solved(given)
         for p in (p for p in rates if p.grad is not None and p not in changes):
             grad, state = p.grad.to_dense() if p.grad.is_sparse else p.grad, self.state[p]
             state = (
@@ -91,18 +94,23 @@ class CoActivation(torch.optim.Optimizer):
                 p.mul_(1 - group["lr"] * group["weight_decay"]).add_(changes[p])
         return loss
 
-    def _solved(self, own: list[Any], new: Any, groups: int, lr: Any) -> dict[Tensor, Tensor]:
-        """The changes of one layer's parameters."""
+    def _given(self, own: list[Any], new: Any, groups: int, lr: Any) -> Given:
+        """What the update of one layer depends on."""
         state = self.state[own[0]]
-        state = state if "A" in state else {"step": _count(), **self.memory.init(as_matrix(own), groups)}
-        count = state["step"] + 1
+        state = dict(state) if "A" in state else {"step": _count(), **self.memory.init(as_matrix(own), groups)}
+        count = state.pop("step") + 1
         new = new or {name: state[name] for name in ("A", "scale")}
-        with torch.autocast(own[0].device.type, enabled=False):
-            change, after = self.memory.update(
-                state, new, as_matrix([p.grad for p in own]), count, lr, is_due(int(count))
-            )
-        self.state[own[0]] = {"step": count, **after}
-        return dict(zip(own, parted(change, own), strict=True))
+        return Given(state, new, as_matrix([p.grad for p in own]), count, lr, is_due(int(count)))
+
+    def _solved(self, given: list[tuple[list[Any], Given]]) -> dict[Tensor, Tensor]:
+        """The changes of the layers' parameters."""
+        changes: dict[Tensor, Tensor] = {}
+        with torch.autocast(given[0][0][0].device.type, enabled=False):
+            found = self.memory.update([each for _, each in given])
+        for (own, each), (change, after) in zip(given, found, strict=True):
+            self.state[own[0]] = {"step": each.steps, **after}
+            changes |= dict(zip(own, parted(change, own), strict=True))
+        return changes
 
     def _averaged(self, contributions: list[Any]) -> list[Any]:
         """The means over those ranks of the default process group that have called a layer, all in one message for each

@@ -22,12 +22,14 @@ grouped convolution is one such problem for each group.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 LENGTHS = ("adam", "fixed")
 ROOT_MEAN_SQUARE = 0.2
@@ -53,6 +55,18 @@ def is_due(count: int) -> bool:
     [1, 2, 4, 8, 10, 20, 30]
     """
     return count % EVERY == 0 or (count < EVERY and count & (count - 1) == 0)
+
+
+class Given(NamedTuple):
+    """What a layer's update depends on. new: what `measure` gives, as a mean over samples. G: the gradient. steps: the
+    number of this update, from 1. refresh: whether B is computed again."""
+
+    state: dict[str, Tensor]
+    new: dict[str, Tensor]
+    G: Tensor
+    steps: Tensor
+    lr: Any
+    refresh: bool
 
 
 @dataclass(frozen=True)
@@ -84,23 +98,32 @@ class LayerMemory:
         A = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ self._sketch(a))
         return {"A": A * times, "scale": squares * (times / a.shape[-1])}
 
-    def update(
-        self, state: dict[str, Tensor], new: dict[str, Tensor], G: Tensor, steps: Tensor, lr: Any, refresh: bool
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """-lr U, and the next state. new: what `measure` gives, as a mean over samples. steps: the number of this
-        update, from 1. refresh: whether B is computed again."""
-        G, state = _wide(G), {name: _wide(t) for name, t in state.items()}
-        A, scale = (mixed(new[name], state[name], self.forget) for name in ("A", "scale"))
-        B = factor(A, self.damping * scale, self._sketch(A.mT)) if refresh else state["B"]
+    def update(self, given: Sequence[Given]) -> list[tuple[Tensor, dict[str, Tensor]]]:
+        """Of each layer -lr U, and its next state. The singular values of all layers are set together."""
+        found = [self._solved(each) for each in given]
+        directions = polar([V for V, _ in found])
+        return [self._stepped(each, U, after) for each, U, (_, after) in zip(given, directions, found, strict=True)]
+
+    def _solved(self, given: Given) -> tuple[Tensor, dict[str, Tensor]]:
+        """V, and the next state."""
+        G, state = _wide(given.G), {name: _wide(t) for name, t in given.state.items()}
+        A, scale = (mixed(given.new[name], state[name], self.forget) for name in ("A", "scale"))
+        B = factor(A, self.damping * scale, self._sketch(A.mT)) if given.refresh else state["B"]
         M = mixed(G, state["M"], self.beta)
         N = mixed(G, M, self.beta)
-        U = polar(solved(N if A.ndim == 2 else N.unflatten(0, (len(A), -1)), B)).reshape(M.shape)
-        after, length = {"A": A, "B": B, "scale": scale, "M": M}, ROOT_MEAN_SQUARE * math.sqrt(U.numel())
+        after = {"A": A, "B": B, "scale": scale, "M": M}
         if "squares" in state:
-            squares = after["squares"] = mixed(G * G, state["squares"], SQUARES)
-            step, factor_ = adam(M, squares, steps, self.beta)
-            length = factor_ * torch.linalg.vector_norm(step)
-        return U * (-lr * length / torch.linalg.vector_norm(U).clamp_min(_tiny(U))), after
+            after["squares"] = mixed(G * G, state["squares"], SQUARES)
+        return solved(N if A.ndim == 2 else N.unflatten(0, (len(A), -1)), B), after
+
+    def _stepped(self, given: Given, U: Tensor, after: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """U with its length, and the next state."""
+        length: Any = ROOT_MEAN_SQUARE * math.sqrt(U.numel())
+        if "squares" in after:
+            step, times = adam(after["M"], after["squares"], given.steps, self.beta)
+            length = times * torch.linalg.vector_norm(step)
+        size = torch.linalg.vector_norm(U).clamp_min(_tiny(U))
+        return U.reshape(after["M"].shape) * (-given.lr * length / size), after
 
     def _sketch(self, a: Tensor) -> Tensor:
         return sketch(a.shape[-1], self.rank, a.dtype, a.device)
@@ -126,32 +149,52 @@ def solved(N: Tensor, B: Tensor) -> Tensor:
     return plus(N, N @ B, B.mT, alpha=-1)
 
 
-def polar(V: Tensor) -> Tensor:
-    """The nearest matrix with orthonormal rows or columns, roughly: singular values of at least 0.01 of the largest
-    come to lie between 0.7 and 1.3, smaller ones are raised 78 times.
+def polar(given: Sequence[Tensor]) -> list[Tensor]:
+    """Of each matrix (..., n, m) V the nearest one with orthonormal rows or columns, roughly: singular values of at
+    least 0.01 of the largest come to lie between 0.7 and 1.3, smaller ones are raised 78 times.
 
     A step is X <- (a + b X X^T + c (X X^T)^2) X. All factors are polynomials of V V^T, and commute: they are taken on
-    that small matrix.
+    that small matrix, and on those of all V at once, with zeros to fill them up.
 
-    >>> values = torch.linalg.svdvals(polar(torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])))
+    >>> values = torch.linalg.svdvals(polar([torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])])[0])
     >>> bool((values > 0.7).all() and (values < 1.3).all())
     True
     """
-    X, ((a, b, c), *more) = V if V.shape[-2] <= V.shape[-1] else V.mT, COEFFICIENTS
-    plus = torch.addmm if V.ndim == 2 else torch.baddbmm
-    S = X @ X.mT
-    size = S.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(_tiny(V))
+    wide = [V if V.shape[-2] <= V.shape[-1] else V.mT for V in given]
+    grams = [(X @ X.mT).view(-1, X.shape[-2], X.shape[-2]) for X in wide]
+    found: list[Any] = [None] * len(given)
+    for size in sorted({_bucket(S) for S in grams}):
+        mine = [i for i, S in enumerate(grams) if _bucket(S) == size]
+        n = max(grams[i].shape[-1] for i in mine)
+        padded = [F.pad(grams[i], (0, n - grams[i].shape[-1]) * 2) for i in mine]
+        factors = _towards_one(torch.cat(padded)).split([len(S) for S in padded])
+        for i, P in zip(mine, factors, strict=True):
+            X = wide[i]
+            P = P[:, : X.shape[-2], : X.shape[-2]].reshape(*X.shape[:-1], X.shape[-2])
+            found[i] = P @ X if X is given[i] else (P @ X).mT
+    return found
+
+
+def _towards_one(S: Tensor) -> Tensor:
+    """The products of the polynomials at the matrices S = V V^T (..., n, n), by which V is multiplied."""
+    (a, b, c), *more = COEFFICIENTS
+    one, tiny = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device), _tiny(S)
+    size = S.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(tiny)
     S = S / size  # first: powers of V would leave the range of its type
-    square, one = S @ S, torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-    bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt().clamp_min(_tiny(V))  # of the eigenvalues of S
+    square = S @ S
+    bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt().clamp_min(tiny)  # of the eigenvalues of S
     S = S / bound
     P = product = a * one + b * S + square * (c / bound / bound)
     for a, b, c in more:
         S = P @ (S @ P)
-        P = plus(S, S, S, beta=b, alpha=c) + a * one
+        P = torch.baddbmm(S, S, S, beta=b, alpha=c) + a * one
         product = P @ product
-    X = (product / bound.sqrt() / size.sqrt()) @ X
-    return X if V.shape[-2] <= V.shape[-1] else X.mT
+    return product / bound.sqrt() / size.sqrt()
+
+
+def _bucket(S: Tensor) -> int:
+    """Matrices of up to 128 rows are taken together, larger ones with those of up to twice their size."""
+    return max(128, 1 << (S.shape[-1] - 1).bit_length())
 
 
 def mixed(new: Tensor, old: Tensor, share: Any) -> Tensor:

@@ -13,7 +13,7 @@ from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_fraction, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.layer_memory import LENGTHS, SQUARES, LayerMemory, adam, is_due, mixed
+from altmin.core.weights.layer_memory import LENGTHS, SQUARES, Given, LayerMemory, adam, is_due, mixed
 from altmin.core.weights.rule import WeightRule, as_matrix
 
 POSITIONS, ROWS = 16, 100
@@ -128,22 +128,40 @@ class CoActivationMemory(WeightRule):
 
     def update(
         self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]
-    ) -> tuple[list[Tensor], dict[str, Any]]:
-        steps, grads, lr, layer = state["steps"] + 1, contribution["grads"], rates["lr"], self.layer
-        memory, rest = {}, {}
-        changes: list[Any] = list(parameters)
-        for i, held in state["memory"].items():
-            count = 1 + (held["M"].shape[1] > parameters[i][0].numel())
-            G = as_matrix(grads[i : i + count])
-            change, memory[i] = layer.update(held, contribution["memory"][i], G, steps, lr, rates["refresh"])
-            changes[i : i + count] = parted(change, parameters[i : i + count])
-        for j, held in state["adam"].items():
-            changes[j], rest[j] = adam_step(held, grads[j], steps, lr)
-        if isinstance(self.weight_decay, Tensor) or self.weight_decay:
-            shrunk = [p.ndim > 1 or self.decay_biases for p in parameters]
-            times = lr * self.weight_decay
-            changes = [c - times * p if d else c for c, d, p in zip(changes, shrunk, parameters, strict=True)]
-        return changes, {"steps": steps, "memory": memory, "adam": rest}
+    ) -> tuple[Sequence[Tensor], Any]:
+        return self.update_all({0: parameters}, {0: state}, {0: contribution}, samples, rates)[0]
+
+    def update_all(
+        self,
+        theta: Mapping[int, Params],
+        states: Mapping[int, Any],
+        contributions: Mapping[int, Any],
+        samples: Any,
+        rates: Mapping[str, Any],
+    ) -> dict[int, tuple[Sequence[Tensor], Any]]:
+        steps, lr = {l: state["steps"] + 1 for l, state in states.items()}, rates["lr"]
+        places, given = [], []
+        for l, state in states.items():
+            for i, held in state["memory"].items():
+                own = slice(i, i + 1 + (held["M"].shape[1] > theta[l][i][0].numel()))
+                G = as_matrix(contributions[l]["grads"][own])
+                places.append((l, own))
+                given.append(Given(held, contributions[l]["memory"][i], G, steps[l], lr, rates["refresh"]))
+        changes: dict[int, list[Any]] = {l: list(theta[l]) for l in states}
+        after: dict[int, Any] = {l: {"steps": steps[l], "memory": {}, "adam": {}} for l in states}
+        for (l, own), (change, held) in zip(places, self.layer.update(given), strict=True):
+            changes[l][own] = parted(change, theta[l][own])
+            after[l]["memory"][own.start] = held
+        for l, state in states.items():
+            for j, held in state["adam"].items():
+                changes[l][j], after[l]["adam"][j] = adam_step(held, contributions[l]["grads"][j], steps[l], lr)
+        return {l: (self._decayed(changes[l], theta[l], lr), after[l]) for l in states}
+
+    def _decayed(self, changes: list[Tensor], parameters: Params, lr: Any) -> list[Tensor]:
+        if not (isinstance(self.weight_decay, Tensor) or self.weight_decay):
+            return changes
+        shrunk, times = [p.ndim > 1 or self.decay_biases for p in parameters], lr * self.weight_decay
+        return [c - times * p if d else c for c, d, p in zip(changes, shrunk, parameters, strict=True)]
 
 
 def parted(U: Tensor, parameters: Params) -> list[Tensor]:

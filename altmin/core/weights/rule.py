@@ -59,6 +59,17 @@ class WeightRule:
         this is an update for which `is_due` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
+    def update_all(
+        self,
+        theta: Mapping[int, Params],
+        states: Mapping[int, State],
+        contributions: Mapping[int, Contribution],
+        samples: Any,
+        rates: Mapping[str, Any],
+    ) -> dict[int, tuple[Sequence[Tensor], State]]:
+        """`update` of several blocks, by their numbers: for a rule that does something for all of them at once."""
+        return {l: self.update(theta[l], states[l], contributions[l], samples, rates) for l in states}
+
     def is_due(self, count: int) -> bool:
         """Whether this update, counted from 1, is to compute again what the rule keeps for several updates; here none
         is. A captured step has a program for each of the two kinds of updates."""

@@ -130,10 +130,14 @@ class Updates(Stateful):
     ) -> dict[int, Proposal]:
         """The updates of the blocks without an optimizer; changes nothing."""
         found, given = {}, {**rates, "refresh": refresh}
-        for l in (l for l in states if contributions.get(l) is not None):
-            changes, state = self.rules[l].update(theta[l], states[l], contributions[l], samples, given)
-            leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
-            found[l] = Proposal(changes, state, all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in leaves])))
+        moving = [l for l in states if contributions.get(l) is not None]
+        for rule in {id(self.rules[l]): self.rules[l] for l in moving}.values():
+            mine = [l for l in moving if self.rules[l] is rule]
+            p, held, new = ({l: each[l] for l in mine} for each in (theta, states, contributions))
+            for l, (changes, state) in rule.update_all(p, held, new, samples, given).items():
+                leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
+                finite = all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in leaves]))
+                found[l] = Proposal(changes, state, finite)
         return found
 
     def update(self, contributions: Sequence[Any], samples: Any) -> None:
