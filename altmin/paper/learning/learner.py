@@ -123,7 +123,7 @@ class Learner(Run):
         kind = self.precision if setting.device.type == "cuda" else "float32"
         with precision.using(kind):
             x, y = (part[: self.batch_size] for part in train)
-            method = ready(partial(self.trainer, options, seed, setting.device), x, y)
+            method = ready(partial(self.trainer, options, seed, setting.device), x, y, fuse=self.timed and self.part == "test")
             points = Points(self.marks, measure, tick)
             settings = {name: getattr(self, name) for name in ("batch_size", "schedule", "warmup", "augment")}
             try:
@@ -216,9 +216,10 @@ def created(method: str, model: nn.Module, loss: nn.Module | None, options: Mapp
     return methods.create(method, model, **given)
 
 
-def ready(build: Callable[[], Any], x: Tensor, y: Tensor) -> Any:
+def ready(build: Callable[[], Any], x: Tensor, y: Tensor, fuse: bool = False) -> Any:
     """A method that has not taken a step, on a GPU with recorded steps where they can be. Libraries have loaded their
-    kernels for this batch, since another one of the same kind has taken some steps."""
+    kernels for this batch, since another one of the same kind has taken some steps. fuse: as in `Recorded`; it takes
+    half a minute."""
     warm = build()
     for _ in range(3):
         warm.step(x, y)
@@ -226,7 +227,7 @@ def ready(build: Callable[[], Any], x: Tensor, y: Tensor) -> Any:
     method = build()
     if x.is_cuda and can_capture(method):
         try:
-            return Recorded(method, x, y, fuse=False)
+            return Recorded(method, x, y, fuse=fuse)
         except ValueError:  # torch refuses to capture it
             return build()
     return method
