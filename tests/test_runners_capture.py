@@ -346,6 +346,13 @@ def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
     assert step.compiled is not None
 
 
+def test_steps_of_many_trainers_in_one_process_are_compiled(traced):
+    """Torch compiles one function at most eight times."""
+    for _ in range(10):
+        _, step = both(mlp(4), data=list(batches(3)), fuse=True)
+        assert step.fuse
+
+
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
 def test_a_step_is_compiled_once_as_a_whole_or_not_at_all(monkeypatch, works):
     from torch._dynamo.exc import TorchDynamoException

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, singledispatch
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -182,7 +183,8 @@ class AltMinStep(CapturedStep):
         """`_compute`, compiled if it is to be."""
         if refresh or not self.fuse or self.compiled is None:
             if self.fuse and not refresh:
-                self.compiled = torch.compile(self._compute_all, fullgraph=True, dynamic=False)
+                own = MethodType(_fresh(AltMinStep._compute_all), self)
+                self.compiled = torch.compile(own, fullgraph=True, dynamic=False)
             return self._compute(x, y, self.context, refresh)
         from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
 
@@ -308,6 +310,11 @@ def _commit(m: Map, kept: Any, ok: Tensor) -> None:
     m.commit(kept)
     for b, old in zip(m.module.buffers(), before, strict=True):
         b.copy_(torch.where(ok, b, old))
+
+
+def _fresh(function: Any) -> Any:
+    """The same function with a code object of its own: torch compiles each at most eight times."""
+    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
 
 
 class Program:

@@ -123,7 +123,9 @@ class Learner(Run):
         kind = self.precision if setting.device.type == "cuda" else "float32"
         with precision.using(kind):
             x, y = (part[: self.batch_size] for part in train)
-            method = ready(partial(self.trainer, options, seed, setting.device), x, y, fuse=self.timed and self.part == "test")
+            method = ready(
+                partial(self.trainer, options, seed, setting.device), x, y, fuse=self.timed and self.part == "test"
+            )
             points = Points(self.marks, measure, tick)
             settings = {name: getattr(self, name) for name in ("batch_size", "schedule", "warmup", "augment")}
             try:
