@@ -136,8 +136,7 @@ class Updates(Stateful):
             p, held, new = ({l: each[l] for l in mine} for each in (theta, states, contributions))
             for l, (changes, state) in rule.update_all(p, held, new, samples, given).items():
                 leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
-                finite = all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in leaves]))
-                found[l] = Proposal(changes, state, finite)
+                found[l] = Proposal(changes, state, _all_finite(leaves))
         return found
 
     def update(self, contributions: Sequence[Any], samples: Any) -> None:
@@ -260,6 +259,14 @@ class Updates(Stateful):
         self.gathered, self.samples = new["gathered"], new["samples"]
         if self.optimizer is not None:
             self.optimizer.load_state_dict(new["optimizer"])
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether all entries are finite. Tensors of one shape are added first: fewer sums, which a compiler fuses."""
+    totals: dict[Any, Tensor] = {}
+    for t in tensors:
+        totals[t.shape] = totals[t.shape] + t if t.shape in totals else t
+    return all_finite(torch.stack([t.sum().to(tensors[0].dtype) for t in totals.values()]))
 
 
 def _entries(t: Tensor) -> Tensor:
