@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
 from altmin.core.weights.decay import groups, undecayed
-from altmin.core.weights.layer_memory import Given, LayerMemory, is_due
+from altmin.core.weights.layer_memory import Given, LayerMemory
 from altmin.core.weights.memory import adam_step, check_options, inputs, layer_memory, parted
 from altmin.core.weights.rule import as_matrix
 
@@ -48,15 +48,16 @@ class CoActivation(torch.optim.Optimizer):
         rank: int = 32,
         weight_decay: float = 0.0,
         decay_biases: bool = True,
+        every: int = 10,
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"CoActivation takes the model, not its parameters, given {type(model).__name__}")
         check_options("CoActivation", lr, weight_decay, decay_biases)
-        self.memory = layer_memory("CoActivation", beta, forget, damping, length, rank)
-        every = list(model.parameters())
-        if not any(p.requires_grad for p in every):
+        self.memory = layer_memory("CoActivation", beta, forget, damping, length, rank, every)
+        parameters = list(model.parameters())
+        if not any(p.requires_grad for p in parameters):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
-        params = [{"params": every}] if decay_biases else groups(every, undecayed(model))
+        params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.recorders = [Recorder(m, self.memory) for m in _layers(model)]
 
@@ -100,7 +101,7 @@ class CoActivation(torch.optim.Optimizer):
         state = dict(state) if "A" in state else {"step": _count(), **self.memory.init(as_matrix(own), groups)}
         count = state.pop("step") + 1
         new = new or {name: state[name] for name in ("A", "scale")}
-        return Given(state, new, as_matrix([p.grad for p in own]), count, lr, is_due(int(count)))
+        return Given(state, new, as_matrix([p.grad for p in own]), count, lr, self.memory.is_due(int(count)))
 
     def _solved(self, given: list[tuple[list[Any], Given]]) -> dict[Tensor, Tensor]:
         """The changes of the layers' parameters."""

@@ -279,25 +279,27 @@ def test_final_runs_may_train_on_validation_samples_too(made_up: tuple[Tensor, T
 
 def test_tables_have_a_column_for_each_mark_and_say_what_was_chosen_and_what_diverged() -> None:
     long = [a_run(title="p", label="a", epochs=e, at_end=True, options={"lr": 0.1 * e}) for e in (1, 2)]
-    other, sgd = (
-        a_run(title="q", label="b", seeds=2, timed=True), a_run(title="q", label="c", method="sgd", timed=True)
+    other, sgd, slow = (
+        a_run(title="q", label="b", seeds=2, timed=True), a_run(title="q", label="c", method="sgd", timed=True),
+        a_run(title="q", label="d", method="sgd", timed=True, options={"lr": 0.5}),
     )  # fmt: skip
 
-    def row(run: Learner, seed: int, *points: tuple[int, float], **more: Any) -> dict[str, Any]:
+    def row(run: Learner, seed: int, *points: tuple[int, float], gpu: Any = "a", **more: Any) -> dict[str, Any]:
         found = [{"batch": n, "seconds": 2.0 * n, "test_accuracy": a} for n, a in points]
-        return {"config": run.config(), "seed": seed, "points": found, **more}
+        return {"config": run.config(), "seed": seed, "environment": {"gpu": gpu}, "points": found, **more}
 
     rows = [row(long[0], 0, (1, 0.2), (2, 0.5)), row(long[1], 0, (1, 0.3), (4, 0.75))]
     rows += [row(other, 0, (1, 0.5), (2, 0.25)), row(other, 1, (1, 0.75), diverged="the loss")]
-    rows += [row(sgd, 0, (1, 0.1), (2, 0.4))]
-    first, second = tables(Figure("f", "t", [*long, other, sgd], ["samples"]), Results(rows))
+    rows += [row(sgd, 0, (1, 0.1), (2, 0.4)), row(slow, 0, (1, 0.1), (2, 0.4), gpu=None)]
+    first, second = tables(Figure("f", "t", [*long, other, sgd, slow], ["samples"]), Results(rows))
     head = ["method", "chosen", "2 batches", "4 batches"]  # no seconds: not made alone
     assert first == ("p: test accuracy", head, [["a", "lr 0.1; lr 0.2", "0.5000", "0.7500"]])
     assert second[1][-1] == "seconds to Adam's end"
     assert second[2] == [
         ["b", "lr 0.01", "0.6250 ± 0.1768", "1 of 2 diverged", "4", "at most 2"],
         ["c", "lr 0.01", "0.1000", "0.4000", "4", "3"],
-    ], "Adam ends at 0.25, and SGD is half way at 3 seconds"
+        ["d", "lr 0.5", "0.1000", "0.4000", "", ""],
+    ], "Adam ends at 0.25, and SGD is half way at 3 seconds; what no GPU made shows no seconds"
 
 
 def test_both_commands_take_some_of_the_runs(

@@ -169,6 +169,11 @@ def test_a_recurrent_block_stays_with_the_one_above() -> None:
         (lambda: altmin.methods.create("adam", cases.straight()), TypeError, "takes an altmin.AltMin"),
         (lambda: altmin.methods.create("am-adam", cases.straight(), steps=2), ValueError, "steps=2 of LocalAdam"),
         (lambda: altmin.methods.create("am-adam", cases.straight(), clip_norm=1.0), ValueError, "clip_norm=1.0"),
+        (
+            lambda: altmin.methods.create("am-mem", cases.straight(), clip_norm=1.0),
+            ValueError,
+            "clip_norm=1.0 of CoAct",
+        ),
     ],
 )
 def test_what_needs_all_blocks_at_once_is_refused(make: Any, kind: type[Exception], text: str) -> None:

@@ -286,6 +286,21 @@ def test_decay_schedules_and_frozen_layers():
     assert all(torch.equal(model.state_dict()[name], after[name]) for name in after)
 
 
+@pytest.mark.parametrize("largest", [1e-3, 1e3])
+def test_gradients_of_all_blocks_are_clipped_together(largest):
+    torch.manual_seed(0)
+    model, batch = plain().double(), (torch.randn(8, 6, dtype=F64), torch.randint(3, (8,)))
+    rules = [altmin.CoActivationMemory(), altmin.CoActivationMemory(clip_norm=largest)]
+    found = []
+    for rule in rules:
+        am = altmin.AltMin(copy.deepcopy(model), weights=rule)
+        am.step(*batch)
+        found.append([state["memory"][0]["M"] for state in am.updates.states.values()])
+    norm = torch.cat([M.flatten() for M in found[0]]).norm() / 0.1  # of a first momentum, with beta 0.9
+    expected = [M * min(1.0, largest / float(norm)) for M in found[0]]
+    torch.testing.assert_close(found[1], expected, rtol=1e-4, atol=0.0)
+
+
 def test_members_of_an_ensemble_may_differ_in_every_number():
     numbers = [(0.01, 0.9, 0.95, 1.0, 0.0), (0.02, 0.5, 0.7, 0.1, 0.2)]
     names = ("lr", "beta", "forget", "damping", "weight_decay")
@@ -373,6 +388,8 @@ def test_ten_plain_layers_learn():
         ({"rank": 0}, "rank"),
         ({"length": "adamw"}, "length of CoActivationMemory is 'adam' or 'fixed', given 'adamw'"),
         ({"decay_biases": 1}, "decay_biases"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"every": 0}, "every"),
     ],
 )
 def test_wrong_options_are_refused(options, words):

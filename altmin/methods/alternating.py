@@ -94,7 +94,7 @@ def am_sgd(
 
 
 @register_rule("am-mem")
-def am_mem(
+def am_mem(  # noqa: PLR0913
     lr: float = 0.004,
     length: str = "adam",
     beta: float = 0.9,
@@ -103,10 +103,12 @@ def am_mem(
     rank: int = 32,
     weight_decay: float = 0.0,
     decay_biases: bool = True,
+    clip_norm: float | None = None,
+    every: int = 10,
 ) -> WeightRule:
     """AM-mem: every layer's regression is solved with a memory of its inputs. The options are those of
     `CoActivationMemory`."""
-    return CoActivationMemory(lr, beta, forget, damping, length, rank, weight_decay, decay_biases)
+    return CoActivationMemory(lr, beta, forget, damping, length, rank, weight_decay, decay_biases, clip_norm, every)
 
 
 @register_rule("am-mem-fitted")

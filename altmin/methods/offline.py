@@ -50,10 +50,11 @@ def am_mem_offline(
     rank: int = 32,
     weight_decay: float = 0.0,
     decay_biases: bool = True,
+    clip_norm: float | None = None,
 ) -> WeightRule:
     """AM-mem-off: per epoch one solve of every layer's regression over all the data. The options are those of
     `CoActivationMemory`; the memory holds this epoch's inputs alone. at: as in `split`."""
-    return CoActivationMemory(lr, beta, 0.0, damping, length, rank, weight_decay, decay_biases)
+    return CoActivationMemory(lr, beta, 0.0, damping, length, rank, weight_decay, decay_biases, clip_norm, every=1)
 
 
 @register_rule("am-mem-fitted-offline", Offline)

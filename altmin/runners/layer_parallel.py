@@ -239,8 +239,9 @@ def _check(am: Any) -> None:
     """TypeError or ValueError for a trainer whose blocks cannot be on several ranks."""
     if not isinstance(am, AltMin):
         raise TypeError(f"LayerParallel takes an altmin.AltMin(...), given a {type(am).__name__}")
-    rule: Any = am.updates.local
-    for name, wanted in (("steps", 1), ("clip_norm", None)) if rule is not None else ():
+    for rule, name, wanted in (
+        (am.updates.local, "steps", 1), (am.updates.local, "clip_norm", None), (am.weights, "clip_norm", None)
+    ):  # fmt: skip
         if getattr(rule, name, wanted) != wanted:
             raise ValueError(
                 f"{name}={getattr(rule, name)} of {type(rule).__name__} needs all blocks at once, and ranks have some; "

@@ -17,8 +17,8 @@ more inputs than that; and A is taken to be Y (S^T Y)^-1 Y^T, its best approxima
 
     damping s (A + damping s I)^-1 = I - B B^T,      B = Y L^-T,      L L^T = Y^T (Y + damping s S)
 
-B is computed again in some of the updates only (`is_due`): A changes slowly, and all others need no factorisation. A
-grouped convolution is one such problem for each group.
+B is computed again in some of the updates only (`LayerMemory.is_due`): A changes slowly, and all others need no
+factorisation. A grouped convolution is one such problem for each group.
 """
 
 import math
@@ -38,23 +38,12 @@ SQUARES, EPS = 0.999, 1e-8
 """Of Adam: the momentum of squared gradients, and what is added to their root."""
 SHIFT = 2e-3
 """Added to A, over |Y|: more than the rounding of products on tensor cores, so that S^T Y stays positive."""
-EVERY = 10
-"""Updates between two computations of B, after the first ones."""
 COEFFICIENTS = ((8.093369, -23.62043, 17.446152), (3.636586, -2.721927, 0.536546), (2.6613, -1.977155, 0.452616))
 """Of odd polynomials a s + b s^3 + c s^5, one after the other: the first has the least distance from 1 on [0.01, 1],
 each other one on the range of the one before (Polar Express, arXiv 2505.16932)."""
 
 SKETCHES: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
 """A dict, which torch.compile reads, in place of a cached function, which it would trace."""
-
-
-def is_due(count: int) -> bool:
-    """Whether B is computed again in this update, counted from 1.
-
-    >>> [n for n in range(1, 35) if is_due(n)]
-    [1, 2, 4, 8, 10, 20, 30]
-    """
-    return count % EVERY == 0 or (count < EVERY and count & (count - 1) == 0)
 
 
 class Given(NamedTuple):
@@ -78,6 +67,16 @@ class LayerMemory:
     damping: float
     length: str
     rank: int
+    every: int
+
+    def is_due(self, count: int) -> bool:
+        """Whether B is computed again in this update, counted from 1.
+
+        >>> memory = LayerMemory(0.9, 0.95, 1.0, "adam", rank=32, every=10)
+        >>> [n for n in range(1, 35) if memory.is_due(n)]
+        [1, 2, 4, 8, 10, 20, 30]
+        """
+        return count % self.every == 0 or (count < self.every and count & (count - 1) == 0)
 
     def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
         """The state of a layer with weights W (outputs, inputs), before the first mini-batch."""

@@ -13,7 +13,7 @@ from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_fraction, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.layer_memory import LENGTHS, SQUARES, Given, LayerMemory, adam, is_due, mixed
+from altmin.core.weights.layer_memory import LENGTHS, SQUARES, Given, LayerMemory, adam, mixed
 from altmin.core.weights.rule import WeightRule, as_matrix
 
 POSITIONS, ROWS = 16, 100
@@ -71,10 +71,12 @@ class CoActivationMemory(WeightRule):
     memory. damping: of the solve, relative to the mean square of an input. length: "adam" for the norm of Adam's step,
     "fixed" for entries that are 0.2 lr in the mean square, as with torch.optim.Muon. rank: the number of inputs up to
     which a layer's memory is exact. weight_decay: decoupled, as in AdamW. decay_biases: whether it acts on parameters
-    with one dimension too.
+    with one dimension too. clip_norm: the largest norm of all gradients together, as in
+    `torch.nn.utils.clip_grad_norm_`; None for no limit. every: updates between two factorisations of the memories,
+    after the first few; 1 for none without.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         lr: float = 0.004,
         beta: float = 0.9,
@@ -84,17 +86,22 @@ class CoActivationMemory(WeightRule):
         rank: int = 32,
         weight_decay: float = 0.0,
         decay_biases: bool = True,
+        clip_norm: float | None = None,
+        every: int = 10,
     ):
         of = type(self).__name__
         check_options(of, lr, weight_decay, decay_biases)
-        layer_memory(of, beta, forget, damping, length, rank)
+        if clip_norm is not None:
+            demand(of, "clip_norm", clip_norm, above=True)
+        layer_memory(of, beta, forget, damping, length, rank, every)
+        self.every = every
         self.lr, self.beta, self.forget, self.damping, self.length, self.rank = lr, beta, forget, damping, length, rank
-        self.weight_decay, self.decay_biases = weight_decay, decay_biases
+        self.weight_decay, self.decay_biases, self.clip_norm = weight_decay, decay_biases, clip_norm
 
     @property
     def layer(self) -> LayerMemory:
         """The rule of one layer, with the present options: those of the members of an ensemble differ."""
-        return LayerMemory(self.beta, self.forget, self.damping, self.length, self.rank)
+        return LayerMemory(self.beta, self.forget, self.damping, self.length, self.rank, self.every)
 
     def init(self, block: Block, parameters: Params) -> dict[str, Any]:
         """ "memory": by the number of each layer's first parameter. "adam": by the number of the parameter."""
@@ -112,7 +119,7 @@ class CoActivationMemory(WeightRule):
         return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": adam}
 
     def is_due(self, count: int) -> bool:
-        return is_due(count)
+        return self.layer.is_due(count)
 
     def count(self, state: Any) -> int:
         return int(state["steps"])
@@ -140,11 +147,12 @@ class CoActivationMemory(WeightRule):
         rates: Mapping[str, Any],
     ) -> dict[int, tuple[Sequence[Tensor], Any]]:
         steps, lr = {l: state["steps"] + 1 for l, state in states.items()}, rates["lr"]
+        grads = self._clipped({l: contributions[l]["grads"] for l in states})
         places, given = [], []
         for l, state in states.items():
             for i, held in state["memory"].items():
                 own = slice(i, i + 1 + (held["M"].shape[1] > theta[l][i][0].numel()))
-                G = as_matrix(contributions[l]["grads"][own])
+                G = as_matrix(grads[l][own])
                 places.append((l, own))
                 given.append(Given(held, contributions[l]["memory"][i], G, steps[l], lr, rates["refresh"]))
         changes: dict[int, list[Any]] = {l: list(theta[l]) for l in states}
@@ -154,8 +162,15 @@ class CoActivationMemory(WeightRule):
             after[l]["memory"][own.start] = held
         for l, state in states.items():
             for j, held in state["adam"].items():
-                changes[l][j], after[l]["adam"][j] = adam_step(held, contributions[l]["grads"][j], steps[l], lr)
+                changes[l][j], after[l]["adam"][j] = adam_step(held, grads[l][j], steps[l], lr)
         return {l: (self._decayed(changes[l], theta[l], lr), after[l]) for l in states}
+
+    def _clipped(self, grads: dict[int, list[Tensor]]) -> dict[int, list[Tensor]]:
+        if self.clip_norm is None:
+            return grads
+        norms = torch.stack([torch.linalg.vector_norm(g) for own in grads.values() for g in own])
+        factor = (self.clip_norm / (torch.linalg.vector_norm(norms) + 1e-6)).clamp_max(1.0)
+        return {l: [g * factor for g in own] for l, own in grads.items()}
 
     def _decayed(self, changes: list[Tensor], parameters: Params, lr: Any) -> list[Tensor]:
         if not (isinstance(self.weight_decay, Tensor) or self.weight_decay):
@@ -184,11 +199,14 @@ def check_options(of: str, lr: float, weight_decay: float, decay_biases: bool) -
     demand_switch(of, "decay_biases", decay_biases)
 
 
-def layer_memory(of: str, beta: float, forget: float, damping: float, length: str, rank: int) -> LayerMemory:
+def layer_memory(
+    of: str, beta: float, forget: float, damping: float, length: str, rank: int, every: int
+) -> LayerMemory:
     """The settings of a memory. ValueError for those that cannot be."""
     demand(of, "damping", damping, above=True)
     demand(of, "rank", rank, low=1, whole=True)
+    demand(of, "every", every, low=1, whole=True)
     demand_fraction(of, beta=beta, forget=forget)
     if length not in LENGTHS:
         raise ValueError(f"length of {of} is {' or '.join(map(repr, LENGTHS))}, given {length!r}")
-    return LayerMemory(beta, forget, damping, length, rank)
+    return LayerMemory(beta, forget, damping, length, rank, every)

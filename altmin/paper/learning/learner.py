@@ -40,7 +40,7 @@ class Learner(Run):
     of these is drawn. at_end: whether only the end is drawn, as where other lengths are runs of their own. by_marks:
     whether its rate is chosen by the mean over all marks instead of the end. refit: whether the run on test data trains
     on training and validation samples together. chosen: whether its options are known yet. timed: whether its results
-    were made with nothing else running, so that their seconds are shown.
+    on a GPU were made with nothing else running, so that their seconds are shown.
     """
 
     task: str
@@ -162,12 +162,16 @@ class Learner(Run):
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """What is shown against "samples", "batches" or "seconds" of training."""
-        found = row["points"] if self.timed or axis != "seconds" else []
+        found = row["points"] if axis != "seconds" or self.has_seconds(row) else []
         if self.at_end:
             found = [] if "diverged" in row else found[-1:]
         times = {"samples": self.batch_size, "batches": 1, "seconds": 1}[axis]
         name = "seconds" if axis == "seconds" else "batch"
         return [(times * point[name], point[f"{self.shown}_{self.problem.metric}"]) for point in found]
+
+    def has_seconds(self, row: Row) -> bool:
+        """Whether the seconds of a row are shown: those of one machine, on which nothing else ran."""
+        return self.timed and bool(row["environment"]["gpu"])
 
     def score(self, row: Row, at_batch: int | None = None) -> float:
         """What a rate is chosen by: the validation accuracy, or the validation loss with a minus sign."""

@@ -64,7 +64,8 @@ def _options(runs: Sequence[Learner]) -> str:
 
 def _seconds(run: Learner, results: Results) -> str:
     """Of training, up to the end, the mean of seeds."""
-    ends = [row["points"][-1]["seconds"] for row in results.of(run)[: run.seeds] if "diverged" not in row]
+    rows = [row for row in results.of(run)[: run.seeds] if "diverged" not in row and run.has_seconds(row)]
+    ends = [row["points"][-1]["seconds"] for row in rows]
     return f"{fmean(ends):.3g}" if ends else ""
 
 
