@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
+from altmin.common.errors import demand
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import Given, LayerMemory
 from altmin.core.weights.memory import adam_step, check_options, inputs, layer_memory, parted
@@ -49,17 +50,19 @@ class CoActivation(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         decay_biases: bool = True,
         every: int = 10,
+        rows: int = 100,
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"CoActivation takes the model, not its parameters, given {type(model).__name__}")
         check_options("CoActivation", lr, weight_decay, decay_biases)
+        demand("CoActivation", "rows", rows, low=1, whole=True)
         self.memory = layer_memory("CoActivation", beta, forget, damping, length, rank, every)
         parameters = list(model.parameters())
         if not any(p.requires_grad for p in parameters):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
         params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        self.recorders = [Recorder(m, self.memory) for m in _layers(model)]
+        self.recorders = [Recorder(m, self.memory, rows) for m in _layers(model)]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -180,8 +183,8 @@ class Recorder:
     """The hook of one layer: what its memory takes from its inputs since the last step. A copy of it records
     nothing."""
 
-    def __init__(self, module: Any, memory: LayerMemory):
-        self.module, self.memory, self.map = module, memory, LAYERS[type(module)](module)
+    def __init__(self, module: Any, memory: LayerMemory, rows: int):
+        self.module, self.memory, self.rows, self.map = module, memory, rows, LAYERS[type(module)](module)
         self.own: list[Any] = [p for p in (module.weight, module.bias) if p is not None]
         self.groups, self.dims = getattr(module, "groups", 1), module.weight.ndim
         self.sum: dict[str, Tensor] | None = None
@@ -209,7 +212,7 @@ class Recorder:
         with torch.no_grad(), torch.autocast(self.own[0].device.type, enabled=False):
             x = x.to(self.own[0].dtype)
             x = x.unsqueeze(0) if x.ndim < self.dims else x
-            a, _, times = inputs(self.map, x, LOCAL)
+            a, _, times = inputs(self.map, x, LOCAL, self.rows)
             new = self.memory.measure(a, times / max(1, len(x)))
         self.sum = new if self.sum is None else {name: self.sum[name] + new[name] for name in new}
         self.calls += 1

@@ -12,10 +12,15 @@ from typing import Any
 
 from common import HERE, Row, fill, read, table
 
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES, RESULTS
+from altmin.paper.reproduce.results import Results
+
 BENCHMARKS = HERE / "benchmarks"
 NETWORKS = BENCHMARKS / "networks"
 MEASURED = HERE / "docs/measured.json"
 ORDERS = ("codes-first", "weights-first")
+LEARNING = load(FIGURES)["learning"]
 
 
 def number(value: float) -> str:
@@ -64,12 +69,14 @@ def continual(learner: str, sequence: str, **options: Any) -> float:
     return mean(row["average_accuracy"] for row in found if options.items() <= row["options"].items())
 
 
-def learned(task: str, method: str, batch: int, measured: str = "test_accuracy", share: float | None = None) -> str:
-    """What the runs of a task of the figure `learning` had come to after some batches; empty if they were not made."""
-    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/learning.jsonl")]
-    rows = [row for row in rows if (row["task"], row["method"], row["options"].get("share")) == (task, method, share)]
-    found = [point[measured] for row in rows for point in row["points"] if point["batch"] == batch]
-    return (f"{mean(found):.4f}" if measured == "test_accuracy" else f"{mean(found):.1f}") if found else ""
+def learned(task: str, name: str, batch: int, measured: str = "test_accuracy") -> str:
+    """What the runs of a task of the figure `learning` had come to after some batches, with the rate that was chosen;
+    empty if they were not made."""
+    results = Results.read(RESULTS / "learning.jsonl")
+    runs = [run for run in LEARNING.runs if (run.task, run.name) == (task, name)]
+    points = [point for run in runs for row in results.of(run) for point in row["points"]]
+    found = [point[measured] for point in points if point["batch"] == batch]
+    return number(mean(found)) if found else ""
 
 
 def gains() -> str:
@@ -82,30 +89,28 @@ def gains() -> str:
         ("mlp-20x100, MNIST", "mlp-20x100", 250),
         ("lenet5, Fashion-MNIST, decay to 0", "fashion", 1250),
         ("mlp-1x300, HIGGS, decay to 0", "higgs", 1990),
-        *[("autoencoder, training loss", "autoencoder", batch) for batch in (500, 1000)],
+        *[("autoencoder, training loss", "autoencoder", batch) for batch in (500, 1000, 2500)],
+        *[("gpt-6x128, validation loss", "gpt-6x128", batch) for batch in (300, 1000)],
+        ("gpt-6x128, validation loss", "gpt-6x128-long", 3000),
     ]
-    rivals = [(name, None) for name in ("adam", "muon", "soap", "kfac")] + [("am-mem", 0.0), ("am-mem", None)]
+    names = ["Adam", "AdamW", "Muon", "SOAP", "K-FAC", "CoActivation", "AM-mem"]
+    shown = {"autoencoder": "train_loss", "gpt-6x128": "validation_loss", "gpt-6x128-long": "validation_loss"}
     lines = []
     for what, task, batch in cases:
-        measured = "train_loss" if task == "autoencoder" else "test_accuracy"
-        lines.append([what, f"{batch:,}", *(learned(task, name, batch, measured, share) for name, share in rivals)])
-    return table(["task", "batches", "Adam", "Muon", "SOAP", "K-FAC", "memory, share 0", "AM-mem"], lines)
+        measured = shown.get(task, "test_accuracy")
+        lines.append([what, f"{batch:,}", *(learned(task, name, batch, measured) for name in names)])
+    return table(["task", "batches", *names], lines)
 
 
 def times() -> str:
-    """The time of a step of am-mem over Adam's: two cores, and recorded on the GPU of the figure `learning`."""
-    lines = []
-    for row in of_step():
-        if row["method"] == "am-mem":
-            lines.append([row["net"], "two cores", f"{row['time_ratio']['median']:.2f}", f"{row['memory_ratio']:.2f}"])
-    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/learning.jsonl")]
-    for task in ("mlp-2x100", "lenet5"):
-        own = [row for row in rows if row["task"] == task and row["options"].get("share") is None]
-        am, adam = (
-            mean(row["points"][-1]["seconds"] for row in own if row["method"] == method)
-            for method in ("am-mem", "adam")
-        )
-        lines.append([task, "H200, recorded", f"{am / adam:.2f}", ""])
+    """The time of a step of am-mem over Adam's: two cores, and recorded on a GPU."""
+    recorded = json.loads((BENCHMARKS / "speed-cuda-memory.json").read_text())["results"]
+    lines = [
+        [row["net"], machine, f"{row['time_ratio']['median']:.2f}", f"{row['memory_ratio']:.2f}"]
+        for machine, rows in (("two cores", of_step()), ("H200, recorded", recorded))
+        for row in rows
+        if row["method"] == "am-mem"
+    ]
     return table(["net", "machine", "time / Adam", "peak memory / Adam"], lines)
 
 
@@ -118,10 +123,12 @@ def first() -> list[list[Any]]:
         ("images, ten passes", "lenet5, accuracy after ten epochs", "lenet5-long", 2500, "test_accuracy"),
         ("images, decaying rate", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250, "test_accuracy"),
         ("a deep autoencoder", "autoencoder, training loss", "autoencoder", 500, "train_loss"),
+        ("text, few steps", "gpt-6x128, loss after 1,000 steps, AdamW", "gpt-6x128", 1000, "validation_loss"),
     ]
     return [
-        [have, what, *(float(learned(task, method, batch, measured)) for method in ("adam", "am-mem")), use, file]
+        [have, what, *(float(learned(task, name, batch, measured)) for name in (rival, "AM-mem")), use, file]
         for have, what, task, batch, measured in cases
+        for rival in ["AdamW" if "AdamW" in what else "Adam"]
     ]
 
 
@@ -180,8 +187,9 @@ def summary() -> str:
     shown |= {what: "AM-mem" for _, what, *_ in first()}
     lines = []
     for _, what, adam, am, _, file in problems():
-        for name in (name for name in shown if what.startswith(name)):
-            lines.append([what, number(adam), number(am), shown[name], f"[{_name(file)}](benchmarks/{file})"])
+        names = [name for name in shown if what.startswith(name)]
+        if names:
+            lines.append([what, number(adam), number(am), shown[names[-1]], f"[{_name(file)}](benchmarks/{file})"])
     (step,) = [row for row in of_step() if (row["net"], row["method"]) == ("mlp-2x100", "am-adam")]
     file = "core-speed-mnist.json"
     time = f"{step['time_ratio']['median']:.2f}"

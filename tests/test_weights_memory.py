@@ -208,12 +208,12 @@ def test_ranks_take_the_inputs_that_one_process_takes():
     torch.manual_seed(0)
     conv = altmin.calculus.map_of(nn.Conv2d(2, 3, 3))
     x, w = torch.randn(200, 2, 9, 9), torch.rand(200)
-    whole, weights, factor = inputs(conv, x, Context(weights=w))
+    whole, weights, factor = inputs(conv, x, Context(weights=w), 100)
     assert whole.shape == (7 * 16, 19)  # every 32nd sample
     assert factor == 32 / 16
     own = [(0, 77), (77, 1), (78, 122)]
     shards = [Context(BatchShard(lambda t: lambda: t, start, n, 200), w[start : start + n]) for start, n in own]
-    parts = [inputs(conv, x[start : start + n], c) for (start, n), c in zip(own, shards, strict=True)]
+    parts = [inputs(conv, x[start : start + n], c, 100) for (start, n), c in zip(own, shards, strict=True)]
     assert torch.equal(torch.cat([a for a, _, _ in parts]), whole)
     assert torch.equal(torch.cat([w for _, w, _ in parts]), weights)
 
@@ -390,6 +390,7 @@ def test_ten_plain_layers_learn():
         ({"decay_biases": 1}, "decay_biases"),
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"every": 0}, "every"),
+        ({"rows": 0.5}, "rows"),
     ],
 )
 def test_wrong_options_are_refused(options, words):

@@ -105,10 +105,13 @@ def am_mem(  # noqa: PLR0913
     decay_biases: bool = True,
     clip_norm: float | None = None,
     every: int = 10,
+    rows: int = 100,
 ) -> WeightRule:
     """AM-mem: every layer's regression is solved with a memory of its inputs. The options are those of
     `CoActivationMemory`."""
-    return CoActivationMemory(lr, beta, forget, damping, length, rank, weight_decay, decay_biases, clip_norm, every)
+    return CoActivationMemory(
+        lr, beta, forget, damping, length, rank, weight_decay, decay_biases, clip_norm, every, rows
+    )
 
 
 @register_rule("am-mem-fitted")

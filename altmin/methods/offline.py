@@ -54,7 +54,7 @@ def am_mem_offline(
 ) -> WeightRule:
     """AM-mem-off: per epoch one solve of every layer's regression over all the data. The options are those of
     `CoActivationMemory`; the memory holds this epoch's inputs alone. at: as in `split`."""
-    return CoActivationMemory(lr, beta, 0.0, damping, length, rank, weight_decay, decay_biases, clip_norm, every=1)
+    return CoActivationMemory(lr, beta, 0.0, damping, length, rank, weight_decay, decay_biases, clip_norm, 1, 2000)
 
 
 @register_rule("am-mem-fitted-offline", Offline)

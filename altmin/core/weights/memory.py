@@ -16,9 +16,8 @@ from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.layer_memory import LENGTHS, SQUARES, Given, LayerMemory, adam, mixed
 from altmin.core.weights.rule import WeightRule, as_matrix
 
-POSITIONS, ROWS = 16, 100
-"""About how many places of an image or a sequence enter the memory of a layer, and how many inputs of a mini-batch in
-all."""
+POSITIONS = 16
+"""About how many places of an image or a sequence enter the memory of a layer."""
 BETA = 0.9
 """Of Adam's momentum, for parameters without a memory."""
 
@@ -49,11 +48,11 @@ def layers(block: Block) -> Iterator[Layer]:
                 yield Layer(each, core, node, of.start + start)
 
 
-def inputs(m: Any, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None, float]:
-    """What the memory of a linear map m takes from its inputs x: rows, their weights, and the factor that makes their
-    sum one over all inputs divided by the number of places."""
+def inputs(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tensor | None, float]:
+    """What the memory of a linear map m takes from its inputs x: about so many rows, their weights, and the factor that
+    makes their sum one over all inputs divided by the number of places."""
     places = POSITIONS if x.ndim > 2 else 1
-    step = max(1, context.count(len(x)) * places // ROWS)
+    step = max(1, context.count(len(x)) * places // rows)
     chosen = context.every(len(x), step)
     x = x[chosen]
     a = m.rows(x, POSITIONS)
@@ -73,7 +72,7 @@ class CoActivationMemory(WeightRule):
     which a layer's memory is exact. weight_decay: decoupled, as in AdamW. decay_biases: whether it acts on parameters
     with one dimension too. clip_norm: the largest norm of all gradients together, as in
     `torch.nn.utils.clip_grad_norm_`; None for no limit. every: updates between two factorisations of the memories,
-    after the first few; 1 for none without.
+    after the first few; 1 for none without. rows: about how many inputs of a mini-batch enter the memory of a layer.
     """
 
     def __init__(  # noqa: PLR0913
@@ -88,13 +87,15 @@ class CoActivationMemory(WeightRule):
         decay_biases: bool = True,
         clip_norm: float | None = None,
         every: int = 10,
+        rows: int = 100,
     ):
         of = type(self).__name__
         check_options(of, lr, weight_decay, decay_biases)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
         layer_memory(of, beta, forget, damping, length, rank, every)
-        self.every = every
+        demand(of, "rows", rows, low=1, whole=True)
+        self.every, self.rows = every, rows
         self.lr, self.beta, self.forget, self.damping, self.length, self.rank = lr, beta, forget, damping, length, rank
         self.weight_decay, self.decay_biases, self.clip_norm = weight_decay, decay_biases, clip_norm
 
@@ -129,7 +130,7 @@ class CoActivationMemory(WeightRule):
         grads, context, found = problem.grads(block, parameters), problem.context, {}
         n = context.samples(problem.delta)
         for layer in layers(block):
-            a, weights, times = inputs(layer.map, layer.input(problem.saved), context)
+            a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
             found[layer.first] = self.layer.measure(a, times / n, weights)
         return {"grads": [g.to_dense() if g.is_sparse else g for g in grads], "memory": found}
 
