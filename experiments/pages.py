@@ -90,14 +90,15 @@ def gains() -> str:
         ("lenet5, Fashion-MNIST, decay to 0", "fashion", 1250),
         ("mlp-1x300, HIGGS, decay to 0", "higgs", 1990),
         *[("autoencoder, training loss", "autoencoder", batch) for batch in (500, 1000, 2500)],
+        *[("autoencoder, test loss", "autoencoder", batch) for batch in (500, 1000, 2500)],
         *[("gpt-6x128, validation loss", "gpt-6x128", batch) for batch in (300, 1000)],
         ("gpt-6x128, validation loss", "gpt-6x128-long", 3000),
     ]
     names = ["Adam", "AdamW", "Muon", "SOAP", "K-FAC", "CoActivation", "AM-mem"]
-    shown = {"autoencoder": "train_loss", "gpt-6x128": "validation_loss", "gpt-6x128-long": "validation_loss"}
+    shown = {"training loss": "train_loss", "test loss": "test_loss", "validation loss": "validation_loss"}
     lines = []
     for what, task, batch in cases:
-        measured = shown.get(task, "test_accuracy")
+        measured = shown.get(what.rpartition(", ")[2], "test_accuracy")
         lines.append([what, f"{batch:,}", *(learned(task, name, batch, measured) for name in names)])
     return table(["task", "batches", *names], lines)
 
