@@ -51,6 +51,10 @@ CANDIDATES: list[dict[str, Any]] = [
     {"batch_size": 64, "weight_decay": 1e-3},
     {"batch_size": 64, "weight_decay": 1e-2},
     {"batch_size": 64, "weight_decay": 3e-2},
+    {"method": "am-mem", "lr": 0.004, "weight_decay": 1.0},
+    {"method": "am-mem", "lr": 0.01, "weight_decay": 1.0},
+    {"method": "am-mem", "lr": 0.006, "weight_decay": 2.0},
+    {"method": "am-mem", "lr": 0.01, "weight_decay": 3.0},
 ]
 
 

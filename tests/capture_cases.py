@@ -107,7 +107,7 @@ def steps(data: Iterable[tuple[Any, Any]], *takers: Callable[[Any, Any], Any]) -
 
 def following(step: Any) -> Callable[[Any, Any], Tensor]:
     """Takes captured steps, each of the kind that is next."""
-    return lambda x, y: step.run(x, y, step.next_kind())
+    return lambda x, y: step.run(x, y, step.begin_step())
 
 
 def tensors(am: altmin.AltMin) -> list[Tensor]:

@@ -48,8 +48,8 @@ class CapturedStep:
         """One mini-batch; what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
 
-    def next_kind(self) -> bool:
-        """The kind of the next step, which is taken now."""
+    def begin_step(self) -> bool:
+        """Counts a step; its kind."""
         return False
 
     def metrics(self, values: Tensor) -> Any:
@@ -134,7 +134,7 @@ class AltMinStep(CapturedStep):
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
-    def next_kind(self) -> bool:
+    def begin_step(self) -> bool:
         kind = self.am.updates.refresh
         self.am.updates.count += 1
         return kind
@@ -270,7 +270,7 @@ class EnsembleStep(CapturedStep):
         self.ensemble, self.context = ensemble, context
         self.kinds = (True, False) if ensemble.refreshes else (False,)
 
-    def next_kind(self) -> bool:
+    def begin_step(self) -> bool:
         kind = self.ensemble.refresh
         self.ensemble.count += 1
         return kind
@@ -354,7 +354,7 @@ class Programs:
 
     def replay(self) -> Tensor:
         """Takes the next step; returns its result, which the next one overwrites."""
-        return self.programs[self.step.next_kind()].replay()
+        return self.programs[self.step.begin_step()].replay()
 
 
 @contextmanager

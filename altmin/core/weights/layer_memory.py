@@ -162,8 +162,8 @@ def polar(given: Sequence[Tensor]) -> list[Tensor]:
     wide = [V if V.shape[-2] <= V.shape[-1] else V.mT for V in given]
     grams = [(X @ X.mT).view(-1, X.shape[-2], X.shape[-2]) for X in wide]
     found: list[Any] = [None] * len(given)
-    for size in sorted({_bucket(S) for S in grams}):
-        mine = [i for i, S in enumerate(grams) if _bucket(S) == size]
+    for bucket in dict.fromkeys(map(_bucket, grams)):
+        mine = [i for i, S in enumerate(grams) if _bucket(S) == bucket]
         n = max(grams[i].shape[-1] for i in mine)
         padded = [F.pad(grams[i], (0, n - grams[i].shape[-1]) * 2) for i in mine]
         factors = _towards_one(torch.cat(padded)).split([len(S) for S in padded])
@@ -191,9 +191,10 @@ def _towards_one(S: Tensor) -> Tensor:
     return product / bound.sqrt() / size.sqrt()
 
 
-def _bucket(S: Tensor) -> int:
-    """Matrices of up to 128 rows are taken together, larger ones with those of up to twice their size."""
-    return max(128, 1 << (S.shape[-1] - 1).bit_length())
+def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:
+    """What matrices have in common that are taken together: those of up to 128 rows, larger ones with others of up to
+    twice their size."""
+    return max(128, 1 << (S.shape[-1] - 1).bit_length()), S.dtype, S.device
 
 
 def mixed(new: Tensor, old: Tensor, share: Any) -> Tensor:
