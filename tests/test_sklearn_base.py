@@ -26,6 +26,7 @@ X, Y = make_classification(30, 5, n_informative=3, n_classes=3, random_state=0)
         ({"weight_decay": -0.1}, ValueError, "weight_decay of AltMinClassifier must be a finite number of at least 0"),
         ({"weight_decay": None}, TypeError, "weight_decay of AltMinClassifier must be a finite number"),
         ({"weight_decay": "none"}, ValueError, "a number or \"auto\", given 'none'"),
+        ({"lr": "fast"}, ValueError, "lr of .* is a number, None or \"auto\", given 'fast'"),
         (
             {"weight_decay": 0.1, "options": {"weight_decay": 0.1}},
             ValueError,

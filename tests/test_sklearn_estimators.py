@@ -200,7 +200,10 @@ def test_weight_decay_is_the_methods_option(make: Any, X: Any, y: Any) -> None:
     for decay in (0.0, 0.3):
         by_name = make(**SMALL, weight_decay=decay).fit(X, y)
         assert equal(by_name, make(**SMALL, options={"weight_decay": decay}).fit(X, y))
-    assert equal(make(**SMALL).fit(X, y), make(**SMALL, weight_decay=0.01).fit(X, y))
+    assert equal(make(**SMALL).fit(X, y), make(**SMALL, weight_decay=0.01, lr=0.001).fit(X, y))
+    lr, decay = (0.006, 2.0) if make is AltMinClassifier else (0.01, 1.0)
+    memory = {**SMALL, "method": "am-mem"}
+    assert equal(make(**memory).fit(X, y), make(**memory, weight_decay=decay, lr=lr).fit(X, y))
     for method in ("am-mem-fitted", "dtp"):  # they have none
         given = {**SMALL, "method": method, "lr": None}
         assert equal(make(**given).fit(X, y), make(**given, weight_decay=0.0).fit(X, y))

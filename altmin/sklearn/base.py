@@ -24,8 +24,8 @@ from altmin.sklearn.training import Rows, Training, learn_scale
 
 NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
 LR, DECAY = 1e-3, 0.01
-"""The learning rate unless another is given, and the weight decay of `weight_decay="auto"`, chosen on validation data:
-docs/estimators.md."""
+"""The learning rate and the weight decay that "auto" stands for, but for methods in `Estimator._tuned`; chosen on
+validation data: docs/estimators.md."""
 
 
 @dataclass(eq=False, repr=False)
@@ -37,7 +37,7 @@ class Estimator(BaseEstimator):
     network: Any = None
     method: str = "am-adam"
     options: dict[str, Any] | None = None
-    lr: float | None = LR
+    lr: float | str | None = "auto"
     weight_decay: float | str = "auto"
     batch_size: int = 64
     epochs: int = 200
@@ -50,6 +50,8 @@ class Estimator(BaseEstimator):
     device: str = "cpu"
 
     _loss: ClassVar[type[nn.Module]]
+    _tuned: ClassVar[dict[str, tuple[float, float]]]
+    """By method: learning rate and weight decay, where they are not `LR` and `DECAY`."""
 
     # What a kind of estimator says of its targets
 
@@ -145,7 +147,9 @@ class Estimator(BaseEstimator):
         for labels its own loss serve too. ValueError for a regression by a method whose loss cannot be chosen."""
         known = inspect.signature(methods.factory(self.method)).parameters
         given: dict[str, Any] = self._decay()
-        if self.lr is not None and ("lr" in known or self.lr != LR):
+        if self.lr == "auto":
+            given |= {"lr": self._tuned.get(self.method, (LR, DECAY))[0]} if "lr" in known else {}
+        elif self.lr is not None:
             given["lr"] = self.lr
         if "loss" in known and known["loss"].default in (None, inspect.Parameter.empty):
             return given | {"loss": self._loss()}
@@ -156,7 +160,7 @@ class Estimator(BaseEstimator):
         return given
 
     def _decay(self) -> dict[str, float]:
-        """The method's option weight_decay. "auto" is `DECAY` where the method has that option, and gives way to
+        """The method's option weight_decay. "auto" is a number of ours where the method has that option, and gives way to
         `options`. ValueError for a number above zero where it has none, or one beside that of `options`."""
         known, auto = "weight_decay" in methods.options(self.method), self.weight_decay == "auto"
         if not auto and "weight_decay" in (self.options or {}):
@@ -165,7 +169,8 @@ class Estimator(BaseEstimator):
             raise ValueError(
                 f'method {self.method!r} has no weight decay, given {self.weight_decay!r}; leave it "auto"'
             )
-        return {"weight_decay": DECAY if auto else float(self.weight_decay)} if known else {}
+        tuned = self._tuned.get(self.method, (LR, DECAY))[1]
+        return {"weight_decay": tuned if auto else float(self.weight_decay)} if known else {}
 
     def _made(self, n_inputs: int, n_outputs: int) -> nn.Module:
         if self.network is None:
@@ -244,6 +249,8 @@ class Estimator(BaseEstimator):
             raise ValueError(f'weight_decay of {of} is a number or "auto", given {self.weight_decay!r:.60}')
         if self.weight_decay != "auto":
             demand(of, "weight_decay", self.weight_decay)
+        if isinstance(self.lr, str) and self.lr != "auto":
+            raise ValueError(f'lr of {of} is a number, None or "auto", given {self.lr!r:.60}')
         demand(of, "validation_fraction", self.validation_fraction, above=True)
         if self.validation_fraction >= 1:
             raise ValueError(f"validation_fraction of {of} lies between 0 and 1, given {self.validation_fraction!r}")

@@ -1,6 +1,6 @@
 """`AltMinClassifier` and `AltMinRegressor`: a table in, a trained network out, in scikit-learn's own manner."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import softmax
@@ -21,12 +21,12 @@ class AltMinClassifier(ClassifierMixin, Estimator):
         hidden: widths of the hidden layers, with ReLU between them; () is a linear model.
         network: a custom network instead of `hidden`: a module, whose copy is trained from its present
             weights, or a function (inputs, outputs) -> module.
-        method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`; with lr=None, or for a
-            method without that option, the rate is the method's own. A method of one's own (`altmin.methods.register`)
-            is given the loss if its factory takes one.
-        weight_decay: the method's option of that name; this multiple of each parameter is added to its gradient. "auto"
-        is
-            0.01 where the method has that option and `options` does not name it, and nothing where it has none.
+        method, lr, options: as in `altmin.methods.create(method, network, lr=lr, **options)`. lr "auto" is 0.001, for
+            am-mem 0.006 (for regressions 0.01); with lr=None, or for a method without that option, the rate is the
+            method's own. A method of one's own (`altmin.methods.register`) is given the loss if its factory takes one.
+        weight_decay: the method's option of that name; this multiple of each parameter is added to its gradient, for
+            am-mem to its step. "auto" is 0.01, for am-mem 2 (for regressions 1), where the method has that option and
+            `options` does not name it, and nothing where it has none.
         batch_size: rows in a mini-batch.
         epochs: passes over the table, at most.
         tol, patience: `fit` ends when for `patience` epochs the loss has not fallen by more than `tol` below the lowest
@@ -53,6 +53,7 @@ class AltMinClassifier(ClassifierMixin, Estimator):
     """
 
     _loss = nn.CrossEntropyLoss
+    _tuned: ClassVar[dict[str, tuple[float, float]]] = {"am-mem": (0.006, 2.0)}
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """One pass over these rows in their order, going on from what is learnt; returns itself.
@@ -121,6 +122,7 @@ class AltMinRegressor(RegressorMixin, Estimator):
     """
 
     _loss = nn.MSELoss
+    _tuned: ClassVar[dict[str, tuple[float, float]]] = {"am-mem": (0.01, 1.0)}
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """One pass over these rows in their order, going on from what is learnt; returns itself.
