@@ -73,3 +73,22 @@ def lost(rank: int) -> str:
 
 def test_a_neighbour_that_is_gone_is_noticed() -> None:
     assert "rank 0 has lost the others" in ranks.run(2, lost)[0]
+
+
+def sending(rank: int) -> str:
+    """What a rank meets that goes on to send to one that is gone."""
+    ends = Neighbours(Ranks(), None if rank == 0 else 0, None if rank else 1)
+    if rank == 0:
+        ends.expect_codes("kind", [], torch.empty(0))  # the connection is there
+        try:
+            for i in range(1000):
+                ends.send_code("kind", i, torch.zeros(1 << 16), 1)
+                ends.finish()
+        except RankFailed as error:
+            return str(error)
+    return "none"
+
+
+def test_sending_to_a_neighbour_that_is_gone_is_noticed() -> None:
+    told, _ = ranks.run(2, sending)
+    assert told.startswith("rank 0 has lost the others: ")

@@ -159,15 +159,17 @@ class Neighbours:
 
     def finish(self) -> None:
         """Waits until all that was sent has left."""
-        for work, _ in self._leaving:
-            work.wait()
+        with self.ranks.connected():
+            for work, _ in self._leaving:
+                work.wait()
         self._leaving = []
 
     def _send(self, t: Tensor, to: int, tag: int) -> None:
         t = t.detach().cpu().contiguous()
         self.sent += t.numel() * t.element_size()
         self.messages += 1
-        self._leaving.append((dist.isend(t, to, self.ranks.group, tag), t))  # kept until it is sent
+        with self.ranks.connected():
+            self._leaving.append((dist.isend(t, to, self.ranks.group, tag), t))  # kept until it is sent
 
     def _receive(self, t: Tensor, source: Any, tag: int) -> Incoming:
         return self._from[source].expect(t, tag)
