@@ -160,8 +160,8 @@ class Estimator(BaseEstimator):
         return given
 
     def _decay(self) -> dict[str, float]:
-        """The method's option weight_decay. "auto" is a number of ours where the method has that option, and gives way to
-        `options`. ValueError for a number above zero where it has none, or one beside that of `options`."""
+        """The method's option weight_decay. "auto" is a number of ours where the method has that option, and gives way
+        to `options`. ValueError for a number above zero where it has none, or one beside that of `options`."""
         known, auto = "weight_decay" in methods.options(self.method), self.weight_decay == "auto"
         if not auto and "weight_decay" in (self.options or {}):
             raise ValueError(f"weight_decay={self.weight_decay!r} is given, and in options too; give it once")
