@@ -173,8 +173,7 @@ def test_autocast_and_weights_in_bfloat16():
 
 
 def _saved_and_left(what: object, path: str) -> None:
-    """Ends a rank. Without destructors, since that of DDP's reducer holds Python's lock while it waits for a thread of
-    gloo's, which may wait for the lock."""
+    """Ends a rank without destructors: DDP's may wait for a thread of gloo's, which waits for Python's lock."""
     torch.save(what, path)
     os._exit(0)
 
