@@ -303,6 +303,18 @@ def test_gradients_of_all_blocks_are_clipped_together(largest):
     torch.testing.assert_close(found[1], expected, rtol=1e-4, atol=0.0)
 
 
+def test_frozen_parameters_do_not_count_when_gradients_are_clipped():
+    torch.manual_seed(0)
+    net, batch = nn.Linear(6, 3).double(), (torch.randn(8, 6, dtype=F64), torch.randint(3, (8,)))
+    net.bias.requires_grad_(False)
+    F.cross_entropy(net(batch[0]), batch[1]).backward()
+    grad, largest = net.weight.grad.clone(), 1e-3
+    am = altmin.AltMin(nn.Sequential(net), weights=altmin.CoActivationMemory(clip_norm=largest))
+    am.step(*batch)
+    mean = am.updates.states[0]["adam"][0]["mean"]  # partly frozen layers take steps of Adam
+    torch.testing.assert_close(mean, 0.1 * grad * largest / grad.norm(), rtol=1e-4, atol=0.0)
+
+
 def test_members_of_an_ensemble_may_differ_in_every_number():
     numbers = [(0.01, 0.9, 0.95, 1.0, 0.0), (0.02, 0.5, 0.7, 0.1, 0.2)]
     names = ("lr", "beta", "forget", "damping", "weight_decay")

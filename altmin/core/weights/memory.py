@@ -122,17 +122,22 @@ class CoActivationMemory(WeightRule):
     def is_due(self, count: int) -> bool:
         return self.layer.is_due(count)
 
-    def count(self, state: Any) -> int:
+    def steps_of(self, state: Any) -> int:
         return int(state["steps"])
 
     def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> dict[str, Any]:
-        """Gradients of all parameters, and of each layer what its memory takes from the mini-batch."""
+        """Gradients of all parameters, zero for frozen ones, and of each layer what its memory takes from the
+        mini-batch."""
         grads, context, found = problem.grads(block, parameters), problem.context, {}
         n = context.samples(problem.delta)
         for layer in layers(block):
             a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
             found[layer.first] = self.layer.measure(a, times / n, weights)
-        return {"grads": [g.to_dense() if g.is_sparse else g for g in grads], "memory": found}
+        dense = [g.to_dense() if g.is_sparse else g for g in grads]
+        trained = [p.requires_grad for p in block.parameters()]
+        return {
+            "grads": [g if t else torch.zeros_like(g) for g, t in zip(dense, trained, strict=True)], "memory": found
+        }  # fmt: skip
 
     def update(
         self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]

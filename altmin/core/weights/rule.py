@@ -75,7 +75,7 @@ class WeightRule:
         is. A captured step has a program for each of the two kinds of updates."""
         return False
 
-    def count(self, state: State) -> int:
+    def steps_of(self, state: State) -> int:
         """How many updates a state has seen, for a rule with `is_due`."""
         return 0
 

@@ -100,7 +100,7 @@ class Updates(Stateful):
 
     def recount(self) -> None:
         """Reads from the states how many updates there were."""
-        self.count = max((self.rules[l].count(state) for l, state in self.states.items()), default=0)
+        self.count = max((self.rules[l].steps_of(state) for l, state in self.states.items()), default=0)
 
     def measure(self, l: int, p: Sequence[Tensor], problem: LocalProblem) -> Any:
         """The contribution of block l with parameters p; None for a frozen block without an optimizer, whose state
