@@ -91,10 +91,11 @@ def gains() -> str:
         ("mlp-1x300, HIGGS, decay to 0", "higgs", 1990),
         *[("autoencoder, training loss", "autoencoder", batch) for batch in (500, 1000, 2500)],
         *[("autoencoder, test loss", "autoencoder", batch) for batch in (500, 1000, 2500)],
-        *[("gpt-6x128, validation loss", "gpt-6x128", batch) for batch in (300, 1000)],
+        *[("resnet18-64, CIFAR-10, one cycle", "resnet18-64", batch) for batch in (784, 1176, 4704)],
+        *[("gpt-6x128, validation loss", "gpt-6x128", batch) for batch in (300, 1000, 2000)],
         ("gpt-6x128, validation loss", "gpt-6x128-long", 3000),
     ]
-    names = ["Adam", "AdamW", "Muon", "SOAP", "K-FAC", "CoActivation", "AM-mem"]
+    names = ["Adam", "AdamW", "SGD", "Muon", "SOAP", "K-FAC", "CoActivation", "AM-mem"]
     shown = {"training loss": "train_loss", "test loss": "test_loss", "validation loss": "validation_loss"}
     lines = []
     for what, task, batch in cases:
@@ -105,7 +106,8 @@ def gains() -> str:
 
 def times() -> str:
     """The time of a step of am-mem over Adam's: two cores, and recorded on a GPU."""
-    recorded = json.loads((BENCHMARKS / "speed-cuda-memory.json").read_text())["results"]
+    files = sorted(BENCHMARKS.glob("speed-cuda-memory*.json"), reverse=True)
+    recorded = [row for path in files for row in json.loads(path.read_text())["results"]]
     lines = [
         [row["net"], machine, f"{row['time_ratio']['median']:.2f}", f"{row['memory_ratio']:.2f}"]
         for machine, rows in (("two cores", of_step()), ("H200, recorded", recorded))
@@ -124,12 +126,13 @@ def first() -> list[list[Any]]:
         ("images, ten passes", "lenet5, accuracy after ten epochs", "lenet5-long", 2500, "test_accuracy"),
         ("images, decaying rate", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250, "test_accuracy"),
         ("a deep autoencoder", "autoencoder, training loss", "autoencoder", 500, "train_loss"),
+        ("images, a large net", "resnet18-64 on CIFAR-10, accuracy, SGD", "resnet18-64", 4704, "test_accuracy"),
         ("text, few steps", "gpt-6x128, loss after 1,000 steps, AdamW", "gpt-6x128", 1000, "validation_loss"),
     ]
     return [
         [have, what, *(float(learned(task, name, batch, measured)) for name in (rival, "AM-mem")), use, file]
         for have, what, task, batch, measured in cases
-        for rival in ["AdamW" if "AdamW" in what else "Adam"]
+        for rival in [next((name for name in ("AdamW", "SGD") if what.endswith(name)), "Adam")]
     ]
 
 

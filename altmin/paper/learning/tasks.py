@@ -77,7 +77,8 @@ def learners(figure: str, task: Task, opponents: Sequence[Opponent]) -> tuple[li
             run = Learner(**{**common, **own, **task.run, **length})
             search = RateSearch(replace(run, **task.search), space, together=1)
             found = settings(figure, default={}, **search.template.config())
-            searches.append(search)
+            if search not in searches:
+                searches.append(search)
             runs.append(replace(run, options=found or run.options, chosen=bool(found)))
     return runs, searches
 
