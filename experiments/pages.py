@@ -167,8 +167,8 @@ def problems() -> list[list[Any]]:
         + [of_run("rnn50", "elman-50", method) for method in ("adam", "am-adam")]
         + ["backprop; AM if time steps must run in parallel", "reproduce/rnn50.jsonl"],
         ["a stream, one sample at a time", "bananas stream, accuracy"]
-        + [of_stream("bananas", model) for model in ("Adam", "AM-mem")]
-        + ['`OnlineClassifier(method="am-mem-fitted")`', "streams.jsonl"],
+        + [of_stream("bananas", model) for model in ("Adam", "Gauss-Newton")]
+        + ["`OnlineClassifier()`", "streams.jsonl"],
         ["tasks in sequence", "split MNIST, accuracy"]
         + [
             continual(method, "split", **options)
@@ -187,7 +187,7 @@ def needs() -> str:
 def summary() -> str:
     """The table of the README: some of the problems, and the time of a step on two cores."""
     shown = dict.fromkeys(("mlp-2x100", "gpt-6x128", "elman-50"), "AM-Adam")
-    shown |= {"resnet18-64": "AM-SGD", "bananas": "AM-mem-fitted", "split MNIST": "AM-mem-fitted"}
+    shown |= {"resnet18-64": "AM-SGD", "bananas": "Gauss-Newton", "split MNIST": "AM-mem-fitted"}
     shown |= {what: "AM-mem" for _, what, *_ in first()}
     lines = []
     for _, what, adam, am, _, file in problems():

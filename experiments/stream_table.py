@@ -8,7 +8,8 @@ from common import HERE, Row, fill, ratio, read, table
 
 DOCUMENT = HERE / "docs/streams.md"
 PICTURE = HERE / "docs/images/streams.png"
-COLOURS = {"AM-mem": "#d62728", "AM-Adam": "#1f77b4", "Adam": "#2ca02c", "Hoeffding tree": "#999999"}
+COLOURS = {"Gauss-Newton": "#d62728", "AM-mem": "#1f77b4", "Adam": "#2ca02c", "adaptive forest": "#999999"}
+OURS = "Gauss-Newton"
 WINDOW = 5
 """Parts of a stream that a point of the picture is the mean of."""
 
@@ -28,7 +29,7 @@ def results(rows: list[Row], regression: bool) -> str:
     for model in MODELS:
         found = [values(rows, stream, model) for stream in streams]
         if any(found):
-            lines.append([model, *(_spread(each, 2 if regression else 3) for each in found)])
+            lines.append([model, *(_spread(each, 3) for each in found)])
     return table(["model", *streams], lines)
 
 
@@ -37,6 +38,45 @@ def _spread(found: list[float], digits: int) -> str:
         return ""
     mean, deviation = statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0
     return f"{mean:.{digits}f} ± {deviation:.{digits}f}" if deviation else f"{mean:.{digits}f}"
+
+
+def verdict(rows: list[Row]) -> str:
+    """On how many streams the default is ahead of other models, by the mean over seeds."""
+    from stream_data import STREAMS
+    from stream_models import MODELS
+
+    lines = []
+    for kind, words in (("single", "river's best single model"), ("ensemble", "the best of river's ensembles")):
+        others = [name for name, model in MODELS.items() if model.kind == kind]
+        ahead, behind = [], []
+        for stream, about in STREAMS.items():
+            sign = -1 if about.regression else 1
+            best = max(sign * statistics.mean(found) for name in others if (found := values(rows, stream, name)))
+            (ahead if sign * statistics.mean(values(rows, stream, OURS)) > best else behind).append(stream)
+        lines.append(
+            f"- Gauss-Newton is ahead of {words} on {len(ahead)} of {len(STREAMS)} streams, not on {_listed(behind)}."
+        )
+    ahead = []
+    for stream, about in STREAMS.items():
+        sign = -1 if about.regression else 1
+        least = sign * statistics.mean(values(rows, stream, OURS))
+        if any(sign * statistics.mean(values(rows, stream, name)) >= least for name in ("Adam", "AM-Adam", "AM-mem")):
+            ahead.append(stream)
+    lines.append(f"- Adam, AM-Adam or AM-mem are level with it or ahead on {_listed(ahead)}.")
+    return "\n".join(lines)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def choice(path: Path) -> str:
+    rows = [row for row in read(path) if row["method"] == "gauss-newton"]
+    lines = []
+    for row in rows:
+        changed = ", ".join(f"{name} {value}" for name, value in row["options"].items()) or "defaults"
+        lines.append([changed, f"{row['mean']:.4f}", f"{row['relative_error']:.4f}"])
+    return table(["options", "accuracy", "relative error"], lines)
 
 
 def costs(rows: list[Row]) -> str:
@@ -52,8 +92,10 @@ def draw(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
     from stream_data import STREAMS
 
-    figure, fields = plt.subplots(3, 3, figsize=(13, 9.5))
-    for axes, (name, stream) in zip(fields.flat, STREAMS.items(), strict=True):
+    figure, fields = plt.subplots(-(-len(STREAMS) // 4), 4, figsize=(16, 12))
+    for axes in fields.flat[len(STREAMS) :]:
+        axes.set_axis_off()
+    for axes, (name, stream) in zip(fields.flat, STREAMS.items(), strict=False):
         for model, colour in COLOURS.items():
             curves = [row["curve"] for row in rows if (row.get("stream"), row.get("model")) == (name, model)]
             if curves:
@@ -62,7 +104,7 @@ def draw(rows: list[Row], path: Path) -> None:
         axes.set_xlabel("samples")
         axes.set_ylabel("mean absolute error" if stream.regression else "accuracy")
         axes.grid(alpha=0.3)
-    fields.flat[2].legend(frameon=False, fontsize=9, loc="lower right")
+    fields.flat[1].legend(frameon=False, fontsize=9, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=100)
     plt.close(figure)
@@ -78,6 +120,8 @@ def fill_tables(path: Path) -> None:
     rows = read(path)
     fill(DOCUMENT, "\n" + results(rows, regression=False) + "\n", "accuracy")
     fill(DOCUMENT, "\n" + results(rows, regression=True) + "\n", "error")
+    fill(DOCUMENT, "\n" + verdict(rows) + "\n\n", "verdict")
+    fill(DOCUMENT, "\n" + choice(path.with_name("stream_search.jsonl")) + "\n", "choice")
     fill(DOCUMENT, "\n" + costs(rows) + "\n", "cost")
     draw(rows, PICTURE)
     print(f"wrote {DOCUMENT.name} and {PICTURE.name}")

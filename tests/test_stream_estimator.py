@@ -16,6 +16,7 @@ from river import checks  # noqa: E402
 import altmin  # noqa: E402
 from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
 from altmin.stream.features import RunningStatistics  # noqa: E402
+from altmin.stream.method_net import MethodNet  # noqa: E402
 
 ESTIMATORS = (OnlineClassifier, OnlineRegressor)
 Sample = tuple[dict[str, float], Any]
@@ -42,10 +43,10 @@ def cases() -> list[Any]:
     """All of river's checks of the default, each on one of the streams it has, in turn; of AM-mem those in which
     features come and go."""
     found = []
-    for kind, method in itertools.product(ESTIMATORS, ("am-adam", "am-mem-fitted")):
+    for kind, method in itertools.product(ESTIMATORS, ("gauss-newton", "am-adam", "am-mem-fitted")):
         by_name: dict[str, list[Any]] = {}
         for check in checks.yield_checks(kind(method=method)):
-            if method == "am-adam" or "learn_many" in check.__name__:
+            if method == "gauss-newton" or "learn_many" in check.__name__:
                 by_name.setdefault(check.__name__, []).append(check)
         for i, (name, each) in enumerate(by_name.items()):
             marks = pytest.mark.slow if "memory_growth" in name and kind is OnlineClassifier else ()  # a long stream
@@ -95,7 +96,7 @@ def test_a_new_feature_changes_no_prediction_for_samples_without_it(kind: Any, m
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_one_sample_is_one_step_on_its_standardised_values(kind: Any) -> None:
     model = learnt(kind((5,), "am-adam", seed=1), stream(10))
-    method, (x, y) = copy.deepcopy(model._trained), stream(1, seed=8)[0]
+    method, (x, y) = copy.deepcopy(model._net.method), stream(1, seed=8)[0]
     rows = np.array([list(x.values()) for x, _ in [*stream(10), (x, y)]])
     z = torch.from_numpy((rows[-1:] - rows.mean(0)) / rows.std(0))
     if kind is OnlineClassifier:
@@ -111,7 +112,7 @@ def test_one_sample_is_one_step_on_its_standardised_values(kind: Any) -> None:
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_a_mini_batch_is_one_step_on_all_of_its_rows(kind: Any) -> None:
     model = learnt(kind((5,), "am-adam", seed=1, batch_size=4), stream(10))
-    method, more = copy.deepcopy(model._trained), stream(6, seed=8)
+    method, more = copy.deepcopy(model._net.method), stream(6, seed=8)
     statistics, target = copy.deepcopy(model._statistics), copy.deepcopy(getattr(model, "_target", None))
     rows = np.array([list(x.values()) for x, _ in more])
     for part in (slice(0, 4), slice(4, 6)):
@@ -147,8 +148,8 @@ def test_a_copy_goes_on_as_the_original_does(kind: Any, method: str, copied: Any
 def test_without_standardising_the_network_sees_the_values_themselves(kind: Any) -> None:
     model = learnt(kind((5,), seed=1, standardise=False), stream(10))
     x = stream(1, seed=4)[0][0]
-    given = torch.tensor([[x["a"], 0.0, x["c"]]], dtype=torch.float64)
-    assert torch.equal(model._inputs(model._features.row({"a": x["a"], "c": x["c"]})[None]), given)
+    shown = model._inputs(model._features.row({"a": x["a"], "c": x["c"]})[None])
+    np.testing.assert_array_equal(shown, [[x["a"], 0.0, x["c"]]])
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -156,7 +157,7 @@ def test_what_cannot_be_learnt_changes_nothing(kind: Any) -> None:
     model = learnt(kind((5,), seed=1), stream(10))
     before = pickle.dumps(model)
     x, y = stream(1)[0]
-    for wrong, target in (({**x, "new": "red"}, y), ({**x, "new": np.inf}, y), ({**x, "new": 1.0}, None)):
+    for wrong, target in (({**x, "new": {}}, y), ({**x, "new": np.inf}, y), ({**x, "new": 1.0}, None)):
         with pytest.raises(ValueError, match="nothing was learnt"):
             model.learn_one(wrong, target)
     with pytest.raises(ValueError, match="nothing was learnt"):
@@ -207,7 +208,7 @@ def frame(samples: list[Sample]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("method", sorted(settings.DEFAULTS))
+@pytest.mark.parametrize("method", sorted(set(settings.DEFAULTS) - {"gauss-newton"}))
 def test_a_step_that_diverges_changes_nothing(kind: Any, method: str) -> None:
     model = learnt(kind((5,), method, seed=1, standardise=False, batch_size=9), stream(10))
     for p in model.network.parameters():
@@ -225,14 +226,15 @@ def test_a_step_that_diverges_changes_nothing(kind: Any, method: str) -> None:
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize("first", [0, 10])
 def test_a_table_is_learnt_as_a_whole_or_not_at_all(kind: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, step, steps = learnt(kind((5,), "am-mem-fitted", seed=1), stream(first)), kind._step, itertools.count()
+    model, steps = learnt(kind((5,), "am-mem-fitted", seed=1), stream(first)), itertools.count()
+    learn = MethodNet.learn
 
     def diverge(self: Any, *batch: Any) -> None:
-        step(self, *batch)
+        learn(self, *batch)
         if next(steps) == 2:
             raise altmin.Diverged("the third step")
 
-    monkeypatch.setattr(kind, "_step", diverge)
+    monkeypatch.setattr(MethodNet, "learn", diverge)
     X, y = frame(stream(9, 4))
     refused(model, "third step", lambda: model.learn_many(X, y + 2), error=altmin.Diverged)
     monkeypatch.undo()
@@ -245,9 +247,9 @@ def test_a_table_is_learnt_as_a_whole_or_not_at_all(kind: Any, first: int, monke
 
 ODD: list[tuple[Any, str]] = [
     (10**400, r"infinite or beyond 1e\+100"),
-    (np.zeros(1), "a number is expected"),
-    (1 + 1j, "a number is expected"),
-    ({}, "a number is expected"),
+    (np.zeros(1), "a number or a text is expected"),
+    (1 + 1j, "a number or a text is expected"),
+    ({}, "a number or a text is expected"),
 ]
 
 

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 import altmin
 from altmin import methods, models
 from altmin.stream import growth, settings
-from altmin.stream.features import FARTHEST, Features, RunningStatistics, demand_sample, table_of
+from altmin.stream.features import (
+    FARTHEST,
+    Category,
+    Features,
+    RunningStatistics,
+    as_numbers,
+    demand_sample,
+    table_of,
+)
 from altmin.stream.settings import DEFAULTS
 
 pytest.importorskip("river")
@@ -50,9 +58,9 @@ def test_rows_of_a_table_are_the_rows_of_its_samples() -> None:
 
 
 def test_what_is_no_number_is_named() -> None:
-    with pytest.raises(ValueError, match="feature 'colour' is 'red', a number is expected"):
+    with pytest.raises(ValueError, match="feature 'colour' is 'red', a number or a text is expected"):
         known("colour").row({"colour": "red"})
-    with pytest.raises(ValueError, match=r"feature 'v' is \[1\.0\], a number is expected"):
+    with pytest.raises(ValueError, match=r"feature 'v' is \[1\.0\], a number or a text is expected"):
         known("v").row({"v": [1.0]})
     with pytest.raises(ValueError, match="feature 'b' is infinite"):
         known("a", "b").row({"a": 0.0, "b": -np.inf})
@@ -62,18 +70,39 @@ def test_what_is_no_number_is_named() -> None:
         Features("median")
 
 
+def test_a_text_is_a_feature_of_its_own_that_is_zero_elsewhere() -> None:
+    assert as_numbers({"age": 3, "colour": "red"}) == {"age": 3, "colour=red": 1.0}
+    features = known("age")
+    new = features.new(as_numbers({"age": 3, "colour": "red"}))
+    features.add(new)
+    assert features.categories == [1]
+    np.testing.assert_array_equal(features.row(as_numbers({"colour": "blue"})), [np.nan, 0.0])
+    features.remove(1)
+    assert (features.names, features.known, features.categories) == (["age"], {"age"}, [])
+
+
+def test_texts_of_a_table_are_those_of_its_rows() -> None:
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"size": [1.0, 2.0, 3.0], "colour": ["red", None, "blue"], "mixed": ["x", 5, None]})
+    columns, values = table_of(table)
+    assert columns == ["size", "mixed", "colour=red", "colour=blue", "mixed=x"]
+    assert [name for name in columns if isinstance(name, Category)] == columns[2:]
+    np.testing.assert_array_equal(values[:, 2:], [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(values[:, :2], [[1, np.nan], [2, 5], [3, np.nan]])
+
+
 def test_a_table_without_numbers_is_refused_with_the_name_of_its_column() -> None:
     pd = pytest.importorskip("pandas")
     columns, values = table_of(pd.DataFrame({"a": [1, 2], "b": [True, False]}))
     assert columns == ["a", "b"]
     assert values.tolist() == [[1.0, 1.0], [2.0, 0.0]]
-    with pytest.raises(ValueError, match="feature 'b' is 'x', a number is expected"):
-        table_of(pd.DataFrame({"a": [1.0], "b": ["x"]}))
+    with pytest.raises(ValueError, match=r"feature 'b' is \{\}, a number or a text is expected"):
+        table_of(pd.DataFrame({"a": [1.0], "b": [{}]}))
     with pytest.raises(TypeError, match="a pandas DataFrame"):
         table_of([[1.0]])
 
 
-NAMES = sorted(DEFAULTS)
+NAMES = sorted(set(DEFAULTS) - {settings.GAUSS_NEWTON})
 
 OLD, NEW = 3, 2
 
@@ -142,21 +171,23 @@ def test_moments_of_old_outputs_stay() -> None:
     assert method.optimizer.state[bias]["exp_avg"].tolist() == [*before.tolist(), 0.0, 0.0]
 
 
+def built(name: str, lr: float | None = 0.07, options: Any = None, seed: int = 0, classes: bool = True) -> Any:
+    return settings.build(name, (4, (5, 3), 2 if classes else 1), classes, lr, options, seed, 1)
+
+
 @pytest.mark.parametrize("name", sorted(settings.DEFAULTS))
 def test_a_network_has_the_widths_and_the_seed_that_were_given(name: str) -> None:
     before = torch.random.get_rng_state()
-    first, second, other = (
-        settings.build(name, (4, (5, 3), 2), nn.CrossEntropyLoss(), 0.07, None, seed).model for seed in (1, 1, 2)
-    )
+    first, second, other = (built(name, seed=seed).module for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)  # the user's random numbers stay
     assert [tuple(p.shape) for p in first.parameters()] == [(5, 4), (5,), (3, 5), (3,), (2, 3), (2,)]
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
-    assert not torch.equal(first[1].weight, other[1].weight)
+    assert not torch.equal(next(first.parameters()), next(other.parameters()))
     assert {p.dtype for p in first.parameters()} == {torch.float64}
 
 
 def test_what_is_given_replaces_the_default() -> None:
-    made = settings.build("am-mem-fitted", (4, (5,), 2), nn.CrossEntropyLoss(), 0.07, {"rate": 12.0}, 0)
+    made = built("am-mem-fitted", options={"rate": 12.0}).method
     assert (made.weights.rate, made.weights.forget) == (12.0, settings.DEFAULTS["am-mem-fitted"]["forget"])
     assert made.optimizer.param_groups[0]["lr"] == 0.07
 
@@ -164,7 +195,7 @@ def test_what_is_given_replaces_the_default() -> None:
 def test_options_are_not_used_up() -> None:
     options = {"penalty": altmin.Penalty(3.0)}
     for _ in range(2):
-        assert settings.build("am-adam", (4, (5,), 2), nn.CrossEntropyLoss(), None, options, 0).penalty.start == 3.0
+        assert built("am-adam", None, options).method.penalty.start == 3.0
     assert not options["penalty"].claimed
 
 
@@ -179,11 +210,15 @@ def test_unknown_methods_and_options_are_refused() -> None:
         settings.check("adam", -1.0, None)
     with pytest.raises(TypeError, match="options are a dict"):
         settings.check("adam", None, "fused")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'gauss-newton' has no learning rate; leave lr out"):
+        settings.check("gauss-newton", 0.1, None)
+    with pytest.raises(ValueError, match="start of GaussNewtonNets must be a finite number above 0, given 0"):
+        settings.check("gauss-newton", None, {"start": 0})
 
 
 def test_the_squared_error_has_a_rate_of_its_own() -> None:
-    for loss, rate in ((nn.CrossEntropyLoss(), 20.0), (nn.MSELoss(), settings.REGRESSION["am-mem-fitted"]["rate"])):
-        assert settings.build("am-mem-fitted", (4, (5,), 2), loss, None, None, 0).weights.rate == rate
+    for classes, rate in ((True, 20.0), (False, settings.REGRESSION["am-mem-fitted"]["rate"])):
+        assert built("am-mem-fitted", None, classes=classes).method.weights.rate == rate
 
 
 def table(seed: int, samples: int, features: int, absent: float) -> np.ndarray:

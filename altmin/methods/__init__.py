@@ -7,6 +7,7 @@ from altmin.methods import (  # noqa: F401  (they register their methods)
     backprop,
     bcd,
     dtp,
+    gauss_newton,
     kfac,
     muon,
     offline,

@@ -1,23 +1,33 @@
 """What the estimators for streams have in common: features that join in, running statistics, steps."""
 
+import copy
+import math
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from altmin.common.errors import Diverged, demand
+from altmin.common.errors import demand
 from altmin.common.swap import changed
-from altmin.core.weights.local import can_follow
-from altmin.methods import Method
-from altmin.methods.backprop import Backprop
-from altmin.stream import growth, settings
-from altmin.stream.features import Array, Features, RunningStatistics, demand_sample, table_of, targets_of
+from altmin.stream import settings
+from altmin.stream.features import (
+    Array,
+    Category,
+    Features,
+    RunningStatistics,
+    as_numbers,
+    demand_sample,
+    table_of,
+    targets_of,
+)
+from altmin.stream.gauss_newton import GaussNewtonNets
+from altmin.stream.method_net import MethodNet
 
-STATISTICS = ("_statistics", "_target")
+STATISTICS = ("_statistics", "_target", "_watch")
 """What every sample changes, besides the network by a step of its own."""
-STATE = (*STATISTICS, "_features", "_classes", "_random", "_trained")
+STATE = (*STATISTICS, "_features", "_classes", "_random", "_net")
 """What a sample can change."""
 
 
@@ -27,36 +37,47 @@ class OnlineNetwork:
     Parameters
     ----------
     hidden
-        The width of each hidden layer, of rectified units; () for a linear model.
+        The width of each hidden layer, of rectified units; () for a linear model. None for (64, 32) with a memory
+        ("gauss-newton", "am-mem-fitted") and (32, 32) without.
     method
-        How it learns: "am-adam", "am-mem-fitted" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by
-        backprop.
+        How it learns: "gauss-newton", by each sample's own curvature and without a learning rate; "am-adam",
+        "am-mem-fitted" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
     lr
         The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem-fitted" it is that of the output layer.
     options
         Other options of the method, as `altmin.methods.create` takes them, by name.
+    members
+        With "gauss-newton": how many nets of other initial weights and factors of forgetting are averaged, weighted by
+        their recent losses.
+    detector
+        With "gauss-newton": a drift detector of river, such as `river.drift.ADWIN()`, that is shown whether each sample
+        was misclassified, or the size of its error; where it detects drift, learning starts anew from the present
+        weights.
     standardise
-        Whether features are standardised by their running means and variances.
+        Whether features are standardised by their running means and variances; texts are not.
     absent
         What a feature that a sample lacks counts as: "mean" (unknown) or "zero" (counts, indicators).
     forget
         Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
     batch_size
-        How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`.
+        How many rows `learn_many` takes a step for. With 1 it equals as many calls of `learn_one`; "gauss-newton" takes
+        no other.
     seed
         Of the initial weights; None for different ones each time.
     max_features
         The largest number of features; a sample with more is refused. None for that of `settings.max_features`.
     """
 
-    _loss: type[nn.Module]
+    _classifies: bool
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (32, 32),
-        method: str = "am-adam",
+        hidden: tuple[int, ...] | None = None,
+        method: str = settings.GAUSS_NEWTON,
         lr: float | None = None,
         options: Mapping[str, Any] | None = None,
+        members: int = 3,
+        detector: Any = None,
         standardise: bool = True,
         absent: str = "mean",
         forget: float = 1.0,
@@ -65,88 +86,105 @@ class OnlineNetwork:
         max_features: int | None = None,
     ):
         self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
+        self.members, self.detector = members, detector
         self.standardise, self.absent, self.forget = standardise, absent, forget
         self.batch_size, self.max_features, self.seed = batch_size, max_features, seed
         self._begin()
 
     def _begin(self) -> None:
         """Checks the options, and makes what is kept from sample to sample."""
-        if not isinstance(self.hidden, tuple):
+        name = type(self).__name__
+        if self.hidden is not None and not isinstance(self.hidden, tuple):
             raise TypeError(f"hidden is a tuple with the width of each hidden layer, given {self.hidden!r:.60}")
-        for width in self.hidden:
-            demand(type(self).__name__, "hidden", width, low=1, whole=True)
-        demand(type(self).__name__, "batch_size", self.batch_size, low=1, whole=True)
         settings.check(self.method, self.lr, self.options)
+        for width in settings.widths(self.method, self.hidden):
+            demand(name, "hidden", width, low=1, whole=True)
+        demand(name, "batch_size", self.batch_size, low=1, whole=True)
+        demand(name, "members", self.members, low=1, whole=True)
+        compact = self.method == settings.GAUSS_NEWTON
+        if compact and self.batch_size != 1:
+            raise ValueError(f"method 'gauss-newton' learns samples one by one, given batch_size={self.batch_size}")
+        if self.detector is not None and not (compact and hasattr(self.detector, "drift_detected")):
+            raise ValueError(
+                f"detector is a drift detector of river, such as river.drift.ADWIN(), for method 'gauss-newton', given "
+                f"{self.detector!r:.60} for {self.method!r}"
+            )
+        self._watch = copy.deepcopy(self.detector)
         self._most = settings.max_features(self.method) if self.max_features is None else self.max_features
-        demand(type(self).__name__, "max_features", self._most, low=1, whole=True)
+        demand(name, "max_features", self._most, low=1, whole=True)
         self._features = Features(self.absent)
         self._statistics = RunningStatistics(0, self.forget)
         self._random = np.random.default_rng(self.seed)
-        self._trained: Method | None = None
+        self._net: GaussNewtonNets | MethodNet | None = None
 
     @property
     def network(self) -> nn.Module | None:
-        """The network, an ordinary module with an input for each of `feature_names`; None before it has learnt. It is
-        another object after a table or a new feature has been learnt."""
-        return None if self._trained is None else self._trained.model
+        """The network, an ordinary module with an input for each of `feature_names`; None before it has learnt. Of
+        "gauss-newton" it is a copy; of other methods another object after a table or a new feature has been learnt."""
+        return None if self._net is None else self._net.module
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """The features seen so far, in the order of the network's inputs."""
+        """The features seen so far, in the order of the network's inputs; of a text a feature for each value."""
         return list(self._features.names)
 
     def _build(self, outputs: int) -> None:
         """Makes the network for the features seen so far."""
-        widths, seed = (max(1, len(self._features.names)), self.hidden, outputs), int(self._random.integers(2**31))
-        self._trained = settings.build(self.method, widths, self._loss(), self.lr, self.options, seed)
+        hidden, seed = settings.widths(self.method, self.hidden), int(self._random.integers(2**31))
+        widths = (max(1, len(self._features.names)), hidden, outputs)
+        self._net = settings.build(
+            self.method, widths, self._classifies, self.lr, self.options, seed, self.members
+        )  # fmt: skip
 
     def _admit(self, new: Sequence[Hashable]) -> None:
         """Gives features that appear for the first time a column, statistics and an input."""
         if not new:
             return
         self._features.add(new)
-        self._statistics.grow(len(new), seen=self.absent == "zero")
-        if self._trained is None:
+        self._statistics.grow(len(new), [self.absent == "zero" or isinstance(name, Category) for name in new])
+        if self._net is None:
             return
-        units, inputs = next(self._trained.model.parameters()).shape
-        more = len(self._features.names) - inputs  # a network that was built without any feature has one input
+        more = len(self._features.names) - self._net.inputs  # one that was built without any feature has one input
         if more:
-            he = (2 / (inputs + more)) ** 0.5  # as the others were drawn
-            growth.add_inputs(self._trained, torch.from_numpy(self._random.normal(0.0, he, (units, more))))
+            self._net.add_inputs(more)
 
-    def _inputs(self, rows: Array) -> Tensor:
+    def _inputs(self, rows: Array) -> Array:
         """Rows (samples, columns) as the network takes them."""
         shown = self._statistics.standardise(rows) if self.standardise else np.nan_to_num(rows, nan=0.0)
-        return torch.from_numpy(shown if shown.shape[1] else np.zeros((len(rows), 1)))
+        if self._features.categories:
+            shown[..., self._features.categories] = rows[..., self._features.categories]
+        return shown if shown.shape[1] else np.zeros((len(rows), 1))
 
-    def _output(self, x: Mapping[Hashable, Any]) -> Tensor:
-        """Of one sample, (outputs,). ValueError if it is not finite."""
+    def _output(self, x: Mapping[Hashable, Any]) -> Array:
+        """What the network predicts for one sample, (outputs,). ValueError if it is not finite."""
         demand_sample(x)
-        return self._outputs(self._features.row(x)[None])[0]
+        return self._outputs(self._features.row(as_numbers(x))[None])[0]
 
-    @torch.no_grad()
-    def _outputs(self, rows: Array) -> Tensor:
-        assert self._trained is not None
-        found: Tensor = self._trained.model(self._inputs(rows))
-        if not bool(found.isfinite().all()):
+    def _outputs(self, rows: Array) -> Array:
+        assert self._net is not None
+        with np.errstate(all="ignore"):
+            found = self._net.predict(self._inputs(rows))
+        if not math.isfinite(found.sum()):
             raise ValueError(
                 "the network's output is not finite: the sample's values or the network's weights are too large; give "
                 "smaller values, or a new estimator a smaller lr"
             )
         return found
 
-    def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
-        """Learns from one sample. ValueError or TypeError for one that cannot be learnt from, `Diverged` if a number of
-        the step is not finite; then nothing has changed."""
+    def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
+        """Learns from one sample; one of weight w counts as w samples. ValueError or TypeError for one that cannot be
+        learnt from, `Diverged` if a number of the step is not finite; then nothing has changed."""
         demand_sample(x)
+        x = as_numbers(x)
         new = self._features.new(x)
         row = self._features.row(x, new)
         self._check(y)
-        self._learn(new, row[None], [y])
+        weights = self._weights([w], 1) if w != 1.0 else None
+        self._learn(new, row[None], [y], weights)
 
-    def learn_many(self, X: Any, y: Any) -> None:
+    def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
         """Learns from a DataFrame, a feature in each column (NaN: absent), and a Series of targets, in this order: from
-        all of it or, with the errors of `learn_one`, from none."""
+        all of it or, with the errors of `learn_one`, from none. w: the samples' weights; None for 1."""
         (columns, table), targets = table_of(X), targets_of(y)
         if len(targets) != len(table):
             raise ValueError(f"as many targets as samples are needed: {len(table)} samples, {len(targets)} targets")
@@ -154,43 +192,85 @@ class OnlineNetwork:
         rows = self._features.rows(columns, table, new)
         for target in targets:
             self._check(target)
-        self._learn(new, rows, targets)
+        self._learn(new, rows, targets, None if w is None else self._weights(targets_of(w), len(table)))
 
-    def _learn(self, new: Sequence[Hashable], rows: Array, targets: Sequence[Any]) -> None:
+    def _weights(self, w: Sequence[Any], samples: int) -> Array:
+        if self.method != settings.GAUSS_NEWTON:
+            raise ValueError("samples with weights are learnt by method='gauss-newton' (nothing was learnt)")
+        sound = len(w) == samples and all(isinstance(each, Real) and 0 < float(each) < math.inf for each in w)
+        if not sound:
+            raise ValueError("a sample's weight is a finite number above 0, one for each (nothing was learnt)")
+        return np.array(w, dtype=np.float64)
+
+    def _learn(
+        self, new: Sequence[Hashable], rows: Array, targets: Sequence[Any], weights: Array | None = None
+    ) -> None:
         """Takes rows (samples, columns) with these new features, `batch_size` of them at a time."""
-        if len(self._features.names) + len(new) > self._most:
+        known = len(self._features.names)
+        if known + len(new) > self._most:
             raise ValueError(
-                f"{len(self._features.names) + len(new):,} features are more than max_features={self._most:,}; give "
+                f"{known + len(new):,} features are more than max_features={self._most:,}; give "
                 f"{type(self).__name__} a larger one, or fewer features (nothing was learnt)"
             )
-        alone = len(rows) <= self.batch_size and not new and not self._grows(targets)
-        with changed(self, *(STATISTICS if alone else STATE)) as after:
-            after._admit(new)
-            for start in range(0, len(rows), self.batch_size):
-                part = rows[start : start + self.batch_size]
-                for row in part:
-                    after._statistics.update(row)
-                y = after._targets(targets[start : start + self.batch_size])
-                if y is not None:
-                    after._step(after._inputs(part), y)  # the last change if alone; it fails without changing anything
-
-    def _step(self, x: Tensor, y: Tensor) -> None:
-        """One step of the method. `Diverged`, and nothing changes, if it would not be finite."""
-        assert self._trained is not None
-        if not isinstance(self._trained, Backprop):
-            self._trained.step(x, y)
+        grows = bool(new) or self._grows(targets)
+        if len(rows) == 1 and isinstance(self._net, GaussNewtonNets):
+            self._learn_growing(self._net, new, rows, targets, weights) if grows else self._take(
+                STATISTICS, new, rows, targets, weights
+            )
             return
-        self._trained.differentiate(x, y)
-        if not can_follow(self._trained.optimizer):
-            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
-        self._trained.update()
+        alone = len(rows) <= self.batch_size and not grows
+        self._take(STATISTICS if alone else STATE, new, rows, targets, weights)
+
+    def _take(self, state: Sequence[str], *given: Any) -> None:
+        with changed(self, *state) as after:
+            after._learn_rows(*given)
+
+    def _learn_rows(self, new: Sequence[Hashable], rows: Array, targets: Sequence[Any], weights: Array | None) -> None:
+        self._admit(new)
+        for start in range(0, len(rows), self.batch_size):
+            own = slice(start, start + self.batch_size)
+            part = rows[own]
+            self._observe(part, targets[own])
+            for row in part:
+                self._statistics.update(row)
+            y = self._targets(targets[own])
+            if y is not None:
+                assert self._net is not None
+                # the last change of a single step, which fails without changing anything
+                self._net.learn(self._inputs(part), y, None if weights is None else weights[own])
+
+    def _learn_growing(self, net: GaussNewtonNets, *given: Any) -> None:
+        """One sample with new features or classes. They join the network itself, not a copy of it, and are removed from
+        it after an error."""
+        features, classes, size = len(self._features.names), list(getattr(self, "_classes", ())), net.size()
+        try:
+            self._take(STATISTICS, *given)
+        except BaseException:
+            self._features.remove(features)
+            net.resize(size)
+            if classes:
+                self._classes = {name: j for j, name in enumerate(classes)}
+            raise
+
+    def _observe(self, rows: Array, targets: Sequence[Any]) -> None:
+        """Shows the detector how wrong the prediction of each row is, and starts anew where it detects drift."""
+        if self._watch is None or not isinstance(self._net, GaussNewtonNets):
+            return
+        for row, y in zip(rows, targets, strict=True):
+            self._watch.update(self._error(self._net.predict(self._inputs(row[None]))[0], y))
+            if self._watch.drift_detected:
+                self._net.relearn()
+
+    def _error(self, predicted: Array, y: Any) -> float:
+        """How wrong a prediction is."""
+        raise NotImplementedError
 
     def _grows(self, targets: Sequence[Any]) -> bool:
         """Whether these targets need a network with more outputs than there are."""
-        return self._trained is None
+        return self._net is None
 
-    def _targets(self, targets: Sequence[Any]) -> Tensor | None:
-        """Targets as the loss takes them; None if there is nothing to learn from them yet."""
+    def _targets(self, targets: Sequence[Any]) -> Array | None:
+        """Targets as the network takes them; None if there is nothing to learn from them yet."""
         raise NotImplementedError
 
     def _rows(self, X: Any) -> Array:

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from river.base import MiniBatchClassifier, MiniBatchRegressor
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.common.describe import describe
-from altmin.stream import growth
 from altmin.stream.estimator import OnlineNetwork
-from altmin.stream.features import LARGEST, RunningStatistics
+from altmin.stream.features import LARGEST, Array, RunningStatistics
 
 
 class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
@@ -33,7 +31,7 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     True
     """
 
-    _loss = nn.CrossEntropyLoss
+    _classifies = True
 
     def _begin(self) -> None:
         super()._begin()
@@ -52,15 +50,14 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         """The probability of each class seen so far; empty before the first."""
         if len(self._classes) < 2:
             return dict.fromkeys(self._classes, 1.0)
-        return dict(zip(self._classes, torch.softmax(self._output(x), 0).tolist(), strict=True))
+        return dict(zip(self._classes, self._output(x).tolist(), strict=True))
 
     def predict_proba_many(self, X: Any) -> Any:
         """A DataFrame of probabilities, a class in each column."""
         rows = self._rows(X)
         if len(self._classes) < 2:
             return pd.DataFrame(dict.fromkeys(self._classes, 1.0), index=X.index)
-        p = torch.softmax(self._outputs(rows), 1).numpy()
-        return pd.DataFrame(p, index=X.index, columns=pd.Index(self.classes, dtype=object))
+        return pd.DataFrame(self._outputs(rows), index=X.index, columns=pd.Index(self.classes, dtype=object))
 
     def predict_many(self, X: Any) -> Any:
         """A Series of the most probable classes; of None before the first."""
@@ -80,18 +77,21 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     def _grows(self, targets: Sequence[Any]) -> bool:
         return super()._grows(targets) or any(y not in self._classes for y in targets)
 
-    def _targets(self, targets: Sequence[Any]) -> Tensor | None:
+    def _targets(self, targets: Sequence[Any]) -> Array | None:
         """Admits new classes. The network is built with the second class: one alone has nothing to teach."""
         for y in targets:
             self._classes.setdefault(y, len(self._classes))
         if len(self._classes) < 2:
             return None
-        if self._trained is None:
+        if self._net is None:
             self._build(len(self._classes))
-        new = len(self._classes) - list(self._trained.model.parameters())[-1].shape[0]  # type: ignore[union-attr]
-        if new:
-            growth.add_outputs(self._trained, new)  # type: ignore[arg-type]
-        return torch.tensor([self._classes[y] for y in targets])
+        assert self._net is not None
+        if more := len(self._classes) - self._net.outputs:
+            self._net.add_outputs(more)
+        return np.array([self._classes[y] for y in targets])
+
+    def _error(self, predicted: Array, y: Any) -> float:
+        return float(self._classes.get(y) != predicted.argmax())
 
 
 class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
@@ -110,7 +110,7 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
     True
     """
 
-    _loss = nn.MSELoss
+    _classifies = False
 
     def _begin(self) -> None:
         super()._begin()
@@ -118,14 +118,14 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
         """The expected target; 0 before the first sample."""
-        if self._trained is None:
+        if self._net is None:
             return 0.0
-        return float(self._target.mean[0] + self._target.variance[0] ** 0.5 * self._output(x).item())
+        return float(self._target.mean[0] + self._target.variance[0] ** 0.5 * self._output(x)[0])
 
     def predict_many(self, X: Any) -> Any:
         """A Series of expected targets."""
         rows = self._rows(X)
-        found = np.zeros(len(rows)) if self._trained is None else self._outputs(rows)[:, 0].numpy()
+        found = np.zeros(len(rows)) if self._net is None else self._outputs(rows)[:, 0]
         return pd.Series(self._target.mean[0] + self._target.variance[0] ** 0.5 * found, index=X.index)
 
     def _check(self, y: Any) -> None:
@@ -136,10 +136,14 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         if not known:
             raise ValueError(f"a target is a number below {LARGEST:g}, given {describe(y):.40} (nothing was learnt)")
 
-    def _targets(self, targets: Sequence[Any]) -> Tensor:
-        if self._trained is None:
+    def _targets(self, targets: Sequence[Any]) -> Array:
+        if self._net is None:
             self._build(1)
         values = np.array(targets, dtype=np.float64)[:, None]
         for value in values:
             self._target.update(value)
-        return torch.from_numpy(self._target.standardise(values))
+        return self._target.standardise(values)[:, 0]
+
+    def _error(self, predicted: Array, y: Any) -> float:
+        deviation = self._target.variance[0] ** 0.5
+        return abs(float(y) - self._target.mean[0] - deviation * predicted[0]) / (deviation or 1.0)

@@ -18,9 +18,29 @@ LARGEST = 1e100
 """Beyond, the square of a value and sums of squares may not be finite."""
 
 
+class Category(str):
+    """The name of a feature that is 1 where a text has a value, and 0 elsewhere: "colour=red"."""
+
+    __slots__ = ()
+
+
+def as_numbers(x: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
+    """A sample with a feature of its own, of value 1, for each of its texts.
+
+    >>> as_numbers({"age": 3.0, "colour": "red"})
+    {'age': 3.0, 'colour=red': 1.0}
+    """
+    if str not in map(type, x.values()):
+        return x
+    return {
+        (Category(f"{name}={value}") if type(value) is str else name): (1.0 if type(value) is str else value)
+        for name, value in x.items()
+    }
+
+
 class Features:
     """The features seen so far, in the order of their columns. absent: what one that a sample lacks counts as: "mean",
-    unknown, so that the network is shown its mean; "zero", for counts and indicators."""
+    unknown, so that the network is shown its mean; "zero", for counts and indicators. A `Category` counts as zero."""
 
     def __init__(self, absent: str = "mean"):
         if absent not in ("mean", "zero"):
@@ -28,6 +48,8 @@ class Features:
         self.absent = absent
         self.names: list[Hashable] = []
         self.known: set[Hashable] = set()
+        self.categories: list[int] = []
+        """The columns of categories."""
 
     def new(self, names: Iterable[Hashable]) -> list[Hashable]:
         """Those among the names that have no column yet, in an order that does not depend on theirs. ValueError for a
@@ -39,12 +61,20 @@ class Features:
 
     def add(self, names: Iterable[Hashable]) -> None:
         """Gives names a column each."""
+        first = len(self.names)
         self.names.extend(names)
-        self.known.update(self.names)
+        self.known.update(self.names[first:])
+        self.categories += [j for j in range(first, len(self.names)) if isinstance(self.names[j], Category)]
+
+    def remove(self, count: int) -> None:
+        """Leaves the first `count` names."""
+        self.known.difference_update(self.names[count:])
+        del self.names[count:]
+        self.categories = [j for j in self.categories if j < count]
 
     def row(self, x: Mapping[Hashable, Any], new: Sequence[Hashable] = ()) -> Array:
-        """One sample (columns + new,): NaN, or 0 with absent="zero", where it has no value (also None and NaN). Other
-        features are left out. ValueError for a value that is no number."""
+        """One sample (columns + new,): NaN, or 0 with absent="zero" and of a category, where it has no value (also None
+        and NaN). Other features are left out. ValueError for a value that is no number."""
         missing, names = np.nan, [*self.names, *new] if new else self.names
         try:
             values = np.array([x.get(name, missing) for name in names], dtype=np.float64)
@@ -66,7 +96,12 @@ class Features:
     def _checked(self, values: Array, names: Sequence[Hashable]) -> Array:
         if (np.abs(values) > LARGEST).any():  # NaN is not
             raise _too_large(names[int(np.argwhere(np.abs(values) > LARGEST)[0, -1])])
-        return np.nan_to_num(values, nan=0.0) if self.absent == "zero" else values
+        if self.absent == "zero":
+            return np.nan_to_num(values, nan=0.0)
+        zero = [j for j in range(len(self.names), len(names)) if isinstance(names[j], Category)] + self.categories
+        if zero:
+            values[..., zero] = np.nan_to_num(values[..., zero], nan=0.0)
+        return values
 
 
 def demand_sample(x: Any) -> None:
@@ -84,6 +119,8 @@ def table_of(X: Any) -> tuple[list[Hashable], Array]:
     if len(set(names)) < len(names):
         name = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"two columns are called {name!r}; each feature has a name of its own (nothing was learnt)")
+    if texts := [name for name in names if X[name].map(type).eq(str).any()]:
+        names, X = _without_texts(X, texts)
     try:
         return names, X.to_numpy(dtype=np.float64)
     except Exception:  # of any kind: a value's own conversion may raise it
@@ -91,6 +128,23 @@ def table_of(X: Any) -> tuple[list[Hashable], Array]:
             for value in X[name]:
                 _demand_number(name, value)
         raise
+
+
+def _without_texts(X: Any, texts: Sequence[Hashable]) -> tuple[list[Hashable], Any]:
+    """A DataFrame with a column for each text, as `as_numbers` has a feature, after the others; the texts themselves
+    are absent from theirs."""
+    X, found = X.copy(), {}
+    for name in texts:
+        column = X[name]
+        is_text = column.map(type).eq(str)
+        for value in dict.fromkeys(column[is_text]):
+            found[Category(f"{name}={value}")] = column.eq(value).to_numpy(dtype=np.float64)
+        X[name] = column.where(~is_text, None)
+    kept = [name for name in X.columns if name not in texts or X[name].notna().any()]
+    X = X[kept]
+    for name, values in found.items():
+        X.insert(len(X.columns), name, values)
+    return [*kept, *found], X
 
 
 def targets_of(y: Any) -> list[Any]:
@@ -121,8 +175,7 @@ def _demand_number(name: Hashable, value: Any) -> None:
         number = np.zeros(0)
     if number.ndim:
         raise ValueError(
-            f"feature {name!r} is {describe(value):.40}, a number is expected; encode it first, such as by "
-            "river.preprocessing.OneHotEncoder() (nothing was learnt)"
+            f"feature {name!r} is {describe(value):.40}, a number or a text is expected (nothing was learnt)"
         )
 
 
@@ -158,10 +211,10 @@ class RunningStatistics:
         """s / w, 0 of a feature that has not been seen."""
         return self.scatter / np.maximum(self.weight, 1.0)
 
-    def grow(self, features: int, seen: bool = False) -> None:
-        """Adds features. seen: whether they count as having been zero in all samples so far."""
+    def grow(self, features: int, seen: bool | Sequence[bool] = False) -> None:
+        """Adds features. seen: whether they, or which of them, count as having been zero in all samples so far."""
         more = np.zeros(features)
-        self.weight = np.concatenate([self.weight, more + (self.total if seen else 0.0)])
+        self.weight = np.concatenate([self.weight, more + np.where(seen, self.total, 0.0)])
         self.mean, self.scatter = np.concatenate([self.mean, more]), np.concatenate([self.scatter, more])
 
     def update(self, x: Array) -> None:

@@ -1,0 +1,274 @@
+"""Small nets that learn one sample at a time by `altmin.methods.gauss_newton`, in numpy: calls are all that takes time.
+
+Several nets of one shape, with other initial weights and factors of forgetting, are computed together; what they
+predict is averaged, weighted by their recent losses. Arrays have the nets as their first dimension. Of each layer
+W is (nets, outputs, 1 + inputs), the bias first, and P is (nets, 1 + inputs, 1 + inputs); with more than `DENSE` inputs
+the first layer keeps the diagonal of P, (nets, 1 + inputs), and a sample changes only what belongs to its inputs that
+are not zero.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from altmin.common.errors import Diverged
+from altmin.methods.gauss_newton import check_options
+
+Array = NDArray[np.float64]
+DENSE = 256
+"""Inputs up to which the first layer has a whole matrix P."""
+GAIN = 0.8
+"""Initial weights have this times the deviation of He; biases are drawn as the weights are."""
+SPREAD = 5.0
+"""1 - forget of the first net is so many times as large as that of the second, of the third as small, and so on."""
+NOISE, LEAST_NOISE = 0.99, 1e-6
+TRUST, RECENT = 0.1, 0.99
+"""A net counts exp(-TRUST times its summed losses), which fade by RECENT."""
+
+
+class GaussNewtonNets:
+    """hidden: the widths of hidden layers, of rectified units. outputs: classes, or 0 for a regression of one target,
+    whose squared error is divided by its running mean. seed: of the initial weights. members: how many nets. start,
+    forget, floor, walk: as of `altmin.methods.gauss_newton`; forget is that of the middle one of several nets."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        seed: int,
+        members: int = 3,
+        start: float = 0.5,
+        forget: float = 0.999,
+        floor: float = 0.06,
+        walk: float = 0.0,
+    ):
+        check_options(type(self).__name__, start, forget, floor, walk)
+        self.classifies, self.start, self.floor, self.walk = outputs > 0, start, floor, walk
+        self.inputs, self.members = inputs, members
+        self.random = np.random.default_rng(seed)
+        middle = (members - 1) / 2
+        self.forget = np.array([max(0.5, 1 - (1 - forget) * SPREAD ** (middle - m)) for m in range(members)])
+        sizes = [inputs, *hidden, max(outputs, 1)]
+        self.W = [
+            self.random.normal(0.0, GAIN * (2 / max(m, 1)) ** 0.5, (members, n, 1 + m))
+            for m, n in itertools.pairwise(sizes)
+        ]
+        self.W[-1][:] = 0.0
+        self.P = [np.tile(start * np.eye(w.shape[2]), (members, 1, 1)) for w in self.W[1:]]
+        self.P.insert(0, self._first(inputs))
+        self.noise, self.losses = np.ones(members), np.zeros(members)
+
+    def _first(self, inputs: int) -> Array:
+        if inputs > DENSE:
+            return np.full((self.members, 1 + inputs), self.start)
+        return np.tile(self.start * np.eye(1 + inputs), (self.members, 1, 1))
+
+    @property
+    def outputs(self) -> int:
+        return self.W[-1].shape[1]
+
+    @property
+    def module(self) -> nn.Module:
+        """A copy as a module of torch: an `nn.Sequential`, or `Averaged` ones."""
+        nets = [self.net(m) for m in range(self.members)]
+        return nets[0] if len(nets) == 1 else Averaged(nets, torch.tensor(self.trust), self.classifies)
+
+    def net(self, m: int) -> nn.Sequential:
+        """A copy of one of the nets as modules of torch."""
+        layers: list[nn.Module] = []
+        for w in [w[m, :, : 1 + self.inputs] if l == 0 else w[m] for l, w in enumerate(self.W)]:
+            layer = nn.Linear(w.shape[1] - 1, w.shape[0], device="meta")  # draws no random numbers
+            layer.weight, layer.bias = nn.Parameter(torch.tensor(w[:, 1:])), nn.Parameter(torch.tensor(w[:, 0]))
+            layers += [layer, nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    def add_inputs(self, count: int) -> None:
+        """Makes room for more inputs, with weights drawn as the others were. Arrays grow by half at least, so that a
+        stream with ever new features does not copy them every time."""
+        old, new = self.inputs, self.inputs + count
+        room = self.W[0].shape[2] - 1
+        if new > room:
+            room = max(new, min(room + room // 2, DENSE) if new <= DENSE else room + room // 2)
+            w = np.zeros((self.members, self.W[0].shape[1], 1 + room))
+            w[:, :, : 1 + old] = self.W[0][:, :, : 1 + old]
+            P = self._first(room)
+            kept = self.P[0][..., : 1 + old]
+            if P.ndim == 2:
+                P[:, : 1 + old] = kept if kept.ndim == 2 else np.einsum("mii->mi", kept[:, : 1 + old])
+            else:
+                P[:, : 1 + old, : 1 + old] = kept[:, : 1 + old]
+            self.W[0], self.P[0] = w, P
+        last = len(self.W) == 1
+        scale = 0.0 if last else GAIN * (2 / new) ** 0.5
+        self.W[0][:, :, 1 + old : 1 + new] = self.random.normal(0.0, scale, (*self.W[0].shape[:2], count))
+        added = slice(1 + old, 1 + new)
+        if self.P[0].ndim == 2:
+            self.P[0][:, added] = self.start
+        else:
+            self.P[0][:, added, : 1 + new] = 0.0
+            self.P[0][:, : 1 + new, added] = 0.0
+            self.P[0][:, range(1 + old, 1 + new), range(1 + old, 1 + new)] = self.start
+        self.inputs = new
+
+    def add_outputs(self, count: int) -> None:
+        """More classes, whose outputs are 0 until they are trained."""
+        w = self.W[-1]
+        self.W[-1] = np.concatenate([w, np.zeros((len(w), count, w.shape[2]))], 1)
+
+    def size(self) -> tuple[Any, ...]:
+        """What `resize` takes to remove inputs and outputs that join after this, before they are learnt."""
+        return self.inputs, list(self.W), list(self.P), self.random.bit_generator.state
+
+    def resize(self, size: tuple[Any, ...]) -> None:
+        self.inputs, self.W, self.P, self.random.bit_generator.state = size
+
+    def predict(self, rows: Array) -> Array:
+        """Of inputs (samples, inputs) the probabilities of classes, or the values, (samples, outputs)."""
+        x = rows
+        for l, w in enumerate(self.W):
+            w = w[:, :, : 1 + self.inputs] if l == 0 else w
+            z = x @ w[:, :, 1:].swapaxes(1, 2) + w[:, None, :, 0]
+            x = np.maximum(z, 0.0)
+        found = _softmax(z) if self.classifies else z
+        return found[0] if self.members == 1 else np.tensordot(self.trust, found, 1)
+
+    @property
+    def trust(self) -> Array:
+        """The weights of the nets in a prediction."""
+        w = np.exp(-TRUST * (self.losses - self.losses.min()))
+        return w / w.sum()
+
+    def learn(self, rows: Array, targets: Array, weights: Array | None = None) -> None:
+        """Learns inputs (samples, inputs), one after the other, with classes, by their numbers, or values. A sample of
+        weight w counts as w samples. `Diverged` if a number of a step is not finite; then it has not been taken."""
+        with np.errstate(all="ignore"):
+            for i, x in enumerate(rows):
+                self._learn(x, targets[i], 1.0 if weights is None else float(weights[i]))
+
+    def relearn(self) -> None:
+        """Makes the memories those of the start, for data that have changed: weights stay, and steps are long again."""
+        for P in self.P[1:]:
+            P[:] = self.start * np.eye(P.shape[1])
+        self.P[0] = self._first(self.W[0].shape[2] - 1)
+
+    def _learn(self, x: Array, y: Any, weight: float) -> None:
+        whole = np.empty(1 + self.inputs)
+        whole[0], whole[1:] = 1.0, x
+        used: Any = slice(1 + self.inputs) if self.P[0].ndim == 3 else np.flatnonzero(whole)
+        a, masks = [whole[used]], []
+        z = self.W[0][:, :, used] @ a[0]
+        for w in self.W[1:]:
+            after = np.empty((self.members, 1 + z.shape[1]))
+            after[:, 0] = 1.0
+            np.maximum(z, 0.0, out=after[:, 1:])
+            masks.append(z > 0)
+            a.append(after)
+            z = (w @ after[:, :, None])[:, :, 0]
+        r, H, losses, noise = self._at_output(z, y, weight)
+        J, squares = [_eye(z.shape[1])], [_eye(z.shape[1])]
+        for w, mask in zip(self.W[:0:-1], masks[::-1], strict=True):
+            J.insert(0, (J[0] @ w[:, :, 1:]) * mask[:, None, :])
+            squares.insert(0, J[0] @ J[0].swapaxes(1, 2))
+        first = self.P[0]
+        moved = [first[:, used] * a[0] if first.ndim == 2 else first[:, used, used] @ a[0]]
+        moved += [(P @ each[:, :, None])[:, :, 0] for P, each in zip(self.P[1:], a[1:], strict=True)]
+        q = [(moved[0] @ a[0])[:, None, None]]
+        q += [each[:, None, :] @ pa[:, :, None] for each, pa in zip(a[1:], moved[1:], strict=True)]
+        K = q[0] * squares[0]
+        for c, each in zip(q[1:], squares[1:], strict=True):
+            K = K + c * each
+        left = _solve(H @ K, r)
+        changes = [(left[:, None, :] @ j).swapaxes(1, 2) * pa[:, None, :] for j, pa in zip(J, moved, strict=True)]
+        if not math.isfinite(sum(float(each.sum()) for each in (*changes, losses))):
+            raise Diverged("the weights' next value", "give inputs of a smaller size")
+        for l, (change, j, each) in enumerate(zip(changes, J, squares, strict=True)):
+            f = np.maximum((H * each).sum((1, 2)) / j.shape[-1], self.floor)
+            if l == 0:
+                self.W[0][:, :, used] += change
+                self._remember_first(used, a[0], moved[0], f, q[0][:, 0, 0])
+            else:
+                self.W[l] += change
+                self._remember(self.P[l], moved[l], f, q[l][:, 0, 0])
+        self.losses, self.noise = RECENT * self.losses + losses, noise
+
+    def _at_output(self, z: Array, y: Any, weight: float) -> tuple[Array, Array, Array, Array]:
+        """The negative gradient and the Hessian of the loss at the outputs, the loss, and the next noise."""
+        if self.classifies:
+            p = _softmax(z)
+            r = -p
+            r[:, y] += 1.0
+            half = p + 0.5 * r
+            H = half[:, :, None] * (_eye(z.shape[1]) - half[:, None, :])
+            return weight * r, weight * H, -np.log(np.maximum(p[:, y], 1e-12)), self.noise
+        e = y - z
+        H = (weight / self.noise)[:, None, None]
+        noise = NOISE * self.noise + (1 - NOISE) * np.maximum(e[:, 0] ** 2, LEAST_NOISE)
+        return e * H[:, :, 0], H, np.abs(e[:, 0]), noise
+
+    def _remember_first(self, used: Any, a: Array, moved: Array, f: Array, q: Array) -> None:
+        if self.P[0].ndim == 3:
+            self._remember(self.P[0][:, used, used], moved, f, q)
+            return
+        P = 1 / (self.forget[:, None] / self.P[0][:, used] + f[:, None] * a * a) + self.walk
+        self.P[0][:, used] = np.minimum(P, self.start)
+
+    def _remember(self, P: Array, moved: Array, f: Array, q: Array) -> None:
+        """P <- (forget P^-1 + f a a^T)^-1 + walk I in place, with P a in `moved` and q = a^T P a; its trace bounded."""
+        gain = f / (self.forget + f * q)
+        P -= moved[:, :, None] * (gain[:, None] * moved)[:, None, :]
+        P /= self.forget[:, None, None]
+        diagonal = np.einsum("mii->mi", P)
+        if self.walk:
+            diagonal += self.walk
+        trace, most = diagonal.sum(1), self.start * P.shape[1]
+        if trace.max() > most:
+            P *= np.minimum(most / trace, 1.0)[:, None, None]
+
+
+class Averaged(nn.Module):
+    """Nets whose predictions are averaged with these weights: values, or the probabilities of classes, of which it
+    gives the logarithms."""
+
+    trust: Tensor
+
+    def __init__(self, nets: Sequence[nn.Module], trust: Tensor, classifies: bool):
+        super().__init__()
+        self.nets, self.classifies = nn.ModuleList(nets), classifies
+        self.register_buffer("trust", trust)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = torch.stack([net(x) for net in self.nets])
+        if self.classifies:
+            return torch.logsumexp(found.log_softmax(-1) + self.trust.log()[:, None, None], 0)
+        return torch.tensordot(self.trust, found, 1)
+
+
+@cache
+def _eye(n: int) -> Array:
+    return np.eye(n)
+
+
+def _softmax(z: Array) -> Array:
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _solve(HK: Array, r: Array) -> Array:
+    """(I + H K)^-1 r. NaN where the matrix cannot be inverted."""
+    n = r.shape[1]
+    if n == 1:
+        return r / (1.0 + HK[:, :, 0])
+    HK += _eye(n)
+    try:
+        left: Any = np.linalg.solve(HK, r[:, :, None])
+        return left[:, :, 0]
+    except np.linalg.LinAlgError:
+        return np.full_like(r, np.nan)
