@@ -137,6 +137,8 @@ HAND_COUNTED = {
     "replay": (2 * WEIGHTS, 16 * 6),  # 100 bytes hold 16 samples of 5 values and a label
     "slda": (0, 4 * (4 * 4 + 3 * 4 + 3)),  # scatter, means, counts
     "falling-sgd": (0, 0),
+    "ridge": (0, 4 * (5 * 6 // 2 + 3 * 5)),  # a triangle of A, and B, a 1 appended to four features
+    "analytic": (0, 4 * (5 * 6 // 2 + 3 * 5)),
 }
 
 
@@ -163,7 +165,15 @@ def test_the_default_buffer_takes_as_much_as_the_memory_of_the_papers_small_net(
 
 def test_all_methods_are_learners_too() -> None:
     assert set(methods.names()) < set(learners.names())
-    assert set(learners.names()) - set(methods.names()) == {"ewc", "falling-sgd", "replay", "slda"}
+    assert set(learners.names()) - set(methods.names()) == {
+        "analytic",
+        "ewc",
+        "falling-sgd",
+        "remembering",
+        "replay",
+        "ridge",
+        "slda",
+    }
 
 
 def test_options_reach_the_learner() -> None:

@@ -131,6 +131,21 @@ def test_what_the_page_says_of_streams_holds_in_the_file(load: Load) -> None:
     assert of.verdict(rows("streams")) in of.DOCUMENT.read_text()
 
 
+def test_options_for_single_samples_are_those_that_validation_has_chosen(load: Load) -> None:
+    grids, found = load("single_samples").GRIDS, [row for row in rows("single-samples") if "method" in row]
+    tested = {}
+    for method, grid in grids.items():
+        tried = [row for row in found if (row["method"], row["part"]) == (method, "validation")]
+        assert sorted(map(str, grid)) == sorted(str(row["options"]) for row in tried)
+        best = max(tried, key=lambda row: row["accuracy"] + row["progressive"]["10000"])["options"]
+        runs = [row for row in found if (row["method"], row["part"]) == (method, "test")]
+        assert [(row["options"], row["seed"]) for row in runs] == [(best, seed) for seed in range(3)]
+        tested[method] = [statistics.mean(row["progressive"][mark] for row in runs) for mark in ("1000", "10000")]
+    assert all(
+        tested["gauss-newton"][k] > tested[method][k] for method in grids if method != "gauss-newton" for k in (0, 1)
+    )
+
+
 def test_the_defaults_of_streams_are_the_best_that_the_search_has_found() -> None:
     settings = pytest.importorskip("altmin.stream.settings", exc_type=ImportError)
     for method in ("am-adam", "adam", "am-mem-fitted"):

@@ -12,6 +12,7 @@ from altmin import methods
 from altmin.common.errors import demand, unknown
 from altmin.continual.base import Learner
 from altmin.continual.ewc import ewc
+from altmin.continual.output_memory import Analytic, OutputRegression, Remembering
 from altmin.continual.replay import replay
 from altmin.continual.slda import StreamingLDA
 from altmin.core.losses import LossFunction
@@ -43,10 +44,27 @@ def falling_sgd(model: nn.Module, lr: float = 0.1, batches: float = 3.0) -> Fall
     return FallingRate(Backprop(model, torch.optim.SGD(model.parameters(), lr)), batches)
 
 
+def remembering(
+    model: nn.Module,
+    width: int = 1000,
+    rate: float = 100.0,
+    lr: float = 1e-4,
+    damping: float = 10.0,
+    ridge: float = 1e-3,
+    seed: int = 0,
+) -> Remembering:
+    """AM-mem whose output is remembered too: hidden layers as by `learner`, and an output that is fitted to what they
+    make of all samples when they come, beside `width` random features. ridge: the damping of that fit."""
+    return Remembering(learner(model, lr, rate, damping), width, ridge, seed)
+
+
 CONTINUAL: Mapping[str, Callable[..., Any]] = {
+    "analytic": Analytic,
     "ewc": ewc,
     "falling-sgd": falling_sgd,
+    "remembering": remembering,
     "replay": replay,
+    "ridge": OutputRegression,
     "slda": StreamingLDA,
 }
 

@@ -12,14 +12,19 @@ from altmin.paper.reproduce import Figure, Finding, Results, claim
 from altmin.paper.reproduce.results import deviation
 
 KEPT, FADING = "AM-mem, memory kept", "AM-mem, memory fading"
+OUTPUT, RIDGE, ANALYTIC = "AM-mem, output remembered", "ridge, random features", "analytic, first task learnt"
+GAUSS_NEWTON = "Gauss-Newton, memory kept"
 FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"
 MEMORY = {"lr": 1e-4, "rate": 30.0, "damping": 30.0, "steps": None}
+KALMAN = {"forget": 1.0, "start": 0.3}
 LEARNERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     KEPT: (
         "am-mem-fitted",
         {**MEMORY, "forget": 1.0, "damping": 10.0},
         {**MEMORY, "forget": 1.0, "damping": 10.0, "rate": 100.0},
     ),
+    OUTPUT: ("remembering", {"rate": 5.0, "width": 700}, {"rate": 100.0, "width": 1000}),
+    GAUSS_NEWTON: ("gauss-newton", {**KALMAN, "floor": 0.1}, {**KALMAN, "floor": 0.01}),
     FADING: ("am-mem-fitted", {**MEMORY, "forget": 0.9}, {**MEMORY, "forget": 0.9}),
     "AM-Adam": ("am-adam", {"lr": 3e-5}, {"lr": 3e-4}),
     "Adam": ("adam", {"lr": 3e-5}, {"lr": 3e-4}),
@@ -29,12 +34,18 @@ LEARNERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "replay": ("replay", {"lr": 3e-3}, {"lr": 3e-3}),
     "EWC": ("ewc", {"strength": 1e4, "lr": 1e-4}, {"strength": 10.0, "lr": 1e-3}),
     "streaming LDA": ("slda", {"shrinkage": 0.5}, {"shrinkage": 0.01}),
+    RIDGE: ("ridge", {}, {}),
+    ANALYTIC: ("analytic", {}, {}),
 }
 """By their names in the figure: the learner, and its options on split and on permuted MNIST."""
+NETS = {"streaming LDA": "linear", RIDGE: "mlp-1x1180", ANALYTIC: "mlp-1x1180"}
+"""Where it is not mlp-2x100. With 1,180 features the output's memory has the bytes of AM-mem's hidden ones."""
 SEQUENCES = ("split", "permuted")
 RUNS = {
     (sequence, name): Stream(
-        *(learner, sequence, options, "linear" if name == "streaming LDA" else "mlp-2x100"),
+        *(learner, sequence, options, NETS.get(name, "mlp-2x100")),
+        batch_size=10 if name == GAUSS_NEWTON else 200,
+        seeds=3 if name == GAUSS_NEWTON else 5,
         freeze_hidden=name == RANDOM,
         limit=10_000 if sequence == "permuted" else None,
         label=name,
@@ -42,7 +53,7 @@ RUNS = {
     for name, (learner, *both) in LEARNERS.items()
     for sequence, options in zip(SEQUENCES, both, strict=True)
 }
-LEARNERS_OF_TASKS = ("replay", "EWC", "streaming LDA")
+LEARNERS_OF_TASKS = (OUTPUT, GAUSS_NEWTON, "replay", "EWC", "streaming LDA", RIDGE, ANALYTIC)
 MEASURES = ("average_accuracy", "forgetting")
 
 
