@@ -1,15 +1,17 @@
 """The figures of docs/streams.md: `python experiments/streams.py run`, `... cost`, then `... table`.
 
-`run`: every model predicts each sample of a stream and then learns it, one at a time, and its progressive accuracy, or
-mean absolute error, is measured; one line of benchmarks/streams.jsonl for each stream, model and seed. A run that is
-there already is not made again. --only STREAM,MODEL,... makes those of the streams and models named, --seeds 0,1 those
-of these seeds, --out FILE puts them elsewhere, and `... merge FILE...` takes them from there. `cost`: the time that the
-processor spends on a sample, predicted and learnt, by Adam and the others in turn, so that whatever else the machine
-does meets all alike. `table` fills docs/streams.md and draws docs/images/streams.png from the file, and trains nothing.
+`run`: every model predicts each sample of a stream and then learns it, one at a time, and its progressive accuracy,
+or mean absolute error, is measured; one line of benchmarks/streams.jsonl for each stream, model and seed. A run that
+is there already is not made again. --only STREAM,MODEL,... makes those of the streams and models named, --seeds 0,1
+those of these seeds, --out FILE puts them elsewhere, and `... merge FILE...` takes them from there. `cost`: the time
+that the processor spends on a sample, predicted and learnt, by Adam and the others in turn, so that whatever else the
+machine does meets all alike. `memory`: the bytes that each model keeps after a stream. `table` fills docs/streams.md
+and draws docs/images/streams.png from the file, and trains nothing.
 """
 
 import argparse
 import itertools
+import pickle
 import statistics
 import time
 from collections.abc import Sequence
@@ -73,7 +75,9 @@ def merge(files: Sequence[Path]) -> None:
     runs = {(row["model"], row["stream"], row["seed"]): row for row in rows if "value" in row}
     ordered = sorted(runs.items(), key=lambda item: (places[item[0][:2]], item[0][2]))
     environment = next(row for row in rows if "environment" in row)
-    write(RESULTS, [environment, *(row for _, row in ordered), *(row for row in rows if "cost" in row)])
+    write(
+        RESULTS, [environment, *(row for _, row in ordered), *(row for row in rows if "cost" in row or "memory" in row)]
+    )
 
 
 def cost() -> None:
@@ -103,6 +107,20 @@ def cost() -> None:
     write(RESULTS, rows)
 
 
+def memory() -> None:
+    """Bytes of each classifier, pickled, after the stream `rbf-drift`."""
+    rows: list[Any] = [row for row in read(RESULTS) if "memory" not in row]
+    data = samples("rbf-drift", 0)
+    for name in MODELS:
+        if MODELS[name].serves(regression=False):
+            learner = create(name, False, 0)
+            for x, y in data:
+                learner.learn_one(x, y)
+            rows.append({"memory": name, "bytes": len(pickle.dumps(learner))})
+            print(rows[-1], flush=True)
+    write(RESULTS, rows)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,6 +131,7 @@ if __name__ == "__main__":
     running.add_argument("--out", type=Path, default=RESULTS)
     commands.add_parser("merge", help="take runs from other files").add_argument("files", nargs="+", type=Path)
     commands.add_parser("cost", help="time a sample")
+    commands.add_parser("memory", help="count the bytes that models keep")
     commands.add_parser("table", help="fill docs/streams.md and draw its picture")
     given = parser.parse_args()
     if given.command == "run":
@@ -121,5 +140,7 @@ if __name__ == "__main__":
         merge(given.files)
     elif given.command == "cost":
         cost()
+    elif given.command == "memory":
+        memory()
     else:
         fill_tables(RESULTS)
