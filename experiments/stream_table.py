@@ -80,18 +80,13 @@ def choice(path: Path) -> str:
 
 
 def costs(rows: list[Row]) -> str:
-    lines = [[row["cost"], f"{row['microseconds']:.0f}", ratio(row)] for row in rows if "cost" in row]
-    return table(["method", "microseconds a sample", "times Adam's: median (quartiles)"], lines)
-
-
-def sizes(rows: list[Row]) -> str:
-    """Of every classifier: milliseconds a sample, the mean over all its runs, and the kilobytes that it keeps."""
-    lines = []
-    for row in (row for row in rows if "memory" in row):
-        of = [each for each in rows if each.get("model") == row["memory"] and "value" in each]
-        taken = 1000 * sum(each["seconds"] for each in of) / sum(each["samples"] for each in of)
-        lines.append([row["memory"], f"{taken:.2f}", f"{row['bytes'] / 1000:,.0f}"])
-    return table(["model", "milliseconds a sample", "kilobytes after `rbf-drift`"], lines)
+    kept = {row["memory"]: f"{row['bytes'] / 1000:,.0f}" for row in rows if "memory" in row}
+    lines = [
+        [row["cost"], f"{row['microseconds']:.0f}", ratio(row), kept.get(row["cost"], "")]
+        for row in rows
+        if "cost" in row
+    ]
+    return table(["model", "microseconds a sample", "times Adam's: median (quartiles)", "kilobytes"], lines)
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -133,6 +128,5 @@ def fill_tables(path: Path) -> None:
     fill(DOCUMENT, "\n" + verdict(rows) + "\n\n", "verdict")
     fill(DOCUMENT, "\n" + choice(path.with_name("stream_search.jsonl")) + "\n", "choice")
     fill(DOCUMENT, "\n" + costs(rows) + "\n", "cost")
-    fill(DOCUMENT, "\n" + sizes(rows) + "\n", "sizes")
     draw(rows, PICTURE)
     print(f"wrote {DOCUMENT.name} and {PICTURE.name}")

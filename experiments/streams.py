@@ -84,8 +84,8 @@ def cost() -> None:
     """Microseconds a sample on the stream `rbf-drift`: the median over rounds, and that of the ratios to Adam's in the
     same round, with their quartiles."""
     data = samples("rbf-drift", 0)
-    names = ("Adam", "AM-Adam", "AM-mem", "Gauss-Newton", "Gauss-Newton (one net)", "adaptive forest")
-    learners = {name: create(name, False, 0) for name in names}
+    served = [name for name, model in MODELS.items() if model.serves(regression=False) and model.kind != "baseline"]
+    learners = {name: create(name, False, 0) for name in served}
     learners["Gauss-Newton (one net, 32-32)"] = OnlineClassifier((32, 32), members=1, seed=0)
     learners["Adam, fused kernel"] = OnlineClassifier(method="adam", options={"fused": True}, seed=0)
     taken: dict[str, list[float]] = {name: [] for name in learners}
