@@ -213,10 +213,8 @@ class OnlineNetwork:
                 f"{type(self).__name__} a larger one, or fewer features (nothing was learnt)"
             )
         grows = bool(new) or self._grows(targets)
-        if len(rows) == 1 and isinstance(self._net, GaussNewtonNets):
-            self._learn_growing(self._net, new, rows, targets, weights) if grows else self._take(
-                STATISTICS, new, rows, targets, weights
-            )
+        if grows and len(rows) == 1 and isinstance(self._net, GaussNewtonNets):
+            self._learn_growing(self._net, new, rows, targets, weights)
             return
         alone = len(rows) <= self.batch_size and not grows
         self._take(STATISTICS if alone else STATE, new, rows, targets, weights)
