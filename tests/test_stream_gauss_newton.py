@@ -209,17 +209,19 @@ def test_thousands_of_rare_features_take_little_memory() -> None:
     assert np.mean(right) > 0.95
 
 
+class Alarm:
+    """At the 150th error."""
+
+    drift_detected = False
+
+    def update(self, error: float) -> None:
+        assert error in (0.0, 1.0)
+        self.seen = getattr(self, "seen", 0) + 1
+        self.drift_detected = self.seen == 150
+
+
 def test_a_detector_starts_learning_anew() -> None:
-    """The labels are swapped; with a detector the memories are those of the start again."""
-
-    class Alarm:
-        drift_detected = False
-
-        def update(self, error: float) -> None:
-            assert error in (0.0, 1.0)
-            self.seen = getattr(self, "seen", 0) + 1
-            self.drift_detected = self.seen == 150
-
+    """With the alarm the memories are those of the start again; a sample that cannot be learnt raises none."""
     x, y = data(160, 3, 2)
     model = OnlineClassifier(seed=0, detector=Alarm())
     traces = []
@@ -230,6 +232,12 @@ def test_a_detector_starts_learning_anew() -> None:
     jump = int(np.nanargmax(np.diff(traces)))
     assert traces[jump] < 0.9 * first < traces[jump + 1]
     assert not hasattr(model.detector, "seen")
+    before, model._watch.seen = pickle.dumps(model._net), 149
+    model._net.W[0] *= np.nan  # no step can be taken
+    with pytest.raises(altmin.Diverged):
+        model.learn_one({"a": 1.0}, 0)
+    assert model._watch.seen == 149
+    assert np.array_equal(model._net.P[0], pickle.loads(before).P[0])
     swapped = OnlineClassifier(seed=0, detector=drift.ADWIN())
     assert swapped.clone().detector is not swapped.detector
     for wrong in ({"detector": 3}, {"detector": drift.ADWIN(), "method": "adam"}):

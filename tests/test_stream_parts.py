@@ -71,7 +71,8 @@ def test_what_is_no_number_is_named() -> None:
 
 
 def test_a_text_is_a_feature_of_its_own_that_is_zero_elsewhere() -> None:
-    assert as_numbers({"age": 3, "colour": "red"}) == {"age": 3, "colour=red": 1.0}
+    for red in ("red", np.str_("red")):
+        assert as_numbers({"age": 3, "colour": red}) == {"age": 3, "colour=red": 1.0}
     features = known("age")
     new = features.new(as_numbers({"age": 3, "colour": "red"}))
     features.add(new)

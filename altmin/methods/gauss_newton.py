@@ -161,7 +161,7 @@ class GaussNewton(Stateful):
         not fit, `Diverged` if the next weights would not be finite; then nothing has changed."""
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
         self.chain.demand_unchanged()
-        self._demand_alone(y, x)
+        self._demand_alone(x, y)
         if sample_weight is not None:
             context = replace(context, weights=check_weights(sample_weight, x, context))
         output = encode(self.chain.blocks, self.theta, x, replace(context, weights=None))[0][-1]
@@ -190,7 +190,8 @@ class GaussNewton(Stateful):
         self.P, self.noise = memories, noise
         return LossOnly(value)
 
-    def _demand_alone(self, y: Tensor, x: Tensor) -> None:
+    def _demand_alone(self, x: Tensor, y: Tensor) -> None:
+        """ValueError for numbers that are not finite, and where samples depend on each other or on chance."""
         demand_finite(*(t if t.is_floating_point() else t.float() for t in (x, y)))
         for block in self.chain:
             random = any(isinstance(m, Dropout) and m.module.training and m.module.p > 0 for m in block.maps)

@@ -25,9 +25,9 @@ from altmin.stream.features import (
 from altmin.stream.gauss_newton import GaussNewtonNets
 from altmin.stream.method_net import MethodNet
 
-STATISTICS = ("_statistics", "_target", "_watch")
+STATISTICS = ("_statistics", "_target")
 """What every sample changes, besides the network by a step of its own."""
-STATE = (*STATISTICS, "_features", "_classes", "_random", "_net")
+STATE = (*STATISTICS, "_watch", "_features", "_classes", "_random", "_net")
 """What a sample can change."""
 
 
@@ -228,14 +228,15 @@ class OnlineNetwork:
         for start in range(0, len(rows), self.batch_size):
             own = slice(start, start + self.batch_size)
             part = rows[own]
-            self._observe(part, targets[own])
+            errors = self._errors(part, targets[own])
             for row in part:
                 self._statistics.update(row)
             y = self._targets(targets[own])
             if y is not None:
                 assert self._net is not None
-                # the last change of a single step, which fails without changing anything
+                # the last change of a single step that can fail, which it does without changing anything
                 self._net.learn(self._inputs(part), y, None if weights is None else weights[own])
+            self._observe(errors)
 
     def _learn_growing(self, net: GaussNewtonNets, *given: Any) -> None:
         """One sample with new features or classes. They join the network itself, not a copy of it, and are removed from
@@ -250,13 +251,19 @@ class OnlineNetwork:
                 self._classes = {name: j for j, name in enumerate(classes)}
             raise
 
-    def _observe(self, rows: Array, targets: Sequence[Any]) -> None:
-        """Shows the detector how wrong the prediction of each row is, and starts anew where it detects drift."""
-        if self._watch is None or not isinstance(self._net, GaussNewtonNets):
-            return
-        for row, y in zip(rows, targets, strict=True):
-            self._watch.update(self._error(self._net.predict(self._inputs(row[None]))[0], y))
+    def _errors(self, rows: Array, targets: Sequence[Any]) -> list[float]:
+        """How wrong the predictions of rows are, for the detector; empty without one."""
+        if self._watch is None or self._net is None:
+            return []
+        found = self._net.predict(self._inputs(rows))
+        return [self._error(predicted, y) for predicted, y in zip(found, targets, strict=True)]
+
+    def _observe(self, errors: Sequence[float]) -> None:
+        """Shows errors to the detector, and starts anew where it detects drift."""
+        for error in errors:
+            self._watch.update(error)
             if self._watch.drift_detected:
+                assert isinstance(self._net, GaussNewtonNets)  # the only ones with a detector
                 self._net.relearn()
 
     def _error(self, predicted: Array, y: Any) -> float:

@@ -30,10 +30,10 @@ def as_numbers(x: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
     >>> as_numbers({"age": 3.0, "colour": "red"})
     {'age': 3.0, 'colour=red': 1.0}
     """
-    if str not in map(type, x.values()):
+    if not any(isinstance(value, str) for value in x.values()):
         return x
     return {
-        (Category(f"{name}={value}") if type(value) is str else name): (1.0 if type(value) is str else value)
+        (Category(f"{name}={value}") if isinstance(value, str) else name): (1.0 if isinstance(value, str) else value)
         for name, value in x.items()
     }
 
@@ -119,7 +119,7 @@ def table_of(X: Any) -> tuple[list[Hashable], Array]:
     if len(set(names)) < len(names):
         name = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"two columns are called {name!r}; each feature has a name of its own (nothing was learnt)")
-    if texts := [name for name in names if X[name].map(type).eq(str).any()]:
+    if texts := [name for name in names if _is_text(X[name]).any()]:
         names, X = _without_texts(X, texts)
     try:
         return names, X.to_numpy(dtype=np.float64)
@@ -130,13 +130,18 @@ def table_of(X: Any) -> tuple[list[Hashable], Array]:
         raise
 
 
+def _is_text(column: Any) -> Any:
+    """Of every entry of a Series."""
+    return column.map(lambda value: isinstance(value, str))
+
+
 def _without_texts(X: Any, texts: Sequence[Hashable]) -> tuple[list[Hashable], Any]:
     """A DataFrame with a column for each text, as `as_numbers` has a feature, after the others; the texts themselves
     are absent from theirs."""
     X, found = X.copy(), {}
     for name in texts:
         column = X[name]
-        is_text = column.map(type).eq(str)
+        is_text = _is_text(column)
         for value in dict.fromkeys(column[is_text]):
             found[Category(f"{name}={value}")] = column.eq(value).to_numpy(dtype=np.float64)
         X[name] = column.where(~is_text, None)
