@@ -41,6 +41,7 @@ SPLIT: dict[tuple[str, bool], list[Row]] = {
     )
     + grid(forget=[1.0], lr=[1e-4], rate=[30.0, 100.0], damping=[3.0, 10.0, 100.0], steps=[None])
     + grid(forget=[0.99, 0.9], lr=[1e-4], rate=[30.0, 300.0], damping=[30.0], steps=[None]),
+    ("am-mem-printed", False): grid(lr=[3e-4, 1e-3, 1e-2, 0.1], code_lr=[0.3, 3.0], mu=[0.003, 0.03]),
 }
 PERMUTED: dict[tuple[str, bool], list[Row]] = {  # a run takes five times as long, so fewer are tried
     ("am-adam", False): grid(lr=[1e-4, 3e-4, 1e-3]),
@@ -49,6 +50,7 @@ PERMUTED: dict[tuple[str, bool], list[Row]] = {  # a run takes five times as lon
     ("am-mem-fitted", False): grid(forget=[1.0], lr=[1e-4], rate=[30.0, 100.0, 300.0], damping=[10.0], steps=[None])
     + grid(forget=[1.0], lr=[1e-4], rate=[100.0], damping=[30.0], steps=[None, 1])
     + grid(forget=[0.9], lr=[1e-4], rate=[30.0, 300.0], damping=[30.0], steps=[None]),
+    ("am-mem-printed", False): grid(lr=[1e-3, 1e-2, 0.1], code_lr=[0.3, 3.0], mu=[0.01]),
     ("replay", False): grid(lr=[3e-4, 1e-3, 3e-3, 1e-2]),
     ("adam", True): grid(lr=[3e-4, 1e-3, 3e-3]),
     ("falling-sgd", False): grid(lr=[0.1, 0.3], batches=[10.0, 100.0, 300.0]),

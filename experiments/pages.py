@@ -56,8 +56,8 @@ def of_run(figure: str, model: str, method: str) -> float:
 
 
 def of_stream(stream: str, model: str) -> float:
-    """The progressive accuracy of a model of experiments/streams.py."""
-    rows = [row for row in read(BENCHMARKS / "streams.jsonl") if "stream" in row]
+    """The progressive accuracy of a model of the figure `streams`."""
+    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/streams.jsonl")]
     return mean(row["value"] for row in rows if (row["stream"], row["model"]) == (stream, model))
 
 
@@ -168,7 +168,7 @@ def problems() -> list[list[Any]]:
         + ["backprop; AM if time steps must run in parallel", "reproduce/rnn50.jsonl"],
         ["a stream, one sample at a time", "bananas stream, accuracy"]
         + [of_stream("bananas", model) for model in ("Adam", "Gauss-Newton")]
-        + ["`OnlineClassifier()`", "streams.jsonl"],
+        + ["`OnlineClassifier()`", "reproduce/streams.jsonl"],
         ["tasks in sequence", "split MNIST, accuracy"]
         + [
             continual(method, "split", **options)

@@ -1,35 +1,83 @@
-"""The tables of docs/reproduction.md, docs/learning.md and docs/continual.md from the files of benchmarks/reproduce:
-the command is `python experiments/reproduction.py table`.
+"""The tables of docs/reproduction.md, the pages that go through the paper figure by figure, docs/learning.md and
+docs/continual.md from the files of benchmarks/reproduce: the command is `python experiments/reproduction.py table`.
 
 The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
 figures again from their results. `settings` writes the best of every search to altmin/paper/figures/settings.jsonl,
-from which an installed package takes them.
+from which an installed package takes them. `prune FIGURE...` drops results and searches that belong to no run of
+a figure.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from statistics import mean
 
 from common import HERE, fill, table
 
-from altmin.cli.verify import verdicts
+from altmin.cli.verify import summary, verdicts
 from altmin.paper.learning import Learner
 from altmin.paper.learning.table import tables
+from altmin.paper.reproduce.claims import judged
 from altmin.paper.reproduce.draw import draw
-from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.figure import Figure, choose, load
 from altmin.paper.reproduce.folders import CHOSEN, FIGURES, RESULTS, history
 from altmin.paper.reproduce.results import Results, words
-from altmin.paper.reproduce.settings import History, chosen
+from altmin.paper.reproduce.settings import History, chosen, judged_alike
 
 DOCUMENT = HERE / "docs/reproduction.md"
 
 
+PAGES = {
+    "paper-fully-connected": ("fig1", "fig2", "fig3", "fig4", "fig5"),
+    "paper-others": ("fig6", "rnn50", "fig7", "fashion", "fig8", "runtimes", "theory", "parallel", "continual"),
+}
+"""Which figures each page goes through, in the order of the paper."""
+
+
 def claims() -> str:
-    rows = [
-        [row["claim"], row["text"], row["paper"], row["ours"] or "", row["verdict"]]
-        for row in verdicts(FIGURES, RESULTS)
-    ]
-    return table(["claim", "what the paper says", "its value", "ours", "verdict"], rows)
+    rows = verdicts(FIGURES, RESULTS)
+    lines = []
+    for row in rows:
+        found = [each["verdict"] for each in row["statements"]]
+        parts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in dict.fromkeys(found))
+        lines.append([row["claim"], row["text"], row["paper"], f"**{row['verdict']}**", parts])
+    head = ["claim", "what the paper says", "its value", "verdict", "of its statements"]
+    return f"{summary(rows)}\n\n{table(head, lines)}"
+
+
+def statements(names: Sequence[str]) -> str:
+    """For each figure its picture, and its claims with all their statements."""
+    parts, known = [], load(FIGURES)
+    for name in names:
+        figure, results = known[name], Results.read(RESULTS / f"{name}.jsonl")
+        parts.append(f"## {TITLES[name]}\n\n![{figure.title}](../benchmarks/reproduce/{name}.png)\n")
+        for claim in figure.claims:
+            row = judged(claim, results, f"altmin reproduce {name}")
+            rows = [
+                [each["text"], f"**{each['verdict']}**", each["criterion"], each["ours"], each["because"]]
+                for each in row["statements"]
+            ]
+            parts.append(f"**{claim.id}.** {claim.text} ({claim.paper}).\n")
+            parts.append(table(["statement", "verdict", "criterion", "found", "because"], rows))
+    return "\n".join(parts)
+
+
+TITLES = {
+    "fig1": "Figure 1: MNIST, first epoch",
+    "fig2": "Figure 2: MNIST, 50 epochs",
+    "fig3": "Figure 3: CIFAR-10, first epoch",
+    "fig4": "Figure 4: CIFAR-10, 50 epochs",
+    "fig5": "Figure 5: HIGGS",
+    "fig6": "Figure 6: recurrent net, 15 units",
+    "rnn50": "Appendix B: recurrent net, 50 units",
+    "fig7": "Figure 7: LeNet-5, MNIST",
+    "fashion": "Appendix A: LeNet-5, Fashion-MNIST",
+    "fig8": "Figure 8: binary net",
+    "runtimes": "Appendix C: run times, and memory",
+    "theory": "Section 3: the theorem",
+    "parallel": "Section 2: all layers at once",
+    "continual": "Section 2: the memory's hypothesis",
+}
 
 
 def figures() -> str:
@@ -68,7 +116,7 @@ def continual() -> str:
     cells: dict[str, list[str]] = {}
     for run in figure.runs:
         rows = results.all(run)
-        accuracy, lost = ([row[name] for row in rows] for name in ("average_accuracy", "forgetting"))
+        accuracy, lost = ([row.get(name, 0.0) for row in rows] for name in ("average_accuracy", "forgetting"))
         kept = f"{rows[0]['bytes']['memory'] / 1e6:.2f}"
         cells.setdefault(run.name, [run.name, kept]).extend([words(accuracy), words(lost)])
     head = [
@@ -86,10 +134,26 @@ def learning() -> str:
     return "\n".join([picture, *parts]) if parts else "Not measured yet.\n"
 
 
+def prune(name: str, figure: Figure) -> None:
+    """Rewrites a figure's files without the rows of runs and searches that it no longer declares."""
+    configs = [run.config() for run in figure.runs]
+    made = Results.read(RESULTS / f"{name}.jsonl")
+    files = [(made, [row for row in made.rows if row["config"] in configs])]
+    if known := [each.identity() for each in figure.searches]:
+        tried = History.read(history(RESULTS, name))
+        files.append((tried, [row for row in tried.rows if any(judged_alike(row, own) for own in known)]))
+    for results, rows in files:
+        if results.path is not None and len(rows) < len(results.rows):
+            print(f"{results.path.name}: {len(results.rows) - len(rows)} of {len(results.rows)} rows dropped")
+            results.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def main() -> None:
     if sys.argv[1:] == ["table"]:
         for name, text in ("figures", figures()), ("claims", claims()):
             fill(DOCUMENT, text, name)
+        for page, names in PAGES.items():
+            fill(HERE / f"docs/{page}.md", statements(names), "statements")
         fill(HERE / "docs/reproduction-settings.md", settings(), "settings")
         fill(HERE / "docs/continual.md", continual())
         fill(HERE / "docs/learning.md", learning())
@@ -102,6 +166,9 @@ def main() -> None:
         searched = [name for name, figure in load(FIGURES).items() if figure.searches]
         rows = [row for name in searched for row in chosen(name, History.read(history(RESULTS, name)).rows)]
         CHOSEN.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif sys.argv[1:2] == ["prune"]:
+        for name in sys.argv[2:]:
+            prune(name, choose(load(FIGURES), name))
     else:
         sys.exit(__doc__)
 

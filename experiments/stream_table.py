@@ -1,29 +1,29 @@
-"""The tables of docs/streams.md and its picture, from the file of `experiments/streams.py`."""
+"""The tables of docs/streams.md, from the files of `altmin reproduce streams` and of `experiments/streams.py`."""
 
 import statistics
 from pathlib import Path
-from typing import Any
 
 from common import HERE, Row, fill, ratio, read, table
 
+from altmin.paper.streams import MODELS, STREAMS
+
 DOCUMENT = HERE / "docs/streams.md"
-PICTURE = HERE / "docs/images/streams.png"
-COLOURS = {"Gauss-Newton": "#d62728", "AM-mem": "#1f77b4", "Adam": "#2ca02c", "adaptive forest": "#999999"}
+RUNS = HERE / "benchmarks/reproduce/streams.jsonl"
 OURS = "Gauss-Newton"
-WINDOW = 5
-"""Parts of a stream that a point of the picture is the mean of."""
+
+
+def runs() -> list[Row]:
+    """Every run of the figure, with its stream and model."""
+    return [row["config"] | row for row in read(RUNS)]
 
 
 def values(rows: list[Row], stream: str, model: str) -> list[float]:
     """Over seeds."""
-    return [row["value"] for row in rows if (row.get("stream"), row.get("model")) == (stream, model)]
+    return [row["value"] for row in rows if (row["stream"], row["model"]) == (stream, model)]
 
 
 def results(rows: list[Row], regression: bool) -> str:
     """A line for each model, a column for each stream: mean and standard deviation over seeds."""
-    from stream_data import STREAMS
-    from stream_models import MODELS
-
     streams = [name for name, stream in STREAMS.items() if stream.regression == regression]
     lines = []
     for model in MODELS:
@@ -42,9 +42,6 @@ def _spread(found: list[float], digits: int) -> str:
 
 def verdict(rows: list[Row]) -> str:
     """On how many streams the default is ahead of other models, by the mean over seeds."""
-    from stream_data import STREAMS
-    from stream_models import MODELS
-
     lines = []
     for kind, words in (("single", "river's best single model"), ("ensemble", "the best of river's ensembles")):
         others = [name for name, model in MODELS.items() if model.kind == kind]
@@ -89,44 +86,11 @@ def costs(rows: list[Row]) -> str:
     return table(["model", "microseconds a sample", "times Adam's: median (quartiles)", "kilobytes"], lines)
 
 
-def draw(rows: list[Row], path: Path) -> None:
-    """Progressive accuracy, or error, along each stream: the mean over seeds of the last `WINDOW` parts."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from stream_data import STREAMS
-
-    figure, fields = plt.subplots(-(-len(STREAMS) // 4), 4, figsize=(16, 12))
-    for axes in fields.flat[len(STREAMS) :]:
-        axes.set_axis_off()
-    for axes, (name, stream) in zip(fields.flat, STREAMS.items(), strict=False):
-        for model, colour in COLOURS.items():
-            curves = [row["curve"] for row in rows if (row.get("stream"), row.get("model")) == (name, model)]
-            if curves:
-                _curve(axes, curves, stream.length, model, colour)
-        axes.set_title(name)
-        axes.set_xlabel("samples")
-        axes.set_ylabel("mean absolute error" if stream.regression else "accuracy")
-        axes.grid(alpha=0.3)
-    fields.flat[1].legend(frameon=False, fontsize=9, loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
-def _curve(axes: Any, curves: list[list[float]], samples: int, model: str, colour: str) -> None:
-    mean = [statistics.mean(part) for part in zip(*curves, strict=True)]
-    smooth = [statistics.mean(mean[max(0, k - WINDOW + 1) : k + 1]) for k in range(len(mean))]
-    axes.plot([(k + 1) * samples / len(mean) for k in range(len(mean))], smooth, color=colour, lw=1.6, label=model)
-
-
 def fill_tables(path: Path) -> None:
-    rows = read(path)
+    rows = runs()
     fill(DOCUMENT, "\n" + results(rows, regression=False) + "\n", "accuracy")
     fill(DOCUMENT, "\n" + results(rows, regression=True) + "\n", "error")
     fill(DOCUMENT, "\n" + verdict(rows) + "\n\n", "verdict")
     fill(DOCUMENT, "\n" + choice(path.with_name("stream_search.jsonl")) + "\n", "choice")
-    fill(DOCUMENT, "\n" + costs(rows) + "\n", "cost")
-    draw(rows, PICTURE)
-    print(f"wrote {DOCUMENT.name} and {PICTURE.name}")
+    fill(DOCUMENT, "\n" + costs(read(path)) + "\n", "cost")
+    print(f"wrote {DOCUMENT.name}")

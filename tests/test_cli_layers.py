@@ -65,7 +65,7 @@ def test_a_run_in_layers_says_how_it_was_spread_and_goes_on_in_one_process(
 
 
 REFUSED = {
-    "backprop": (2, ["--layer-ranks", "2", "--method", "adam"], "--layer-ranks 2 is for the methods am-adam, am-mem,"),
+    "backprop": (2, ["--layer-ranks", "2", "--method", "adam"], "--layer-ranks 2 is for the methods am-adam, am-ad"),
     "offline": (2, ["--micro-batches", "3", "--method", "am-adam-offline"], "--micro-batches 3 is for the methods"),
     "unknown": (2, ["--layer-ranks", "2", "--method", "am-adm"], "unknown method 'am-adm'; did you mean 'am-adam'?"),
     "odd": (3, ["--layer-ranks", "2"], "--layer-ranks 2 needs 2 processes or a multiple of that, and torchrun has st"),
@@ -92,7 +92,9 @@ def test_what_layers_cannot_do_is_refused_in_one_sentence_before_anything_is_wri
 
 
 def test_layers_are_those_of_methods_with_codes_of_a_mini_batch() -> None:
-    assert ranks.layered() == ["am-adam", "am-mem", "am-mem-fitted", "am-mem-printed", "am-sgd"]
+    assert ranks.layered() == [
+        *("am-adam", "am-adam-printed", "am-mem", "am-mem-fitted", "am-mem-printed", "am-sgd", "am-sgd-printed")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """`altmin report`: the page of a folder of results, or one sentence that says why there is none."""
 
+import re
 from pathlib import Path
 
 import pytest
 from report_cases import folders
 
 from altmin.cli import run
+from altmin.cli.verify import verdicts
+from altmin.paper.reproduce.folders import FIGURES, RESULTS
 
 
 @pytest.fixture
@@ -15,10 +18,16 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["--figures", str(figures), "--results", str(results)]
 
 
+def shown(text: str) -> list[str]:
+    """The verdicts of all claims, in their order."""
+    return re.findall(r'<summary><span class="id">.*<span class="verdict [\w-]+">(.*?)</span>.*</summary>', text)
+
+
 def test_the_page_has_the_claims_and_figures_of_its_folders(options: list[str], tmp_path: Path) -> None:
     assert run(["report", *options]) == 0
     text = (tmp_path / "report.html").read_text()
-    assert "Of 3 claims 1 hold, 1 do not hold, 1 not run." in text
+    assert [each["verdict"] for each in verdicts(tmp_path / "figures", tmp_path / "results")] == shown(text)
+    assert shown(text) == ["not run", "reproduced", "refuted", "exceeded", "differs"]
     assert text.count('class="drawing"') == 2
     assert run(["report", *options, "--out", "other.html"]) == 0
     assert (tmp_path / "other.html").read_text() == text
@@ -63,5 +72,12 @@ def test_before_the_first_result_all_figures_are_listed(
     (tmp_path / "empty").mkdir()
     assert run(["report", *options, "--results", "empty"]) == 0
     text = (tmp_path / "report.html").read_text()
-    assert "Of 3 claims 0 hold, 0 do not hold, 3 not run." in text
+    assert shown(text) == ["not run"] * 5
     assert all(f"not run: <code>altmin reproduce {name}</code>" in text for name in ("small", "later", "depth"))
+
+
+def test_the_page_of_the_project_s_own_results_is_small_and_has_every_claim(tmp_path: Path) -> None:
+    assert run(["report", "--out", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_bytes()
+    assert len(page) < 1_000_000
+    assert shown(page.decode()) == [row["verdict"] for row in verdicts(FIGURES, RESULTS)]

@@ -15,9 +15,11 @@ from altmin.paper.reproduce.results import Results
 from altmin.paper.reproduce.run import Run
 
 DECLARED = """
-from altmin.paper.reproduce import Claim, Figure, Finding, Run
+from altmin.paper.reproduce import Claim, Figure, Finding, Run, Statement
 RUN = Run("adam", "mlp-1x4", batch_size=20, seeds=2, limit=40, eval_batches=(1,))
-CLAIM = Claim("C1", "it learns", "0.9", lambda r: Finding("reached", min(r.values(RUN, epoch=-1)) > 2, 0.0, "no"))
+def judge(results):
+    return Finding("reached", "reproduced" if min(results.values(RUN, epoch=-1)) > 2 else "differs", "too few batches")
+CLAIM = Claim("C1", "it learns", "0.9", [Statement("it does", "the accuracy is above 2", judge)])
 FIGURE = Figure("small", "a small figure", [RUN], ["epochs"], 1, [CLAIM])
 """
 
@@ -48,7 +50,8 @@ def test_a_figure_is_made_from_scratch_and_its_claims_judged(
     assert f"there is no folder {tmp_path / 'results'} of results" in capsys.readouterr().err
     (tmp_path / "results").mkdir()
     assert run(before) == 0
-    assert json.loads((tmp_path / "before.json").read_text())[0]["verdict"] == "not run: altmin reproduce small"
+    assert json.loads((tmp_path / "before.json").read_text())[0]["verdict"] == "not run"
+    assert "because: make its runs with altmin reproduce small" in capsys.readouterr().out
     assert run(["reproduce", "small", *folders]) == 0
     rows = [json.loads(line) for line in (tmp_path / "results/small.jsonl").read_text().splitlines()]
     assert [row["seed"] for row in rows] == [0, 1]
@@ -57,7 +60,12 @@ def test_a_figure_is_made_from_scratch_and_its_claims_judged(
     assert "in epochs" in capsys.readouterr().out
     assert run(["verify", *folders, "--json", str(tmp_path / "after.json")]) == 0
     found = json.loads((tmp_path / "after.json").read_text())
-    assert [(row["claim"], row["verdict"]) for row in found] == [("C1", "does not hold, because no")]
+    assert [(row["claim"], row["verdict"]) for row in found] == [("C1", "differs")]
+    shown = capsys.readouterr().out
+    assert "C1  it learns (0.9): differs" in shown
+    for line in ("criterion: the accuracy is above 2", "found: reached", "because: too few batches"):
+        assert line in shown
+    assert "Of 1 claims: 0 reproduced, 0 exceeded, 1 differs, 0 refuted." in shown
 
 
 def test_a_quick_look_leaves_the_results_alone(
@@ -82,8 +90,10 @@ def test_every_figure_can_be_told_made_smaller_and_judged(name: str) -> None:
     for each in [*figure.runs, *smaller.runs]:
         assert json.loads(json.dumps(each.config())) == each.config(), "as a file of results gives it back"
     for claim in figure.claims:
-        with pytest.raises(KeyError):
-            claim.judge(Results([]))
+        for each in claim.statements:
+            assert each.criterion
+            with pytest.raises(KeyError):
+                each.judge(Results([]))
 
 
 @pytest.mark.parametrize("name", load(FIGURES))

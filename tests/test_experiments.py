@@ -98,11 +98,10 @@ def test_a_mean_is_over_all_seeds_and_geometric_for_errors(load: Load) -> None:
 
 
 def test_the_pages_of_streams_and_estimators_have_the_tables_of_the_files(load: Load) -> None:
-    pytest.importorskip("river")
     page, table = (ROOT / "docs/streams.md").read_text(), load("stream_table")
     for text in (
-        table.results(rows("streams"), False),
-        table.results(rows("streams"), True),
+        table.results(table.runs(), False),
+        table.results(table.runs(), True),
         table.costs(rows("streams")),
     ):
         assert text in page
@@ -112,14 +111,12 @@ def test_the_pages_of_streams_and_estimators_have_the_tables_of_the_files(load: 
 
 
 def test_what_the_page_says_of_streams_holds_in_the_file(load: Load) -> None:
-    pytest.importorskip("river")
     ours = ("Gauss-Newton", "Gauss-Newton (one net)", "AM-mem", "AM-Adam", "Adam")
-    streams, of = load("stream_data").STREAMS, load("stream_table")
-    seeds = {(row["stream"], row["model"], row["seed"]) for row in rows("streams") if "value" in row}
-    assert {(s, m, k) for s in streams for m in ours for k in range(3)} <= seeds
+    of = load("stream_table")
+    streams, runs = of.STREAMS, of.runs()
 
     def mean(stream: str, model: str) -> float:
-        return statistics.mean(of.values(rows("streams"), stream, model))
+        return statistics.mean(of.values(runs, stream, model))
 
     best = {name: (min if streams[name].regression else max)(mean(name, m) for m in ours) for name in streams}
     behind = {name for name in streams if mean(name, "Gauss-Newton") != best[name]}
@@ -128,7 +125,7 @@ def test_what_the_page_says_of_streams_holds_in_the_file(load: Load) -> None:
     assert mean("water-flow", "target before") < best["water-flow"]
     times = {row["cost"]: row["median"] for row in rows("streams") if "cost" in row}
     assert times["Gauss-Newton (one net)"] < times["Gauss-Newton"] < times["Adam, fused kernel"] < 1
-    assert of.verdict(rows("streams")) in of.DOCUMENT.read_text()
+    assert of.verdict(runs) in of.DOCUMENT.read_text()
 
 
 def test_options_for_single_samples_are_those_that_validation_has_chosen(load: Load) -> None:
@@ -342,28 +339,6 @@ def test_settings_are_ranked_by_their_gain_over_adam_in_tolerances(
         ["| 0.1", "-0.50"],
         ["| 1.0", "-1.50"],
     ]
-
-
-class LastLabel(nn.Module):
-    """Predicts the label that it learnt last."""
-
-    last = 1
-
-    def predict_one(self, x: Any) -> int:
-        return self.last
-
-    def learn_one(self, x: Any, y: int) -> None:
-        self.last = y
-
-
-def test_every_sample_of_a_stream_is_predicted_before_it_is_learnt(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("river")
-    streams = load("streams")
-    monkeypatch.setattr(streams, "samples", lambda name, seed: [({}, int(k >= 80)) for k in range(100)])
-    monkeypatch.setattr(streams, "create", lambda name, regression, seed: LastLabel())
-    row = streams.progressive("phishing", "any", 0)
-    assert row["value"] == 0.98  # wrong where the label changes, and in the beginning
-    assert row["curve"] == [0.5 if k in (0, 40) else 1.0 for k in range(50)]
 
 
 @pytest.mark.filterwarnings("ignore")

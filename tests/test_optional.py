@@ -17,7 +17,7 @@ from altmin.common.optional import need
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())["project"]
 OPTIONAL = (
-    *("matplotlib", "plotly", "optuna", "jinja2", "sklearn", "scipy", "pandas", "river", "pyarrow"),
+    *("matplotlib", "optuna", "jinja2", "sklearn", "scipy", "pandas", "river", "pyarrow"),
     *("lightning", "skorch", "tensorboard", "pytorch_optimizer"),
 )
 NEEDED = [
@@ -66,7 +66,7 @@ def test_every_extra_that_is_named_exists_and_brings_the_library() -> None:
     names = {extra: {re.split("[<>]", each)[0] for each in each_one} for extra, each_one in given.items()}
     assert names[""] == {"torch", "numpy", "safetensors", "typer", "rich"}
     assert names["plot"] == {"matplotlib"}
-    assert names["paper"] == {"altmin[plot]", "plotly", "optuna", "jinja2"}
+    assert names["paper"] == {"altmin[plot]", "optuna", "jinja2"}
     assert (names["sklearn"], names["stream"], names["higgs"]) == ({"scikit-learn"}, {"river"}, {"pyarrow"})
 
 

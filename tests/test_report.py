@@ -1,23 +1,25 @@
 """The report: a page that stands alone, with the numbers of the files in its tables and plots."""
 
+import colorsys
 import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import resources
 from typing import Any
 
 import pytest
-from report_cases import ADAM, DEEP, DEPTH, DEPTH_ROWS, LARGE, LATER, NASTY, ROWS, SMALL, row
+from report_cases import ADAM, DEEP, DEPTH, DEPTH_ROWS, LARGE, LATER, NASTY, ROWS, SGD, SMALL, row
 
+from altmin.cli.verify import summary
 from altmin.data.registry import DATASETS
 from altmin.paper.plot import COLOURS
 from altmin.paper.report import tables
-from altmin.paper.report.page import counts, kind, page
-from altmin.paper.report.plots import DASHES, SYMBOLS, plot
+from altmin.paper.report.page import page
+from altmin.paper.report.plots import DASHES, SHAPES, plot
 from altmin.paper.reproduce.claims import judged, order
-from altmin.paper.reproduce.figure import Figure
+from altmin.paper.reproduce.figure import Figure, Mark
 from altmin.paper.reproduce.results import Results, words
-from altmin.paper.reproduce.run import Run
 
 FIGURES = {"depth": DEPTH, "later": LATER, "small": SMALL}
 
@@ -83,20 +85,36 @@ def test_text_from_results_and_figures_stays_text(text: str, read: Reader) -> No
     small = read.sections["small"]
     for each in (NASTY, "<i>fast</i>", "a small <figure>"):
         assert each in small
-    assert "it <i>fails</i>" in read.sections["claims"]
-    assert "0.6 < 0.7 & <u>so on</u>" in read.sections["claims"]
-    assert not set(read.tags) & {"i", "u", "figure"}
+    for each in ("it <i>fails</i>", "a <s>proof</s>", "a half of it <b>differs</b>", "0.6 < 0.7 & <u>so on</u>"):
+        assert each in read.sections["claims"]
+    assert not set(read.tags) & {"i", "u", "s", "figure"}
     assert len(re.findall("<b>", text.partition("<script")[0])) == 1, "the page's own"
 
 
-def test_the_scripts_hold_plotly_once_and_the_plots_as_they_are(read: Reader) -> None:
-    from plotly.offline import get_plotlyjs
+def test_a_claim_is_a_line_that_opens_to_all_its_statements(read: Reader) -> None:
+    claims = " ".join(read.sections["claims"].split())
+    assert summary(verdicts()) in claims
+    assert "Of 5 claims: 1 reproduced, 1 exceeded, 1 differs, 1 refuted, 1 not run." in claims
+    places = [claims.index(f"{each['claim']} {each['text']} {each['verdict']}") for each in verdicts()]
+    assert places == sorted(places)
+    for claim, start, end in zip(verdicts(), places, [*places[1:], len(claims)], strict=True):
+        said = claims[start:end]
+        assert f"The paper: {claim['paper']}" in said
+        for each in claim["statements"]:
+            spread = "" if each["spread"] is None else f" spread {each['spread']:.3g}"
+            ours, because = (f" {word} {each[key]}" if each[key] else "" for word, key in NAMES)
+            assert f"{each['text']} {each['verdict']} criterion {each['criterion']}{ours}{spread}{because}" in said
 
-    data, library, own = ("".join(part) for part in (read.scripts[:1], read.scripts[1:-1], read.scripts[-1:]))
-    assert library.strip() == get_plotlyjs().strip()
-    assert "Plotly.react" in own
-    # As it was written by hand, through JSON: tuples are lists there.
-    assert json.loads(data) == json.loads(json.dumps({n: plot(FIGURES[n], RESULTS[n]) for n in ("small", "depth")}))
+
+NAMES = (("found", "ours"), ("because", "because"))
+
+
+def test_the_script_is_small_and_the_plots_are_as_they_are(text: str, read: Reader) -> None:
+    data, own = read.scripts
+    assert len(text) < 60_000
+    assert own.strip() == resources.files("altmin.paper.report").joinpath("page.js").read_text().strip()
+    assert json.loads(data) == {n: plot(FIGURES[n], RESULTS[n]) for n in ("small", "depth")}
+    assert ", " not in re.sub('"[^"]*"', "", data), "no room between numbers"
 
 
 def test_nothing_is_loaded_from_elsewhere(read: Reader) -> None:
@@ -130,117 +148,151 @@ def test_a_figure_says_how_it_is_made_again_and_on_how_much_data(read: Reader) -
     assert "Stars, against batches, are what the paper states: AM-Adam 0.98 (HIGGS)." in small
 
 
-def test_verdicts_are_told_apart_and_counted() -> None:
-    assert [kind(row["verdict"]) for row in verdicts()] == ["missing", "holds", "fails"]
-    assert counts(verdicts()) == "Of 3 claims 1 hold, 1 do not hold, 1 not run."
+def themes() -> dict[str, dict[str, tuple[float, float, float]]]:
+    """The colours of the style sheet by name, of the light and the dark page."""
+    style = resources.files("altmin.paper.report").joinpath("page.css").read_text()
+    light, dark = (
+        re.findall(r"--([\w-]+): #(\w{6})", block) for block in re.findall(r":root {(.*?)}", style, re.DOTALL)
+    )
+    read = {name: {key: rgb(value) for key, value in block} for name, block in (("light", light), ("dark", dark))}
+    assert set(read["light"]) == set(read["dark"])
+    return read
 
 
-def by_axis(figure: Figure, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {axis["name"]: axis for axis in plot(figure, Results(rows))["axes"]}
+def rgb(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[n : n + 2], 16) / 255 for n in (0, 2, 4))
+    return red, green, blue
 
 
-def traces(axis: dict[str, Any], mode: str) -> list[dict[str, Any]]:
-    return [trace for trace in axis["data"] if trace["mode"] == mode]
+def contrast(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
+    """As WCAG 2 defines it."""
+
+    def light(colour: tuple[float, float, float]) -> float:
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
 
 
-def test_a_line_is_the_mean_and_a_band_goes_there_along_the_largest_and_back_along_the_smallest() -> None:
-    axis = by_axis(SMALL, ROWS)["batches"]
-    line, band = traces(axis, "lines+markers")[0], traces(axis, "lines")[0]
+VERDICT_COLOURS = {"reproduced": 150, "exceeded": 210, "differs": 38, "refuted": 277}
+"""Hues: green, blue, amber, purple."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_all_text_has_contrast_and_verdicts_have_their_colours_none_of_them_red(theme: str) -> None:
+    colours = themes()[theme]
+    for name in (*VERDICT_COLOURS, "not-run", "text", "soft", "link"):
+        assert contrast(colours[name], colours["back"]) >= 4.5, name
+        assert contrast(colours[name], colours["panel"]) >= 4.5, name
+    for name, degrees in VERDICT_COLOURS.items():
+        assert 360 * colorsys.rgb_to_hls(*colours[name])[0] == pytest.approx(degrees, abs=15), name
+    assert colorsys.rgb_to_hls(*colours["not-run"])[2] < 0.15, "grey"
+    for name, colour in colours.items():
+        hue, _, saturation = colorsys.rgb_to_hls(*colour)
+        assert saturation < 0.2 or 20 < 360 * hue < 340, f"{name} is red"
+
+
+def points(figure: Figure, rows: list[dict[str, Any]], axis: str) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
+    """What the page's data say: place, mean, smallest, largest and seeds at each point, by panel and name."""
+    data = plot(figure, Results(rows))
+    number, found = data["axes"].index(axis), {}
+    for curve in data["curves"]:
+        for series in curve["series"]:
+            if series["at"][number] is not None:
+                n = len(series["mean"])
+                seeds = series["seeds"] if isinstance(series["seeds"], list) else [series["seeds"]] * n
+                low, high = (series.get(name, series["mean"]) for name in ("low", "high"))
+                key = data["panels"][curve["panel"]]["title"], data["looks"][curve["look"]]["name"]
+                where = data["places"][series["at"][number]]
+                assert key not in found, "a curve has one series along an axis"
+                found[key] = list(zip(where, series["mean"], low, high, seeds, strict=True))
+    return found
+
+
+def test_points_are_mean_smallest_and_largest_over_seeds_with_five_digits() -> None:
+    found = points(SMALL, ROWS, "batches")
     # adam: after batches 1 and 2, and after epochs 1 and 2 of four batches each
-    assert line["x"] == [1, 2, 4, 8]
-    assert line["y"] == pytest.approx([0.2, 0.2, 0.6, (0.6 + 0.8 + 0.9) / 3])
-    assert line["customdata"] == [[0.1, 0.3, 3], [0.1, 0.3, 3], [0.5, 0.7, 3], [0.6, 0.9, 3]]
-    assert band["x"] == [1, 2, 4, 8, 8, 4, 2, 1]
-    assert band["y"] == [0.3, 0.3, 0.7, 0.9, 0.6, 0.5, 0.1, 0.1]
+    assert found["mnist, mlp-1x4", "adam"] == [
+        (1, 0.2, 0.1, 0.3, 3),
+        (2, 0.2, 0.1, 0.3, 3),
+        (4, 0.6, 0.5, 0.7, 3),
+        (8, 0.76667, 0.6, 0.9, 3),
+    ]
+    assert found["mnist, mlp-1x4", NASTY] == [(4, 0.35, 0.3, 0.4, 2), (8, 0.6, 0.5, 0.7, 2)]
+    assert found["HIGGS", "adam"] == [(4, 0.62, 0.61, 0.63, 2), (8, 0.64, 0.62, 0.66, 2)]
 
 
 def test_every_axis_has_its_own_places() -> None:
-    axes = by_axis(SMALL, ROWS)
-    first = {name: traces(axis, "lines+markers")[0] for name, axis in axes.items()}
-    assert first["epochs"]["x"] == [0.25, 0.5, 1, 2]
-    assert first["seconds"]["x"] == pytest.approx([1.5, 3]), "seeds take 1, 1.5 and 2 seconds an epoch"
-    assert first["seconds"]["y"] == pytest.approx([0.6, (0.6 + 0.8 + 0.9) / 3])
-    for name, axis in axes.items():
-        titles = [value["title"]["text"] for key, value in axis["layout"].items() if key.startswith("xaxis")]
-        assert titles == [name, name], "both panels"
+    adam = {axis: points(SMALL, ROWS, axis)["mnist, mlp-1x4", "adam"] for axis in ("epochs", "seconds")}
+    assert [x for x, *_ in adam["epochs"]] == [0.25, 0.5, 1, 2]
+    assert [x for x, *_ in adam["seconds"]] == [1.5, 3], "seeds take 1, 1.5 and 2 seconds an epoch"
+    assert [each[1:] for each in adam["seconds"]] == [each[1:] for each in adam["epochs"][2:]]
+
+
+def test_what_axes_and_curves_share_is_written_once() -> None:
+    data = plot(SMALL, Results(ROWS))
+    assert data["places"] == [[1, 2, 4, 8], [4, 8], [0.25, 0.5, 1, 2], [1, 2], [1.5, 3], [1.25, 2.5]]
+    at = [[series["at"] for series in curve["series"]] for curve in data["curves"]]
+    assert at == [[[0, 2, None], [None, None, 4]], [[1, 3, 5]], [[1, 3, 5]]], "adam's seconds are known after epochs"
 
 
 def test_an_axis_without_points_is_left_out() -> None:
     figure = replace(SMALL, axes=("layers", *SMALL.axes))
-    assert list(by_axis(figure, ROWS)) == ["batches", "epochs", "seconds"]
-    assert plot(LATER, Results([])) == {"panels": 1, "axes": []}
+    data = plot(figure, Results(ROWS))
+    assert (data["axes"], data["marks"]) == (["batches", "epochs", "seconds"], []), "marks belong to the first axis"
+    assert plot(LATER, Results([]))["axes"] == []
 
 
-def test_a_method_looks_the_same_in_all_panels_and_is_hidden_in_all_at_once() -> None:
-    lines = traces(by_axis(SMALL, ROWS)["epochs"], "lines+markers")
-    adam, sgd, large = lines
-    assert [line["line"]["color"] for line in lines] == [COLOURS[0], COLOURS[1], COLOURS[0]]
-    assert adam["legendgroup"] == large["legendgroup"] != sgd["legendgroup"]
-    assert [line["showlegend"] for line in lines] == [True, True, False], "the legend has a name once"
-    assert [(line["xaxis"], line["yaxis"]) for line in lines] == [("x", "y"), ("x", "y"), ("x2", "y2")]
-    bands = traces(by_axis(SMALL, ROWS)["epochs"], "lines")
-    assert [band["legendgroup"] for band in bands] == [line["legendgroup"] for line in lines]
-    colours = [tuple(int(colour[n : n + 2], 16) for n in (1, 3, 5)) for colour in (COLOURS[0], COLOURS[1], COLOURS[0])]
-    assert [band["fillcolor"] for band in bands] == [f"rgba({r}, {g}, {b}, 0.18)" for r, g, b in colours]
+def test_a_method_looks_the_same_in_all_panels_and_as_in_the_picture() -> None:
+    data = plot(SMALL, Results(ROWS))
+    assert [(each["panel"], each["look"]) for each in data["curves"]] == [(0, 0), (0, 1), (1, 0)]
+    assert [(each["name"], each["colour"]) for each in data["looks"]] == [("adam", COLOURS[0]), (NASTY, COLOURS[1])]
+    alone = plot(SMALL, Results(ROWS[3:5]))
+    assert [(each["name"], each["colour"]) for each in alone["looks"]] == [(NASTY, COLOURS[1])]
+    many = [replace(DEEP[0], label=str(n)) for n in range(28)]
+    looks = plot(replace(DEPTH, runs=many), Results(DEPTH_ROWS))["looks"]
+    assert len({(each["colour"], each["dash"]) for each in looks}) == 28
+    assert {each["dash"] for each in looks} == set(DASHES.values())
+    script = resources.files("altmin.paper.report").joinpath("page.js").read_text()
+    assert {each["marker"] for each in looks} == set(SHAPES.values())
+    assert set(SHAPES.values()) == set(re.findall(r'^    (\w+): "M', script, re.MULTILINE)) - {"star"}
 
 
-def test_what_the_paper_states_is_a_star_on_the_first_axis_alone() -> None:
-    axes = by_axis(SMALL, ROWS)
-    (star,) = traces(axes["batches"], "markers")
-    assert (star["x"], star["y"], star["text"]) == ([8], [0.98], ["paper: AM-Adam 0.98"])
-    assert (star["marker"]["symbol"], star["xaxis"]) == ("star", "x2")
-    assert not traces(axes["epochs"], "markers")
-    assert not traces(axes["seconds"], "markers")
+def test_what_the_paper_states_is_a_mark_in_its_panel() -> None:
+    data = plot(SMALL, Results(ROWS))
+    assert data["marks"] == [{"panel": 1, "x": 8, "y": 0.98, "text": "paper: AM-Adam 0.98"}]
+    assert data["stated"] == "the paper"
+    other = replace(SMALL, marks=[Mark("HIGGS", 8, 0.9, "K-FAC 0.9", "published")])
+    assert plot(other, Results(ROWS))["stated"] == "published values"
+    assert "Stars, against batches, are published values: K-FAC 0.9 (HIGGS)." in page(
+        {"small": other}, {"small": Results(ROWS)}, []
+    )
+    assert plot(SMALL, Results(ROWS[:5]))["marks"] == [], "a panel without measurements is left out"
+    assert "Stars" not in page({"small": SMALL}, {"small": Results(ROWS[:5])}, [])
 
 
-def test_a_curve_keeps_its_identity_from_axis_to_axis() -> None:
-    found = [[trace["uid"] for trace in axis["data"] if trace["mode"] != "markers"] for axis in plot_axes()]
-    assert found[0] == found[1] == found[2]
-    assert len(set(found[0])) == 6
-
-
-def plot_axes() -> list[dict[str, Any]]:
-    return list(plot(SMALL, Results(ROWS))["axes"])
-
-
-def test_few_places_on_a_logarithmic_scale_are_its_ticks() -> None:
-    layout = by_axis(DEPTH, DEPTH_ROWS)["layers"]["layout"]
-    assert (layout["xaxis"]["type"], layout["xaxis"]["tickvals"]) == ("log", [2, 8, 64])
-    assert (layout["yaxis"]["type"], layout["yaxis"]["title"]["text"]) == ("linear", "accuracy at the end")
-    many = [Run("adam", f"mlp-{n}x4", at=n, seeds=1, title="deep") for n in range(1, 12)]
-    crowded = by_axis(replace(DEPTH, runs=many), [row(run, 0, [0.5]) for run in many])
-    assert "tickvals" not in crowded["layers"]["layout"]["xaxis"]
-    epochs = by_axis(SMALL, ROWS)["epochs"]["layout"]
-    assert "dtick" not in epochs["xaxis"], "adam was looked at within an epoch"
-    assert epochs["xaxis2"]["dtick"] == 1
+def test_panels_have_the_scales_of_their_figure_or_of_their_runs() -> None:
+    (deep,) = plot(DEPTH, Results(DEPTH_ROWS))["panels"]
+    assert deep == {"title": "deep", "measure": "accuracy at the end", "x": "log", "y": "logit"}
+    small = plot(replace(SMALL, log="y", bottom=0.25), Results(ROWS))
+    assert [(each["title"], each["x"], each["y"]) for each in small["panels"]] == [
+        ("mnist, mlp-1x4", "linear", "log"),
+        ("HIGGS", "linear", "log"),
+    ]
+    assert small["bottom"] == 0.25
 
 
 def test_what_is_not_finite_is_a_gap_that_json_can_hold() -> None:
-    rows = [row(ADAM, 0, [0.5, float("nan")]), row(ADAM, 1, [0.7, 0.8])]
-    axis = by_axis(SMALL, rows)["epochs"]
-    assert traces(axis, "lines+markers")[0]["y"] == [pytest.approx(0.6), None]
-    assert traces(axis, "lines")[0]["x"] == [1, 1]
-    json.dumps(axis, allow_nan=False)
+    rows = [row(ADAM, 0, [0.5, 0.8]), row(ADAM, 1, [0.7, float("nan")]), row(ADAM, 2, [0.3])]
+    assert points(SMALL, rows, "epochs")["mnist, mlp-1x4", "adam"] == [(1, 0.5, 0.3, 0.7, 3), (2, None, None, None, 2)]
+    json.dumps(plot(SMALL, Results(rows)), allow_nan=False)
 
 
-def test_names_are_shown_literally() -> None:
-    axis = by_axis(replace(SMALL, runs=[replace(ADAM, label="<b>a</b>", title="<i>p</i>")]), ROWS)["epochs"]
-    assert {trace["name"] for trace in axis["data"] if trace["mode"] != "markers"} == {"&lt;b&gt;a&lt;/b&gt;"}
-    assert axis["layout"]["annotations"][0]["text"] == "<b>&lt;i&gt;p&lt;/i&gt;</b>"
-
-
-def test_plotly_knows_every_property_and_every_look_of_a_curve() -> None:
-    from plotly.graph_objects import Figure as Checked
-
-    for figure, rows in ((SMALL, ROWS), (DEPTH, DEPTH_ROWS)):
-        for axis in by_axis(figure, rows).values():
-            Checked(data=axis["data"], layout=axis["layout"])  # raises ValueError for what it does not know
-    many = [replace(DEEP[0], label=str(n)) for n in range(28)]
-    lines = traces(by_axis(replace(DEPTH, runs=many), DEPTH_ROWS)["layers"], "lines+markers")
-    looks = {(line["line"]["color"], line["line"]["dash"]) for line in lines}
-    assert len(looks) == 28
-    assert {line["line"]["dash"] for line in lines} == set(DASHES.values())
-    assert {line["marker"]["symbol"] for line in lines} == set(SYMBOLS.values())
+def test_one_seed_has_no_band() -> None:
+    (curve,) = plot(SMALL, Results([row(SGD, 0, [0.5, 1 / 3])]))["curves"]
+    assert all(set(series) == {"at", "mean", "seeds"} for series in curve["series"])
+    assert curve["series"][0]["mean"] == [0.5, 0.33333]
 
 
 def test_curves_stand_with_their_last_point_panel_by_panel_beside_what_the_paper_states() -> None:
@@ -259,14 +311,15 @@ def test_what_all_runs_share_is_said_once_and_what_differs_run_by_run() -> None:
     assert shared["batch_size"] == "200"
     assert shared["limit"] == "none"
     columns, rows = tables.runs(SMALL, Results(ROWS[:2]))
-    assert columns == ["panel", "curve", "seeds", "method", "model", "data", "options.lr", "eval_batches"]
-    assert not set(columns) & set(shared)
-    assert rows[0] == ["mnist, mlp-1x4", "adam", "2 of 3", "adam", "mlp-1x4", "mnist", "0.01", "1, 2"]
-    assert rows[2] == ["HIGGS", "adam", "0 of 2", "adam", "mlp-2x4", "higgs", "", "none"]
+    assert columns == ["panel", "curve", "seeds", "settings"]
+    own = "method adam; model mlp-1x4; data mnist; options.lr 0.01; eval_batches 1, 2"
+    assert rows[0] == ["mnist, mlp-1x4", "adam", "2 of 3", own]
+    assert rows[2] == ["HIGGS", "adam", "0 of 2", "method adam; model mlp-2x4; data higgs; eval_batches none"]
     for run, found in zip(SMALL.runs, rows, strict=True):
-        settings = shared | {name: value for name, value in zip(columns[3:], found[3:], strict=True) if value}
+        settings = {each.split(" ")[0] for each in found[3].split("; ")}
         flat = {name: value for name, value in run.config().items() if name != "options"}
-        assert set(settings) == set(flat) | {f"options.{name}" for name in run.options}, "no setting is lost"
+        assert not settings & set(shared)
+        assert settings | set(shared) == set(flat) | {f"options.{name}" for name in run.options}, "no setting is lost"
 
 
 def test_numbers_that_follow_one_another_are_written_as_a_range() -> None:
@@ -311,7 +364,7 @@ def test_data_are_listed_with_fingerprint_and_rows_and_partial_ones_named() -> N
     assert tables.samples([{"config": {}, "seed": 0}])[1] == [], "a measurement need not have data"
 
 
-@pytest.mark.parametrize(("figure", "planned"), [(SMALL, 7), (LATER, 5), (DEPTH, 3)], ids=lambda each: str(each)[:20])
+@pytest.mark.parametrize(("figure", "planned"), [(SMALL, 7), (LATER, 5), (DEPTH, 4)], ids=lambda each: str(each)[:20])
 def test_a_complete_figure_has_so_many_rows(figure: tables.Figure, planned: int) -> None:
     assert tables.planned(figure) == planned
     twice = replace(figure, runs=[*figure.runs, replace(figure.runs[0], title="again")])

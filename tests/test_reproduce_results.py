@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from altmin.paper.reproduce.claims import Claim, Compared, Finding, compared, finding, judged, merged, order, over
+from altmin.paper.reproduce.claims import (
+    Claim,
+    Compared,
+    Finding,
+    compared,
+    counts,
+    finding,
+    judged,
+    merged,
+    order,
+    over,
+    statement,
+)
 from altmin.paper.reproduce.results import Results, deviation, words
 from altmin.paper.reproduce.run import Run
 
@@ -75,48 +87,84 @@ def test_words_have_the_spread_of_several_seeds() -> None:
 ONE = Run("adam", "mlp-1x4", seeds=1)
 
 
-def claim(level: float) -> Claim:
-    def judge(results: Results) -> Finding:
-        (value,) = results.values(ONE, epoch=1)
-        return Finding(f"{value:.2f}", value >= level, 0.01, f"{value:.2f} is below {level}")
+def claim(*levels: float) -> Claim:
+    """Reproduced from the first level on, exceeded from half of it on."""
 
-    return Claim("C3", "it reaches 0.98", "0.98", judge)
+    def of(level: float) -> Any:
+        @statement(f"it reaches {level}", f"the accuracy is at least {level}")
+        def judge(results: Results) -> Finding:
+            (value,) = results.values(ONE, epoch=1)
+            verdict = "reproduced" if value >= level else "exceeded" if value >= level / 2 else "differs"
+            return Finding(f"{value:.2f}", verdict, "" if value >= level else f"it is below {level}", 0.01)
+
+        return judge
+
+    return Claim("C3", "it learns", "0.98", [of(level) for level in levels])
 
 
-def test_a_claim_holds_or_does_not_with_its_reason() -> None:
-    made = Results([{"config": ONE.config(), "seed": 0, "batches": [], "epochs": [{"epoch": 1, "test_accuracy": 0.9}]}])
-    held = judged(claim(0.8), made, "altmin reproduce fig2")
-    assert held == {
-        "claim": "C3",
-        "text": "it reaches 0.98",
-        "paper": "0.98",
-        "ours": "0.90",
-        "spread": 0.01,
-        "verdict": "holds",
-    }
-    failed = judged(claim(0.95), made, "altmin reproduce fig2")
-    assert failed["verdict"] == "does not hold, because 0.90 is below 0.95"
+LEARNT = Results([{"config": ONE.config(), "seed": 0, "batches": [], "epochs": [{"epoch": 1, "test_accuracy": 0.9}]}])
+
+
+def test_every_statement_has_its_criterion_numbers_verdict_and_reason() -> None:
+    row = judged(claim(0.8, 0.95), LEARNT, "altmin reproduce fig2")
+    assert (row["claim"], row["text"], row["paper"]) == ("C3", "it learns", "0.98")
+    same = {"ours": "0.90", "spread": 0.01}
+    assert row["statements"] == [
+        {
+            "text": "it reaches 0.8",
+            "criterion": "the accuracy is at least 0.8",
+            **same,
+            "verdict": "reproduced",
+            "because": "",
+        },
+        {
+            "text": "it reaches 0.95",
+            "criterion": "the accuracy is at least 0.95",
+            **same,
+            "verdict": "exceeded",
+            "because": "it is below 0.95",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "levels, verdict",
+    [((0.8,), "reproduced"), ((0.8, 0.95), "exceeded"), ((3.0, 0.95, 0.8), "differs")],
+)
+def test_a_claim_has_the_verdict_of_the_statement_that_agrees_least(levels: tuple[float, ...], verdict: str) -> None:
+    assert judged(claim(*levels), LEARNT, "altmin reproduce fig2")["verdict"] == verdict
 
 
 def test_without_runs_the_verdict_says_how_to_make_them() -> None:
     row = judged(claim(0.8), Results([]), "altmin reproduce fig2")
-    assert (row["ours"], row["spread"], row["verdict"]) == ("", None, "not run: altmin reproduce fig2")
+    assert row["verdict"] == row["statements"][0]["verdict"] == "not run"
+    assert row["statements"][0]["because"] == "make its runs with altmin reproduce fig2"
+
+
+@pytest.mark.parametrize("verdict", ["differs", "refuted"])
+def test_a_verdict_against_the_paper_needs_a_reason(verdict: str) -> None:
+    with pytest.raises(ValueError, match=f"the verdict '{verdict}' needs a reason"):
+        Finding("0.5", verdict)
+    assert Finding("0.5", verdict, "so").because == "so"
+    with pytest.raises(ValueError, match="a verdict is one of reproduced, exceeded, differs, refuted, given 'fails'"):
+        Finding("0.5", "fails")
 
 
 def test_claims_are_in_the_order_of_their_numbers() -> None:
     assert sorted(["C10", "C1", "C9"], key=order) == ["C1", "C9", "C10"]
 
 
-def test_a_claim_of_two_figures_holds_if_it_does_in_both() -> None:
-    a = {"claim": "C1", "text": "t", "paper": "p", "ours": "one", "spread": 0.1, "verdict": "holds"}
-    b = {**a, "ours": "two", "spread": 0.2}
-    assert merged([a]) == a
-    assert merged([a, b]) == {**a, "ours": "one; two", "spread": 0.2}
-    failed = merged([a, {**b, "verdict": "does not hold, because no"}])
-    assert failed["verdict"] == "does not hold, because no"
-    assert merged([{**a, "spread": None}, {**b, "spread": None}])["spread"] is None
+def test_a_claim_of_two_figures_has_the_statements_of_both() -> None:
+    good, bad, missing = (judged(claim(level), results, "make") for level, results in CASES)
+    assert merged([good]) == good
+    both = merged([good, bad])
+    assert (both["verdict"], both["statements"]) == ("differs", [*good["statements"], *bad["statements"]])
+    assert merged([bad, missing])["verdict"] == "not run"
+    assert counts([good, bad, both]) == {"reproduced": 1, "exceeded": 0, "differs": 2, "refuted": 0}
+    assert counts([missing])["not run"] == 1
 
 
+CASES = [(0.8, LEARNT), (3.0, LEARNT), (0.8, Results([]))]
 COMPARED = [Run("adam", "mlp-1x4", seeds=2, eval_batches=(1, 2)), Run("sgd", "mlp-1x4", seeds=1, label="plain")]
 
 
@@ -154,9 +202,26 @@ def test_a_run_that_was_not_made_cannot_be_compared() -> None:
         compared(MADE, [Run("adam", "mlp-2x4")], "a net", epoch=-1)
 
 
-def test_a_claim_holds_if_nothing_speaks_against_it_and_else_says_all_that_does() -> None:
-    group = Compared("net", {"adam": [0.5]})
-    held = finding([group], {"too low": False}, "by the way")
-    assert (held.holds, held.ours, held.spread) == (True, "net: adam 0.500; by the way", 0.0)
-    failed = finding([group, group], {"too low": True, "too high": False, "too late": True})
-    assert (failed.holds, failed.because) == (False, "too low and too late")
+GROUP = Compared("net", {"adam": [0.5, 0.7], "sgd": [0.4, 0.4], "am": [0.62, 0.62]})
+
+
+def test_the_margin_of_two_means_is_twice_the_standard_error_of_their_difference() -> None:
+    assert GROUP.margin("adam", "sgd") == pytest.approx(2 * (0.02 / 2) ** 0.5), "variance 0.02 over two seeds, and 0"
+    assert GROUP.margin("sgd", "am") == 0
+    assert GROUP.margin("sgd", "am", least=0.01) == 0.01
+
+
+def test_a_run_is_behind_or_ahead_of_others_by_more_than_the_margin_only() -> None:
+    assert GROUP.behind("sgd", ("adam", "am")) == ["am"], "0.2 behind Adam is its margin"
+    assert GROUP.behind("sgd", ("am",), least=0.3) == []
+    assert GROUP.not_ahead("am", ("adam", "sgd")) == ["adam"]
+
+
+def test_a_finding_is_reproduced_exceeded_or_differs_with_its_reason() -> None:
+    found = finding(GROUP, reproduced=True, exceeded=True, because="why", more="by the way")
+    assert (found.verdict, found.because) == ("reproduced", "")
+    assert found.ours == "net: adam 0.600 ± 0.141, sgd 0.400 ± 0.000, am 0.620 ± 0.000; by the way"
+    assert found.spread == pytest.approx(2**0.5 * 0.1)
+    assert finding([GROUP], reproduced=False, exceeded=True, because="why").verdict == "exceeded"
+    against = finding([GROUP, GROUP], reproduced=False, because="why")
+    assert (against.verdict, against.because) == ("differs", "why")

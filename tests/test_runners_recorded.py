@@ -75,6 +75,9 @@ CASES = [
         ("gpt", "am-adam", True),
     ),
     ("residual mlp", "am-adam", True),
+    *((net, name, False) for net in ("mlp", "residual mlp", "normed") for name in ("predictive-coding", "pc-alm")),
+    *((net, "am-adam-printed", False) for net in ("mlp", "lenet5", "normed", "elman in time")),
+    *(("mlp", "am-mem-printed", False), ("deep", "am-sgd-printed", False)),
     *(
         ("resnet18", "am-sgd", False),
         ("resnet18", "sgd", False),

@@ -64,7 +64,7 @@ def reproduce(ctx: typer.Context, given: Reproduce) -> None:
         left = make(some, rows, Setting(place, given.data_dir, output.environment(place)), tick)
     output.console().print(summary(chosen, rows))
     for each in left:
-        output.console().print(f"not made: {each}")
+        output.console().print(f"not made: {each}", markup=False)
     from altmin.paper.reproduce.draw import draw  # matplotlib takes a second to import
 
     output.write(picture, draw(chosen, rows, "png", "reduced runs: a preview, not a result" if given.quick else ""))

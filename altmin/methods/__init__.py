@@ -14,6 +14,7 @@ from altmin.methods import (  # noqa: F401  (they register their methods)
     pc_alm,
     preconditioned,
     predictive_coding,
+    printed,
     proxprop,
     straight_through,
 )

@@ -1,4 +1,4 @@
-"""The online methods: one code solver, several ways for the weights to follow; and the paper's AM-mem as printed."""
+"""The online methods: one code solver, several ways for the weights to follow."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -35,16 +35,19 @@ def trainer(
     return AltMin(model, loss, codes, rule, penalty, at)
 
 
-def register_rule(name: str, wrap: Any = None, **defaults: Any) -> Callable[[Callable[..., WeightRule]], Factory]:
+def register_rule(
+    name: str, wrap: Any = None, build: Callable[..., AltMin] = trainer, **defaults: Any
+) -> Callable[[Callable[..., WeightRule]], Factory]:
     """A decorator that makes a method of a function which returns a weight rule, and registers it under `name`.
 
-    The method's factory takes the model, the function's options and those of `trainer`. wrap: a class of methods made
-    from an `AltMin`; None for the `AltMin` itself. defaults: of the options of `trainer` that have others here.
+    The method's factory takes the model, the function's options and those of `build`, which makes an `AltMin` of a
+    model and a rule. wrap: a class of methods made from an `AltMin`; None for the `AltMin` itself. defaults: of the
+    options of `build` that have others here.
     """
 
     def decorate(make_rule: Callable[..., WeightRule]) -> Factory:
         options = signature(make_rule).parameters
-        model, _, *parts = signature(trainer).parameters.values()
+        model, _, *parts = signature(build).parameters.values()
         parts = [part.replace(default=defaults.get(part.name, part.default)) for part in parts]
         accepted = Signature([model, *options.values(), *parts], return_annotation=wrap or AltMin)
 
@@ -52,7 +55,7 @@ def register_rule(name: str, wrap: Any = None, **defaults: Any) -> Callable[[Cal
         def factory(*args: Any, **kwargs: Any) -> Any:
             given = {**defaults, **accepted.bind(*args, **kwargs).arguments}
             rule = make_rule(**{option: given.pop(option) for option in options if option in given})
-            am = trainer(rule=rule, **given)
+            am = build(rule=rule, **given)
             return am if wrap is None else wrap(am)
 
         factory.__signature__ = accepted  # type: ignore[attr-defined]
@@ -124,14 +127,6 @@ def am_mem_fitted(
     steps: int | None = 1,
 ) -> WeightRule:
     """AM-mem-fitted: hidden weights fitted to sums of inputs and targets (`FittedMemory`), by default with forgetting
-    and one conjugate gradient step per mini-batch; the output block by Adam (`lr`). The rule of the figures of the
-    reproduction, of streams and of continual learning. Its `rate` suits cross-entropy; for a squared error lower it."""
+    and one conjugate gradient step per mini-batch; the output block by Adam (`lr`). The rule of
+    streams and of continual learning. Its `rate` suits cross-entropy; for a squared error lower it."""
     return FittedMemory(forget, damping, sweeps, rate, LocalAdam(lr), steps=steps)
-
-
-@register_rule("am-mem-printed", codes="printed", penalty=0.01)
-def am_mem_printed(lr: float = 0.1, sweeps: int = 1) -> WeightRule:
-    """AM-mem as the paper prints it: hidden weights by sweeps of coordinate descent on the sums A and B over all
-    samples since the first, the output block by SGD (`lr`) (Algorithm 3); five steps on each code, from the last to the
-    first (Algorithm 2). mu is 0.01, with which the paper starts; give penalty for a schedule."""
-    return FittedMemory(1.0, sweeps=sweeps, rate=None, rest=LocalSGD(lr, momentum=0.0))

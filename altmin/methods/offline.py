@@ -65,6 +65,6 @@ def am_mem_fitted_offline(
     rate: float | None = 100.0,
     steps: int | None = None,
 ) -> WeightRule:
-    """AM-mem-fitted-off: per epoch one fit of every hidden block to the codes of all the data (`FittedMemory`), as in
-    the figures of the reproduction. at: as in `split`."""
+    """AM-mem-fitted-off: per epoch one fit of every hidden block to the codes of all the data (`FittedMemory`). at: as
+    in `split`."""
     return FittedMemory(0.0, damping, sweeps, rate, LocalAdam(lr), steps=steps)

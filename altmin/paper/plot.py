@@ -15,16 +15,18 @@ LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def style(i: int) -> dict[str, Any]:
-    """Colour, marker and line of curve i; those that share a colour have another line.
+def style(i: int, variant: int = 0) -> dict[str, Any]:
+    """Colour, marker and line of curve i; those that share a colour, and its variants, have another line.
 
     >>> style(0)["linestyle"], style(7)["linestyle"], style(0)["color"] == style(7)["color"]
     ('-', '--', True)
+    >>> style(0, 1) == style(7)
+    True
     """
     return {
         "color": COLOURS[i % len(COLOURS)],
         "marker": MARKERS[i % len(MARKERS)],
-        "linestyle": LINES[i // len(COLOURS) % len(LINES)],
+        "linestyle": LINES[(i // len(COLOURS) + variant) % len(LINES)],
     }
 
 

@@ -23,10 +23,11 @@ from altmin.calculus.numbers import Scalars, Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
 from altmin.core.penalty import grown
-from altmin.core.step import Moved, move_codes
+from altmin.core.step import Moved, move_codes, statistics
 from altmin.core.trainer import AltMin, Metrics
 from altmin.core.weights.updates import Proposal
 from altmin.methods.backprop import Backprop, LossOnly
+from altmin.methods.predictive_coding import PredictiveCoding
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
 
@@ -259,6 +260,40 @@ class BackpropStep(CapturedStep):
 
     def push(self) -> None:
         self.optimizer.push()
+
+
+@captured.register(PredictiveCoding)
+class PredictiveCodingStep(CapturedStep):
+    """`PredictiveCoding.step`."""
+
+    def __init__(self, method: PredictiveCoding, fuse: bool, context: Context):
+        self.method, self.optimizer = method, OptimizerOnDevice(method.optimizer)
+        self.context = replace(context, numbers=Tensors)
+        self.state = torch.tensor([1.0, 0.0], device=method.theta[0][0].device)
+        """Whether all steps have been finite (1, else 0), and how many were taken."""
+
+    @torch.no_grad()
+    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+        inference, grads, finite = self.method.inferred(x, y, self.context)
+        ok = self.state[0] * finite
+        self.state.copy_(torch.stack([ok, self.state[1] + ok]))
+        with self.optimizer.swapped(1 - ok):
+            self.method.weights.step(dict(enumerate(grads)), check=False)
+        for m, saved in statistics(self.method.chain.blocks, inference.states):
+            _commit(m, saved, ok > 0)
+        return inference.loss
+
+    def tensors(self) -> list[Tensor]:
+        return [self.state, *self.method.model.buffers(), *self.optimizer.tensors()]
+
+    def push(self) -> None:
+        self.method.chain.demand_unchanged()
+        self.optimizer.push()
+
+    def pull(self) -> int | None:
+        ok, taken = self.state.tolist()
+        self.state.copy_(self.state.new_tensor([1.0, 0.0]))
+        return None if ok else int(taken)
 
 
 @captured.register(Ensemble)

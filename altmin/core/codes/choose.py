@@ -14,6 +14,7 @@ from altmin.common.errors import unknown
 from altmin.core.chain import Chain
 from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.core.codes.gradient import GradientCodes
+from altmin.core.codes.printed import PrintedCodes
 from altmin.core.codes.recurrent import SWEEPS, RecurrentCodes
 from altmin.core.codes.search import lacks_derivative, position
 from altmin.graph.piece import Piece
@@ -22,7 +23,7 @@ from altmin.layers import no_derivative
 ATTENTION = {F.scaled_dot_product_attention, F.softmax, torch.softmax, "softmax"}
 SOLVERS: dict[str, Callable[..., Any]] = {
     "gradient": GradientCodes,
-    "printed": partial(GradientCodes, steps=5, share=1.0),
+    "printed": PrintedCodes,
     "discrete": DiscreteCodes,
     "straight-through": StraightThroughCodes,
     **{sweep: partial(RecurrentCodes, sweep) for sweep in SWEEPS},
@@ -35,8 +36,7 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
     The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
     activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
     these gradient steps; None for the solver's defaults, except that a chain with attention gets weights-first
-    (docs/networks.md shows why). "printed": five steps on one code after the other, as in the paper's Algorithm 2, with
-    a share of 1.
+    (docs/networks.md shows why). "printed": the paper's Algorithm 2.
 
     TypeError or ValueError if the solver cannot move the chain's codes; ValueError if options are given in addition to
     a solver.
@@ -100,7 +100,9 @@ def _check_above_the_last_layer(chain: Chain) -> None:
 
 def _check_time(codes: Any, chain: Chain) -> None:
     smooth = codes.gradient if isinstance(codes, DiscreteCodes) else codes
-    if chain.recurrent:
+    if isinstance(smooth, PrintedCodes):
+        smooth.check(chain)
+    elif chain.recurrent:
         if not isinstance(smooth, RecurrentCodes):
             raise ValueError(
                 f"a chain with Recurrent has codes in time, which {type(smooth).__name__} does not move; "

@@ -51,7 +51,7 @@ from altmin.core.codes.links import (
     hidden_problem,
     unmoved,
 )
-from altmin.core.codes.printed import PrintedSteps
+from altmin.core.codes.several_steps import SeveralSteps
 from altmin.core.losses import Evaluation
 
 ORDERS = ("codes-first", "weights-first")
@@ -107,7 +107,7 @@ class GradientCodes:
     def __call__(self, segment: Segment, above: Above) -> Moves:
         """Moves the codes below the blocks of a segment, from the last to the first."""
         if self.steps > 1 or not isinstance(self.lr, str) or self.l1:
-            return PrintedSteps(self)(segment, above)
+            return SeveralSteps(self)(segment, above)
         links = _gradients(segment, above)
         if not links:
             return unmoved(segment, above)

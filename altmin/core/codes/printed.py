@@ -1,203 +1,190 @@
-"""Algorithm 2 as the paper prints it: several steps on one code at a time, from the last code to the first.
+"""Algorithm 2 as the paper prints it: codes as values, moved one after the other by steps of a fixed length.
 
-The letters are those of `codes/gradient.py`. A code moves to c - m v and lowers, from v = 0,
+With the weights W fixed, the codes of a mini-batch lower f = sum_t loss_t + mu sum_t sum_l |c_l - F_l(c_{l-1})|^2. Code
+c_l starts at its encoded value e_l and lowers the two terms that it is part of, those above with their codes where they
+have moved to (the paper's problems 4 and 5; F is a block, t runs over samples):
 
-    above(v) + kappa / 2 |v|^2 + l1 |c - m v|_1 / m,
+    last code    sum_t loss_t(F(c))           + mu |c - e|^2
+    others       mu |c_{l+1} - F(c)|^2        + mu |c - e|^2
 
-by steps v + a w with w = g + momentum * w, where g is the gradient at the code that has moved so far; a is a fixed
-number, or the best length along w. After that the target of its own block is a move along v, scaled to the length of
-its first gradient.
+Codes in time (appendix B.1) do so from the last step to the first; c_t is in the terms of z_t, of c_{t+1}, and its own.
+
+Where the text is silent, as the authors' public code does: five steps of gradient descent with Nesterov momentum 0.9.
+That code minimises other functions, which are options here: with mean=True
+
+    last code    mean_t loss_t(F(c)) / mu     + mean (c - e)^2
+    others       mean (c_{l+1} - F(c))^2      + mean (c - e)^2
+
+with means over samples and units; and the e of its penalty moves along with c in the gradient, so that the penalty has
+none: anchored=False. A block's own problem for its weights has the factor of its term: mu / n, or one over the entries.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from altmin.calculus import Params
-from altmin.calculus.base import shifted
+from altmin.calculus import Params, Recurrence, Steps
 from altmin.calculus.context import Context
-from altmin.calculus.numbers import TINY, safe_div, select
-from altmin.core.chain import Block, State
-from altmin.core.codes.links import (
-    Above,
-    LocalProblem,
-    Moves,
-    OutputLoss,
-    Segment,
-    Upstream,
-    hidden_problem,
-    joined,
-    unmoved,
-)
+from altmin.calculus.products import matmul
+from altmin.common.errors import demand, demand_switch
+from altmin.core.chain import Block, Chain, State
+from altmin.core.codes.discrete import stand_in
+from altmin.core.codes.links import Above, Moves, OutputLoss, Segment, Upstream, hidden_problem, joined, unmoved
+from altmin.core.step import soft_threshold
 
 
-class Options(Protocol):
-    """The options of `GradientCodes`."""
+class PrintedCodes:
+    """The paper's updateCodes.
 
-    steps: int
-    lr: Any
-    momentum: Any
-    tolerance: float
-    l1: float
-    share: Any
-    order: str
+    steps, lr, momentum: of the gradient steps on every code. l1: weight of |c|_1, by a proximal step. mean, anchored:
+    as the authors' public code has them, see above. A discrete activation has the derivative of a straight-through
+    estimate, as in that code.
+    """
 
+    def __init__(
+        self,
+        steps: int = 5,
+        lr: float = 0.1,
+        momentum: float = 0.9,
+        l1: float = 0.0,
+        mean: bool = False,
+        anchored: bool = True,
+    ):
+        demand("PrintedCodes", "steps", steps, low=1, whole=True)
+        demand("PrintedCodes", "lr", lr, above=True)
+        demand("PrintedCodes", "momentum", momentum)
+        demand("PrintedCodes", "l1", l1)
+        demand_switch("PrintedCodes", "mean", mean)
+        demand_switch("PrintedCodes", "anchored", anchored)
+        self.steps, self.lr, self.momentum, self.l1, self.mean, self.anchored = steps, lr, momentum, l1, mean, anchored
 
-class LocalModel(NamedTuple):
-    """What lies above a code, for one move of the block's output: the position, the value there, its gradient, and the
-    product with its Hessian. Below another code the position is the rest of that code's offset, and the value is half
-    its square."""
+    def __repr__(self) -> str:
+        return f"PrintedCodes({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
-    position: Tensor
-    value: Tensor
-    delta: Tensor
-    hessian: Callable[[Tensor], Tensor]
+    def check(self, chain: Chain) -> None:
+        """ValueError for codes in time that these steps do not move."""
+        layers = [l for l, block in enumerate(chain) if isinstance(block.core.maps[0], Recurrence)]
+        if self.mean and layers:
+            raise ValueError("mean=True belongs to the authors' public code, which has no recurrent nets; leave it out")
+        if any(layers):
+            raise ValueError(
+                "PrintedCodes moves the codes in time of one Recurrent, the first layer; use altmin.RecurrentCodes"
+            )
 
-
-class Moved(NamedTuple):
-    """A code after some steps: its move v (None: none yet), the block's state there, what lies above, and the
-    objective."""
-
-    v: Tensor | None
-    state: State
-    model: LocalModel
-    value: Tensor
-
-
-class PrintedSteps:
-    """Steps on one code after the other, with the options of a `GradientCodes`."""
-
-    def __init__(self, options: Options):
-        self.options = options
+    def why_not_captured(self) -> str:
+        return ""
 
     def __call__(self, segment: Segment, above: Above) -> Moves:
-        parts = []
-        for i in reversed(range(len(segment.blocks))):
-            block = segment.part(i, i + 1)
-            parts.append(unmoved(block, above) if block.begins else self.one(block, above))
+        """Moves the codes below the blocks of a segment, from the last to the first."""
+        parts, states = [], list(segment.states)
+        for i in reversed(range(len(states))):
+            part = segment._replace(states=states).part(i, i + 1)
+            if part.begins:
+                parts.append(unmoved(part, above))
+            elif i and isinstance(segment.blocks[i - 1].core.maps[0], Recurrence):
+                moves, states[i - 1] = self._in_time(part, segment.theta[i - 1], states[i - 1].core[0], above)
+                parts.append(moves)
+            else:
+                parts.append(self._one(part, above))
             above = parts[-1].below or above
         return joined(parts)
 
-    def one(self, segment: Segment, above: Above) -> Moves:
+    def _one(self, segment: Segment, above: Above) -> Moves:
         """Moves the code below a single block."""
-        (block,), (p,), (code,), (state,), context, *_ = segment
-        options, start = self.options, _model_at(above, None, context)
-        l1 = options.l1 / context.samples(code) if options.l1 else 0.0
-        here, first, w = Moved(None, state, start, start.value), None, None
-        for _ in range(options.steps):
-            g = block.vjp(p, here.state, here.model.delta)
-            g = g if here.v is None else g - _price(above) * here.v
-            first = g if first is None else first
-            w = g if w is None else g + options.momentum * w
-            a = self._length(block, p, here, g, w, above, context)
-            v = a * w if here.v is None else here.v + a * w
-            v = shrunk(code, v, above.scale, a * l1) if options.l1 else v
-            new = self._at(segment, above, v, l1)
-            fell = here.value - new.value
-            ok = ~(new.value > here.value + _slack(above, here.value)) | (not isinstance(options.lr, str))
-            ok = ok | block.estimated
-            if context.eager:
-                if not bool(ok):
-                    break
-                here = new
-            else:
-                v, state, position, value = select(
-                    ok,
-                    (v, new.state, new.model.position, new.value),
-                    (torch.zeros_like(v) if here.v is None else here.v, here.state, here.model.position, here.value),
-                )
-                here = Moved(v, state, _model_at(above, position, context), value)
-            if options.tolerance and bool(fell <= options.tolerance * (here.value + fell).abs()):
-                break
-        assert first is not None
-        first = first + l1 * code.sign() if options.l1 else first
-        return self._moves(segment, above, here, _wanted(above, here.v, first, context))
+        (block,), (p,), (start,), (state,), context, *_ = segment
+        block, term = stand_in(block), Term(above, start, self.mean, context)
+        if not isinstance(above, OutputLoss):
+            term.target = _forward(block, p, state, start, context)[0] - above.scale * above.offset
+        anchor, code, momentum = 1 / term.scale if self.anchored else 0.0, start, None
+        output, state = _forward(block, p, state, code, context)
+        for _ in range(self.steps):
+            g = term.factor * (block.vjp(p, state, term.delta(output)) + anchor * (code - start))
+            momentum = g if momentum is None else self.momentum * momentum + g
+            code = code - self.lr * (g + self.momentum * momentum)
+            code = soft_threshold(code, self.lr * self.l1 * term.l1) if self.l1 else code
+            output, state = _forward(block, p, state, code, context)
+        delta = (start - code) / term.scale
+        (square,) = context.inners([(delta, delta)])
+        below = Upstream(delta, term.scale, term.scale, delta, square)
+        return self._moves(state, output, term, above, below, context)
 
-    def _length(
-        self, block: Block, p: Params, here: Moved, g: Tensor, w: Tensor, above: Above, context: Context
-    ) -> Tensor:
-        """The step along w: fixed, or the best of the quadratic model, with its bounded share."""
-        options = self.options
-        if not isinstance(options.lr, str):
-            factor = above.samples if isinstance(above, OutputLoss) else 1  # deltas are of the mean loss, f has the sum
-            return g.new_zeros(()) + options.lr * factor
-        Jw = block.jvp(p, here.state, w)
-        HJw = here.model.hessian(Jw)
-        bounded = above.curved(Jw, HJw, options.share) if isinstance(above, OutputLoss) else HJw
-        pairs = [(g, w), (w, w), (bounded, bounded), (Jw, HJw), (above.delta, above.delta)]
-        gw, ww, hh, curvature, dd = context.inners(pairs)
-        best = safe_div(gw.clamp_min(0), curvature + _price(above) * ww)
-        return torch.minimum(best, options.share * safe_div(dd, hh).sqrt())
-
-    def _at(self, segment: Segment, above: Above, v: Tensor, l1: Any) -> Moved:
-        """The code below a single block, moved by v."""
-        (block,), (p,), (code,), (state,), context, *_ = segment
-        start = _model_at(above, None, context)
-        if block.estimated:  # a discrete activation stays as it is
-            model, moved = start, state
-        else:
-            Q, moved = block.quotient(p, state, v, above.scale, None)
-            model = _model_at(above, start.position - Q, context)
-        (vv,) = context.inners([(v, v)])
-        value = model.value + _price(above) / 2 * vv
-        return Moved(v, moved, model, value + l1 * growth(code, v, above.scale, context) if self.options.l1 else value)
-
-    def _moves(self, segment: Segment, above: Above, here: Moved, below: Upstream) -> Moves:
-        context = segment.context
+    def _moves(
+        self, state: State, output: Tensor, term: "Term", above: Above, below: Upstream, context: Context
+    ) -> Moves:
+        """A block at the moved code below it, and the remaining problem of its weights."""
+        read = context.numbers.read
         if isinstance(above, OutputLoss):
-            at = above.at(here.model.position)
-            problem: LocalProblem = above.problem(here.state.core, at, here.model.position, context)
-            value = at.value.view(1)
-            return Moves([problem], context.numbers.read(value), context.numbers.read(torch.zeros_like(value)), below)
-        delta = here.model.delta if self.options.order == "codes-first" else above.delta
-        problem = hidden_problem(here.state.core, delta, above.delta, above.scale, context)
-        squares = above.scale * above.scale * torch.stack([2 * here.model.value, above.offset_square])
-        return Moves([problem], context.numbers.read(squares[:1]), context.numbers.read(squares[1:]), below)
+            at = above.at(output)
+            problem = above.problem(state.core, at, output, context)
+            return Moves([problem], read(at.value.view(1)), read(torch.zeros_like(at.value).view(1)), below)
+        delta = term.delta(output)
+        (square,) = context.inners([(delta, delta)])
+        squares = above.scale * above.scale * torch.stack([square, above.offset_square])
+        problem = hidden_problem(state.core, delta, above.delta, above.scale, context)
+        return Moves([problem], read(squares[:1]), read(squares[1:]), below)
+
+    def _in_time(self, segment: Segment, recurrent: Params, steps: Steps, above: Above) -> tuple[Moves, State]:
+        """Moves the codes in time below a block that sees each step by itself, from the last step to the first. Returns
+        also the moved state of the recurrent block. Tensors are (steps, samples, features)."""
+        (block,), (p,), (inputs,), (state,), context, *_ = segment
+        assert isinstance(above, Upstream)
+        term, (V, *_), (U, W, b) = Term(above, inputs, False, context), p, recurrent
+        encoded = matmul(steps.x, U.mT) + b
+        encoded = torch.cat([encoded[:1], encoded[1:] + matmul(steps.h[:-1], W.mT)])
+        term.target = block.forward(p, inputs, context)[0] - above.scale * above.offset
+        targets = (term.target - p[1] if len(p) > 1 else term.target).transpose(0, 1)
+        rate, moved = term.factor / term.scale, list(encoded.unbind(0))
+
+        def real(value: Tensor, t: int) -> Tensor:
+            return value if steps.real is None else value * steps.real[t]
+
+        for t in reversed(range(len(moved))):
+            code, momentum = moved[t], None
+            for _ in range(self.steps):
+                h = code.tanh()
+                pulled = matmul(matmul(h, V.mT) - targets[t], V)
+                if t + 1 < len(moved):
+                    ahead = encoded[t + 1] + matmul(h - steps.h[t], W.mT) - moved[t + 1]
+                    pulled = pulled + matmul(real(ahead, t + 1), W)
+                g = (1 - h * h) * pulled + (code - encoded[t] if self.anchored else 0.0)
+                g = rate * real(g, t)
+                momentum = g if momentum is None else self.momentum * momentum + g
+                code = code - self.lr * (g + self.momentum * momentum)
+            moved[t] = code
+        codes = torch.stack(moved)
+        h = codes.tanh() if steps.real is None else codes.tanh() * steps.real
+        own = torch.cat([encoded[:1], encoded[1:] + matmul(h[:-1] - steps.h[:-1], W.mT)])
+        left = (own - codes if steps.real is None else (own - codes) * steps.real) / term.scale
+        left = left.transpose(0, 1)
+        (square,) = context.inners([(left, left)])
+        output, state = block.forward(p, h.transpose(0, 1), context)
+        below = Upstream(left, term.scale, term.scale, left, square)
+        return self._moves(state, output, term, above, below, context), State([], [steps._replace(h=h)])
 
 
-def _model_at(above: Above, position: Tensor | None, context: Context) -> LocalModel:
-    """What lies above, at a position; None: at the encoded one."""
-    if isinstance(above, OutputLoss):
-        at = above.start if position is None else above.at(position)
-        return LocalModel(above.output if position is None else position, *at)
-    r = above.offset if position is None else position
-    square = above.offset_square if position is None else context.inners([(r, r)])[0]
-    return LocalModel(r, square / 2, r + (above.delta - above.offset), lambda q: q)
+class Term:
+    """The term of f above a code. scale: of the code's own term, which is |c - F|^2 / (2 scale); factor: by what both
+    are multiplied in the function that the code lowers; l1: the weight of |c|_1 there. target: the code above, where
+    it has moved to."""
+
+    target: Tensor
+
+    def __init__(self, above: Above, code: Tensor, mean: bool, context: Context):
+        self.above, n, loss = above, context.samples(code), isinstance(above, OutputLoss)
+        price = above.price if isinstance(above, OutputLoss) else 1 / above.scale
+        units = code[:1].numel() * n
+        self.scale = torch.zeros_like(above.scale) + (units / 2 if mean else 1 / price)
+        self.factor: Any = 1 if mean else n
+        self.weight: Any = 2 / (price * n) if mean and loss else 1  # 1 / mu
+        self.l1: Any = 1 / units if mean else 1
+
+    def delta(self, output: Tensor) -> Tensor:
+        """The gradient of the term, per `factor`, at the block's output."""
+        if isinstance(self.above, OutputLoss):
+            return self.weight * self.above.at(output).delta
+        return (output - self.target) / self.above.scale
 
 
-def _price(above: Above) -> Any:
-    return above.price if isinstance(above, OutputLoss) else 1.0
-
-
-def _slack(above: Above, value: Tensor) -> Tensor:
-    """By how much two objectives may differ by rounding alone."""
-    eps = torch.finfo(value.dtype).eps
-    return eps * (above.loss.rounding if isinstance(above, OutputLoss) else 0.0) + 16 * eps * value.abs()
-
-
-def _wanted(above: Above, v: Tensor | None, first: Tensor, context: Context) -> Upstream:
-    """The target of a code that has moved by v: v, scaled to the length of its first gradient."""
-    if v is None:
-        zero = torch.zeros_like(above.scale)
-        return Upstream(first, zero, zero, first, context.inners([(first, first)])[0])
-    vv, square = context.inners([(v, v), (first, first)])
-    a = safe_div(vv, square).sqrt()
-    delta = torch.where((a > TINY).to(v.device), v / a.clamp_min(TINY), first)
-    return Upstream(delta, above.scale * a, above.scale * a, delta, square)
-
-
-def shrunk(code: Tensor, v: Tensor, m: Tensor, threshold: Any) -> Tensor:
-    """v after the proximal step of threshold |c - m v|_1 / m: the code c - m v moves towards zero by m threshold."""
-    moved = shifted(code, v, m)
-    stays = moved.abs() > m * threshold
-    return torch.where(stays, v + threshold * moved.sign(), code / m.clamp_min(TINY))
-
-
-def growth(code: Tensor, v: Tensor, m: Tensor, context: Context) -> Tensor:
-    """(|c - m v|_1 - |c|_1) / m without cancellation."""
-    moved = shifted(code, v, m)
-    crosses = moved * code <= 0
-    more = torch.where(crosses, (moved.abs() - code.abs()) / m.clamp_min(TINY), -v * code.sign())
-    return context.sum(context.weighted(more).sum())[0]
+def _forward(block: Block, p: Params, state: State, code: Tensor, context: Context) -> tuple[Tensor, State]:
+    return block.replay(p, state, code) if block.replays else block.forward(p, code, context)

@@ -22,6 +22,7 @@ from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.common.errors import demand
 from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
+from altmin.core.step import soft_threshold
 from altmin.core.weights.local import LocalAdam, LocalOptimizer
 from altmin.core.weights.rule import WeightRule, as_matrix
 
@@ -45,15 +46,31 @@ class Change(NamedTuple):
 
 
 def sweep(A: Tensor, R: Tensor) -> Change:
-    """One pass of block-coordinate descent over the columns of V, each set to its best with the others fixed.
+    """One pass of block-coordinate descent over the columns of V, each set to its best with the others fixed. Column j
+    solves sum_{k <= j} V_k A_kj = R_j, so that all of them are one triangular solve; one with A_jj = 0 stays.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
     >>> sweep(A, R).V
     tensor([[ 0.5000, -0.2500]])
     """
+    diagonal = A.diagonal()
+    V = torch.linalg.solve_triangular(
+        A.triu() + torch.diag_embed((diagonal <= 0).to(A.dtype)), R * (diagonal > 0), upper=True, left=False
+    )
+    return Change(V, R - V @ A)
+
+
+def shrinking_sweep(A: Tensor, R: Tensor, W: Tensor, l1: float) -> Change:
+    """As `sweep`, with every column of W + V moved towards zero by l1 right after it is set.
+
+    >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    >>> shrinking_sweep(A, R, torch.zeros(1, 2), 0.1).V
+    tensor([[ 0.4000, -0.1000]])
+    """
     columns = []
     for j in range(len(A)):
-        columns.append(torch.where(A[j, j] > 0, R[:, j] / A[j, j], 0.0))
+        best = torch.where(A[j, j] > 0, R[:, j] / A[j, j], 0.0)
+        columns.append(soft_threshold(W[:, j] + best, l1) - W[:, j])
         R = torch.addcmul(R, columns[-1].unsqueeze(1), A[j], value=-1)
     return Change(torch.stack(columns, 1), R)
 
@@ -92,7 +109,8 @@ class FittedMemory(WeightRule):
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. steps: conjugate gradient steps of
     the fit per mini-batch, or None for the exact solve; `damping` keeps both near the present weights. sweeps: passes
-    of block-coordinate descent instead, without damping (the paper's AM-mem). rate: a learning rate on the loss: the
+    of block-coordinate descent instead, without damping (the paper's AM-mem); l1: each moves columns of weights towards
+    zero by that much. rate: a learning rate on the loss: the
     target of a sample is a move of -rate times the gradient of its loss, less the part that the codes below have
     accounted for; None for the paper's rule, whose target is the code itself, so that the newest codes weigh little
     against those remembered (where a code has stopped at a kink, the target is beyond its move). prior: memories to
@@ -110,7 +128,11 @@ class FittedMemory(WeightRule):
         rest: LocalOptimizer | None = None,
         prior: Mapping[int, Memory] | None = None,
         steps: int | None = 1,
+        l1: float = 0.0,
     ):
+        demand("FittedMemory", "l1", l1)
+        if l1 and sweeps is None:
+            raise ValueError(f"l1 of FittedMemory belongs to sweeps, given {l1!r} without; give sweeps=1")
         demand("FittedMemory", "forget", forget)
         demand("FittedMemory", "damping", damping)
         if forget > 1:
@@ -121,7 +143,7 @@ class FittedMemory(WeightRule):
         if rate is not None:
             demand("FittedMemory", "rate", rate, above=True)
         self.forget, self.damping, self.rate = float(forget), float(damping), None if rate is None else float(rate)
-        self.sweeps, self.steps = sweeps, steps
+        self.sweeps, self.steps, self.l1 = sweeps, steps, l1
         self.rest = rest or LocalAdam(2e-3)
         self.prior = dict(prior or {})
         self.states: dict[int, Any] = {}
@@ -172,9 +194,9 @@ class FittedMemory(WeightRule):
         A, R = (contribution[name] * samples + self.forget * state[name] for name in ("A", "R"))
         count = contribution["rows"].double() * samples + self.forget * state["samples"]
         if self.sweeps is not None:
-            V = torch.zeros_like(R)
+            V, W = torch.zeros_like(R), as_matrix(parameters)
             for _ in range(self.sweeps):
-                change = sweep(A, R)
+                change = shrinking_sweep(A, R, W + V, self.l1) if self.l1 else sweep(A, R)
                 V, R = V + change.V, change.left
         elif self.steps is None:
             V, R = solve(A, R, self.damping)

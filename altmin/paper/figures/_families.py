@@ -1,13 +1,134 @@
-"""What two figures have in common: first epochs of two data sets, recurrent nets of two sizes, LeNet-5."""
+"""What figures have in common: the methods as printed and ours, first epochs of two data sets, recurrent nets of two
+sizes, LeNet-5."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from altmin.paper.reproduce import Between, Entry, Figure, Finding, Results, claim, compared, finding, runs_of
+from altmin.paper.reproduce import (
+    Between,
+    Claim,
+    Compared,
+    Entry,
+    Figure,
+    Finding,
+    Results,
+    Run,
+    Search,
+    compared,
+    finding,
+    over,
+    runs_of,
+    statement,
+)
 
 NETS = ("mlp-2x100", "mlp-2x500")
 FIRST = range(1, 51)
 """The batches after which first epochs are evaluated."""
+PRINTED, OURS = "as printed", "ours"
+"""The panels of every net: the algorithms as printed beside Adam and SGD at the rates that the paper found, and the
+library's own beside Adam and SGD at rates that are searched alike."""
+ADAM, SGD = "adam, the paper's rate", "sgd, the paper's rate"
+PUBLIC = "am-adam-printed, as in the public code"
+"""With its means over units and a penalty whose gradient vanishes."""
+BAYESIAN = {"trials": 32, "together": 16, "seeds": 2}
+"""The size of searches over a first epoch or fewer passes than 50."""
+LONG = {"trials": 16, "together": 16, "seeds": 2}
+"""The size of searches over 50 epochs. Those of recurrent, convolutional and binary nets are grids, as in the paper."""
+Runs = dict[tuple[str, str], Run]
+
+
+def family(name: str) -> str:
+    """The method of a curve, whether as printed or ours.
+
+    >>> [family(name) for name in ("am-adam-printed", "am-adam", ADAM, PUBLIC)]
+    ['am-adam', 'am-adam', 'adam', 'am-adam']
+    """
+    return name.split(",")[0].removesuffix("-printed")
+
+
+def of_paper(*rates: float) -> dict[str, float]:
+    """The learning rates that the paper found, by net."""
+    return dict(zip(NETS, rates, strict=True))
+
+
+def both(
+    figure: str, printed: Sequence[Entry], ours: Sequence[Entry], nets: Sequence[str], **common: Any
+) -> tuple[Runs, list[Search]]:
+    """The runs of both panels of every net, and their searches."""
+    runs: Runs = {}
+    searches: list[Search] = []
+    for net in nets:
+        for panel, entries in ((PRINTED, printed), (OURS, ours)):
+            made, found = runs_of(figure, entries, [net], panel, **common)
+            runs, searches = runs | made, searches + found
+    return runs, searches
+
+
+def rivals(paper: Mapping[str, Mapping[str, float]], **run: Any) -> list[Entry]:
+    """Adam and SGD at the rates that the paper found."""
+    return [
+        Entry("adam", run={"label": ADAM, **run}, paper=paper["adam"]),
+        Entry("sgd", {"momentum": 0.0}, run={"label": SGD, **run}, paper=paper["sgd"]),
+    ]
+
+
+def printed_adam(search: Mapping[str, Any], **options: Any) -> Entry:
+    space = {"lr": Between(1e-4, 3e-2), "code_lr": Between(0.03, 3.0)}
+    return Entry("am-adam-printed", {"lr": 0.003, "code_lr": 0.1, **options}, space, search=search)
+
+
+def printed_memory(search: Mapping[str, Any], name: str = "am-mem-printed", **entry: Any) -> Entry:
+    options = {"lr": 0.1, "code_lr": 1.0, "mu": 0.01}
+    space = {"lr": Between(0.01, 1.0), "code_lr": Between(0.03, 10.0), "mu": Between(1e-3, 0.1)}
+    return Entry(name, options, space, search=search, **entry)
+
+
+def printed_offline(search: Mapping[str, Any], run: Mapping[str, Any]) -> list[Entry]:
+    """AM-Adam-off and AM-mem-off as printed. run: the parts in which they see the data, on which nothing depends."""
+    space = {"lr": Between(1e-3, 0.3), "code_lr": Between(0.03, 3.0)}
+    adam = Entry("am-adam-offline-printed", {"lr": 0.01, "code_lr": 0.1}, space, run, search)
+    return [adam, printed_memory(search, "am-mem-offline-printed", run=run)]
+
+
+def offline_runs(paper: Mapping[str, Mapping[str, float]], **run: Any) -> list[Entry]:
+    """Our offline methods."""
+    parts, search = {"batch_size": 10_000, **run}, {"trials": 12, "together": 6}
+    names = ("am-adam-offline", "am-mem-fitted-offline")
+    return [Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, parts, search, paper[name]) for name in names]
+
+
+def first_epochs(
+    figure: str,
+    paper: Mapping[str, Mapping[str, float]],
+    lr: tuple[float, Between],
+    memory: tuple[float, Between],
+    sgd: tuple[float, Between],
+    **common: Any,
+) -> tuple[Runs, list[Search]]:
+    """AM-Adam, AM-mem, Adam and SGD in their first epoch, searched for after 50 batches. lr, memory, sgd: the first
+    rate of a search and where it looks, of both Adams, AM-mem and SGD."""
+    search = {**BAYESIAN, "run": {"limit": 10_000, "eval_batches": ()}}
+    ours = [
+        Entry("am-adam", {"lr": lr[0]}, {"lr": lr[1]}, search=search),
+        Entry("am-mem", {"lr": memory[0]}, {"lr": memory[1]}, search=search),
+        Entry("adam", {"lr": lr[0]}, {"lr": lr[1]}, search=search),
+        Entry("sgd", {"lr": sgd[0], "momentum": 0.0}, {"lr": sgd[1]}, search=search),
+    ]
+    printed = [printed_adam(search), printed_memory(search), *rivals(paper)]
+    return both(figure, printed, ours, NETS, **common)
+
+
+def early(results: Results, runs: Runs, net: str, names: Iterable[str], batches: Iterable[int] = FIRST) -> Compared:
+    """Mean accuracies over the first batches of runs on a net."""
+    places = list(batches)
+    about = f"{net}, mean over the first {places[-1]} batches"
+    return over(results, [runs[net, name] for name in names], about, places)
+
+
+def ends(results: Results, runs: Runs, net: str, names: Iterable[str], epoch: int = -1) -> Compared:
+    """Accuracies of runs on a net after an epoch, the last one by default."""
+    about = net if epoch == -1 else f"{net}, after {epoch} epochs"
+    return compared(results, [runs[net, name] for name in names], about, epoch=epoch)
 
 
 def by_grid(lr: float, rates: Sequence[float], search: Mapping[str, Any]) -> list[Entry]:
@@ -16,99 +137,143 @@ def by_grid(lr: float, rates: Sequence[float], search: Mapping[str, Any]) -> lis
     return [*adams, Entry("sgd", {"lr": 0.05, "momentum": 0.0}, {"lr": (0.02, 0.05, 0.1, 0.2)}, search=search)]
 
 
-def online(lr: float, rates: Between, memory: Between, sgd: float, sgd_rates: Between) -> list[Entry]:
-    """AM-Adam, AM-mem, Adam and SGD in their first epoch, searched for after 50 batches."""
-    search = {"trials": 32, "together": 16, "seeds": 2, "run": {"limit": 10_000, "eval_batches": ()}}
-    options = {"lr": 0.002, "damping": 30.0, "rate": 300.0}
-    space = {"lr": memory, "damping": Between(1, 300), "rate": Between(30, 3000)}
-    return [
-        Entry("am-adam", {"lr": lr}, {"lr": rates}, search=search),
-        Entry("am-mem-fitted", options, space, search=search),
-        Entry("adam", {"lr": lr}, {"lr": rates}, search=search),
-        Entry("sgd", {"lr": sgd, "momentum": 0.0}, {"lr": sgd_rates}, search=search),
-    ]
-
-
-def of_paper(*rates: float) -> dict[str, float]:
-    """The learning rates that the paper found, by net."""
-    return dict(zip(NETS, rates, strict=True))
-
-
-def long_runs(
-    decay: Mapping[str, float], space: Mapping[str, Between], paper: Mapping[str, Mapping[str, float]], **same: Any
-) -> list[Entry]:
-    """AM-Adam, Adam and SGD over 50 epochs, with weight decay where it is searched. same: of `Entry`."""
-    adam, sgd = {"lr": 1e-3, **decay}, {"lr": 0.1, **decay, "momentum": 0.0}
-    rates = {"lr": Between(1e-4, 1e-2), **space}
-    return [
-        *(Entry(name, adam, rates, paper=paper[name], **same) for name in ("am-adam", "adam")),
-        Entry("sgd", sgd, {"lr": Between(1e-2, 1.0), **space}, paper=paper["sgd"], **same),
-    ]
-
-
-def offline(run: Mapping[str, Any], paper: Mapping[str, Mapping[str, float]]) -> list[Entry]:
-    """AM-Adam-off and AM-mem-off over 50 epochs; each epoch sees the data in parts of 10,000 samples; their results
-    do not depend on the parts."""
-    parts, search = {"batch_size": 10_000, **run}, {"trials": 12, "together": 6}
-    names = ("am-adam-offline", "am-mem-fitted-offline")
-    return [Entry(name, {"lr": 0.03}, {"lr": Between(3e-3, 0.3)}, parts, search, paper[name]) for name in names]
-
-
-def recurrent(name: str, units: int, rates: tuple[float, ...]) -> Figure:
-    """An Elman net on MNIST, one pixel a step, 10 epochs: AM-Adam beside backprop through time, all at best rates."""
+def recurrent(name: str, units: int, rates: tuple[float, ...], paper: Mapping[str, float], **printed: Any) -> Figure:
+    """An Elman net on MNIST, one pixel a step, 10 epochs: AM-Adam beside backprop through time. paper: the rates that
+    it found for Adam and SGD. printed: the schedule of mu that it found."""
     net, grid = f"elman-{units}", {"together": 4, "run": {"epochs": 5}}
-    made, searches = runs_of(
-        name, by_grid(0.005, rates, grid), [net], data="mnist-sequential", epochs=10, batch_size=1024, seeds=3
+    as_printed = [
+        Entry(
+            "am-adam-printed",
+            {"lr": 0.005, "code_lr": 1.0, "steps": 5, **printed},
+            {"lr": (0.002, 0.005), "code_lr": (0.3, 3.0)},
+            search=grid,
+        ),
+        *rivals({method: {net: lr} for method, lr in paper.items()}),
+    ]
+    same = {"data": "mnist-sequential", "epochs": 10, "batch_size": 1024, "seeds": 3}
+    runs, searches = both(name, as_printed, by_grid(0.005, rates, grid), [net], **same)
+
+    def found(results: Results, epoch: int) -> tuple[Compared, Compared]:
+        printed = compared(results, [runs[net, m] for m in ("am-adam-printed", ADAM, SGD)], net, epoch=epoch)
+        ours = compared(results, [runs[net, m] for m in ("am-adam", "adam", "sgd")], OURS, epoch=epoch)
+        return printed, ours
+
+    @statement(
+        f"d = {units}: AM-Adam is like Adam in the first epoch",
+        "after one epoch the printed AM-Adam (or ours, beside a searched Adam) is not behind Adam by more than 0.02 or "
+        "twice the standard error",
     )
-    runs = list(made.values())
+    def like_adam(results: Results) -> Finding:
+        printed, ours = found(results, 1)
+        return finding(
+            [printed, ours],
+            reproduced=not printed.behind("am-adam-printed", [ADAM], 0.02),
+            exceeded=not ours.behind("am-adam", ["adam"], 0.02),
+            because="the printed AM-Adam starts slower",
+        )
+
+    @statement(
+        f"d = {units}: AM-Adam is above SGD up to epoch 6",
+        "the printed AM-Adam (or ours, beside a searched SGD) is above SGD after epochs 1, 3 and 6",
+    )
+    def above_sgd(results: Results) -> Finding:
+        each = [found(results, epoch) for epoch in (1, 3, 6)]
+        return finding(
+            [group for pair in each for group in pair],
+            reproduced=all(printed["am-adam-printed"] > printed[SGD] for printed, _ in each),
+            exceeded=all(ours["am-adam"] > ours["sgd"] for _, ours in each),
+            because="the printed AM-Adam is not above SGD at the paper's rate",
+        )
+
+    @statement(
+        f"d = {units}: AM-Adam matches SGD afterwards",
+        "after ten epochs the printed AM-Adam is within 0.02 or twice the standard error of SGD; exceeded if ours, "
+        "beside a searched SGD, is ahead of it by more than that",
+    )
+    def matches_sgd(results: Results) -> Finding:
+        printed, ours = found(results, 10)
+        apart = abs(printed["am-adam-printed"] - printed[SGD]) > printed.margin("am-adam-printed", SGD, 0.02)
+        return finding(
+            [printed, ours],
+            reproduced=not apart,
+            exceeded=not ours.behind("am-adam", ["sgd"]),
+            because="SGD does not catch up in ten epochs",
+        )
 
     text = "RNN: AM-Adam like Adam in the first epoch, above SGD to epoch 6, level after (d = 15 and 50)"
-
-    @claim("C12", text, "curves, no numbers")
-    def judge(results: Results) -> Finding:
-        first, sixth, last = (compared(results, runs, f"{net}, epoch {n}", epoch=n) for n in (1, 6, 10))
-        against = {
-            f"{net}: AM-Adam is more than 0.02 behind Adam in epoch 1": first["am-adam"] < first["adam"] - 0.02,
-            f"{net}: AM-Adam is not above SGD in epoch 1": first["am-adam"] <= first["sgd"],
-            f"{net}: AM-Adam is below SGD at epoch 6": sixth["am-adam"] < sixth["sgd"],
-            f"{net}: AM-Adam is not level with Adam at the end": abs(last["am-adam"] - last["adam"]) > 0.02,
-            f"{net}: AM-Adam is not level with SGD at the end": abs(last["am-adam"] - last["sgd"]) > 0.02,
-        }
-        return finding([first, sixth, last], against)
-
     return Figure(
         name,
         f"sequential MNIST, Elman net, {units} units",
-        runs,
+        list(runs.values()),
         minutes=6,
         bottom=0.7,
+        family=family,
+        level=True,
         searches=searches,
-        claims=[judge],
+        claims=[Claim("C12", text, "curves, no numbers", [like_adam, above_sgd, matches_sgd])],
     )
 
 
-def lenet(name: str, data: str) -> Figure:
-    """LeNet-5, 10 epochs: AM-Adam, Adam and SGD, each at its best rate."""
-    entries, early = by_grid(0.001, (5e-4, 1e-3, 2e-3), {"together": 4}), (25, 50, 100, 200)
-    made, searches = runs_of(name, entries, ["lenet5"], data=data, epochs=10, batch_size=128, eval_batches=early)
-    runs = list(made.values())
+def lenet(name: str, data: str, increment: float) -> Figure:
+    """LeNet-5, 10 epochs: AM-Adam, Adam and SGD. increment: of mu with each batch, as the paper found it."""
+    net, early = "lenet5", (25, 50, 100, 200)
+    mu = {"mu": 0.01, "increment": increment, "growth": 1.1, "maximum": 1.5, "code_steps": 1}
+    space = {"lr": (2e-5, 2e-4, 2e-3, 2e-2), "code_lr": (0.1, 1.0)}
+    printed = [
+        Entry("am-adam-printed", {"lr": 0.002, "code_lr": 1.0, **mu}, space, search={"together": 8}),
+        Entry(
+            "am-adam-printed",
+            {"lr": 0.002, "code_lr": 1.0, "mean": True, "anchored": False, **mu},
+            space,
+            {"label": PUBLIC},
+            {"together": 8},
+        ),
+        *rivals({"adam": {net: 0.002}, "sgd": {net: 0.02}}),
+    ]
+    ours = by_grid(0.001, (5e-4, 1e-3, 2e-3), {"together": 4})
+    runs, searches = both(name, printed, ours, [net], data=data, epochs=10, batch_size=128, eval_batches=early)
+
+    def found(results: Results) -> tuple[Compared, Compared]:
+        printed = compared(results, [runs[net, m] for m in ("am-adam-printed", PUBLIC, ADAM, SGD)], data, epoch=10)
+        ours = compared(results, [runs[net, m] for m in ("am-adam", "adam", "sgd")], OURS, epoch=10)
+        return printed, ours
+
+    @statement(
+        f"{data}: AM-Adam clearly above SGD",
+        "after ten epochs the printed AM-Adam (or ours, beside a searched SGD) is ahead of SGD by more than twice the "
+        "standard error",
+    )
+    def above_sgd(results: Results) -> Finding:
+        printed, ours = found(results)
+        return finding(
+            [printed, ours],
+            reproduced=not printed.not_ahead("am-adam-printed", [SGD]),
+            exceeded=not ours.not_ahead("am-adam", ["sgd"]),
+            because="SGD with a rate searched beyond the paper's grid, whose largest was its best, catches up",
+        )
+
+    @statement(
+        f"{data}: AM-Adam somewhat below Adam",
+        "after ten epochs the printed AM-Adam is below Adam; exceeded if ours is level with a searched Adam, within "
+        "twice the standard error, or above",
+    )
+    def below_adam(results: Results) -> Finding:
+        printed, ours = found(results)
+        return finding(
+            [printed, ours],
+            reproduced=printed["am-adam-printed"] < printed[ADAM],
+            exceeded=not ours.behind("am-adam", ["adam"]),
+            because="AM-Adam is not below Adam",
+        )
+
     text = "LeNet-5: AM-Adam clearly above SGD, somewhat below Adam (MNIST and Fashion-MNIST)"
-
-    @claim("C13", text, "curves, no numbers")
-    def judge(results: Results) -> Finding:
-        first, last = (compared(results, runs, f"{data}, epoch {n}", epoch=n) for n in (1, 10))
-        against = {
-            f"on {data} AM-Adam is not above SGD after epoch 1": first["am-adam"] <= first["sgd"],
-            f"on {data} AM-Adam is not above SGD at the end": last["am-adam"] <= last["sgd"],
-            f"on {data} AM-Adam is not below Adam, but level or above": last["am-adam"] >= last["adam"],
-        }
-        return finding([first, last], against)
-
     return Figure(
         name,
         f"{data}, LeNet-5",
-        runs,
+        list(runs.values()),
         bottom=0.9 if data == "mnist" else 0.7,
+        family=family,
+        level=True,
         searches=searches,
-        claims=[judge],
+        claims=[Claim("C13", text, "curves, no numbers", [above_sgd, below_adam])],
     )

@@ -8,10 +8,10 @@ from statistics import mean
 from typing import Any
 
 from altmin.continual import Stream
-from altmin.paper.reproduce import Figure, Finding, Results, claim
+from altmin.paper.reproduce import Claim, Figure, Finding, Results, Statement, statement
 from altmin.paper.reproduce.results import deviation
 
-KEPT, FADING = "AM-mem, memory kept", "AM-mem, memory fading"
+KEPT, FADING, PRINTED = "AM-mem, memory kept", "AM-mem, memory fading", "AM-mem, as printed"
 OUTPUT, RIDGE, ANALYTIC = "AM-mem, output remembered", "ridge, random features", "analytic, first task learnt"
 GAUSS_NEWTON = "Gauss-Newton, memory kept"
 FALLING, RANDOM = "SGD, rate falling", "Adam, random hidden layers"
@@ -22,6 +22,11 @@ LEARNERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "am-mem-fitted",
         {**MEMORY, "forget": 1.0, "damping": 10.0},
         {**MEMORY, "forget": 1.0, "damping": 10.0, "rate": 100.0},
+    ),
+    PRINTED: (
+        "am-mem-printed",
+        {"lr": 0.01, "code_lr": 3.0, "mu": 0.003},
+        {"lr": 0.1, "code_lr": 3.0, "mu": 0.01},
     ),
     OUTPUT: ("remembering", {"rate": 5.0, "width": 700}, {"rate": 100.0, "width": 1000}),
     GAUSS_NEWTON: ("gauss-newton", {**KALMAN, "floor": 0.1}, {**KALMAN, "floor": 0.01}),
@@ -62,23 +67,32 @@ def values(results: Results, run: Stream, measure: str) -> list[float]:
     return [row.get(measure, 0.0) for row in results.all(run)]
 
 
-@claim("C19", "hypothesis: co-activation memory lessens catastrophic forgetting", "a hypothesis, no numbers")
-def memory_lessens_forgetting(results: Results) -> Finding:
-    """It holds if AM-mem with its memory kept ends with a higher average accuracy and a lower forgetting than each of
-    AM-Adam, Adam and SGD, on both sequences of tasks."""
-    texts, reasons, spread = [], [], 0.0
-    for sequence in SEQUENCES:
+def lessens(sequence: str) -> Statement:
+    @statement(
+        f"{sequence} MNIST: co-activation memory lessens catastrophic forgetting",
+        "AM-mem as printed ends with a higher average accuracy and a lower forgetting than each of AM-Adam, Adam and "
+        "SGD; exceeded if ours, with the memory kept, does",
+    )
+    def judge(results: Results) -> Finding:
         found = {name: [values(results, RUNS[sequence, name], each) for each in MEASURES] for name in LEARNERS}
         shown = ", ".join(f"{name} {mean(high):.3f} ({mean(low):.3f})" for name, (high, low) in found.items())
-        texts.append(f"{sequence} MNIST, average accuracy (forgetting): {shown}")
-        spread = max(spread, *(deviation(each) for both in found.values() for each in both))
-        accuracy, lost = (mean(each) for each in found[KEPT])
-        for name in ("AM-Adam", "Adam", "SGD"):
-            if mean(found[name][0]) >= accuracy or mean(found[name][1]) <= lost:
-                reasons.append(f"on {sequence} MNIST {name} is as accurate, or forgets as little")
-    bytes_kept = {name: results.of(RUNS["split", name])[0]["bytes"]["memory"] for name in (KEPT, *LEARNERS_OF_TASKS)}
-    texts.append("megabytes kept: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in bytes_kept.items()))
-    return Finding("; ".join(texts), not reasons, spread, " and ".join(reasons))
+        kept = {name: results.of(RUNS[sequence, name])[0]["bytes"]["memory"] for name in (KEPT, *LEARNERS_OF_TASKS)}
+        sizes = ", ".join(f"{name} {size / 1e6:.2f}" for name, size in kept.items())
+        text = f"average accuracy (forgetting): {shown}; megabytes kept: {sizes}"
+        spread = max(deviation(each) for both in found.values() for each in both)
+
+        def better(name: str) -> bool:
+            high, low = map(mean, found[name])
+            others = [tuple(map(mean, found[each])) for each in ("AM-Adam", "Adam", "SGD")]
+            return all(high > accuracy and low < lost for accuracy, lost in others)
+
+        if better(PRINTED):
+            return Finding(text, "reproduced", "", spread)
+        if better(KEPT):
+            return Finding(text, "exceeded", "the printed AM-mem does not, ours does", spread)
+        return Finding(text, "differs", "a learner without memory is as accurate, or forgets as little", spread)
+
+    return judge
 
 
 FIGURE = Figure(
@@ -87,5 +101,12 @@ FIGURE = Figure(
     runs=list(RUNS.values()),
     axes=("tasks",),
     minutes=8,
-    claims=[memory_lessens_forgetting],
+    claims=[
+        Claim(
+            "C19",
+            "hypothesis: co-activation memory lessens catastrophic forgetting",
+            "a hypothesis, no numbers",
+            list(map(lessens, SEQUENCES)),
+        )
+    ],
 )

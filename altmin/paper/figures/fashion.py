@@ -2,4 +2,4 @@
 
 from altmin.paper.figures._families import lenet
 
-FIGURE = lenet("fashion", "fashion-mnist")
+FIGURE = lenet("fashion", "fashion-mnist", increment=1e-5)

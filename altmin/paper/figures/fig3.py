@@ -2,21 +2,38 @@
 
 from dataclasses import replace
 
-from altmin.paper.figures._families import FIRST, NETS, online
-from altmin.paper.reproduce import Between, Figure, Finding, Results, claim, finding, over, runs_of
+from altmin.paper.figures._families import ADAM, FIRST, NETS, SGD, early, family, first_epochs, of_paper
+from altmin.paper.reproduce import Between, Claim, Figure, Finding, Results, Statement, finding, statement
 
-AFTER = (*FIRST, *range(60, 200, 10))
-ENTRIES = online(0.002, Between(1e-4, 1e-2), Between(3e-4, 1e-2), 0.1, Between(3e-3, 1.0))
-RUNS, SEARCHES = runs_of("fig3", ENTRIES, NETS, data="cifar10", eval_batches=AFTER)
+PAPER = {"adam": of_paper(0.0029, 0.0002), "sgd": of_paper(0.1500, 0.1428)}
+RUNS, SEARCHES = first_epochs(
+    "fig3",
+    PAPER,
+    (0.002, Between(1e-4, 1e-2)),
+    (0.002, Between(1e-4, 1e-2)),
+    (0.1, Between(3e-3, 1.0)),
+    data="cifar10",
+    eval_batches=(*FIRST, *range(60, 200, 10)),
+)
 
 
-@claim("C7", "CIFAR-10, first 50 batches: AM-Adam is slightly ahead of SGD and Adam", "curves, no numbers")
-def slightly_ahead(results: Results) -> Finding:
-    both = [over(results, [RUNS[net, m] for m in ("am-adam", "adam", "sgd")], net, FIRST) for net in NETS]
-    against = {
-        f"on {by.about} AM-Adam is not ahead of {m}": by["am-adam"] <= by[m] for by in both for m in ("adam", "sgd")
-    }
-    return finding(both, against, "means over the first 50 batches")
+def ahead(net: str) -> Statement:
+    @statement(
+        f"{net}: AM-Adam is slightly ahead of SGD and Adam",
+        "over the first 50 batches the printed AM-Adam is above both at the paper's rates; exceeded if ours is above "
+        "both at searched rates",
+    )
+    def judge(results: Results) -> Finding:
+        printed = early(results, RUNS, net, ("am-adam-printed", ADAM, SGD))
+        ours = early(results, RUNS, net, ("am-adam", "adam", "sgd"))
+        return finding(
+            [printed, ours],
+            reproduced=printed["am-adam-printed"] > max(printed[ADAM], printed[SGD]),
+            exceeded=ours["am-adam"] > max(ours["adam"], ours["sgd"]),
+            because="at searched rates Adam and AM-Adam are level",
+        )
+
+    return judge
 
 
 FIGURE = Figure(
@@ -26,6 +43,16 @@ FIGURE = Figure(
     axes=("batches", "epochs", "seconds"),
     searches=SEARCHES,
     bottom=0.1,
+    family=family,
+    level=True,
+    right=52,
     quick=lambda run: replace(run.reduced(), eval_batches=(1, 2, 5, 10, 20, 30, 40, 50)),
-    claims=[slightly_ahead],
+    claims=[
+        Claim(
+            "C7",
+            "CIFAR-10, first 50 batches: AM-Adam is slightly ahead of SGD and Adam",
+            "curves, no numbers",
+            list(map(ahead, NETS)),
+        )
+    ],
 )

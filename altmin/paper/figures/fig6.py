@@ -2,4 +2,5 @@
 
 from altmin.paper.figures._families import recurrent
 
-FIGURE = recurrent("fig6", 15, rates=(0.002, 0.005, 0.01))
+PAPER = {"adam": 0.005, "sgd": 0.05}
+FIGURE = recurrent("fig6", 15, (0.002, 0.005, 0.01), PAPER, increment=0.01, growth=1.1, maximum=1.0)

@@ -2,4 +2,4 @@
 
 from altmin.paper.figures._families import lenet
 
-FIGURE = lenet("fig7", "mnist")
+FIGURE = lenet("fig7", "mnist", increment=1e-7)

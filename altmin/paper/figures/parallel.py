@@ -14,7 +14,7 @@ from torch.utils.benchmark import Timer
 from altmin import data, methods, models
 from altmin.calculus.context import LOCAL
 from altmin.core.step import move_codes
-from altmin.paper.reproduce import Figure, Finding, Results, claim
+from altmin.paper.reproduce import Claim, Figure, Finding, Results, statement
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
 
 Block = Callable[[], Sequence[Tensor]]
@@ -121,16 +121,25 @@ RUNS = [
 ]
 
 
-@claim("C18", "weight updates run in parallel across layers", "no numbers")
+@statement(
+    "the weights of all layers can be updated in any order, and at once",
+    "gradients of all blocks in any order, and computed at once, differ by at most 1e-6",
+)
+def in_any_order(results: Results) -> Finding:
+    off = max(row["difference"] for run in RUNS for row in results.all(run))
+    text = f"largest difference {off:.0e}"
+    return Finding(text, "reproduced") if off <= 1e-6 else Finding(text, "differs", "they depend on the order")
+
+
+@statement(
+    "parallel updates give a speed-up",
+    "with 50 layers all blocks at once take less than 1 / 1.1 of the time of one after the other",
+)
 def at_once(results: Results) -> Finding:
-    rows = {run.model: results.all(run) for run in RUNS}
-    gains = {net: mean(row["in_turn"] / row["at_once"] for row in found) for net, found in rows.items()}
-    off = max(row["difference"] for found in rows.values() for row in found)
-    words = ", ".join(f"{net} {gain:.2f}" for net, gain in gains.items())
-    reasons = ["the gradients depend on the order"] if off > 1e-6 else []
-    reasons += ["all blocks at once are not faster than in turn"] if gains[RUNS[-1].model] <= 1.1 else []
-    text = f"gradients in any order differ by {off:.0e}; speed-up with all blocks at once: {words}"
-    return Finding(text, not reasons, None, " and ".join(reasons))
+    gains = {run.model: mean(row["in_turn"] / row["at_once"] for row in results.all(run)) for run in RUNS}
+    text = "times as fast: " + ", ".join(f"{net} {gain:.2f}" for net, gain in gains.items())
+    faster = gains[RUNS[-1].model] > 1.1
+    return Finding(text, "reproduced") if faster else Finding(text, "differs", "they are not faster")
 
 
 FIGURE = Figure(
@@ -140,5 +149,5 @@ FIGURE = Figure(
     axes=("hidden layers",),
     measure="times as fast",
     log="x",
-    claims=[at_once],
+    claims=[Claim("C18", "weight updates run in parallel across layers", "no numbers", [in_any_order, at_once])],
 )

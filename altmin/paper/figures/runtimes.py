@@ -1,6 +1,6 @@
 """Run times (appendix): fully connected nets over 1,500 batches, LeNet-5 over 450; and the memory that they take."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, product
@@ -8,7 +8,7 @@ from statistics import mean, median
 from typing import Any
 
 from altmin.paper.bench.measure import step_bytes
-from altmin.paper.reproduce import Figure, Finding, Results, Run, claim
+from altmin.paper.reproduce import Claim, Figure, Finding, Results, Run, Statement, statement
 from altmin.paper.reproduce.measurement import Row, Setting, Tick
 from altmin.runners import precision
 from altmin.training.config import RunConfig
@@ -97,35 +97,56 @@ def ratios(results: Results, net: str, recorded: bool, method: str = "am-adam", 
     )
 
 
-@claim("C15", "run time like Adam's, linear in batches", "9.6/8.7 s (30 epochs), 443/440 s (LeNet-5)")
-def about_as_fast(results: Results) -> Finding:
-    by = {how: {net: ratios(results, net, how) for net in NETS} for how in (True, False)}
-    steps = {True: "recorded steps", False: "ordinary steps"}
-    each = [f"{steps[how]} {', '.join(f'{net} {v:.2f}' for net, v in found.items())}" for how, found in by.items()]
+STATED = {"mlp-2x100": 9.6 / 8.7, "mlp-2x500": 9.6 / 8.7, "lenet5": 443 / 440}
+"""The paper's time of AM over Adam's."""
+
+
+def as_fast(recorded: bool) -> Callable[[Results], Finding]:
+    def judge(results: Results) -> Finding:
+        found = {net: ratios(results, net, recorded) for net in NETS}
+        text = "AM-Adam/Adam on one H200: " + ", ".join(f"{net} {value:.2f}" for net, value in found.items())
+        slow = [net for net, value in found.items() if value > STATED[net]]
+        if not slow:
+            return Finding(text, "exceeded", "the recorded steps of AM-Adam are faster than those of Adam")
+        why = "AM starts more and smaller operations than backprop, and the processor cannot start them fast enough"
+        return Finding(text, "differs", why)
+
+    return judge
+
+
+@statement(
+    "run times grow linearly with mini-batches",
+    "over all runs the median of the largest distance from a straight line is below 0.05 of the whole time",
+)
+def linear(results: Results) -> Finding:
     bent = [unevenness(row) for run in TIMES.values() for row in results.all(run)]
-    line = f"off a straight line by {median(bent):.3f} of the whole (median), {max(bent):.3f} (most)"
-    slow = {how: max(found.values()) for how, found in by.items()}
-    reasons = [
-        f"with {steps[how]} AM-Adam takes up to {most:.2f} times as long" for how, most in slow.items() if most > 1.15
-    ]
-    reasons += ["the time is not linear in batches"] if median(bent) > 0.05 else []
-    return Finding(f"AM-Adam/Adam on a GPU: {'; '.join(each)}; {line}", not reasons, None, " and ".join(reasons))
+    text = f"off a straight line by {median(bent):.3f} of the whole (median), {max(bent):.3f} (most)"
+    return Finding(text, "reproduced") if median(bent) < 0.05 else Finding(text, "differs", "it bends by more")
 
 
-@claim("C17", "memory like SGD's: one set of auxiliary variables, no multipliers", "no numbers")
+@statement(
+    "one set of auxiliary variables, no multipliers: memory like SGD's",
+    "a step of AM-SGD takes at most 1.5 times the peak memory of one of SGD, on each net",
+)
 def memory_like_sgd(results: Results) -> Finding:
     def peak(net: str, method: str) -> float:
         # The first run of a process also has the libraries' workspaces.
         return min(row["peak_memory"] for row in results.all(TIMES[net, method, False]))
 
     found = {net: peak(net, "am-sgd") / peak(net, "sgd") for net in NETS}
-    text = ", ".join(f"{net} {value:.2f}" for net, value in found.items())
-    most = max(found.values())
-    return Finding(
-        f"peak memory AM-SGD/SGD: {text}", most <= 1.5, None, f"a step takes up to {most:.2f} times the memory"
-    )
+    text = "peak memory AM-SGD/SGD: " + ", ".join(f"{net} {value:.2f}" for net, value in found.items())
+    if max(found.values()) <= 1.5:
+        return Finding(text, "reproduced")
+    why = "a step stores the codes and a residual beside what SGD stores, and these nets have few weights"
+    return Finding(text, "differs", why)
 
 
+FASTER = "AM-Adam's time over Adam's is at most the paper's ratio, 1.10 for fully connected nets and 1.01 for LeNet-5"
+TIME = [
+    Statement("with steps recorded as CUDA graphs, AM-Adam takes about as long as Adam", FASTER, as_fast(True)),
+    Statement("with ordinary steps, AM-Adam takes about as long as Adam", FASTER, as_fast(False)),
+    linear,
+]
 FIGURE = Figure(
     name="runtimes",
     title="Seconds of training after the first epoch",
@@ -133,6 +154,11 @@ FIGURE = Figure(
     axes=("batches", "epochs"),
     minutes=4,
     measure="seconds",
-    claims=[about_as_fast, memory_like_sgd],
+    claims=[
+        Claim("C15", "run time like Adam's, linear in batches", "9.6/8.7 s (30 epochs), 443/440 s (LeNet-5)", TIME),
+        Claim(
+            "C17", "memory like SGD's: one set of auxiliary variables, no multipliers", "no numbers", [memory_like_sgd]
+        ),
+    ],
     quick=lambda run: None if run.recorded else run.reduced(),
 )

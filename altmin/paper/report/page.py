@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds all it shows, its scripts and its style."""
+"""The page: one HTML file that holds all it shows, its script and its style."""
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -6,13 +6,10 @@ from typing import Any
 
 from altmin.common.optional import need
 from altmin.paper.report import tables
-from altmin.paper.report.plots import plot
-from altmin.paper.reproduce.claims import order
+from altmin.paper.report.plots import plot, stated
+from altmin.paper.reproduce.claims import counts, order
 from altmin.paper.reproduce.figure import Figure
 from altmin.paper.reproduce.results import Results
-
-KINDS = {"holds": "holds", "does not hold": "fails", "not run": "missing"}
-"""What a verdict starts with, and how the style calls it."""
 
 
 def page(figures: Mapping[str, Figure], results: Mapping[str, Results], verdicts: Sequence[Mapping[str, Any]]) -> str:
@@ -20,9 +17,7 @@ def page(figures: Mapping[str, Figure], results: Mapping[str, Results], verdicts
     of `altmin verify`. Text is escaped. Nothing in the page is loaded from elsewhere, which its content security policy
     makes sure of."""
     need("jinja2", "paper", "the report")
-    need("plotly", "paper", "the report")
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and so is plotly
-    from plotly.offline import get_plotlyjs
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
 
     files = resources.files("altmin.paper.report")
     environment = Environment(
@@ -32,14 +27,14 @@ def page(figures: Mapping[str, Figure], results: Mapping[str, Results], verdicts
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     ordered = sorted(figures, key=lambda name: _first_claim(figures[name]))
     sections = [section(figures[name], results[name]) for name in ordered]
     return environment.get_template("page.html").render(
         style=files.joinpath("page.css").read_text(),
         script=files.joinpath("page.js").read_text(),
-        plotly=get_plotlyjs(),
         counts=counts(verdicts),
-        claims=[{**row, "kind": kind(row["verdict"]), "figures": _figures_of(row, figures)} for row in verdicts],
+        claims=[{**row, "figures": _figures_of(row, figures)} for row in verdicts],
         sections=sections,
         plots={each["name"]: each["plot"] for each in sections if each["plot"]["axes"]},
     )
@@ -47,7 +42,8 @@ def page(figures: Mapping[str, Figure], results: Mapping[str, Results], verdicts
 
 def section(figure: Figure, results: Results) -> dict[str, Any]:
     """What the page says of a figure."""
-    rows = tables.made(figure, results)
+    rows, drawn = tables.made(figure, results), plot(figure, results)
+    titles = {panel["title"] for panel in drawn["panels"]}
     return {
         "name": figure.name,
         "title": figure.title,
@@ -56,33 +52,16 @@ def section(figure: Figure, results: Results) -> dict[str, Any]:
         "made": len(rows),
         "planned": tables.planned(figure),
         "axis": figure.axes[0],
-        "marks": figure.marks,
+        "marks": [mark for mark in figure.marks if drawn["marks"] and mark.panel in titles],
+        "stated": "what the paper states" if stated(figure) == "the paper" else stated(figure),
         "partial": tables.partial(rows),
-        "plot": plot(figure, results),
+        "plot": drawn,
         "ends": tables.ends(figure, results),
         "common": tables.common(figure),
         "runs": tables.runs(figure, results),
         "environments": tables.environments(rows),
         "samples": tables.samples(rows),
     }
-
-
-def kind(verdict: str) -> str:
-    """
-    >>> kind("does not hold, because it is slow")
-    'fails'
-    """
-    return next(name for start, name in KINDS.items() if verdict.startswith(start))
-
-
-def counts(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """
-    >>> counts([{"verdict": "holds"}, {"verdict": "holds"}, {"verdict": "not run: altmin reproduce fig2"}])
-    'Of 3 claims 2 hold, 0 do not hold, 1 not run.'
-    """
-    found = [kind(row["verdict"]) for row in verdicts]
-    words = {"holds": "hold", "fails": "do not hold", "missing": "not run"}
-    return f"Of {len(found)} claims " + ", ".join(f"{found.count(name)} {word}" for name, word in words.items()) + "."
 
 
 def _first_claim(figure: Figure) -> tuple[str, int]:

@@ -1,177 +1,122 @@
-"""A figure's curves as plotly draws them: plain data and layout, which become JSON in the page."""
+"""A figure's curves as the page draws them: plain data, which become JSON in it."""
 
-import html
 import math
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from altmin.paper.plot import LINES, MARKERS, style
+from altmin.paper.plot import LINES, MARKERS
 from altmin.paper.reproduce.figure import Curve, Figure
 from altmin.paper.reproduce.results import Results
 
-SYMBOLS = dict(zip(MARKERS, ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"), strict=True))
-DASHES = dict(zip(LINES, ("solid", "dash", "dot", "dashdot"), strict=True))
-GREY = "#888888"
+SHAPES = dict(zip(MARKERS, ("circle", "square", "up", "diamond", "down", "plus", "cross"), strict=True))
+DASHES = dict(zip(LINES, ("", "7 4", "2 3", "8 3 2 3"), strict=True))
 
 
 def plot(figure: Figure, results: Results) -> dict[str, Any]:
-    """What the page draws of a figure: its number of "panels", and for each axis along which there are points its
-    "name", "data" (a line and a band for each curve, and marks) and "layout". Marks belong to the figure's first axis
-    and are drawn against it alone."""
-    figure, axes = figure.with_results(results), []
-    for axis in figure.axes:
-        if curves := figure.curves(results, axis):
-            marks = _marks(figure) if axis == figure.axes[0] else []
-            axes.append(
-                {"name": axis, "data": _traces(figure, curves, axis) + marks, "layout": _layout(figure, axis, curves)}
-            )
-    return {"panels": len(figure.panels), "axes": axes}
+    """What the page draws of a figure, with numbers of five digits and nothing said twice:
 
-
-def _traces(figure: Figure, curves: Sequence[Curve], axis: str) -> list[dict[str, Any]]:
-    """Bands before lines, so that none lies over a line. Those of one name are one group, which the legend shows once
-    and hides as a whole. By its uid plotly knows a trace when another axis is chosen: a hidden one stays hidden."""
-    bands, lines, seen = [], [], set()
-    for curve in curves:
-        looks = style(figure.names.index(curve.name))
-        shared = {
-            "type": "scatter",
-            "name": text(curve.name),
-            "legendgroup": text(curve.name),
-            **_place(figure, curve.panel),
-        }
-        bands.append(
-            {**shared, **_band(curve), "fillcolor": pale(looks["color"]), "uid": f"band {curve.panel} {curve.name}"}
-        )
-        lines.append(
-            {
-                **shared,
-                **_line(curve, axis),
-                "showlegend": curve.name not in seen,
-                "line": {"color": looks["color"], "dash": DASHES[looks["linestyle"]], "width": 2},
-                "marker": {"symbol": SYMBOLS[looks["marker"]], "size": 7, "maxdisplayed": 9},
-                "uid": f"line {curve.panel} {curve.name}",
-            }
-        )
-        seen.add(curve.name)
-    return bands + lines
-
-
-def _line(curve: Curve, axis: str) -> dict[str, Any]:
-    """The mean over seeds; hovering tells the smallest, the largest and the number of seeds too."""
+    axes    the names of those along which there are points
+    panels  title, measure, and the scales "x" and "y": linear, log or logit
+    bottom  where the vertical axis starts, or None
+    looks   name, colour, marker and dash of curves; the same in all panels
+    places  lists of where points lie along an axis
+    curves  panel and look by number, and series: "at" has for each axis the number of its places, None if the
+            series has no points along it; mean, low and high over seeds, the latter two only where there are
+            several; seeds, one number if it is the same at all points
+    marks   panel, place along the first axis, value and text of what the paper states; they are drawn against that
+            axis alone
+    stated  what marks are called
+    """
+    figure = figure.with_results(results)
+    along = {axis: curves for axis in figure.axes if (curves := figure.curves(results, axis))}
+    looks = [name for name in figure.names if any(curve.name == name for each in along.values() for curve in each)]
+    places: list[list[float | None]] = []
     return {
-        "x": [finite(x) for x, _ in curve.points],
-        "y": [finite(mean(values)) for _, values in curve.points],
-        "customdata": [[finite(min(values)), finite(max(values)), len(values)] for _, values in curve.points],
-        "hovertemplate": f"<b>%{{fullData.name}}</b><br>%{{x:.4~g}} {text(axis)}: %{{y:.4~g}}<br>"
-        "%{customdata[0]:.4~g} to %{customdata[1]:.4~g}, seeds: %{customdata[2]}<extra></extra>",
-        "mode": "lines+markers",
+        "axes": list(along),
+        "panels": [_panel(figure, panel) for panel in figure.panels],
+        "bottom": figure.bottom,
+        "looks": [_look(figure, name) for name in looks],
+        "curves": _curves(figure, list(along.values()), looks, places),
+        "places": places,
+        "marks": _marks(figure) if figure.axes[0] in along else [],
+        "stated": stated(figure),
     }
 
 
-def _band(curve: Curve) -> dict[str, Any]:
-    """From the smallest to the largest of all seeds, as a closed outline: there along the top, back along the
-    bottom. What is not finite has no place on it."""
-    edges = [(x, min(values), max(values)) for x, values in curve.points if all(map(math.isfinite, (x, *values)))]
-    return {
-        "x": [x for x, _, _ in edges] + [x for x, _, _ in reversed(edges)],
-        "y": [high for _, _, high in edges] + [low for _, low, _ in reversed(edges)],
-        "mode": "lines",
-        "fill": "toself",
-        "line": {"width": 0},
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
+def stated(figure: Figure) -> str:
+    """Whose values the marks are, as the legend calls them."""
+    return "the paper" if {mark.source for mark in figure.marks} <= {"paper"} else "published values"
+
+
+def _panel(figure: Figure, panel: str) -> dict[str, str]:
+    scales = {letter: figure.scale(panel, letter) for letter in "xy"}
+    return {"title": panel, "measure": figure.measured(panel), **scales}
+
+
+def _look(figure: Figure, name: str) -> dict[str, str]:
+    looks = figure.looks(name)
+    colour, marker, dash = looks["color"], SHAPES[looks["marker"]], DASHES[looks["linestyle"]]
+    return {"name": name, "colour": colour, "marker": marker, "dash": dash}
+
+
+def _curves(
+    figure: Figure, along: Sequence[Sequence[Curve]], looks: Sequence[str], places: list[list[float | None]]
+) -> list[dict[str, Any]]:
+    """along: the curves of each axis. Adds to the places what is not among them."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for axis, curves in enumerate(along):
+        for curve in curves:
+            where, values = [short(x) for x, _ in curve.points], _values(curve)
+            if where not in places:
+                places.append(where)
+            series = found.setdefault((curve.panel, curve.name), [])
+            same = next((each for each in series if values.items() <= each.items()), None)
+            if same is None:
+                same = {"at": [None] * len(along), **values}
+                series.append(same)
+            same["at"][axis] = places.index(where)
+    return [
+        {"panel": figure.panels.index(panel), "look": looks.index(name), "series": series}
+        for (panel, name), series in found.items()
+    ]
+
+
+def _values(curve: Curve) -> dict[str, Any]:
+    """What the seeds came to at each point."""
+    values = [values for _, values in curve.points]
+    seeds = [len(each) for each in values]
+    found: dict[str, Any] = {"mean": [short(mean(each)) for each in values]}
+    if max(seeds) > 1:
+        found |= {"low": [_extreme(min, each) for each in values], "high": [_extreme(max, each) for each in values]}
+    return {**found, "seeds": seeds[0] if len(set(seeds)) == 1 else seeds}
+
+
+def _extreme(choose: Any, values: Sequence[float]) -> float | None:
+    """None where one is not finite: such a point has no place on a band."""
+    return short(choose(values)) if all(map(math.isfinite, values)) else None
 
 
 def _marks(figure: Figure) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for panel in figure.panels:
-        marks = [mark for mark in figure.marks if mark.panel == panel]
-        if marks:
-            found.append(
-                {
-                    "type": "scatter",
-                    "name": "the paper",
-                    "legendgroup": " the paper",  # no curve's name starts with a space
-                    "showlegend": not found,
-                    "x": [mark.x for mark in marks],
-                    "y": [mark.y for mark in marks],
-                    "text": [text(f"{mark.source}: {mark.name}") for mark in marks],
-                    "hovertemplate": "%{text}<extra></extra>",
-                    "mode": "markers",
-                    "marker": {"symbol": "star", "size": 14, "color": GREY, "line": {"width": 1, "color": "#ffffff"}},
-                    "cliponaxis": False,
-                    "uid": f"paper {panel}",
-                    **_place(figure, panel),
-                }
-            )
-    return found
-
-
-def _layout(figure: Figure, axis: str, curves: Sequence[Curve]) -> dict[str, Any]:
-    """An x and a y axis for each panel, with its title over them."""
-    layout: dict[str, Any] = {"annotations": []}
-    scale = {letter: "log" if letter in figure.log else "linear" for letter in "xy"}
-    for n, panel in enumerate(figure.panels):
-        x, y = _place(figure, panel).values()
-        layout[f"xaxis{n + 1 if n else ''}"] = {
-            "title": {"text": text(axis)},
-            "type": scale["x"],
-            **_ticks([x for curve in curves if curve.panel == panel for x, _ in curve.points], scale["x"]),
+    return [
+        {
+            "panel": figure.panels.index(mark.panel),
+            "x": mark.x,
+            "y": mark.y,
+            "text": f"{mark.source}: {mark.name}",
         }
-        layout[f"yaxis{n + 1 if n else ''}"] = {
-            "title": {"text": text(figure.measured(panel))},
-            "type": scale["y"],
-            **({} if figure.bottom is None else {"range": [figure.bottom, None], "autorange": "max"}),
-        }
-        layout["annotations"].append(
-            {
-                "text": f"<b>{text(panel)}</b>",
-                **{"xref": f"{x} domain", "x": 0, "xanchor": "left"},
-                **{"yref": f"{y} domain", "y": 1, "yanchor": "bottom"},
-                "showarrow": False,
-                "yshift": 4,
-            }
-        )
-    return layout
+        for mark in figure.marks
+        if mark.panel in figure.panels
+    ]
 
 
-def _place(figure: Figure, panel: str) -> dict[str, str]:
-    """The axes of a panel by plotly's names: x and y, x2 and y2, and so on."""
-    n = figure.panels.index(panel)
-    return {"xaxis": f"x{n + 1 if n else ''}", "yaxis": f"y{n + 1 if n else ''}"}
+def short(value: float) -> float | None:
+    """The value with five digits, a whole number with all; None, which JSON has, for a NaN or infinity, which it has
+    not.
 
-
-def _ticks(places: Sequence[float], scale: str) -> dict[str, Any]:
-    """A few places on a logarithmic scale are its ticks, and between few epochs there is none; else plotly chooses."""
-    if scale == "log":
-        return {"tickvals": sorted(set(places))} if len(set(places)) <= 10 else {}
-    return {"dtick": 1} if places and max(places) <= 10 and all(x == int(x) for x in places) else {}
-
-
-def pale(colour: str) -> str:
+    >>> short(1 / 3), short(0.5), short(117185.0), short(float("nan"))
+    (0.33333, 0.5, 117185, None)
     """
-    >>> pale("#0072B2")
-    'rgba(0, 114, 178, 0.18)'
-    """
-    return f"rgba({int(colour[1:3], 16)}, {int(colour[3:5], 16)}, {int(colour[5:7], 16)}, 0.18)"
-
-
-def finite(value: float) -> float | None:
-    """The value; None, which JSON has, for a NaN or infinity, which it has not.
-
-    >>> finite(0.5), finite(float("nan"))
-    (0.5, None)
-    """
-    return value if math.isfinite(value) else None
-
-
-def text(words: str) -> str:
-    """As plotly shows it literally: of its own it takes HTML's tags and entities in any text.
-
-    >>> text("<b>adam</b>")
-    '&lt;b&gt;adam&lt;/b&gt;'
-    """
-    return html.escape(words, quote=False)
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else float(f"{value:.5g}")

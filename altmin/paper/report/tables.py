@@ -38,17 +38,16 @@ def common(figure: Figure) -> dict[str, str]:
 
 
 def runs(figure: Figure, results: Results) -> Table:
-    """A row for each run: how many of its seeds were made, how many of these diverged, and the settings in which runs
-    differ, empty where a run has no such setting."""
-    shared, settings = common(figure), [_flat(run.config()) for run in figure.runs]
-    varied = list(dict.fromkeys(name for each in settings for name in each if name not in shared))
-    rows = []
-    for run, each in zip(figure.runs, settings, strict=True):
+    """A row for each run: how many of its seeds were made, how many of these diverged, and those of its settings that
+    not all runs share."""
+    shared, rows = common(figure), []
+    for run in figure.runs:
         made = results.of(run)[: run.seeds]
         diverged = sum("diverged" in row for row in made)
         seeds = f"{len(made)} of {run.seeds}" + (f", {diverged} diverged" if diverged else "")
-        rows.append([run.panel, run.name, seeds, *(each.get(name, "") for name in varied)])
-    return ["panel", "curve", "seeds", *varied], rows
+        own = [f"{name} {value}" for name, value in _flat(run.config()).items() if name not in shared]
+        rows.append([run.panel, run.name, seeds, "; ".join(own)])
+    return ["panel", "curve", "seeds", "settings"], rows
 
 
 def environments(rows: Sequence[Row]) -> Table:

@@ -1,7 +1,7 @@
 """The paper's figures as data: which runs, what is drawn, and which claims they bear on. The figures themselves are
 declared one a file in altmin/paper/figures/."""
 
-from altmin.paper.reproduce.claims import Claim, Compared, Finding, claim, compared, finding, on_each_net, over
+from altmin.paper.reproduce.claims import Claim, Compared, Finding, Statement, compared, finding, over, statement
 from altmin.paper.reproduce.entries import Entry, runs_of
 from altmin.paper.reproduce.figure import Figure, Mark
 from altmin.paper.reproduce.results import Results
@@ -19,10 +19,10 @@ __all__ = [
     "Results",
     "Run",
     "Search",
-    "claim",
+    "Statement",
     "compared",
     "finding",
-    "on_each_net",
     "over",
     "runs_of",
+    "statement",
 ]

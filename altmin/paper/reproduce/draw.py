@@ -9,12 +9,12 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator, NullLocator
 
-from altmin.paper.plot import content, mark, style, tidy
+from altmin.paper.plot import content, mark, tidy
 from altmin.paper.reproduce.figure import Curve, Figure, Mark
 from altmin.paper.reproduce.results import Results
 
 ROW = 3
-"""Panels side by side; of a picture with several axes, two of them with all theirs."""
+"""Panels side by side; of four, and of a picture with several axes, two with all theirs."""
 MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
 ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
@@ -32,13 +32,13 @@ def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> 
     shown = {(curve.panel, axis) for axis in drawn for curve in curves[axis]}
     every = [(panel, axis) for panel in figure.panels for axis in drawn]
     cells = [cell for cell in every if cell in shown or cell[1] == drawn[0]]
-    across = min(ROW if len(drawn) == 1 else 2 * len(drawn), len(cells))
+    across = min(2 * len(drawn) if len(drawn) > 1 or len(cells) == 4 else ROW, len(cells))
     down = -(-len(cells) // across)
     picture = Picture(figsize=(3.2 + 4.8 * across, 4.2 * down), layout="constrained")
-    grid = iter(picture.subplots(down, across, squeeze=False).flat)
+    grid = iter(picture.subplots(down, across, squeeze=False, sharey="row" if figure.level else False).flat)
     lines: dict[str, Line2D] = {}
     for (panel, axis), axes in zip(cells, grid, strict=False):
-        lines |= _panel(axes, [curve for curve in curves[axis] if curve.panel == panel], figure.names)
+        lines |= _panel(axes, [curve for curve in curves[axis] if curve.panel == panel], figure)
         _scales(axes, figure, panel)
         _marks(axes, [stated for stated in figure.marks if stated.panel == panel and axis == drawn[0]])
         axes.set_title(panel, loc="left", fontweight="bold")
@@ -111,6 +111,10 @@ def _scales(axes: Axes, figure: Figure, panel: str) -> None:
             axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.4)))
     if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
         axes.set_ylim(bottom=figure.bottom)
+    if figure.right is not None:
+        axes.set_xlim(0, figure.right)
+    if figure.measured(panel).endswith("accuracy") and axes.get_ylim()[1] > 1:
+        axes.set_ylim(top=1.0)
 
 
 def _apart(places: Sequence[float]) -> list[float]:
@@ -126,14 +130,14 @@ def _apart(places: Sequence[float]) -> list[float]:
     return kept
 
 
-def _panel(axes: Axes, curves: Sequence[Curve], names: Sequence[str]) -> dict[str, Line2D]:
+def _panel(axes: Axes, curves: Sequence[Curve], figure: Figure) -> dict[str, Line2D]:
     """Draws the curves, each with a band from its smallest to its largest; their lines by name."""
     drawn = {}
     for curve in curves:
         where = [x for x, _ in curve.points]
         low, middle, high = ([f(values) for _, values in curve.points] for f in (min, mean, max))
-        looks = style(names.index(curve.name))
-        (line,) = axes.plot(where, middle, markevery=max(1, len(where) // 8), label=curve.name, **looks)
+        looks, every = figure.looks(curve.name), max(1, len(where) // 8)
+        (line,) = axes.plot(where, middle, markevery=every, label=curve.name, **looks)
         axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
         drawn[curve.name] = line
     tidy(axes)

@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from altmin.common.errors import unknown
+from altmin.paper.plot import style
 from altmin.paper.reproduce.claims import Claim
 from altmin.paper.reproduce.measurement import Measurement, Setting, Tick
 from altmin.paper.reproduce.results import Results
@@ -43,7 +44,10 @@ class Figure:
     """runs: all measurements. axes: against which they can be drawn, the picture's first. minutes: about how long it
     takes on one H200. measure: what the curves show, where runs do not say; it is drawn from `bottom` on. log: which of
     "x" and "y" have a logarithmic scale. searches: how settings are looked for. quick: makes a measurement smaller for
-    `--quick`, or leaves it out (None). drawn: how many of the axes the picture has."""
+    `--quick`, or leaves it out (None). drawn: how many of the axes the picture has. family: of a curve's name; those of
+    one family have the same colour, and another line each. level: whether the panels of a row have one vertical scale.
+    right: where the picture ends.
+    """
 
     name: str
     title: str
@@ -58,6 +62,9 @@ class Figure:
     searches: Sequence[Search] = ()
     quick: Callable[[Any], Measurement | None] = lambda run: run.reduced()
     drawn: int = 1
+    family: Callable[[str], str] = lambda name: name
+    level: bool = False
+    right: float | None = None
 
     @property
     def panels(self) -> list[str]:
@@ -67,6 +74,13 @@ class Figure:
     def names(self) -> list[str]:
         """Those of the curves, over all panels."""
         return list(dict.fromkeys(run.name for run in self.runs))
+
+    def looks(self, name: str) -> dict[str, Any]:
+        """Colour, marker and line of a curve, as matplotlib calls them."""
+        families = [self.family(each) for each in self.names]
+        kinds, own = list(dict.fromkeys(families)), self.family(name)
+        alike = [each for each, kind in zip(self.names, families, strict=True) if kind == own]
+        return style(kinds.index(own), alike.index(name))
 
     def measured(self, panel: str) -> str:
         """What the curves of a panel show."""
