@@ -249,7 +249,7 @@ def lenet(name: str, data: str, increment: float) -> Figure:
             [printed, ours],
             reproduced=not printed.not_ahead("am-adam-printed", [SGD]),
             exceeded=not ours.not_ahead("am-adam", ["sgd"]),
-            because="SGD with a rate searched beyond the paper's grid, whose largest was its best, catches up",
+            because="SGD ends level: its best rate in the paper's grid was the largest, and larger ones are better",
         )
 
     @statement(
