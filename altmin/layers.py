@@ -1,5 +1,5 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
-them an estimate of one, layers in time (`Recurrent`, `Readout`), `Residual`, `View` and `Scale`."""
+them an estimate of one, layers in time (`Recurrent`, `Readout`, `GatedScan`, `Last`), `Residual`, `View`, `Scale`."""
 
 import copy
 from collections.abc import Sequence
@@ -186,6 +186,46 @@ class Readout(nn.Linear):
         return F.linear(h.transpose(0, 1), self.weight, self.bias).transpose(0, 1).contiguous()
 
 
+class GatedScan(nn.Module):
+    """A gated recurrence without weights: (samples, steps, 2 k) to (samples, steps, k). With the first k features u_t
+    and the others v_t of its input,
+
+        h_t = (1 - z_t) h_{t-1} + z_t tanh(v_t),        z_t = sigmoid(u_t),        h_0 = 0.
+
+    After an `nn.Linear` of the input it is a minimal gated recurrent unit (minGRU: Feng et al. 2024, arXiv 2410.01201),
+    whose gates do not depend on its state, so that all steps are computed at once. ValueError for another shape.
+
+    >>> GatedScan()(torch.tensor([[[0.0, 100.0], [0.0, 100.0]]])).flatten().tolist()
+    [0.5, 0.75]
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        u, v = self.halves(x)
+        z = u.sigmoid()
+        return scan(1 - z, z * v.tanh())
+
+    def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gates and candidates, before their activations."""
+        if x.ndim != 3 or x.shape[-1] % 2:
+            raise ValueError(
+                "GatedScan reads (samples, steps, features) with an even number of features, one half for the gates; "
+                f"given shape {tuple(x.shape)}"
+            )
+        u, v = x.chunk(2, -1)
+        return u, v
+
+
+class Last(nn.Module):
+    """The last step of sequences (samples, steps, features).
+
+    >>> Last()(torch.tensor([[[1.0], [2.0]]]))
+    tensor([[2.]])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, -1]
+
+
 class Residual(nn.Module):
     """y = x + s W relu(x), with `scale` for s. The weights W start as N(0, 1 / width); there is no bias.
 
@@ -242,6 +282,20 @@ class Scale(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.factor)
+
+
+def scan(a: Tensor, b: Tensor) -> Tensor:
+    """h_t = a_t h_{t-1} + b_t along the second dimension, with h_0 = 0, in about log2(T) rounds over all steps.
+
+    >>> scan(torch.full((1, 4), 0.5), torch.ones(1, 4)).tolist()
+    [[1.0, 1.5, 1.75, 1.875]]
+    """
+    reach = 1
+    while reach < b.shape[1]:
+        b = torch.cat([b[:, :reach], torch.addcmul(b[:, reach:], a[:, reach:], b[:, :-reach])], 1)
+        a = torch.cat([a[:, :reach], a[:, reach:] * a[:, :-reach]], 1)
+        reach *= 2
+    return b
 
 
 def recurrence(x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor, *, train: bool = False) -> Tensor:

@@ -15,7 +15,7 @@ from torch.func import functional_call, vmap
 from altmin.calculus import map_of
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.numbers import Tensors
-from altmin.layers import Scale, View
+from altmin.layers import GatedScan, Last, Scale, View
 
 
 class Bilinear(nn.Module):
@@ -121,7 +121,8 @@ OTHER = [
     (lambda: nn.Conv2d(2, 2, 3, padding="same"), (2, 2, 5, 5)),
     (lambda: nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), (2, 2, 5, 5)),
 ]
-CASES = [*AFFINE, *NORMALISATION, *LINEAR, *POOLING, *ELEMENTWISE, *OTHER]
+GATED = [(GatedScan, (3, 7, 4)), (GatedScan, (2, 1, 6)), (Last, (3, 4, 2))]
+CASES = [*AFFINE, *NORMALISATION, *LINEAR, *POOLING, *ELEMENTWISE, *GATED, *OTHER]
 Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
 
 

@@ -21,7 +21,7 @@ from altmin.core.step import encode, move_codes
 MU = 0.7
 close = torch.testing.assert_close
 
-SWEEPS = [("sequential", 1), ("parallel", 1), ("parallel", 2), ("parallel", 5)]
+SWEEPS = [("sequential", 1), ("scan", 1), ("parallel", 1), ("parallel", 2), ("parallel", 5)]
 STEPS = {
     "exact": {},
     "full share": {"share": 1.0},

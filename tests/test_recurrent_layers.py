@@ -77,7 +77,7 @@ def test_padding_has_no_codes_even_where_its_readout_is_asked_to_move(codes):
 
 
 def test_bad_arguments_are_answered_in_one_sentence():
-    with pytest.raises(ValueError, match='"parallel" or "sequential", given \'backwards\''):
+    with pytest.raises(ValueError, match='"sequential" or "scan", given \'backwards\''):
         altmin.RecurrentCodes("backwards")
     with pytest.raises(ValueError, match="rounds of RecurrentCodes must be a whole number of at least 1, given 0"):
         altmin.RecurrentCodes(rounds=0)

@@ -10,19 +10,22 @@ from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.discrete import Discrete, Estimated, StandIn
 from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh
 from altmin.calculus.embedding import Embedding, EmbeddingBag, has_closed_form
+from altmin.calculus.gated import GatedRecurrence
 from altmin.calculus.linear import Affine, AveragePool2d, Convolution, Dropout, Linear, LinearModule, Reshape, Scaling
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
 from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear
 from altmin.calculus.residual import ResidualLayer
-from altmin.layers import Readout, Recurrent, Residual, Scale, Sign, Staircase, StraightThrough, View
+from altmin.layers import GatedScan, Last, Readout, Recurrent, Residual, Scale, Sign, Staircase, StraightThrough, View
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
     Residual: ResidualLayer,
     Recurrent: Recurrence,
     Readout: StepwiseLinear,
+    GatedScan: GatedRecurrence,
+    Last: LinearModule,
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), Convolution),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Convolution),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),

@@ -56,7 +56,7 @@ class OfMethods:
     """What commands that build methods have in common."""
 
     data: str = option(
-        "mnist", "mnist, mnist-sequential, fashion-mnist, cifar10, higgs or shakespeare.", metavar="NAME"
+        "mnist", "mnist, mnist-sequential, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare.", metavar="NAME"
     )
     batch_size: int = option(200, "Samples in a mini-batch.", min=1)
     set_: list[str] | None = option(
@@ -87,7 +87,7 @@ class OfSamples(OfMethods):
     codes: str | None = option(
         None,
         "How codes move: gradient, printed (as in the paper), discrete or straight-through; in a recurrent model "
-        "parallel or sequential in time. If not given: gradient, discrete where an activation has no derivative, "
+        "parallel, sequential or scan in time. If not given: gradient, discrete where an activation has no derivative, "
         "parallel in time.",
         metavar="NAME",
     )

@@ -70,6 +70,7 @@ MNIST = IdxImages(
     },
 )
 MNIST_SEQUENTIAL = replace(MNIST, name="mnist-sequential", sample_shape=(784, 1))
+MNIST_ROWS = replace(MNIST, name="mnist-rows", sample_shape=(28, 28))
 """Each pixel, row by row, is a step with one feature."""
 FASHION_MNIST = replace(
     MNIST,

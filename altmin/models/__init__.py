@@ -5,7 +5,7 @@ from altmin.models.freeze import freeze_first, freeze_hidden
 from altmin.models.fully_connected import autoencoder, binary_mlp, mlp
 from altmin.models.gpt import gpt
 from altmin.models.names import create
-from altmin.models.recurrent import elman, pad
+from altmin.models.recurrent import elman, min_gru, pad
 from altmin.models.residual import residual_mlp
 from altmin.models.resnet import resnet18
 from altmin.models.sampling import sample
@@ -19,6 +19,7 @@ __all__ = [
     "freeze_hidden",
     "gpt",
     "lenet5",
+    "min_gru",
     "mlp",
     "pad",
     "residual_mlp",

@@ -1,4 +1,4 @@
-"""The paper's Elman network, and padding for sequences of different lengths."""
+"""The paper's Elman network, minimal gated units, and padding for sequences of different lengths."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.layers import Readout, Recurrent
+from altmin.layers import GatedScan, Last, Readout, Recurrent
 
 
 def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, padded: bool = False) -> nn.Sequential:
@@ -20,6 +20,15 @@ def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, pa
         *(Readout(hidden, 1, bias=False), nn.Flatten(), nn.ReLU()),
         nn.Linear(length, outputs),
     )
+
+
+def min_gru(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10) -> nn.Sequential:
+    """Minimal gated recurrent units for sequences (samples, steps, inputs) of any length: `layers` times an `nn.Linear`
+    to gates and candidates and a `GatedScan`, then a linear classifier of the last state. All steps are computed at
+    once, forward and backward, and the codes of all steps are those of ordinary linear layers."""
+    widths = [inputs, *[hidden] * layers]
+    body = [m for width in widths[:-1] for m in (nn.Linear(width, 2 * hidden), GatedScan())]
+    return nn.Sequential(*body, Last(), nn.Linear(hidden, outputs))
 
 
 def pad(sequences: Sequence[Tensor], length: int) -> Tensor:

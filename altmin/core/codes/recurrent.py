@@ -31,18 +31,22 @@ from altmin.calculus.base import divisor
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import TINY, safe_div, select
 from altmin.calculus.products import matmul
+from altmin.calculus.scan import backward_scan
 from altmin.common.errors import demand
 from altmin.core.chain import Chain, State
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import Above, Moves, Segment, Upstream, hidden_problem, joined
 
-SWEEPS = ("parallel", "sequential")
+SWEEPS = ("parallel", "sequential", "scan")
 
 
 class RecurrentCodes(GradientCodes):
-    """Codes in time by one of two sweeps; all other codes, and the options, as in `GradientCodes`.
+    """Codes in time by one of three sweeps; all other codes, and the options, as in `GradientCodes`.
 
     sweep="sequential": the direction g from the last step to the first, as in backprop through time.
+
+    sweep="scan": the same, many steps at once (`calculus.scan`): for small states on a device that is fast at products
+    and slow to start them.
 
     sweep="parallel": the same in `rounds` rounds over all steps at once, without a loop over time. In the first round
     g_{t+1} is 0, in later ones that of the previous round: backprop through time, truncated to `rounds` steps. With as
@@ -55,10 +59,10 @@ class RecurrentCodes(GradientCodes):
     def __init__(self, sweep: str = "parallel", rounds: int = 1, order: str = "weights-first", **options: Any):
         super().__init__(order=order, **options)
         if sweep not in SWEEPS:
-            raise ValueError(f'the sweep over time is "parallel" or "sequential", given {sweep!r}')
+            raise ValueError(f'the sweep over time is "parallel", "sequential" or "scan", given {sweep!r}')
         demand("RecurrentCodes", "rounds", rounds, low=1, whole=True)
-        if sweep == "sequential" and rounds != 1:
-            raise ValueError(f'rounds belong to sweep="parallel"; a sequential sweep is one pass, given {rounds!r}')
+        if sweep != "parallel" and rounds != 1:
+            raise ValueError(f'rounds belong to sweep="parallel"; a {sweep} sweep is one pass, given {rounds!r}')
         if self.l1:
             raise ValueError(
                 f"codes in time take no l1, given {self.l1!r}; leave it out, or give one to the weight rule"
@@ -143,6 +147,8 @@ class RecurrentCodes(GradientCodes):
     def _sweep(self, time: "InTime", delta: Tensor, h: Tensor) -> Tensor:
         """g_t = s_t (V^T delta_t + W^T g_{t+1}) at h."""
         pulled = matmul(delta, time.V)
+        if self.sweep == "scan":
+            return backward_scan(pulled, 1 - h * h, time.W)
         if self.sweep == "sequential":
             found = [_times_slope(pulled[-1], h[-1])]
             for t in reversed(range(len(h) - 1)):
