@@ -230,3 +230,26 @@ def test_frozen_parameters_stay_and_the_others_move() -> None:
     GaussNewton(model).step(torch.randn(2, 4), torch.tensor([0, 2]))
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert moved == {"2.bias", "4.weight", "4.bias"}
+
+
+@pytest.mark.parametrize("own", ["an ignored class", "soft targets"])
+def test_the_curvature_is_halfway_to_the_target_in_whatever_form_that_is_given(own: str) -> None:
+    """Labels among which one may be ignored, as they also come on a GPU, and rows of probabilities."""
+    labels, other = made("mlp"), made("mlp", loss=nn.CrossEntropyLoss(ignore_index=2) if own[0] == "a" else None)
+    for n in (3, 20):
+        x, y = samples("mlp", n)
+        y = y.clamp_max(1)
+        labels.step(x, y)
+        other.step(x, nn.functional.one_hot(y, 3).double() if own[0] == "s" else y)
+        torch.testing.assert_close([*other.model.parameters()], [*labels.model.parameters()])
+        torch.testing.assert_close(other.P, labels.P)
+
+
+def test_an_ignored_sample_changes_neither_weights_nor_curvature_of_the_others() -> None:
+    with_ignored, alone = (made("mlp", loss=nn.CrossEntropyLoss(ignore_index=-1), floor=0.0) for _ in range(2))
+    x, y = samples("mlp", 6)
+    y[4:] = -1
+    with_ignored.step(x, y)
+    scale = torch.full((4,), 6 / 4, dtype=torch.float64)  # the mean over those that count, times all samples
+    alone.step(x[:4], y[:4], sample_weight=scale)
+    torch.testing.assert_close([*with_ignored.model.parameters()], [*alone.model.parameters()])

@@ -30,6 +30,7 @@ from altmin.calculus import Params, Saved
 from altmin.calculus.base import Map
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Dropout
+from altmin.calculus.numbers import TINY
 from altmin.common.errors import Diverged, demand
 from altmin.common.state import Stateful, demand_separate
 from altmin.core.chain import Block, split
@@ -217,9 +218,10 @@ class GaussNewton(Stateful):
             times = output.shape[1] / (2 * self.noise)
             r, H = times * r, times * H
             noise = NOISE * noise + (1 - NOISE) * max(total / count, LEAST_NOISE)
-        if isinstance(self.loss, CrossEntropy) and targets.mass is None:
-            p = output.double().softmax(1) + r / 2
-            H = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
+        if isinstance(self.loss, CrossEntropy):
+            mass = torch.ones_like(r[:, :1]) if targets.mass is None else targets.mass.double()
+            p = output.double().softmax(1) + r / (2 * mass.clamp_min(TINY))
+            H = mass.unsqueeze(2) * (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1))
         if context.weights is not None:
             w = context.weights.double()
             r, H = w[:, None] * r, w[:, None, None] * H

@@ -131,6 +131,13 @@ def ends(results: Results, runs: Runs, net: str, names: Iterable[str], epoch: in
     return compared(results, [runs[net, name] for name in names], about, epoch=epoch)
 
 
+def outperformed(results: Results, runs: Runs, net: str, online: Sequence[str], offline: Sequence[str]) -> Finding:
+    """Reproduced if every offline method is behind every online one by more than twice the standard error."""
+    found = ends(results, runs, net, (*online, *offline))
+    close = [(a, b) for a in online for b in found.not_ahead(a, offline)]
+    return finding(found, reproduced=not close, because="; ".join(f"{a} is not ahead of {b}" for a, b in close))
+
+
 def by_grid(lr: float, rates: Sequence[float], search: Mapping[str, Any]) -> list[Entry]:
     """AM-Adam, Adam and SGD, the rate of each chosen from a few."""
     adams = [Entry(name, {"lr": lr}, {"lr": rates}, search=search) for name in ("am-adam", "adam")]

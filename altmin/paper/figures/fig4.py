@@ -12,6 +12,7 @@ from altmin.paper.figures._families import (
     family,
     of_paper,
     offline_runs,
+    outperformed,
     printed_adam,
     printed_memory,
     printed_offline,
@@ -131,9 +132,7 @@ def offline(net: str) -> Statement:
         "error",
     )
     def judge(results: Results) -> Finding:
-        found = ends(results, RUNS, net, (*ONLINE, *OFFLINE))
-        close = [(a, b) for a in ONLINE for b in found.not_ahead(a, OFFLINE)]
-        return finding(found, reproduced=not close, because="; ".join(f"{a} is not ahead of {b}" for a, b in close))
+        return outperformed(results, RUNS, net, ONLINE, OFFLINE)
 
     return judge
 
