@@ -31,22 +31,25 @@ RATES |= {"adam": RATES["am-adam"], "sgd": (0.02, 0.05, 0.1, 0.2)}
 
 
 def cases() -> list[Row]:
-    """Both nets at the rate 0.005; the smaller also with tuned rates, other methods, and the sequential sweep."""
+    """Both nets at the rate 0.005 by both sweeps; the smaller also with tuned rates and other methods."""
     found = []
+
+    def add(model: str, method: str, lr: float | str, epochs: int = 10, codes: Row | None = None, **more: Any) -> None:
+        own = {"codes": codes or {"sweep": "parallel"}} if method.startswith("am-") else {}
+        found.append({"model": model, "method": method, "options": {"lr": lr, **more, **own}, "epochs": epochs})
+
     for model in MODELS:
         for method in ("am-adam", "adam"):
-            found.append({"model": model, "method": method, "options": {"lr": 0.005}, "epochs": 10})
+            add(model, method, 0.005)
         if model == "elman-15":
             for method in ("am-adam", "am-mem-fitted", "am-sgd", "adam", "sgd"):
-                found.append({"model": model, "method": method, "options": {"lr": "tuned"}, "epochs": 10})
+                add(model, method, "tuned")
         else:
-            found.append({"model": model, "method": "am-mem-fitted", "options": {"lr": 0.005}, "epochs": 10})
-        rounds = {"lr": 0.005, "codes": {"rounds": 5}}
-        found.append({"model": model, "method": "am-adam", "options": rounds, "epochs": 10})
-        paper = {"lr": 0.005, "steps": 5, "codes": {"steps": 5}}
-        found.append({"model": model, "method": "am-adam", "options": paper, "epochs": 2})
-    once = {"lr": 0.005, "codes": {"sweep": "sequential"}}
-    found.append({"model": "elman-15", "method": "am-adam", "options": once, "epochs": 1})
+            add(model, "am-mem-fitted", 0.005)
+        add(model, "am-adam", 0.005, codes={"sweep": "parallel", "rounds": 5})
+        add(model, "am-adam", 0.005, 2, {"sweep": "parallel", "steps": 5}, steps=5)
+        add(model, "am-adam", 0.005, codes={"sweep": "exact"})
+    add("elman-15", "am-adam", 0.005, 1, {"sweep": "exact"})
     return found
 
 
@@ -78,7 +81,11 @@ def accuracy(jobs: int = 1) -> None:
     todo = [case for case in cases() if not runs_of(case, rows)]
     fixed = [case for case in todo if case["options"]["lr"] != "tuned"]
     searched = [case for case in todo if case["options"]["lr"] == "tuned"]
-    trials = [case | {"options": {"lr": lr}, "tuning": True} for case in searched for lr in RATES[case["method"]]]
+    trials = [
+        case | {"options": {**case["options"], "lr": lr}, "tuning": True}
+        for case in searched
+        for lr in RATES[case["method"]]
+    ]
     tasks = [(case, seed, "test") for case in fixed[::-1] for seed in SEEDS]  # the longest first
     for row in parallel(run_of, [*tasks, *((trial, seed, "validation") for trial in trials for seed in SEEDS)], jobs):
         rows.append(row)
@@ -86,7 +93,7 @@ def accuracy(jobs: int = 1) -> None:
     chosen = []
     for case in searched:
         tuning = [row for row in rows if row.get("tuning") and row["method"] == case["method"]]
-        chosen.append(case | {"options": {"lr": best(tuning, "lr")}, "tuned": True})
+        chosen.append(case | {"options": {**case["options"], "lr": best(tuning, "lr")}, "tuned": True})
     for row in parallel(run_of, [(case, seed, "test") for case in chosen for seed in SEEDS], jobs):
         rows.append(row)
         write(ACCURACY, rows)

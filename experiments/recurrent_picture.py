@@ -13,6 +13,7 @@ from common import Row
 from matplotlib.axes import Axes
 
 import altmin
+from altmin.calculus.context import LOCAL
 from altmin.cli import output
 from altmin.core.losses import adapt
 from altmin.core.step import move_codes
@@ -79,10 +80,10 @@ def _how_far(axes: Axes) -> None:
         model[0].weight_hh_l0 *= 2
     x, y = torch.randn(256, length, 1), torch.randint(10, (256,))
     sweeps = {
-        "parallel, 1 round": altmin.RecurrentCodes(),
-        "parallel, 4 rounds": altmin.RecurrentCodes(rounds=4),
-        "parallel, 8 rounds": altmin.RecurrentCodes(rounds=8),
-        "sequential": altmin.RecurrentCodes("sequential"),
+        "parallel, 1 round": altmin.RecurrentCodes("parallel"),
+        "parallel, 4 rounds": altmin.RecurrentCodes("parallel", rounds=4),
+        "parallel, 8 rounds": altmin.RecurrentCodes("parallel", rounds=8),
+        "exact": altmin.RecurrentCodes(),
     }
     looks = (("o", 12, BLUE), ("s", 8, RED), ("^", 5, GREEN), ("", 0, "black"))
     for (name, codes), (marker, size, colour) in zip(sweeps.items(), looks, strict=True):
@@ -101,8 +102,8 @@ def _how_far(axes: Axes) -> None:
 def _sizes(model: torch.nn.Sequential, codes: altmin.RecurrentCodes, x: torch.Tensor, y: torch.Tensor) -> list[float]:
     chain = altmin.split(model)
     loss = adapt(torch.nn.CrossEntropyLoss())
-    moved = move_codes(chain, chain.parameters(), codes, loss, x, y, 1.0, lambda l, residual: residual)
-    return moved.found[0].delta.abs().mean((0, 2)).tolist()
+    moved = move_codes(chain, chain.parameters(), codes, loss, x, y, 1.0, LOCAL)
+    return moved.problems[0].delta.abs().mean((0, 2)).tolist()
 
 
 def _learning(axes: Axes, rows: Sequence[Row]) -> None:

@@ -68,7 +68,7 @@ ERRORS = {
     "train --model binary-16 --codes discret": "unknown code solver 'discret'; did you mean 'discrete'?",
     "train --model binary-16 --set codes=discret": "unknown codes of method 'am-adam', 'discret'; did you mean",
     "compare --model binary-16 --codes sign": "unknown code solver 'sign'",
-    "train --codes sequential": "RecurrentCodes moves codes in time, and this chain has no Recurrent",
+    "train --codes exact": "RecurrentCodes moves codes in time, and this chain has no Recurrent",
     "train --method adam --codes discrete": "none of these methods has any: adam",
     "train --codes discrete --set codes=gradient": "--set and --codes both give codes of am-adam",
     "train --model binary-0": "unknown model 'binary-0'",

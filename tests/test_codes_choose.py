@@ -96,7 +96,7 @@ OPTIONS = {"share": 0.25, "order": "weights-first"}
         (0.5, net(nn.Tanh())),
         ("gradient", net(nn.Tanh())),
         ("straight-through", net(altmin.Sign())),
-        ("sequential", elman()),
+        ("exact", elman()),
         (None, elman()),
     ],
 )

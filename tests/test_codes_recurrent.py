@@ -21,7 +21,7 @@ from altmin.core.step import encode, move_codes
 MU = 0.7
 close = torch.testing.assert_close
 
-SWEEPS = [("sequential", 1), ("scan", 1), ("parallel", 1), ("parallel", 2), ("parallel", 5)]
+SWEEPS = [("exact", 1), ("parallel", 1), ("parallel", 2), ("parallel", 5)]
 STEPS = {
     "exact": {},
     "full share": {"share": 1.0},
@@ -174,15 +174,15 @@ def test_no_sweep_ever_raises_the_objective(seed, mu, size, how, padded, share, 
 
 @pytest.mark.parametrize("order", ["codes-first", "weights-first"])
 @pytest.mark.parametrize("options", [{}, {"lr": 0.5}, {"steps": 3}], ids=["exact", "fixed", "three steps"])
-def test_as_many_rounds_as_steps_are_the_sequential_sweep(options, order):
+def test_as_many_rounds_as_steps_are_the_exact_sweep(options, order):
     model, x, y = problem(seed=3, steps=6)
 
     def deltas(*how):
         return residuals_of(model, altmin.RecurrentCodes(*how, order=order, **options), x, y, MU)[0].delta
 
-    close(deltas("parallel", 6), deltas("sequential"))
-    close(deltas("parallel", 9), deltas("sequential"))
-    assert not torch.allclose(deltas("parallel", 5), deltas("sequential"))
+    close(deltas("parallel", 6), deltas("exact"))
+    close(deltas("parallel", 9), deltas("exact"))
+    assert not torch.allclose(deltas("parallel", 5), deltas("exact"))
 
 
 def test_error_travels_one_step_back_per_round():
@@ -190,7 +190,7 @@ def test_error_travels_one_step_back_per_round():
     with torch.no_grad():
         model[-1].weight[:, :-1] = 0  # only the last z matters to the loss
     for rounds in (1, 2, 4):
-        h = residuals_of(model, altmin.RecurrentCodes(rounds=rounds), x, y, MU)[0].saved[0].h
+        h = residuals_of(model, altmin.RecurrentCodes("parallel", rounds), x, y, MU)[0].saved[0].h
         changed = (h - model[0](x).detach().transpose(0, 1)).abs().amax((1, 2)) > 0
         assert changed.tolist() == [t >= 6 - rounds for t in range(6)]
 
@@ -232,10 +232,10 @@ def backprop(model, x, y) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("make", [lambda: problem(6, steps=7), lambda: problem(6, padded=True), stack])
-def test_without_code_moves_the_sequential_sweep_is_backprop_through_time_in_direction_and_size(make):
+def test_without_code_moves_the_exact_sweep_is_backprop_through_time_in_direction_and_size(make):
     model, x, y = make()
     for share, tolerance in ((0.0, 1e-12), (1e-6, 1e-4)):
-        codes = altmin.RecurrentCodes("sequential", share=share, order="weights-first")
+        codes = altmin.RecurrentCodes("exact", share=share, order="weights-first")
         for ours, theirs in zip(gradients(model, codes, x, y), backprop(model, x, y), strict=True):
             assert (ours - theirs).norm() <= tolerance * theirs.norm()
 
@@ -245,12 +245,12 @@ def test_backprop_through_time_in_float32_over_hundreds_of_steps():
     with torch.no_grad():
         model[0].weight_hh_l0 *= 1.4 / torch.linalg.eigvals(model[0].weight_hh_l0).abs().max()
     theirs = backprop(model, x, y)
-    ours = gradients(model.float(), altmin.RecurrentCodes("sequential", share=0.0, order="weights-first"), x.float(), y)
+    ours = gradients(model.float(), altmin.RecurrentCodes("exact", share=0.0, order="weights-first"), x.float(), y)
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).norm() <= 1e-4 * b.norm()
 
 
-@pytest.mark.parametrize("sweep", ["parallel", "sequential"])
+@pytest.mark.parametrize("sweep", ["parallel", "exact"])
 def test_without_code_moves_readout_and_classifier_have_the_gradients_of_backprop_in_either_order(sweep):
     model, x, y = problem(8, steps=7)
     ours = gradients(model, altmin.RecurrentCodes(sweep, share=0.0, order="codes-first"), x, y)
@@ -263,7 +263,7 @@ def test_one_round_is_backprop_through_time_cut_between_all_steps():
     U, W, b = cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0
     before = F.pad(cell(x).detach(), (0, 0, 1, 0))[:, :-1]
     cut = F.cross_entropy(rest(torch.tanh(x @ U.T + before @ W.T + b)), y)
-    ours = gradients(model, altmin.RecurrentCodes(share=0.0, order="weights-first"), x, y)
+    ours = gradients(model, altmin.RecurrentCodes("parallel", share=0.0, order="weights-first"), x, y)
     for a, g in zip(ours, torch.autograd.grad(cut, (U, W, b)), strict=False):
         close(a, g)
 
@@ -287,7 +287,7 @@ def test_below_another_recurrent_layer_the_length_still_lowers_the_objective_mos
     """Were tanh linear, as for small moves; also if weights go first, which see more than is left for the codes."""
     model, x, _ = stack()
     delta = torch.randn(6, 5, 2, dtype=torch.float64)
-    upper = altmin.RecurrentCodes("sequential", share=1.0, order="weights-first")
+    upper = altmin.RecurrentCodes("exact", share=1.0, order="weights-first")
 
     @torch.no_grad()
     def after(lower):
@@ -302,7 +302,7 @@ def test_below_another_recurrent_layer_the_length_still_lowers_the_objective_mos
 
     best, a = after(upper)
     for factor in (0.0001, 0.9, 1.1):
-        assert after(altmin.RecurrentCodes("sequential", lr=factor * a, order="weights-first"))[0] > best * (1 + 1e-6)
+        assert after(altmin.RecurrentCodes("exact", lr=factor * a, order="weights-first"))[0] > best * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("sweep, rounds", SWEEPS)

@@ -39,7 +39,7 @@ CASES: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
         {"share": None, "step": 0.5, "order": None},
         "; try a shorter step of the codes than 0.5 or a larger",
     ),
-    ([{"cosine": 0.5}], {"truncated": True}, 'looks back one step; codes="sequential"'),
+    ([{"cosine": 0.5}], {"truncated": True}, 'looks back one step; codes="exact"'),
     ([{"cosine": 0.5}], {"estimated": True}, "far from the straight-through estimate (cosine 0.50 in block 0)"),
     ([{"backprop": 1e-4}], {}, "Gradients vanish with depth: those of block 0 are 1e+04 times smaller"),
     ([], {"share": 0.0}, "With share=0 codes stay where they are and the gradients are backprop's"),

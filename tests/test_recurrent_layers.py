@@ -44,7 +44,7 @@ def test_a_step_of_training_does_not_see_what_padding_holds():
     model, x, y = problem(padded=True, samples=5)
     other, filled = copy.deepcopy(model), x.clone()
     filled[..., :-1] += 7 * (1 - x[..., -1:])
-    for sweep in ("parallel", "sequential"):
+    for sweep in ("parallel", "exact"):
         altmin.AltMin(model, codes=altmin.RecurrentCodes(sweep)).step(x, y)
         altmin.AltMin(other, codes=altmin.RecurrentCodes(sweep)).step(filled, y)
     close([*model.parameters()], [*other.parameters()])
@@ -58,7 +58,9 @@ def test_the_second_bias_is_zero_and_stays_so_under_backprop_too():
     assert model[0].bias_ih_l0.any()
 
 
-@pytest.mark.parametrize("codes", [{}, {"rounds": 3}, {"steps": 2}, {"sweep": "sequential"}], ids=str)
+@pytest.mark.parametrize(
+    "codes", [{}, {"sweep": "parallel", "rounds": 3}, {"steps": 2}, {"sweep": "parallel"}], ids=str
+)
 def test_padding_has_no_codes_even_where_its_readout_is_asked_to_move(codes):
     model, x, y = problem(padded=True, samples=5)
     model[1] = altmin.Readout(4, 1).double()
@@ -77,12 +79,12 @@ def test_padding_has_no_codes_even_where_its_readout_is_asked_to_move(codes):
 
 
 def test_bad_arguments_are_answered_in_one_sentence():
-    with pytest.raises(ValueError, match='"sequential" or "scan", given \'backwards\''):
+    with pytest.raises(ValueError, match='"exact" or "parallel", given \'backwards\''):
         altmin.RecurrentCodes("backwards")
     with pytest.raises(ValueError, match="rounds of RecurrentCodes must be a whole number of at least 1, given 0"):
         altmin.RecurrentCodes(rounds=0)
-    with pytest.raises(ValueError, match="a sequential sweep is one pass"):
-        altmin.RecurrentCodes("sequential", rounds=2)
+    with pytest.raises(ValueError, match="an exact sweep is one pass"):
+        altmin.RecurrentCodes("exact", rounds=2)
     with pytest.raises(
         ValueError, match=r"codes in time take no l1, given 0.1; leave it out, or give one to the weight"
     ):

@@ -32,7 +32,9 @@ def test_recurrent_weights_take_gradient_steps_over_batch_and_time(steps):
     a, delta, scale = chosen_codes(model, x, y)
     before = joined(model[0])
     rule = altmin.LocalSGD(lr=0.05, steps=steps, momentum=0.0)
-    altmin.AltMin(model, codes=altmin.RecurrentCodes(order="codes-first"), weights=rule, penalty=MU).step(x, y)
+    altmin.AltMin(model, codes=altmin.RecurrentCodes("parallel", order="codes-first"), weights=rule, penalty=MU).step(
+        x, y
+    )
     W = torch.zeros_like(before)
     for _ in range(steps):
         W -= 0.05 * (delta + a @ W.T / scale).T @ a
@@ -44,14 +46,16 @@ def test_the_memory_holds_the_co_activations_of_all_steps():
     a, delta, scale = chosen_codes(model, x, y)
     before = joined(model[0])
     rule = altmin.FittedMemory(forget=1.0, damping=0.1, rate=None, rest=altmin.LocalSGD(lr=0.1))
-    altmin.AltMin(model, codes=altmin.RecurrentCodes(order="codes-first"), weights=rule, penalty=MU).step(x, y)
+    altmin.AltMin(model, codes=altmin.RecurrentCodes("parallel", order="codes-first"), weights=rule, penalty=MU).step(
+        x, y
+    )
     close(rule.memories[0].A, a.T @ a)
     close(rule.memories[0].B, (a @ before.T - scale * delta).T @ a)
     assert rule.memories[0].samples == len(a)
     assert set(rule.memories) == {0, 1}
 
 
-@pytest.mark.parametrize("sweep", ["parallel", "sequential"])
+@pytest.mark.parametrize("sweep", ["parallel", "exact"])
 @pytest.mark.parametrize("rule", [lambda: altmin.LocalAdam(lr=0.01), lambda: altmin.LocalSGD(lr=0.02, momentum=0.9)])
 def test_it_learns_what_must_be_carried_through_time(rule, sweep):
     """The label is the sign of the sum of all inputs, of which the classifier sees only what the units have kept."""
@@ -75,7 +79,7 @@ def test_a_discrete_activation_may_lie_above_codes_in_time():
     am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.004))
     assert isinstance(am.codes, altmin.DiscreteCodes)
     before = [p.clone() for p in model[0].parameters()]
-    losses = [float(am.step(x, y).loss) for _ in range(120)]
+    losses = [float(am.step(x, y).loss) for _ in range(250)]
     assert losses[-1] < 0.8 * losses[0]
     assert not torch.equal(before[1], model[0].weight_hh_l0)
     with pytest.raises(TypeError, match="Sign has no derivative"):

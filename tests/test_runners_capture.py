@@ -53,7 +53,7 @@ def test_integer_inputs(first):
     both(nn.Sequential(first, nn.Flatten(), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 3)).double(), data=data)
 
 
-@pytest.mark.parametrize("codes", ["parallel", "sequential"])
+@pytest.mark.parametrize("codes", ["parallel", "exact"])
 def test_codes_in_time(codes):
     torch.manual_seed(0)
     both(altmin.models.elman(4, 6, 2, 3).double(), data=list(batches(3, (6, 2))), codes=codes)

@@ -87,7 +87,7 @@ class OfSamples(OfMethods):
     codes: str | None = option(
         None,
         "How codes move: gradient, printed (as in the paper), discrete or straight-through; in a recurrent model "
-        "parallel, sequential or scan in time. If not given: gradient, discrete where an activation has no derivative, "
+        "exact or parallel in time. If not given: gradient, discrete where an activation has no derivative, "
         "parallel in time.",
         metavar="NAME",
     )

@@ -25,12 +25,7 @@ from altmin.core.weights.local import LocalAdam
 from altmin.core.weights.rule import WeightRule
 from altmin.core.weights.updates import Updates
 
-Codes = (
-    CodeSolver
-    | Literal["gradient", "printed", "discrete", "straight-through", "parallel", "sequential", "scan"]
-    | float
-    | None
-)
+Codes = CodeSolver | Literal["gradient", "printed", "discrete", "straight-through", "exact", "parallel"] | float | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class AltMin(Stateful):
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
     a fixed step; a name is one of "gradient", "printed", "discrete", "straight-through" and, for codes in time,
-    "parallel", "sequential" and "scan"; a number for the penalty is a constant mu. at: after which modules to cut the
+    "exact" and "parallel"; a number for the penalty is a constant mu. at: after which modules to cut the
     model, see `split`. check: whether the first step begins with `check_once`.
 
     >>> torch.manual_seed(0) and None

@@ -71,8 +71,8 @@ def low_cosine(rows: Sequence[Row], facts: Facts) -> Iterator[str]:
     if facts.truncated:
         yield (
             f"The gradient of {len(found)} of {len(rows)} blocks is far from backprop's through time (cosine "
-            f'{least.cosine:.2f} in block {least.block}), as a parallel sweep looks back one step; codes="sequential" '
-            "or RecurrentCodes(rounds=10) look back further."
+            f'{least.cosine:.2f} in block {least.block}), as a parallel sweep looks back one step; codes="exact" '
+            'or RecurrentCodes("parallel", rounds=10) look back further.'
         )
         return
     wishes = [f"a lower share than {facts.share:g}"] if facts.share else []

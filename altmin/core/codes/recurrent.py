@@ -17,7 +17,7 @@ The length is the exact line search of phi, were tanh linear (q_t = s_t v_t), wi
 
 A step that would raise phi is rejected. With Q = q / a the residual of the readout's weights is delta_t - a V Q_t and
 that of the recurrent layer's weights g_t - W Q_{t-1}, or, if weights go first, delta_t and g_t; the latter are, for the
-sequential sweep and as share goes to 0, the deltas of backprop through time.
+exact sweep and as share goes to 0, the deltas of backprop through time.
 """
 
 import itertools
@@ -37,32 +37,32 @@ from altmin.core.chain import Chain, State
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import Above, Moves, Segment, Upstream, hidden_problem, joined
 
-SWEEPS = ("parallel", "sequential", "scan")
+SWEEPS = ("exact", "parallel")
+SMALL = 32
+"""Hidden units up to which a scan over time is faster on a GPU than one step after the other."""
 
 
 class RecurrentCodes(GradientCodes):
-    """Codes in time by one of three sweeps; all other codes, and the options, as in `GradientCodes`.
+    """Codes in time by one of two sweeps; all other codes, and the options, as in `GradientCodes`.
 
-    sweep="sequential": the direction g from the last step to the first, as in backprop through time.
+    sweep="exact": the direction g of backprop through time, from the last step to the first; on a GPU and with up to
+    `SMALL` hidden units many steps at once (`calculus.scan`).
 
-    sweep="scan": the same, many steps at once (`calculus.scan`): for small states on a device that is fast at products
-    and slow to start them.
-
-    sweep="parallel": the same in `rounds` rounds over all steps at once, without a loop over time. In the first round
-    g_{t+1} is 0, in later ones that of the previous round: backprop through time, truncated to `rounds` steps. With as
-    many rounds as steps it equals the sequential sweep.
+    sweep="parallel": an approximation in `rounds` rounds over all steps at once, without a loop over time. In the first
+    round g_{t+1} is 0, in later ones that of the previous round: backprop through time, truncated to `rounds` steps.
+    With as many rounds as steps it is exact.
 
     Further steps on the codes start where the last one ended: along the sweep of the remaining delta, minus v_t - W
     q_{t-1}. l1 is not supported.
     """
 
-    def __init__(self, sweep: str = "parallel", rounds: int = 1, order: str = "weights-first", **options: Any):
+    def __init__(self, sweep: str = "exact", rounds: int = 1, order: str = "weights-first", **options: Any):
         super().__init__(order=order, **options)
         if sweep not in SWEEPS:
-            raise ValueError(f'the sweep over time is "parallel", "sequential" or "scan", given {sweep!r}')
+            raise ValueError(f'the sweep over time is "exact" or "parallel", given {sweep!r}')
         demand("RecurrentCodes", "rounds", rounds, low=1, whole=True)
         if sweep != "parallel" and rounds != 1:
-            raise ValueError(f'rounds belong to sweep="parallel"; a {sweep} sweep is one pass, given {rounds!r}')
+            raise ValueError(f'rounds belong to sweep="parallel"; an exact sweep is one pass, given {rounds!r}')
         if self.l1:
             raise ValueError(
                 f"codes in time take no l1, given {self.l1!r}; leave it out, or give one to the weight rule"
@@ -147,13 +147,9 @@ class RecurrentCodes(GradientCodes):
     def _sweep(self, time: "InTime", delta: Tensor, h: Tensor) -> Tensor:
         """g_t = s_t (V^T delta_t + W^T g_{t+1}) at h."""
         pulled = matmul(delta, time.V)
-        if self.sweep == "scan":
-            return backward_scan(pulled, 1 - h * h, time.W)
-        if self.sweep == "sequential":
-            found = [_times_slope(pulled[-1], h[-1])]
-            for t in reversed(range(len(h) - 1)):
-                found.append(_times_slope(pulled[t] + matmul(found[-1], time.W), h[t]))
-            return torch.stack(found[::-1])
+        if self.sweep == "exact":
+            chunk = None if h.is_cuda and h.shape[-1] <= SMALL else len(h)
+            return backward_scan(pulled, 1 - h * h, time.W, chunk)
         g = _times_slope(pulled, h)
         for _ in range(1, self.rounds):
             total = pulled.clone()

@@ -28,6 +28,7 @@ PRINTED, OURS = "as printed", "ours"
 """The panels of every net: the algorithms as printed beside Adam and SGD at the rates that the paper found, and the
 library's own beside Adam and SGD at rates that are searched alike."""
 ADAM, SGD = "adam, the paper's rate", "sgd, the paper's rate"
+TRUNCATED = "am-adam, parallel sweep"
 PUBLIC = "am-adam-printed, as in the public code"
 """With its means over units and a penalty whose gradient vanishes."""
 BAYESIAN = {"trials": 32, "together": 16, "seeds": 2}
@@ -158,7 +159,8 @@ def recurrent(name: str, units: int, rates: tuple[float, ...], paper: Mapping[st
         *rivals({method: {net: lr} for method, lr in paper.items()}),
     ]
     same = {"data": "mnist-sequential", "epochs": 10, "batch_size": 1024, "seeds": 3}
-    runs, searches = both(name, as_printed, by_grid(0.005, rates, grid), [net], **same)
+    truncated = Entry("am-adam", {"lr": 0.005, "codes": "parallel"}, {"lr": rates}, {"label": TRUNCATED}, grid)
+    runs, searches = both(name, as_printed, [*by_grid(0.005, rates, grid), truncated], [net], **same)
 
     def found(results: Results, epoch: int) -> tuple[Compared, Compared]:
         printed = compared(results, [runs[net, m] for m in ("am-adam-printed", ADAM, SGD)], net, epoch=epoch)
