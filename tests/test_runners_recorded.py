@@ -332,3 +332,21 @@ def test_a_batch_for_each_member_is_told_from_one_for_all():
         expected = ordinary.step(x, y, each=True).loss
         torch.testing.assert_close(recorded.step(x, y, each=True).loss, expected, rtol=1e-8, atol=1e-10)
     same(ordinary.model, recorded.model, 1e-8)
+
+
+def test_recorded_inference_that_diverges_changes_nothing_from_then_on():
+    """The step that is not finite, and those after it, until the check that tells."""
+    method = build("mlp", "predictive-coding", inference_rate=0.1)
+    (x, y), *_ = batches("mlp", 1)
+    recorded = Recorded(method, x, y, fuse=False)
+    recorded.step(x, y)
+    before = [p.detach().clone() for p in recorded.model.parameters()]
+    recorded.step(x * float("inf"), y)
+    recorded.step(x, y)
+    with pytest.raises(altmin.Diverged, match=r"step 1 of the last 2 \(from it on none was taken\)"):
+        recorded.synchronize()
+    for p, old in zip(method.model.parameters(), before, strict=True):
+        assert torch.equal(p, old)
+    recorded.step(x, y)
+    recorded.synchronize()
+    assert not torch.equal(next(iter(method.model.parameters())), before[0])
