@@ -23,11 +23,10 @@ from altmin.calculus.numbers import Scalars, Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
 from altmin.core.penalty import grown
-from altmin.core.step import Moved, move_codes, statistics
+from altmin.core.step import Moved, move_codes
 from altmin.core.trainer import AltMin, Metrics
 from altmin.core.weights.updates import Proposal
 from altmin.methods.backprop import Backprop, LossOnly
-from altmin.methods.predictive_coding import PredictiveCoding
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
 
@@ -154,7 +153,7 @@ class AltMinStep(CapturedStep):
         self.am.updates.write(proposals, found_inf == 0)
         overwrite(self.am.code_states, kept, found_inf == 0)
         for m, saved in statistics:
-            _commit(m, saved, found_inf == 0)
+            commit(m, saved, found_inf == 0)
         return values
 
     def _compute(self, x: Tensor, y: Tensor, context: Context, refresh: bool) -> tuple[Any, ...]:
@@ -262,40 +261,6 @@ class BackpropStep(CapturedStep):
         self.optimizer.push()
 
 
-@captured.register(PredictiveCoding)
-class PredictiveCodingStep(CapturedStep):
-    """`PredictiveCoding.step`."""
-
-    def __init__(self, method: PredictiveCoding, fuse: bool, context: Context):
-        self.method, self.optimizer = method, OptimizerOnDevice(method.optimizer)
-        self.context = replace(context, numbers=Tensors)
-        self.state = torch.tensor([1.0, 0.0], device=method.theta[0][0].device)
-        """Whether all steps have been finite (1, else 0), and how many were taken."""
-
-    @torch.no_grad()
-    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
-        inference, grads, finite = self.method.inferred(x, y, self.context)
-        ok = self.state[0] * finite
-        self.state.copy_(torch.stack([ok, self.state[1] + ok]))
-        with self.optimizer.swapped(1 - ok):
-            self.method.weights.step(dict(enumerate(grads)), check=False)
-        for m, saved in statistics(self.method.chain.blocks, inference.states):
-            _commit(m, saved, ok > 0)
-        return inference.loss
-
-    def tensors(self) -> list[Tensor]:
-        return [self.state, *self.method.model.buffers(), *self.optimizer.tensors()]
-
-    def push(self) -> None:
-        self.method.chain.demand_unchanged()
-        self.optimizer.push()
-
-    def pull(self) -> int | None:
-        ok, taken = self.state.tolist()
-        self.state.copy_(self.state.new_tensor([1.0, 0.0]))
-        return None if ok else int(taken)
-
-
 @captured.register(Ensemble)
 class EnsembleStep(CapturedStep):
     """`Ensemble.advance`: mu, rates and who takes part lie on the device already, and a member that diverges takes no
@@ -339,7 +304,7 @@ def _settled(
     return values, new, 1.0 - ok.float()
 
 
-def _commit(m: Map, kept: Any, ok: Tensor) -> None:
+def commit(m: Map, kept: Any, ok: Tensor) -> None:
     """`Map.commit` where ok; else the statistics stay as they are."""
     before = [b.clone() for b in m.module.buffers()]
     m.commit(kept)
