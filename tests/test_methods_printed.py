@@ -318,3 +318,13 @@ def test_options_of_the_codes_are_checked() -> None:
             PrintedCodes(**options)
     with pytest.raises(ValueError, match=r"l1 of FittedMemory belongs to sweeps, given 0.1 without; give sweeps=1"):
         altmin.FittedMemory(l1=0.1)
+
+
+def test_a_loss_that_is_a_sum_is_refused_and_changes_nothing() -> None:
+    model, (x, y) = mlp(), batch(0, (4,))
+    before = [p.detach().clone() for p in model.parameters()]
+    am = altmin.methods.create("am-adam-printed", model, loss=nn.CrossEntropyLoss(reduction="sum"))
+    with pytest.raises(ValueError, match="a mean over the batch"):
+        am.step(x, y)
+    for p, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(p, old)

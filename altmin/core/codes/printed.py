@@ -39,7 +39,7 @@ class PrintedCodes:
 
     steps, lr, momentum: of the gradient steps on every code. l1: weight of |c|_1, by a proximal step. mean, anchored:
     as the authors' public code has them, see above. A discrete activation has the derivative of a straight-through
-    estimate, as in that code.
+    estimate, as in that code. ValueError for a loss that is a sum over the batch.
     """
 
     def __init__(
@@ -171,6 +171,10 @@ class Term:
     target: Tensor
 
     def __init__(self, above: Above, code: Tensor, mean: bool, context: Context):
+        if isinstance(above, OutputLoss) and above.loss.adds:
+            raise ValueError(
+                'PrintedCodes takes a loss that is a mean over the batch; give reduction="mean" (nothing was changed)'
+            )
         self.above, n, loss = above, context.samples(code), isinstance(above, OutputLoss)
         price = above.price if isinstance(above, OutputLoss) else 1 / above.scale
         units = code[:1].numel() * n
