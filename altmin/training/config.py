@@ -22,8 +22,8 @@ class RunConfig:
 
     method, model, data: names, of runs that are built from them (`Trial`); `fit` is given the objects. options: the
     method's. limit: the number of training samples, None for all. part: of the data that the model is measured on.
-    record: whether steps are recorded on a GPU; None for ensembles that can be, without compiled kernels. The others
-    are explained by `fit`.
+    record: whether steps are recorded on a GPU; None for wherever they can be, without compiled kernels. The others are
+    explained by `fit`.
     """
 
     method: str = ""

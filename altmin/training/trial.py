@@ -45,21 +45,27 @@ class Trial:
         measured = {"evaluated_on": run.part, "eval_batches": run.eval_batches, "train_samples": len(self.train[0])}
         return {**{name: getattr(run, name) for name in names}, **measured, **later}
 
-    def build(self, run: RunConfig, record: bool) -> methods.Method:
+    def build(self, run: RunConfig) -> methods.Method:
         """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
         known, device = data.dataset(run.data), usable("device of a run", run.device)
         torch.manual_seed(run.seed)
         model = models.create(run.model, known.sample_shape, known.classes, known.tokens).to(device)
         if run.freeze_first:
             models.freeze_first(model)
-        method = methods.create(run.method, model, **run.options)
-        return Recorded(method) if record else self.wrap(method)
+        return methods.create(run.method, model, **run.options)
+
+    def steps(self, method: Any, otherwise: Callable[[Any], Any]) -> Any:
+        """A method, or an ensemble, whose steps are recorded if the run says so, or otherwise what is made of it."""
+        record = self.run.record
+        if record is None and self.run.device.type == "cuda" and can_capture(method):
+            return Recorded(method, fuse=False)
+        return Recorded(method) if record else otherwise(method)
 
     def check(self, runs: Sequence[RunConfig]) -> int:
         """The number of batches in an epoch. Builds the method of every run, so that one that refuses this model raises
         before the first run starts."""
         for run in runs:
-            model = self.build(run, bool(run.record)).model
+            model = self.steps(self.build(run), self.wrap).model
         assert self.run.batch_size is not None
         return batches_per_epoch(model, len(self.train[0]), self.run.batch_size)
 
@@ -72,7 +78,7 @@ class Trial:
     ) -> Row:
         """One run as a row of a result. finished: gets the trained model. history: where rows are added. Raises
         Diverged."""
-        method = self.build(run, bool(run.record))
+        method = self.steps(self.build(run), self.wrap)
         same = {name: getattr(run, name) for name in ("data", "model", "freeze_first", "precision", "method")}
         config = {**same, **plain(run.options)}
         history = fitting.fit_one(self._plan(run), method, history or History(), [EachBatch(report)], config)
@@ -113,15 +119,12 @@ class Trial:
 
     def ensemble(self, runs: Sequence[RunConfig]) -> Any:
         """A member for each run; None if they cannot be trained together."""
-        members = [self.build(run, record=False) for run in runs]
+        members = [self.wrap(self.build(run)) for run in runs]
         try:
             ensemble = Ensemble(members)
         except ValueError:
             return None
-        if self.run.record is None:
-            possible = self.run.device.type == "cuda" and can_capture(ensemble)
-            return Recorded(ensemble, fuse=False) if possible else ensemble
-        return Recorded(ensemble) if self.run.record else ensemble
+        return self.steps(ensemble, lambda ensemble: ensemble)
 
     def _plan(self, run: RunConfig) -> Plan:
         return Plan(run, self.train, {run.part: self.test})

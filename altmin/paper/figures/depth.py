@@ -21,14 +21,19 @@ ENTRIES = [
 ]
 MODELS = {kind.format(depth): (kind.format("D"), depth) for kind, depths in KINDS.items() for depth in depths}
 MADE, SEARCHES = runs_of("depth", ENTRIES, list(MODELS), seeds=3)
-RUNS = [replace(run, title=f"mnist, {MODELS[run.model][0]}", at=MODELS[run.model][1]) for run in MADE.values()]
+RUNS = [
+    replace(run, title=f"mnist, {MODELS[run.model][0]}", at=MODELS[run.model][1])
+    for run in MADE.values()
+    if run.method != "predictive-coding" or MODELS[run.model][1] <= 128
+]
+"""Predictive coding moves an error by one layer in each of its 64 steps of inference: 512 layers are out of reach."""
 
 FIGURE = Figure(
     name="depth",
     title="Accuracy after one epoch against depth",
     runs=RUNS,
     axes=("layers",),
-    minutes=65,
+    minutes=20,
     log="x",
     searches=SEARCHES,
     family=family,

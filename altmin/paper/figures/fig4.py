@@ -3,6 +3,7 @@ along a cosine; as printed there is neither."""
 
 from altmin.paper.figures._families import (
     ADAM,
+    BAYESIAN,
     LONG,
     NETS,
     PRINTED,
@@ -36,21 +37,21 @@ AS_PRINTED = [
     printed_adam(LONG),
     printed_memory(FEW),
     *rivals(RATES),
-    *printed_offline({"trials": 8, "together": 8}, PARTS),
+    *printed_offline(LONG, PARTS),
 ]
 SPACE, START = {"lr": Between(1e-4, 1e-2), "weight_decay": Between(1e-6, 1e-2)}, {"lr": 1e-3, "weight_decay": 1e-4}
 MEMORY = {"lr": Between(1e-3, 2e-2), "weight_decay": Between(0.3, 10.0)}
-COSINE, SHORT = {"schedule": "cosine"}, {"trials": 16, "together": 16}
+COSINE = {"schedule": "cosine"}
 OWN = [
-    Entry("am-adam", START, SPACE, COSINE, SHORT, RATES["am-adam"]),
-    Entry("am-mem", {"lr": 3e-3, "weight_decay": 3.0}, MEMORY, COSINE, LONG, RATES["am-mem"]),
-    Entry("adam", START, SPACE, COSINE, SHORT, RATES["adam"]),
+    Entry("am-adam", START, SPACE, COSINE, BAYESIAN, RATES["am-adam"]),
+    Entry("am-mem", {"lr": 3e-3, "weight_decay": 3.0}, MEMORY, COSINE, BAYESIAN, RATES["am-mem"]),
+    Entry("adam", START, SPACE, COSINE, BAYESIAN, RATES["adam"]),
     Entry(
         "sgd",
         {"lr": 0.1, "weight_decay": 1e-4, "momentum": 0.0},
         {**SPACE, "lr": Between(1e-2, 1.0)},
         COSINE,
-        SHORT,
+        BAYESIAN,
         RATES["sgd"],
     ),
     *offline_runs(RATES, schedule="constant"),

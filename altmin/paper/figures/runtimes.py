@@ -66,9 +66,9 @@ def _peak_memory(trial: Trial, run: RunConfig) -> int | None:
     if run.device.type != "cuda":
         return None
     x, y = (part[: run.batch_size] for part in trial.train)
-    recorded, plain = (partial(trial.build, run, record) for record in (bool(run.record), False))
+    plain = partial(trial.build, run)
     with precision.using(run.precision or "float32"):
-        return step_bytes(recorded, (x, y), plain, bool(run.record))[2]
+        return step_bytes(lambda: trial.steps(plain(), trial.wrap), (x, y), plain, bool(run.record))[2]
 
 
 METHODS = ("am-adam", "am-sgd", "am-mem-fitted", "adam", "sgd")
