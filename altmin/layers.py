@@ -1,5 +1,6 @@
 """Layers of the library's own: activations without derivatives (`Sign`, `Staircase`), `StraightThrough`, which gives
-them an estimate of one, layers in time (`Recurrent`, `Readout`, `GatedScan`, `Last`), `Residual`, `View`, `Scale`."""
+them an estimate of one, layers in time (`Recurrent`, `Readout`, `GatedScan`, `Last`, and `RecurrentLayer`
+of a module of torch), `Residual`, `View`, `Scale`."""
 
 import copy
 from collections.abc import Sequence
@@ -172,10 +173,102 @@ class Recurrent(nn.RNN):
         steps, real = self.parts(x)
         if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the fused kernel
             weights = [getattr(self, name) for name in self._all_weights[0]]
-            h = Recurrences.apply(steps.transpose(0, 1), *weights).transpose(0, 1)
+            h = Recurrences.apply(self.mode, steps.transpose(0, 1), *weights).transpose(0, 1)
         else:
             h = super().forward(steps)[0]
         return h if real is None else h * real
+
+
+class RecurrentLayer(nn.Module):
+    """One layer of an `nn.RNN` (tanh), `nn.GRU` or `nn.LSTM`, in one direction, whose parameters it has: sequences
+    (samples, steps, inputs) to (samples, steps, hidden), from h_0 = 0. reverse: from the last step to the first.
+
+    >>> layer = RecurrentLayer(nn.GRU(2, 3, num_layers=2), 1)
+    >>> layer(torch.zeros(4, 5, 3)).shape
+    torch.Size([4, 5, 3])
+    """
+
+    def __init__(self, of: nn.RNNBase, layer: int = 0, reverse: bool = False):
+        super().__init__()
+        self.mode, self.hidden_size, self.reverse, self.padded = of.mode, of.hidden_size, reverse, False
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            given = getattr(of, f"{name}_l{layer}{'_reverse' * reverse}", None)
+            self.register_parameter(name, given)
+        self.input_size = self.get_parameter("weight_ih").shape[1]
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """x, all of whose steps are real."""
+        if x.ndim != 3 or x.shape[-1] != self.input_size:
+            raise ValueError(
+                f"{self._get_name()} reads sequences (samples, steps, features) with {self.input_size} features; "
+                f"given shape {tuple(x.shape)}"
+            )
+        return x, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = (x.flip(1) if self.reverse else x).transpose(0, 1)
+        weights: list[Tensor] = [p for p in self._parameters.values() if p is not None]
+        if len(weights) == 2:
+            weights += [x.new_zeros(len(weights[1]))] * 2
+        h: Tensor = Recurrences.apply(self.mode, x, *weights).transpose(0, 1)
+        return h.flip(1) if self.reverse else h
+
+    def _get_name(self) -> str:
+        return {"RNN_TANH": "RNN"}.get(self.mode, self.mode)
+
+
+class BothDirections(nn.Module):
+    """Two recurrent layers on the same sequences, their features side by side.
+
+    >>> rnn = nn.LSTM(2, 3, bidirectional=True)
+    >>> BothDirections(RecurrentLayer(rnn), RecurrentLayer(rnn, reverse=True))(torch.zeros(4, 5, 2)).shape
+    torch.Size([4, 5, 6])
+    """
+
+    def __init__(self, first: RecurrentLayer, second: RecurrentLayer):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.first(x), self.second(x)], -1)
+
+    def _get_name(self) -> str:
+        return f"{self.first._get_name()} in both directions"
+
+
+class Outputs(nn.Module):
+    """The outputs of all steps of an `nn.RNN`, `nn.GRU` or `nn.LSTM` with batch_first=True, without its last state, so
+    that it can stand in an `nn.Sequential`. ValueError for another module.
+
+    >>> Outputs(nn.GRU(2, 3, batch_first=True))(torch.zeros(4, 5, 2)).shape
+    torch.Size([4, 5, 3])
+    """
+
+    def __init__(self, rnn: nn.RNNBase):
+        super().__init__()
+        if not isinstance(rnn, nn.RNNBase) or not rnn.batch_first:
+            raise ValueError(f"Outputs takes an nn.RNN, nn.GRU or nn.LSTM with batch_first=True, given {rnn!r}")
+        self.rnn = rnn
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.rnn(x)[0]
+        return h
+
+
+class LayerDropout(nn.Dropout):
+    """The dropout between the layers of a recurrent module, whose mode (`train`, `eval`) it has."""
+
+    def __init__(self, of: nn.RNNBase):
+        self.__dict__["of"] = of
+        super().__init__(of.dropout)
+
+    @property
+    def training(self) -> bool:
+        return bool(self.__dict__["of"].training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        """Changes nothing: the mode is that of the recurrent module."""
 
 
 class Readout(nn.Linear):
@@ -284,63 +377,78 @@ class Scale(nn.Module):
         return repr(self.factor)
 
 
-def scan(a: Tensor, b: Tensor) -> Tensor:
-    """h_t = a_t h_{t-1} + b_t along the second dimension, with h_0 = 0, in about log2(T) rounds over all steps.
+def scan(a: Tensor, b: Tensor, dim: int = 1) -> Tensor:
+    """h_t = a_t h_{t-1} + b_t along a dimension, with h_0 = 0: on a GPU in about log2(T) rounds over all steps,
+    elsewhere one step after the other, with T operations instead of T log2(T).
 
     >>> scan(torch.full((1, 4), 0.5), torch.ones(1, 4)).tolist()
     [[1.0, 1.5, 1.75, 1.875]]
     """
-    reach = 1
-    while reach < b.shape[1]:
-        b = torch.cat([b[:, :reach], torch.addcmul(b[:, reach:], a[:, reach:], b[:, :-reach])], 1)
-        a = torch.cat([a[:, :reach], a[:, reach:] * a[:, :-reach]], 1)
+    steps, reach = b.shape[dim], 1
+    if not b.is_cuda:
+        found: list[Tensor] = []
+        for a_t, b_t in zip(a.unbind(dim), b.unbind(dim), strict=True):
+            found.append(torch.addcmul(b_t, a_t, found[-1]) if found else b_t)
+        return torch.stack(found, dim)
+    while reach < steps:
+        (a0, a1), (b0, b1) = (t.split([reach, steps - reach], dim) for t in (a, b))
+        b = torch.cat([b0, torch.addcmul(b1, a1, b.narrow(dim, 0, steps - reach))], dim)
+        a = torch.cat([a0, a1 * a.narrow(dim, 0, steps - reach)], dim)
         reach *= 2
     return b
 
 
-def recurrence(x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor, *, train: bool = False) -> Tensor:
-    """h_1..h_T of h_t = tanh(U x_t + W h_{t-1} + b + b2) by torch's own kernel, for x (steps, samples, features).
-    train: whether it is to be differentiated."""
-    start = x.new_zeros(1, x.shape[1], len(W))
-    return torch.rnn_tanh(x, start, [U, W, b, b2], True, 1, 0.0, train, False, False)[0]
+KERNELS: dict[str, Any] = {"RNN_TANH": torch.rnn_tanh, "GRU": torch.gru, "LSTM": torch.lstm}
+"""Torch's kernels for all steps of one layer, by what a recurrent module of torch calls its mode."""
+
+
+def recurrence(mode: str, x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor, *, train: bool = False) -> Tensor:
+    """h_1..h_T of a recurrent layer by torch's own kernel, for x (steps, samples, features) and h_0 = 0; with the mode
+    RNN_TANH h_t = tanh(U x_t + b + W h_{t-1} + b2). train: whether it is to be differentiated."""
+    zero = x.new_zeros(1, x.shape[1], W.shape[1])
+    start = (zero, zero) if mode == "LSTM" else zero
+    h: Tensor = KERNELS[mode](x, start, [U, W, b, b2], True, 1, 0.0, train, False, False)[0]
+    return h
 
 
 class Recurrences(torch.autograd.Function):
     """`recurrence` inside `torch.func`, which has no rule for the kernel: the members of an ensemble one by one."""
 
     @staticmethod
-    def forward(*given: Tensor) -> Tensor:
-        return recurrence(*given)
+    def forward(mode: str, *given: Tensor) -> Tensor:
+        return recurrence(mode, *given)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        ctx.mode = inputs[0]
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Any:
-        return _Backward.apply(*ctx.saved_tensors, v)
+        return None, *_Backward.apply(ctx.mode, *ctx.saved_tensors, v)
 
     @staticmethod
-    def vmap(info: Any, dims: Any, *given: Tensor) -> tuple[Tensor, int]:
-        return torch.stack([recurrence(*each) for each in _members(given, dims, info.batch_size)]), 0
+    def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[Tensor, int]:
+        members = _members(given, dims[1:], info.batch_size)
+        return torch.stack([recurrence(mode, *each) for each in members]), 0
 
 
 class _Backward(torch.autograd.Function):
     """J^T v for the input and every weight, by the kernel's own derivative."""
 
     @staticmethod
-    def forward(*given: Tensor) -> tuple[Tensor, ...]:
+    def forward(mode: str, *given: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             leaves = [t.detach().requires_grad_() for t in given[:-1]]
-            return torch.autograd.grad(recurrence(*leaves, train=True), leaves, given[-1])
+            return torch.autograd.grad(recurrence(mode, *leaves, train=True), leaves, given[-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
     @staticmethod
-    def vmap(info: Any, dims: Any, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        each = [_Backward.forward(*member) for member in _members(given, dims, info.batch_size)]
+    def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        each = [_Backward.forward(mode, *member) for member in _members(given, dims[1:], info.batch_size)]
         return tuple(torch.stack(grads) for grads in zip(*each, strict=True)), (0,) * len(each[0])
 
 

@@ -154,7 +154,7 @@ THREADS: dict[str, Callable[[], Case]] = {
     "memory without a rate": am(weights=lambda: FittedMemory(rate=None)),
     "sample weights": am(sample_weight=weights()),
     "sample weights in a memory": am(sample_weight=weights(), weights=lambda: FittedMemory()),
-    "elman, parallel": am(**SEQUENCES, codes=lambda: RecurrentCodes("parallel", steps=2)),
+    "elman, parallel": am(**SEQUENCES, codes=lambda: RecurrentCodes("parallel", rounds=2)),
     "elman, exact": am(**SEQUENCES, codes=lambda: RecurrentCodes("exact", order="codes-first")),
     "sign": am(lambda: models.binary_mlp(6, (9, 8), 4), codes=DiscreteCodes),
     "sign, squared": am(

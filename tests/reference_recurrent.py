@@ -70,43 +70,29 @@ class Moved:
 
 @dataclass
 class CodesInTime:
-    """How codes in time move. lr None: the exact line search. rounds None: the sequential sweep."""
+    """How codes in time move. rounds None: the sequential sweep."""
 
     rounds: int | None = 1
-    steps: int = 1
-    lr: float | None = None
-    momentum: float = 0.0
     share: float = 0.1
 
     def update(self, net: Elman, codes: list[Tensor], deltas: list[Tensor], m: float) -> Moved:
         """The move of a batch whose readout is asked to move by -m delta."""
-        v = [torch.zeros_like(c) for c in codes]
-        w, first = v, None
-        bound = self.share * norm(deltas)
-        for _ in range(self.steps):
-            at = [parts(net, c, m, v_i, d) for c, v_i, d in zip(codes, v, deltas, strict=True)]
-            now = [c - m * v_i for c, v_i in zip(codes, v, strict=True)]
-            g = [
-                torch.stack([self.direction(net, c, r, t, self.rounds or len(c)) for t in range(len(c))]) - left
-                for c, (r, left) in zip(now, at, strict=True)
-            ]
-            first = g if first is None else first
-            w = [g_i + self.momentum * w_i for g_i, w_i in zip(g, w, strict=True)]
-            if self.lr is None:
-                slopes = [
-                    torch.autograd.functional.jvp(lambda u, c=c, d=d: parts(net, c, m, u, d), v_i, w_i)[1]
-                    for c, d, v_i, w_i in zip(codes, deltas, v, w, strict=True)
-                ]
-                down = -sum(float((r * dr).sum() + (e * de).sum()) for (r, e), (dr, de) in zip(at, slopes, strict=True))
-                bend = norm([dr for dr, _ in slopes]) ** 2 + norm([de for _, de in slopes]) ** 2
-                a = min(max(down, 0.0) / bend, bound / norm([dr for dr, _ in slopes]))
-            else:
-                a = self.lr
-            new = [v_i + a * w_i for v_i, w_i in zip(v, w, strict=True)]
-            if self.lr is None and phi(net, codes, m, new, deltas) > phi(net, codes, m, v, deltas) * (1 + 1e-14):
-                break
-            v = new
-        a = norm(v) / norm(first)
+        zero = [torch.zeros_like(c) for c in codes]
+        at = [parts(net, c, m, v_i, d) for c, v_i, d in zip(codes, zero, deltas, strict=True)]
+        first = [
+            torch.stack([self.direction(net, c, r, t, self.rounds or len(c)) for t in range(len(c))])
+            for c, (r, _) in zip(codes, at, strict=True)
+        ]
+        slopes = [
+            torch.autograd.functional.jvp(lambda u, c=c, d=d: parts(net, c, m, u, d), v_i, g_i)[1]
+            for c, d, v_i, g_i in zip(codes, deltas, zero, first, strict=True)
+        ]
+        down = -sum(float((r * dr).sum() + (e * de).sum()) for (r, e), (dr, de) in zip(at, slopes, strict=True))
+        bend = norm([dr for dr, _ in slopes]) ** 2 + norm([de for _, de in slopes]) ** 2
+        a = min(max(down, 0.0) / bend, self.share * norm(deltas) / norm([dr for dr, _ in slopes]))
+        v = [a * g_i for g_i in first]
+        if phi(net, codes, m, v, deltas) > phi(net, codes, m, zero, deltas) * (1 + 1e-14):
+            v, a = zero, 0.0
         left = [parts(net, c, m, v_i, d)[1] for c, v_i, d in zip(codes, v, deltas, strict=True)]
         return Moved(v, left, first, a)
 

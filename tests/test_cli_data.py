@@ -27,7 +27,7 @@ def test_list_in_a_pipe_is_a_line_of_fields_for_each_set(tmp_path):
     assert result.exit_code == 0
     listed = rows(result)
     assert list(listed) == altmin.data.names()
-    states = ["embedded", "embedded", "embedded", "missing", "missing", "missing", "embedded"]
+    states = ["embedded", "embedded", "embedded", "embedded", "missing", "missing", "missing", "embedded"]
     assert [listed[name]["state"] for name in listed] == states
     assert [listed["cifar10"][split] for split in altmin.data.SPLITS] == ["40000", "10000", "10000"]
     assert (listed["higgs"]["shape"], listed["higgs"]["classes"]) == ("28", "2")
@@ -35,7 +35,7 @@ def test_list_in_a_pipe_is_a_line_of_fields_for_each_set(tmp_path):
     written = json.loads((tmp_path / "list.json").read_text())
     assert [each["name"] for each in written] == altmin.data.names()
     assert written[0]["splits"] == {"train": 50_000, "validation": 10_000, "test": 10_000}
-    assert written[4]["sample_shape"] == [3, 32, 32]
+    assert written[5]["sample_shape"] == [3, 32, 32]
 
 
 @pytest.mark.parametrize("command", ["list", "verify"])
@@ -74,6 +74,7 @@ def test_verify_without_a_name_checks_what_is_there(tmp_path):
     assert [(check["name"], check["state"]) for check in checks] == [
         *[("mnist", "sound")] * 4,
         *[("mnist-sequential", "sound")] * 4,
+        *[("mnist-permuted", "sound")] * 4,
         *[("mnist-rows", "sound")] * 4,
         ("shakespeare", "sound"),
     ]

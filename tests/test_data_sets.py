@@ -100,13 +100,22 @@ def test_sizes_are_written_as_people_read_them(size: int, shown: str) -> None:
 
 def test_facts_need_no_files():
     assert altmin.data.names() == [
-        *("mnist", "mnist-sequential", "mnist-rows", "fashion-mnist", "cifar10", "higgs", "shakespeare")
+        *(
+            "mnist",
+            "mnist-sequential",
+            "mnist-permuted",
+            "mnist-rows",
+            "fashion-mnist",
+            "cifar10",
+            "higgs",
+            "shakespeare",
+        )
     ]
     facts = {name: altmin.data.dataset(name) for name in altmin.data.names()}
-    shapes = [(1, 28, 28), (784, 1), (28, 28), (1, 28, 28), (3, 32, 32), (28,), (64,)]
+    shapes = [(1, 28, 28), (784, 1), (784, 1), (28, 28), (1, 28, 28), (3, 32, 32), (28,), (64,)]
     assert [facts[name].sample_shape for name in facts] == shapes
-    assert [facts[name].classes for name in facts] == [10, 10, 10, 10, 10, 2, 65]
-    sizes = [70_000, 70_000, 70_000, 70_000, 60_000, 11_000_000, 17_427]
+    assert [facts[name].classes for name in facts] == [10, 10, 10, 10, 10, 10, 2, 65]
+    sizes = [70_000, 70_000, 70_000, 70_000, 70_000, 60_000, 11_000_000, 17_427]
     assert [sum(facts[name].splits.values()) for name in facts] == sizes
     assert [name for name in facts if facts[name].tokens] == ["shakespeare"]
     assert list(facts["higgs"].splits.values()) == [10_000_000, 500_000, 500_000]

@@ -62,7 +62,7 @@ def test_a_checkpoint_and_a_run_refuse_it(tmp_path: Path) -> None:
         checkpoint.load(tmp_path / "file", "cuda:99")
     run = RunConfig("adam", "mlp-1x4", "mnist", device=torch.device("cuda", 99))
     with pytest.raises(ValueError, match="^device of a run is " + LACKING):
-        Trial(run, (torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(2))).build(run, record=False)
+        Trial(run, (torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(2))).build(run)
 
 
 @pytest.mark.parametrize("device", ["cuda:²", "cuda:99", "cuda:x", "cpu:" + "9" * 30])

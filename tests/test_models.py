@@ -177,7 +177,7 @@ def test_every_name_that_is_offered_makes_a_model(name: str) -> None:
     if name.startswith("gpt"):
         assert models.create(name, (4,), 10, tokens=True)(torch.zeros(2, 4).long()).shape == (2, 4, 10)
         return
-    shape = SEQUENCE if name.startswith(("elman", "mingru")) else IMAGE
+    shape = SEQUENCE if name.startswith(("elman", "gru", "lstm", "mingru")) else IMAGE
     with torch.no_grad():
         assert models.create(name, shape, 10)(torch.zeros(2, *shape)).shape == (2, 10)
 

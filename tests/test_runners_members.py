@@ -39,7 +39,6 @@ VARIED: dict[str, tuple[str, str, list[Any]]] = {
         ],
     ),
     "code step": ("am-adam", "mlp", [{"codes": step} for step in (0.1, 0.2, 0.4)]),
-    "code step in time": ("am-adam", "elman", [{"codes": step} for step in (0.1, 0.2, 0.4)]),
     "momentum of codes": (
         "am-sgd",
         "mlp",

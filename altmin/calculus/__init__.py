@@ -15,14 +15,29 @@ from altmin.calculus.linear import Affine, AveragePool2d, Convolution, Dropout, 
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
-from altmin.calculus.recurrent import Recurrence, Steps, StepwiseLinear
+from altmin.calculus.recurrent import BidirectionalRecurrence, InTime, Recurrence, Steps, StepwiseLinear
 from altmin.calculus.residual import ResidualLayer
-from altmin.layers import GatedScan, Last, Readout, Recurrent, Residual, Scale, Sign, Staircase, StraightThrough, View
+from altmin.layers import (
+    BothDirections,
+    GatedScan,
+    Last,
+    LayerDropout,
+    Readout,
+    Recurrent,
+    RecurrentLayer,
+    Residual,
+    Scale,
+    Sign,
+    Staircase,
+    StraightThrough,
+    View,
+)
 
 CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
     Residual: ResidualLayer,
-    Recurrent: Recurrence,
+    **dict.fromkeys((Recurrent, RecurrentLayer), Recurrence),
+    BothDirections: BidirectionalRecurrence,
     Readout: StepwiseLinear,
     GatedScan: GatedRecurrence,
     Last: LinearModule,
@@ -32,7 +47,7 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.LayerNorm: LayerNorm,
     nn.Embedding: Embedding,
     nn.EmbeddingBag: EmbeddingBag,
-    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), Dropout),
+    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, LayerDropout), Dropout),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, View), Reshape),
     **dict.fromkeys((nn.AvgPool2d, nn.AdaptiveAvgPool2d), AveragePool2d),
     **dict.fromkeys((nn.AvgPool1d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool3d), LinearModule),

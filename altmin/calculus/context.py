@@ -118,7 +118,7 @@ class Context:
         found = []
         for u, v in pairs:
             if u.numel() > SHORT:
-                found.append(torch.dot(u.reshape(-1), v.reshape(-1)).item())
+                found.append(_dot(u, v).item())
             elif u is v:
                 norm = torch.linalg.vector_norm(u).item()
                 found.append(norm * norm)
@@ -140,7 +140,7 @@ class Context:
             elif self.traced:  # to be fused with what made u and v
                 products.append((u * v).sum())
             else:
-                products.append(torch.dot(u.reshape(-1), v.reshape(-1)))
+                products.append(_dot(u, v))
         found = torch.stack(products)
         found = found if self.shard is None else self.sum(found)[0]
         return self.host(found) if found.is_cuda else found
@@ -154,6 +154,14 @@ class Context:
         """The number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they have
         any."""
         return self.count(len(t)) if self.weights is None else self.sum(self.weights.sum())[0]
+
+
+def _dot(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v>. Sequences that lie in memory step by step (`calculus.recurrent`) are not copied."""
+    if u.ndim == 3 and not u.is_contiguous():
+        a, b = u.transpose(0, 1), v.transpose(0, 1)
+        u, v = (a, b) if a.is_contiguous() and b.is_contiguous() else (u, v)
+    return torch.dot(u.reshape(-1), v.reshape(-1))
 
 
 LOCAL = Context()

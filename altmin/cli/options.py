@@ -56,7 +56,9 @@ class OfMethods:
     """What commands that build methods have in common."""
 
     data: str = option(
-        "mnist", "mnist, mnist-sequential, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare.", metavar="NAME"
+        "mnist",
+        "mnist, mnist-sequential, mnist-permuted, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare.",
+        metavar="NAME",
     )
     batch_size: int = option(200, "Samples in a mini-batch.", min=1)
     set_: list[str] | None = option(

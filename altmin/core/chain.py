@@ -22,10 +22,11 @@ from altmin.calculus.linear import Affine, Convolution, Reshape
 from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
-from altmin.calculus.recurrent import Recurrence
+from altmin.calculus.recurrent import InTime
 from altmin.calculus.series import Series
 from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece
+from altmin.graph.recurrent import has_layers
 from altmin.graph.trace import ends_at, trace
 from altmin.graph.wrapped import demand_unwrapped
 
@@ -100,8 +101,8 @@ class Block:
         for m in reversed(self.core.maps):
             if isinstance(m.module, nn.Linear):
                 return str(m.module.out_features)
-            if isinstance(m, Recurrence):
-                return f"? x {m.module.hidden_size}"
+            if isinstance(m, InTime):
+                return f"? x {m.features}"
             if isinstance(m, Convolution):
                 return " x ".join([str(m.module.out_channels), *["?"] * m.dims])
         return "?"
@@ -197,7 +198,7 @@ class Chain:
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block]):
         self.model, self.blocks = model, tuple(blocks)
-        self.recurrent = any(isinstance(block.core.maps[0], Recurrence) for block in blocks)
+        self.recurrent = any(isinstance(block.core.maps[0], InTime) for block in blocks)
         self.keeps = any(block.keeps for block in blocks)
         """Whether a module may leave something in its buffers."""
         first = self.blocks[0]
@@ -380,7 +381,7 @@ def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Modu
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {model!r:.60}")
     demand_unwrapped(model)
-    if at is None and _plain(model):
+    if at is None and _plain(model) and not has_layers(model):
         return _flat(model), None
     parts = trace(model, () if at is None else at)
     return [part.module for part in parts], None if at is None else ends_at(model, parts, at)

@@ -22,6 +22,8 @@ class IdxImages(Images):
     """The sha256 of the unpacked content of each file, by its name without `.gz`."""
     folder: str
     """In the data folder."""
+    permuted: bool = False
+    """Whether the pixels come in another order, the same one in every image."""
 
     def files(self, root: Path) -> list[Path]:
         """Those in the data folder, or the embedded ones where these are missing."""
@@ -42,6 +44,8 @@ class IdxImages(Images):
 
     def _samples(self, test: bool, root: Path) -> tuple[np.ndarray, np.ndarray]:
         images, labels = (self._read(path, path.stem) for path in self.files(root)[2 * test :][:2])
+        if self.permuted:
+            images = images[:, np.random.RandomState(0).permutation(images.shape[1])]
         return images[:, None], labels[:, 0]
 
     def _read(self, path: Path, name: str) -> np.ndarray:
@@ -70,8 +74,10 @@ MNIST = IdxImages(
     },
 )
 MNIST_SEQUENTIAL = replace(MNIST, name="mnist-sequential", sample_shape=(784, 1))
-MNIST_ROWS = replace(MNIST, name="mnist-rows", sample_shape=(28, 28))
 """Each pixel, row by row, is a step with one feature."""
+MNIST_PERMUTED = replace(MNIST_SEQUENTIAL, name="mnist-permuted", permuted=True)
+MNIST_ROWS = replace(MNIST, name="mnist-rows", sample_shape=(28, 28))
+"""Each row is a step with 28 features."""
 FASHION_MNIST = replace(
     MNIST,
     name="fashion-mnist",

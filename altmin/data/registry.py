@@ -8,10 +8,13 @@ from altmin.common.errors import unknown
 from altmin.data.base import Check, Dataset, Description, Folder
 from altmin.data.cifar10 import CIFAR10
 from altmin.data.higgs import HIGGS
-from altmin.data.idx_images import FASHION_MNIST, MNIST, MNIST_ROWS, MNIST_SEQUENTIAL
+from altmin.data.idx_images import FASHION_MNIST, MNIST, MNIST_PERMUTED, MNIST_ROWS, MNIST_SEQUENTIAL
 from altmin.data.shakespeare import SHAKESPEARE
 
-KNOWN: tuple[Dataset, ...] = (MNIST, MNIST_SEQUENTIAL, MNIST_ROWS, FASHION_MNIST, CIFAR10, HIGGS, SHAKESPEARE)
+KNOWN: tuple[Dataset, ...] = (
+    *(MNIST, MNIST_SEQUENTIAL, MNIST_PERMUTED, MNIST_ROWS, FASHION_MNIST),
+    *(CIFAR10, HIGGS, SHAKESPEARE),
+)
 DATASETS = {known.name: known for known in KNOWN}
 
 
@@ -19,7 +22,7 @@ def names() -> list[str]:
     """The names that `load` knows.
 
     >>> names()
-    ['mnist', 'mnist-sequential', 'mnist-rows', 'fashion-mnist', 'cifar10', 'higgs', 'shakespeare']
+    ['mnist', 'mnist-sequential', 'mnist-permuted', 'mnist-rows', 'fashion-mnist', 'cifar10', 'higgs', 'shakespeare']
     """
     return list(DATASETS)
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from altmin.layers import Scale, View
+from altmin.layers import Last, Scale, View
 
 _ACTIVATIONS = (
     *("GELU", "SiLU", "Mish", "ELU", "SELU", "CELU", "ReLU6", "Softplus", "Softsign", "Hardtanh", "Hardswish"),
@@ -48,6 +48,8 @@ def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
         return None
     if last.target in RESHAPES:
         return _reshape(nodes, given)
+    if last.target is operator.getitem:
+        return Last() if len(nodes) == 1 and last.args[1] == (slice(None), -1) else None
     if last.target in FACTORS:
         return _scale(last) if len(nodes) == 1 else None
     kind = MODULES.get(last.target)

@@ -20,6 +20,7 @@ from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
+from altmin.graph.recurrent import recurrent_layers
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
 
 
@@ -100,7 +101,11 @@ def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]
     settle(graph, module)
     for segment in segments(graph, module, [each for each in graph.nodes if set(_ends(name, each)) & set(at)], name):
         inner = _called(module, segment)
-        if inner is not None:
+        in_time = recurrent_layers(module, segment.nodes, segment.given[0]) if segment.plain else None
+        if in_time is not None:
+            yield from map(Part, in_time[:-1])
+            yield Part(in_time[-1], _ends(name, segment.made[0]))
+        elif inner is not None:
             parts = _parts(inner, join(name, str(segment.nodes[0].target)), at)
             if parts:  # its output may also be that of modules that were replaced by what they call
                 parts[-1].ends += [each for each in _ends(name, segment.made[0]) if each not in parts[-1].ends]

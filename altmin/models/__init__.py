@@ -5,7 +5,7 @@ from altmin.models.freeze import freeze_first, freeze_hidden
 from altmin.models.fully_connected import autoencoder, binary_mlp, mlp
 from altmin.models.gpt import gpt
 from altmin.models.names import create
-from altmin.models.recurrent import elman, min_gru, pad
+from altmin.models.recurrent import elman, gru, lstm, min_gru, pad
 from altmin.models.residual import residual_mlp
 from altmin.models.resnet import resnet18
 from altmin.models.sampling import sample
@@ -18,7 +18,9 @@ __all__ = [
     "freeze_first",
     "freeze_hidden",
     "gpt",
+    "gru",
     "lenet5",
+    "lstm",
     "min_gru",
     "mlp",
     "pad",

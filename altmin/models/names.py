@@ -12,18 +12,18 @@ from altmin.layers import Sign, Staircase
 from altmin.models.convolutional import lenet5
 from altmin.models.fully_connected import binary_mlp, mlp
 from altmin.models.gpt import gpt
-from altmin.models.recurrent import elman, min_gru
+from altmin.models.recurrent import elman, gru, lstm, min_gru
 from altmin.models.residual import residual_mlp
 from altmin.models.resnet import resnet18
 
 KNOWN = [
     *("mlp-2x100", "mlp-2x500", "mlp-1x300", "mlp-8x100", "mlp-20x100", "tanh-2x500", "residual-32x32"),
-    *("linear", "lenet5", "elman-15", "elman-50", "mingru-1x64", "binary-500", "staircase-500", "resnet18-64"),
-    "gpt-6x128",
+    *("linear", "lenet5", "elman-15", "elman-50", "gru-1x64", "lstm-1x64", "mingru-1x64", "binary-500"),
+    *("staircase-500", "resnet18-64", "gpt-6x128"),
 ]
 """Examples for the error about an unknown name; widths and depths are free."""
 FORMS = re.compile(
-    r"linear|lenet5|(mlp|tanh|residual|gpt|mingru)-[1-9]\d*x[1-9]\d*|(binary|staircase|elman|resnet18)-[1-9]\d*"
+    r"linear|lenet5|(mlp|tanh|residual|gpt|gru|lstm|mingru)-[1-9]\d*x[1-9]\d*|(binary|staircase|elman|resnet18)-[1-9]\d*"
 )
 
 
@@ -39,7 +39,10 @@ READS: dict[str, tuple[Callable[[tuple[int, ...]], bool], str, str]] = {
         "--data cifar10",
     ),
     "elman": (lambda shape: len(shape) == 2, "sequences of steps x features", "--data mnist-sequential"),
-    "mingru": (lambda shape: len(shape) == 2, "sequences of steps x features", "--data mnist-rows"),
+    **dict.fromkeys(
+        ("gru", "lstm", "mingru"),
+        (lambda shape: len(shape) == 2, "sequences of steps x features", "--data mnist-rows"),
+    ),
 }
 """Of models that take samples of some shapes only: which ones, in words too, and what to choose for others."""
 STEPS = functools.partial(Staircase, 4)
@@ -53,6 +56,8 @@ MAKERS: dict[str, Callable[..., nn.Sequential]] = {
     "lenet5": lambda shape, outputs: lenet5(outputs, shape[0]),
     "resnet18": lambda shape, outputs, width: resnet18(width, outputs, shape[0]),
     "elman": lambda shape, outputs, units: elman(units, shape[0], shape[1], outputs),
+    "gru": lambda shape, outputs, layers, units: gru(units, layers, shape[1], outputs),
+    "lstm": lambda shape, outputs, layers, units: lstm(units, layers, shape[1], outputs),
     "mingru": lambda shape, outputs, layers, units: min_gru(units, layers, shape[1], outputs),
     "gpt": lambda shape, outputs, layers, width: gpt(layers, width, _heads(width), shape[0], outputs),
 }
@@ -67,9 +72,9 @@ def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = 
     """A model by its name, for samples of the given shape.
 
     `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `linear` (no hidden layer), `residual-DEPTHxWIDTH`,
-    `lenet5`, `elman-UNITS`, `mingru-LAYERSxUNITS`, `binary-WIDTH` (sign, then tanh), `staircase-WIDTH` (4 levels, then
-    tanh), `resnet18-WIDTH`, and `gpt-LAYERSxWIDTH` with width // 32 heads, or the next smaller number that divides the
-    width.
+    `lenet5`, `elman-UNITS`, `gru-LAYERSxUNITS`, `lstm-LAYERSxUNITS`, `mingru-LAYERSxUNITS`, `binary-WIDTH` (sign, then
+    tanh), `staircase-WIDTH` (4 levels, then tanh), `resnet18-WIDTH`, and `gpt-LAYERSxWIDTH` with width // 32 heads, or
+    the next smaller number that divides the width.
     tokens: whether samples are int64 tokens from 0 to outputs - 1, which only a gpt accepts.
 
     Raises ValueError for another name, and for samples of a kind or shape that the model cannot take.

@@ -1,12 +1,13 @@
-"""The paper's Elman network, minimal gated units, and padding for sequences of different lengths."""
+"""The paper's Elman network, gated recurrent networks, and padding for sequences of different lengths."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.layers import GatedScan, Last, Readout, Recurrent
+from altmin.layers import GatedScan, Last, Outputs, Readout, Recurrent
 
 
 def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, padded: bool = False) -> nn.Sequential:
@@ -20,6 +21,22 @@ def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, pa
         *(Readout(hidden, 1, bias=False), nn.Flatten(), nn.ReLU()),
         nn.Linear(length, outputs),
     )
+
+
+def gru(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, **options: Any) -> nn.Sequential:
+    """An `nn.GRU` for sequences (samples, steps, inputs) of any length, and a linear classifier of its last output.
+    options: those of `nn.GRU`: bias, dropout, bidirectional."""
+    return _classifier(nn.GRU(inputs, hidden, layers, batch_first=True, **options), outputs)
+
+
+def lstm(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, **options: Any) -> nn.Sequential:
+    """An `nn.LSTM` for sequences (samples, steps, inputs) of any length, and a linear classifier of its last output.
+    options: those of `nn.LSTM`: bias, dropout, bidirectional."""
+    return _classifier(nn.LSTM(inputs, hidden, layers, batch_first=True, **options), outputs)
+
+
+def _classifier(rnn: nn.RNNBase, outputs: int) -> nn.Sequential:
+    return nn.Sequential(Outputs(rnn), Last(), nn.Linear(rnn.hidden_size * (1 + rnn.bidirectional), outputs))
 
 
 def min_gru(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10) -> nn.Sequential:

@@ -53,7 +53,12 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
             raise unknown("code solver", codes, SOLVERS)
         codes = SOLVERS[codes](**options)
     elif isinstance(codes, int | float):
-        codes = smooth(lr=codes, **options)
+        if chain.recurrent:
+            raise ValueError(
+                f"codes in time take one step of the best length, given the fixed step {codes!r}; leave it out, or use "
+                "the method am-adam-printed, which has the steps of the paper"
+            )
+        codes = GradientCodes(lr=codes, **options)
     elif not callable(codes) or isinstance(codes, type | nn.Module):
         raise TypeError(f"codes is a code solver, such as {smooth()}, its name or a number, given {codes!r}")
     elif options:

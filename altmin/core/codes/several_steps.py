@@ -83,12 +83,12 @@ class SeveralSteps:
     def one(self, segment: Segment, above: Above) -> Moves:
         """Moves the code below a single block."""
         (block,), (p,), (code,), (state,), context, *_ = segment
-        options, start = self.options, _model_at(above, None, context)
+        options, start = self.options, model_at(above, None, context)
         l1 = options.l1 / context.samples(code) if options.l1 else 0.0
         here, first, w = Moved(None, state, start, start.value), None, None
         for _ in range(options.steps):
             g = block.vjp(p, here.state, here.model.delta)
-            g = g if here.v is None else g - _price(above) * here.v
+            g = g if here.v is None else g - price(above) * here.v
             first = g if first is None else first
             w = g if w is None else g + options.momentum * w
             a = self._length(block, p, here, g, w, above, context)
@@ -96,7 +96,7 @@ class SeveralSteps:
             v = shrunk(code, v, above.scale, a * l1) if options.l1 else v
             new = self._at(segment, above, v, l1)
             fell = here.value - new.value
-            ok = ~(new.value > here.value + _slack(above, here.value)) | (not isinstance(options.lr, str))
+            ok = ~(new.value > here.value + slack(above, here.value)) | (not isinstance(options.lr, str))
             ok = ok | block.estimated
             if context.eager:
                 if not bool(ok):
@@ -108,12 +108,12 @@ class SeveralSteps:
                     (v, new.state, new.model.position, new.value),
                     (torch.zeros_like(v) if here.v is None else here.v, here.state, here.model.position, here.value),
                 )
-                here = Moved(v, state, _model_at(above, position, context), value)
+                here = Moved(v, state, model_at(above, position, context), value)
             if options.tolerance and bool(fell <= options.tolerance * (here.value + fell).abs()):
                 break
         assert first is not None
         first = first + l1 * code.sign() if options.l1 else first
-        return self._moves(segment, above, here, _wanted(above, here.v, first, context))
+        return moves(here.state, here.model, above, _wanted(above, here.v, first, context), options.order, context)
 
     def _length(
         self, block: Block, p: Params, here: Moved, g: Tensor, w: Tensor, above: Above, context: Context
@@ -128,36 +128,38 @@ class SeveralSteps:
         bounded = above.curved(Jw, HJw, options.share) if isinstance(above, OutputLoss) else HJw
         pairs = [(g, w), (w, w), (bounded, bounded), (Jw, HJw), (above.delta, above.delta)]
         gw, ww, hh, curvature, dd = context.inners(pairs)
-        best = safe_div(gw.clamp_min(0), curvature + _price(above) * ww)
+        best = safe_div(gw.clamp_min(0), curvature + price(above) * ww)
         return torch.minimum(best, options.share * safe_div(dd, hh).sqrt())
 
     def _at(self, segment: Segment, above: Above, v: Tensor, l1: Any) -> Moved:
         """The code below a single block, moved by v."""
         (block,), (p,), (code,), (state,), context, *_ = segment
-        start = _model_at(above, None, context)
+        start = model_at(above, None, context)
         if block.estimated:  # a discrete activation stays as it is
             model, moved = start, state
         else:
             Q, moved = block.quotient(p, state, v, above.scale, None)
-            model = _model_at(above, start.position - Q, context)
+            model = model_at(above, start.position - Q, context)
         (vv,) = context.inners([(v, v)])
-        value = model.value + _price(above) / 2 * vv
+        value = model.value + price(above) / 2 * vv
         return Moved(v, moved, model, value + l1 * growth(code, v, above.scale, context) if self.options.l1 else value)
 
-    def _moves(self, segment: Segment, above: Above, here: Moved, below: Upstream) -> Moves:
-        context = segment.context
-        if isinstance(above, OutputLoss):
-            at = above.at(here.model.position)
-            problem: LocalProblem = above.problem(here.state.core, at, here.model.position, context)
-            value = at.value.view(1)
-            return Moves([problem], context.numbers.read(value), context.numbers.read(torch.zeros_like(value)), below)
-        delta = here.model.delta if self.options.order == "codes-first" else above.delta
-        problem = hidden_problem(here.state.core, delta, above.delta, above.scale, context)
-        squares = above.scale * above.scale * torch.stack([2 * here.model.value, above.offset_square])
-        return Moves([problem], context.numbers.read(squares[:1]), context.numbers.read(squares[1:]), below)
+
+def moves(state: State, model: LocalModel, above: Above, below: Upstream, order: str, context: Context) -> Moves:
+    """A block whose input has moved, with its state and what lies above there. below: the target of the code below."""
+    read = context.numbers.read
+    if isinstance(above, OutputLoss):
+        at = above.at(model.position)
+        problem: LocalProblem = above.problem(state.core, at, model.position, context)
+        value = at.value.view(1)
+        return Moves([problem], read(value), read(torch.zeros_like(value)), below)
+    delta = model.delta if order == "codes-first" else above.delta
+    problem = hidden_problem(state.core, delta, above.delta, above.scale, context)
+    squares = above.scale * above.scale * torch.stack([2 * model.value, above.offset_square])
+    return Moves([problem], read(squares[:1]), read(squares[1:]), below)
 
 
-def _model_at(above: Above, position: Tensor | None, context: Context) -> LocalModel:
+def model_at(above: Above, position: Tensor | None, context: Context) -> LocalModel:
     """What lies above, at a position; None: at the encoded one."""
     if isinstance(above, OutputLoss):
         at = above.start if position is None else above.at(position)
@@ -167,11 +169,12 @@ def _model_at(above: Above, position: Tensor | None, context: Context) -> LocalM
     return LocalModel(r, square / 2, r + (above.delta - above.offset), lambda q: q)
 
 
-def _price(above: Above) -> Any:
+def price(above: Above) -> Any:
+    """kappa, of a move of the code below."""
     return above.price if isinstance(above, OutputLoss) else 1.0
 
 
-def _slack(above: Above, value: Tensor) -> Tensor:
+def slack(above: Above, value: Tensor) -> Tensor:
     """By how much two objectives may differ by rounding alone."""
     eps = torch.finfo(value.dtype).eps
     return eps * (above.loss.rounding if isinstance(above, OutputLoss) else 0.0) + 16 * eps * value.abs()

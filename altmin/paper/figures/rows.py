@@ -10,11 +10,11 @@ EXACT = [Entry(name, {"lr": 0.005}, RATES, search=GRID) for name in ("am-adam", 
 PARALLEL = Entry("am-adam", {"lr": 0.005, "codes": "parallel"}, RATES, {"label": TRUNCATED}, GRID)
 SAME: dict[str, Any] = {"data": "mnist-rows", "epochs": 5, "seeds": 3}
 ELMAN, FIRST = runs_of("rows", [*EXACT, PARALLEL], ["elman-15", "elman-50"], **SAME)
-GATED, SECOND = runs_of("rows", EXACT, ["mingru-2x64"], **SAME)
+GATED, SECOND = runs_of("rows", EXACT, ["gru-1x64", "lstm-1x64", "mingru-2x64"], **SAME)
 
 FIGURE = Figure(
     name="rows",
-    title="MNIST row by row: Elman nets and minimal gated units",
+    title="MNIST row by row: Elman nets and gated ones",
     runs=[*ELMAN.values(), *GATED.values()],
     searches=[*FIRST, *SECOND],
     family=family,

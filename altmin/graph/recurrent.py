@@ -1,0 +1,63 @@
+"""The layers of a recurrent module of torch, one module each."""
+
+import operator
+from collections.abc import Sequence
+
+from torch import fx, nn
+
+from altmin.calculus import own_call
+from altmin.graph.inline import sole
+from altmin.layers import BothDirections, Last, LayerDropout, RecurrentLayer
+
+KINDS = (nn.RNN, nn.GRU, nn.LSTM)
+LAST_STATE = {nn.RNN: (1, -1), nn.GRU: (1, -1), nn.LSTM: (1, 0, -1)}
+"""The entries that lead from what the module returns to the last state of the last layer."""
+
+
+def has_layers(model: nn.Module) -> bool:
+    """Whether a recurrent module of torch is among a model's modules."""
+    return any(type(m) in KINDS for m in model.modules())
+
+
+def recurrent_layers(owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node) -> list[nn.Module] | None:
+    """Modules that compute from the value of `given` what the nodes do, if these call a recurrent module from h_0 = 0
+    and take its outputs, or the last state of its last layer; else None."""
+    called, *entries = nodes
+    if called.op != "call_module" or sole(called) is not given:
+        return None
+    module = owner.get_submodule(str(called.target))
+    if not isinstance(module, KINDS) or own_call(module) or not _has_codes(module):
+        return None
+    path = []
+    for before, node in zip(nodes, entries, strict=False):
+        if node.target is not operator.getitem or node.args[0] is not before:
+            return None
+        path.append(node.args[1])
+    if path == [0]:
+        return layers(module)
+    if tuple(path) == LAST_STATE[type(module)] and not module.bidirectional:
+        return [*layers(module), Last()]
+    return None
+
+
+def layers(module: nn.RNNBase) -> list[nn.Module]:
+    """The layers of a recurrent module, and the dropout between them.
+
+    >>> layers(nn.GRU(2, 3, num_layers=2, dropout=0.5))
+    [GRU(), LayerDropout(p=0.5, inplace=False), GRU()]
+    """
+    found: list[nn.Module] = []
+    for i in range(module.num_layers):
+        if i and module.dropout:
+            found.append(LayerDropout(module))
+        layer: nn.Module = RecurrentLayer(module, i)
+        if module.bidirectional:
+            layer = BothDirections(RecurrentLayer(module, i), RecurrentLayer(module, i, reverse=True))
+        found.append(layer)
+    return found
+
+
+def _has_codes(module: nn.RNNBase) -> bool:
+    """Whether it is none of our own, its samples come first, and it is one of the kinds that have an activation across
+    time (`calculus.recurrent`)."""
+    return type(module) in KINDS and module.batch_first and not module.proj_size and module.mode != "RNN_RELU"
