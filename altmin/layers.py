@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from altmin.common.scan import scan
+
 
 def straight_through(model: nn.Module) -> nn.Module:
     """A copy of a model, with the same parameters and buffers, in which every `Sign` and `Staircase` is wrapped in
@@ -160,14 +162,7 @@ class Recurrent(nn.RNN):
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """The input proper, and a 1 for every real step (samples, steps, 1), None without padding."""
-        features = self.input_size + self.padded
-        if x.ndim != 3 or x.shape[-1] != features:
-            marked = f" and 1 that marks the real steps, {features} in all" if self.padded else ""
-            raise ValueError(
-                f"Recurrent reads sequences (samples, steps, features) with {self.input_size} features{marked}; "
-                f"given shape {tuple(x.shape)}"
-            )
-        return (x[..., :-1], x[..., -1:].cumprod(1)) if self.padded else (x, None)
+        return sequences("Recurrent", x, self.input_size, self.padded)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         steps, real = self.parts(x)
@@ -182,36 +177,29 @@ class Recurrent(nn.RNN):
 class RecurrentLayer(nn.Module):
     """One layer of an `nn.RNN` (tanh), `nn.GRU` or `nn.LSTM`, in one direction, whose parameters it has: sequences
     (samples, steps, inputs) to (samples, steps, hidden), from h_0 = 0. reverse: from the last step to the first.
+    padded: the last feature of the input says which steps are real, and so does that of the output (see `Outputs`).
 
     >>> layer = RecurrentLayer(nn.GRU(2, 3, num_layers=2), 1)
     >>> layer(torch.zeros(4, 5, 3)).shape
     torch.Size([4, 5, 3])
     """
 
-    def __init__(self, of: nn.RNNBase, layer: int = 0, reverse: bool = False):
+    def __init__(self, of: nn.RNNBase, layer: int = 0, reverse: bool = False, padded: bool = False):
         super().__init__()
-        self.mode, self.hidden_size, self.reverse, self.padded = of.mode, of.hidden_size, reverse, False
+        self.mode, self.hidden_size, self.reverse, self.padded = of.mode, of.hidden_size, reverse, padded
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             given = getattr(of, f"{name}_l{layer}{'_reverse' * reverse}", None)
             self.register_parameter(name, given)
         self.input_size = self.get_parameter("weight_ih").shape[1]
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """x, all of whose steps are real."""
-        if x.ndim != 3 or x.shape[-1] != self.input_size:
-            raise ValueError(
-                f"{self._get_name()} reads sequences (samples, steps, features) with {self.input_size} features; "
-                f"given shape {tuple(x.shape)}"
-            )
-        return x, None
+        """The input proper, and a 1 for every real step (samples, steps, 1), None without padding."""
+        return sequences(self._get_name(), x, self.input_size, self.padded)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = (x.flip(1) if self.reverse else x).transpose(0, 1)
-        weights: list[Tensor] = [p for p in self._parameters.values() if p is not None]
-        if len(weights) == 2:
-            weights += [x.new_zeros(len(weights[1]))] * 2
-        h: Tensor = Recurrences.apply(self.mode, x, *weights).transpose(0, 1)
-        return h.flip(1) if self.reverse else h
+        x, real = self.parts(x)
+        h = _one_layer(self.mode, x, [p for p in self._parameters.values() if p is not None], self.reverse)
+        return h if real is None else torch.cat([h * real, real], -1)
 
     def _get_name(self) -> str:
         return {"RNN_TANH": "RNN"}.get(self.mode, self.mode)
@@ -240,19 +228,28 @@ class Outputs(nn.Module):
     """The outputs of all steps of an `nn.RNN`, `nn.GRU` or `nn.LSTM` with batch_first=True, without its last state, so
     that it can stand in an `nn.Sequential`. ValueError for another module.
 
+    padded: for sequences of different lengths (`models.pad`): the last feature of the input says which steps are real,
+    and so does that of the output, which is 0 elsewhere; `LastReal` picks the last of them. In one direction only.
+
     >>> Outputs(nn.GRU(2, 3, batch_first=True))(torch.zeros(4, 5, 2)).shape
     torch.Size([4, 5, 3])
     """
 
-    def __init__(self, rnn: nn.RNNBase):
+    def __init__(self, rnn: nn.RNNBase, padded: bool = False):
         super().__init__()
         if not isinstance(rnn, nn.RNNBase) or not rnn.batch_first:
             raise ValueError(f"Outputs takes an nn.RNN, nn.GRU or nn.LSTM with batch_first=True, given {rnn!r}")
-        self.rnn = rnn
+        if padded and rnn.bidirectional:
+            raise ValueError("padded sequences are read in one direction; give a module with bidirectional=False")
+        if padded and rnn.dropout:
+            raise ValueError("dropout between layers would drop the mark of padded sequences; give dropout=0")
+        self.rnn, self.padded = rnn, padded
 
     def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.rnn(x)[0]
-        return h
+        x, real = sequences(self.rnn._get_name(), x, self.rnn.input_size, self.padded)
+        # torch.func has no rule for the fused kernel
+        h: Tensor = _by_layers(self.rnn, x) if torch._C._functorch.maybe_current_level() is not None else self.rnn(x)[0]
+        return h if real is None else torch.cat([h * real, real], -1)
 
 
 class LayerDropout(nn.Dropout):
@@ -319,6 +316,23 @@ class Last(nn.Module):
         return x[:, -1]
 
 
+class LastReal(nn.Module):
+    """The last real step of sequences (samples, steps, features), whose last feature is 1 at every real step; that
+    feature is left out.
+
+    >>> LastReal()(torch.tensor([[[5.0, 1.0], [6.0, 1.0], [0.0, 0.0]]]))
+    tensor([[6.]])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.gather(1, self.places(x)).squeeze(1)[:, :-1]
+
+    def places(self, x: Tensor) -> Tensor:
+        """The last real step of every sample, for each feature: (samples, 1, features)."""
+        last = x[..., -1:].cumprod(1).sum(1, keepdim=True).long() - 1
+        return last.clamp_min(0).expand(-1, -1, x.shape[-1])
+
+
 class Residual(nn.Module):
     """y = x + s W relu(x), with `scale` for s. The weights W start as N(0, 1 / width); there is no bias.
 
@@ -377,25 +391,17 @@ class Scale(nn.Module):
         return repr(self.factor)
 
 
-def scan(a: Tensor, b: Tensor, dim: int = 1) -> Tensor:
-    """h_t = a_t h_{t-1} + b_t along a dimension, with h_0 = 0: on a GPU in about log2(T) rounds over all steps,
-    elsewhere one step after the other, with T operations instead of T log2(T).
-
-    >>> scan(torch.full((1, 4), 0.5), torch.ones(1, 4)).tolist()
-    [[1.0, 1.5, 1.75, 1.875]]
-    """
-    steps, reach = b.shape[dim], 1
-    if not b.is_cuda:
-        found: list[Tensor] = []
-        for a_t, b_t in zip(a.unbind(dim), b.unbind(dim), strict=True):
-            found.append(torch.addcmul(b_t, a_t, found[-1]) if found else b_t)
-        return torch.stack(found, dim)
-    while reach < steps:
-        (a0, a1), (b0, b1) = (t.split([reach, steps - reach], dim) for t in (a, b))
-        b = torch.cat([b0, torch.addcmul(b1, a1, b.narrow(dim, 0, steps - reach))], dim)
-        a = torch.cat([a0, a1 * a.narrow(dim, 0, steps - reach)], dim)
-        reach *= 2
-    return b
+def sequences(name: str, x: Tensor, inputs: int, padded: bool) -> tuple[Tensor, Tensor | None]:
+    """The input of a recurrent layer without its mark, and a 1 for every real step (samples, steps, 1), None without
+    padding. ValueError for another shape; name: of the layer, as it is said there."""
+    features = inputs + padded
+    if x.ndim != 3 or x.shape[-1] != features:
+        marked = f" and 1 that marks the real steps, {features} in all" if padded else ""
+        raise ValueError(
+            f"{name} reads sequences (samples, steps, features) with {inputs} features{marked}; "
+            f"given shape {tuple(x.shape)}"
+        )
+    return (x[..., :-1], x[..., -1:].cumprod(1)) if padded else (x, None)
 
 
 KERNELS: dict[str, Any] = {"RNN_TANH": torch.rnn_tanh, "GRU": torch.gru, "LSTM": torch.lstm}
@@ -450,6 +456,26 @@ class _Backward(torch.autograd.Function):
     def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         each = [_Backward.forward(mode, *member) for member in _members(given, dims[1:], info.batch_size)]
         return tuple(torch.stack(grads) for grads in zip(*each, strict=True)), (0,) * len(each[0])
+
+
+def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool) -> Tensor:
+    """h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if there are
+    any."""
+    x = (x.flip(1) if reverse else x).transpose(0, 1)
+    biases = weights[2:] or [x.new_zeros(len(weights[1]))] * 2
+    h: Tensor = Recurrences.apply(mode, x, *weights[:2], *biases).transpose(0, 1)
+    return h.flip(1) if reverse else h
+
+
+def _by_layers(rnn: nn.RNNBase, x: Tensor) -> Tensor:
+    """The outputs of a recurrent module, one layer and direction after the other."""
+    for i in range(rnn.num_layers):
+        x = F.dropout(x, rnn.dropout, rnn.training) if i else x
+        ends = [f"l{i}", f"l{i}_reverse"][: 1 + rnn.bidirectional]
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if rnn.bias else 2]
+        weights = [[getattr(rnn, f"{name}_{end}") for name in names] for end in ends]
+        x = torch.cat([_one_layer(rnn.mode, x, each, bool(k)) for k, each in enumerate(weights)], -1)
+    return x
 
 
 def _members(given: Sequence[Tensor], dims: Sequence[int | None], n: int) -> list[list[Tensor]]:

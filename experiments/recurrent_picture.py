@@ -1,7 +1,6 @@
 """The picture of docs/recurrent.md: where gradients go, how far they travel, and how the Elman net learns."""
 
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -9,7 +8,6 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
-from common import Row
 from matplotlib.axes import Axes
 
 import altmin
@@ -17,15 +15,19 @@ from altmin.calculus.context import LOCAL
 from altmin.cli import output
 from altmin.core.losses import adapt
 from altmin.core.step import move_codes
+from altmin.paper.figures._families import TRUNCATED
+from altmin.paper.reproduce.figure import load
+from altmin.paper.reproduce.folders import FIGURES, RESULTS
+from altmin.paper.reproduce.results import Results
 
 BLUE, RED, GREEN, GREY = "#1f77b4", "#d62728", "#2ca02c", "#777777"
 
 
-def draw(path: Path, rows: Sequence[Row]) -> None:
+def draw(path: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), width_ratios=[1.15, 1, 1])
     _where_it_goes(axes[0])
     _how_far(axes[1])
-    _learning(axes[2], rows)
+    _learning(axes[2])
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     print(f"wrote {path.name} (torch {output.environment(torch.device('cpu'))['torch']})")
@@ -106,15 +108,21 @@ def _sizes(model: torch.nn.Sequential, codes: altmin.RecurrentCodes, x: torch.Te
     return moved.problems[0].delta.abs().mean((0, 2)).tolist()
 
 
-def _learning(axes: Axes, rows: Sequence[Row]) -> None:
-    names = {"am-adam": "AM-Adam, parallel sweep", "am-mem-fitted": "AM-mem, parallel sweep", "adam": "BPTT, Adam"}
-    for (method, label), style in zip(names.items(), ("o-", "^-", "s--"), strict=True):
-        curves = [row["epoch_accuracy"] for row in rows if row["method"] == method and row["model"] == "elman-15"]
-        mean = [statistics.mean(at) for at in zip(*curves, strict=True)]
-        low, high = ([pick(at) for at in zip(*curves, strict=True)] for pick in (min, max))
-        epochs = range(1, len(mean) + 1)
-        (line,) = axes.plot(epochs, mean, style, label=label, ms=5)
-        axes.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, lw=0)
+def _learning(axes: Axes) -> None:
+    figure, results = load(FIGURES)["fig6"], Results.read(RESULTS / "fig6.jsonl")
+    names = {
+        "am-adam": "AM-Adam, exact",
+        TRUNCATED: "AM-Adam, one parallel round",
+        "adam": "backprop through time, Adam",
+    }
+    for run in figure.runs:
+        if run.name in names:
+            curves = [[value for _, value in run.points(row, "epochs")] for row in results.of(run)]
+            mean = [statistics.mean(at) for at in zip(*curves, strict=True)]
+            low, high = ([pick(at) for at in zip(*curves, strict=True)] for pick in (min, max))
+            epochs = range(1, len(mean) + 1)
+            (line,) = axes.plot(epochs, mean, "o-", label=names[run.name], ms=5)
+            axes.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, lw=0)
     axes.set_title("sequential MNIST, 15 units, tuned rates")
     axes.set_xlabel("epoch")
     axes.set_ylabel("test accuracy, mean and range of 3 seeds")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from altmin.calculus.scan import backward_scan
-from altmin.layers import scan
+from altmin.common.scan import in_rounds, one_by_one
 
 F64 = torch.float64
 
@@ -44,13 +44,16 @@ def test_it_has_the_gradients_of_backprop_through_time() -> None:
     torch.testing.assert_close(found, x.grad)
 
 
+@pytest.mark.parametrize("function", [one_by_one, in_rounds])
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 100])
-def test_a_diagonal_scan_is_its_recurrence(steps: int) -> None:
+def test_a_diagonal_scan_is_its_recurrence(steps: int, function) -> None:
     a, b = draw(steps, 2, steps, 3).tanh(), draw(steps + 1, 2, steps, 3)
-    found, h = scan(a, b), torch.zeros(2, 3, dtype=F64)
+    found, h = function(a, b, 1), torch.zeros(2, 3, dtype=F64)
     for t in range(steps):
         h = a[:, t] * h + b[:, t]
         torch.testing.assert_close(found[:, t], h)
+    first = function(a.transpose(0, 1), b.transpose(0, 1), 0)
+    torch.testing.assert_close(first, found.transpose(0, 1))
 
 
 def test_scans_can_be_mapped_over_members() -> None:

@@ -15,7 +15,7 @@ from altmin.calculus.context import Context
 from altmin.calculus.numbers import Tensors
 from altmin.core.losses import adapt
 from altmin.core.step import move_codes
-from altmin.layers import BothDirections, Last, LayerDropout, Outputs, RecurrentLayer
+from altmin.layers import BothDirections, Last, LastReal, LayerDropout, Outputs, RecurrentLayer
 
 KINDS = [nn.RNN, nn.GRU, nn.LSTM]
 MU, F64 = 0.7, torch.float64
@@ -376,7 +376,72 @@ def test_a_reversed_layer_is_the_layer_on_reversed_sequences():
     close(h, rnn(x)[0])
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_can_be_mapped_over_members(kind, options):
+    members = [Outputs(kind(3, 4, batch_first=True, **options).double()) for _ in range(2)]
+    x = torch.randn(5, 6, 3, dtype=F64)
+    weights = {
+        n: torch.stack([dict(m.named_parameters())[n] for m in members]) for n, _ in members[0].named_parameters()
+    }
+    found = torch.func.vmap(lambda p: torch.func.functional_call(members[0], p, (x,)))(weights)
+    for each, h in zip(members, found, strict=True):
+        close(h, each(x))
+
+
+def ragged(samples: int = 5, length: int = 7) -> tuple[list[Tensor], Tensor]:
+    """Sequences of one to `length` steps, and these padded."""
+    torch.manual_seed(2)
+    each = [torch.randn(1 + (2 * i) % length, 3, dtype=F64) for i in range(samples)]
+    return each, altmin.models.pad(each, length)
+
+
+@pytest.mark.parametrize("make", [altmin.models.gru, altmin.models.lstm])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_padded_model_gives_for_every_sequence_what_it_gives_for_it_alone(make, layers):
+    model = make(4, layers, inputs=3, outputs=2, padded=True).double()
+    each, x = ragged()
+    alone = [model[2](model[0].rnn(s[None])[0][:, -1])[0] for s in each]
+    close(model(x), torch.stack(alone))
+    x[..., :-1] += 7 * (1 - x[..., -1:])
+    close(model(x), torch.stack(alone))
+
+
+@pytest.mark.parametrize("make", [altmin.models.gru, altmin.models.lstm])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_padding_has_neither_codes_nor_gradients(make, layers):
+    model = make(4, layers, inputs=3, outputs=2, padded=True).double()
+    each, x = ragged()
+    y = torch.randint(2, (len(each),))
+    ours, parameters = gradients(model, x, y)
+    loss = sum(F.cross_entropy(model(altmin.models.pad([s], len(s))), t[None]) for s, t in zip(each, y, strict=True))
+    for a, b in zip(ours, torch.autograd.grad(loss / len(each), parameters), strict=True):
+        close(a, b)
+    for r in residuals_of(model, altmin.RecurrentCodes(share=1.0, order="codes-first"), x, y, MU)[:layers]:
+        assert not r.delta[x[..., -1] == 0].any()
+        assert not r.saved[0].h.transpose(0, 1)[x[..., -1] == 0].any()
+        assert r.delta[x[..., -1] == 1].abs().max() > 1e-5
+
+
+def test_the_last_real_step_has_a_closed_form():
+    _, x = ragged()
+    m = map_of(LastReal())
+    y, saved = m.forward((), x)
+    close(y, torch.stack([s[int(s[:, -1].sum()) - 1, :-1] for s in x]))
+    close(LastReal()(x), y)
+    u, v = torch.randn_like(x), torch.randn_like(y)
+    close((m.jvp((), saved, u) * v).sum(), (m.vjp((), saved, v) * u).sum())
+    moved = x - torch.cat([u[..., :-1], torch.zeros_like(u[..., -1:])], -1)
+    close(m.jvp((), saved, u), y - LastReal()(moved))
+
+
 def test_bad_arguments_are_answered_in_one_sentence():
+    with pytest.raises(ValueError, match="padded sequences are read in one direction; give"):
+        altmin.models.gru(4, padded=True, bidirectional=True)
+    with pytest.raises(ValueError, match=r"would drop the mark of padded sequences; give dropout=0"):
+        altmin.models.gru(4, layers=2, padded=True, dropout=0.1)
+    with pytest.raises(ValueError, match=r"GRU reads .* 3 features and 1 that marks the real steps, 4 in all; given"):
+        altmin.models.gru(4, inputs=3, padded=True)(torch.zeros(2, 5, 3))
     with pytest.raises(ValueError, match=r"an nn.RNN, nn.GRU or nn.LSTM with batch_first=True, given GRU"):
         Outputs(nn.GRU(2, 3))
     with pytest.raises(ValueError, match=r"GRU reads sequences .* with 3 features; given shape \(4, 3\)"):

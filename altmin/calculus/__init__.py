@@ -15,12 +15,13 @@ from altmin.calculus.linear import Affine, AveragePool2d, Convolution, Dropout, 
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
-from altmin.calculus.recurrent import BidirectionalRecurrence, InTime, Recurrence, Steps, StepwiseLinear
+from altmin.calculus.recurrent import BidirectionalRecurrence, InTime, LastOfEach, Recurrence, Steps, StepwiseLinear
 from altmin.calculus.residual import ResidualLayer
 from altmin.layers import (
     BothDirections,
     GatedScan,
     Last,
+    LastReal,
     LayerDropout,
     Readout,
     Recurrent,
@@ -41,6 +42,7 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     Readout: StepwiseLinear,
     GatedScan: GatedRecurrence,
     Last: LinearModule,
+    LastReal: LastOfEach,
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), Convolution),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Convolution),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.elementwise import Sigmoid, Tanh
-from altmin.layers import scan
+from altmin.common.scan import scan
 
 
 class Gates(NamedTuple):

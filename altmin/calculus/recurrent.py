@@ -4,9 +4,7 @@ A recurrent layer is handled as a linear map and an activation across time. The 
 
     c_t = U x_t + W h_{t-1} + b,
 
-linear in x_t and in the weights with every h_{t-1} given; the activation makes h_1..h_T of all codes. For an Elman
-layer that is tanh. For gated layers it is a recurrence whose gates are given, linear in its state and elementwise, so
-that a scan follows all steps at once.
+linear in x_t and in the weights with every h_{t-1} given; the activation makes h_1..h_T of all codes (`across_time`).
 
 Sequences are (samples, steps, features) to the outside and lie in memory step by step, as the fused recurrence leaves
 them; here they are handled as (steps, samples, features), so that nothing is copied.
@@ -17,18 +15,14 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, divisor, rounded, shifted
+from altmin.calculus.across_time import Activation, BothActivations, GRUOfCodes, LSTMOfCodes, Order, TanhOfCodes, later
+from altmin.calculus.base import Map, Params, rounded, shifted
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.elementwise import Sigmoid, Tanh
 from altmin.calculus.linear import Linear
-from altmin.calculus.scan import backward_scan
-from altmin.layers import BothDirections, Recurrences, Recurrent, recurrence, scan
-
-SMALL = 32
-"""Hidden units up to which a scan over time is faster on a GPU than one step after the other."""
+from altmin.layers import BothDirections, Recurrences, Recurrent, recurrence
 
 
 class Steps(NamedTuple):
@@ -38,6 +32,9 @@ class Steps(NamedTuple):
     x: Tensor
     h: Tensor
     real: Tensor | None
+
+
+ACTIVATIONS = {"RNN_TANH": TanhOfCodes, "GRU": GRUOfCodes, "LSTM": LSTMOfCodes}
 
 
 class Recurrence(Map):
@@ -53,20 +50,22 @@ class Recurrence(Map):
             self.names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0")
         self.is_linear = isinstance(module, Recurrent)
         self.mode: str = module.mode
-        self.reverse: bool = getattr(module, "reverse", False)
         self.padded: bool = module.padded
-        self.hidden = self.features = module.hidden_size
+        self.order = Order(getattr(module, "reverse", False), self.padded and not self.is_linear)
+        self.hidden: int = module.hidden_size
+        self.features = self.hidden + self.order.marked
 
     def operands(self, p: Params) -> Params:
         return rounded(p)
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
-        steps, real = self._by_step(steps).contiguous(), None if real is None else real.transpose(0, 1)
+        steps, real = self.order.by_step(steps).contiguous(), None if real is None else real.transpose(0, 1)
         weights = [q.to(x.dtype) for q in (*p[:2], *self._biases(p))]
         h = (Recurrences.apply if context.traced else recurrence)(self.mode, steps, *weights)
         h = h if real is None else h * real
-        return self._by_sample(h), Steps(steps, h, real)
+        output = torch.cat([h, real], -1) if self.order.marked and real is not None else h
+        return self.order.by_sample(output), Steps(steps, h, real)
 
     def vjp(self, p: Params, saved: Steps, v: Tensor) -> Tensor:
         u = products.matmul(self._of_input(v), p[0])
@@ -76,11 +75,11 @@ class Recurrence(Map):
         return self._joined(products.linear(u[..., :-1] if self.padded else u, p[0]), None)
 
     def quotient(self, p: Params, saved: Steps, u: Tensor, e: Tensor) -> tuple[Tensor, Steps]:
-        steps = self._by_step(u[..., :-1] if self.padded else u)
+        steps = self.order.by_step(u[..., :-1] if self.padded else u)
         return self.jvp(p, saved, u), saved._replace(x=shifted(saved.x, steps, e))
 
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
-        v = self._by_step(v)
+        v = self.order.by_step(v)
         of_input, of_state = self._of_input(v), self._of_state(v)
         found = [_product(of_input, saved.x, p[0]), _product(of_state[1:], saved.h[:-1], p[1])]
         if len(p) > 2:
@@ -91,33 +90,32 @@ class Recurrence(Map):
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, with the saved h_{t-1}."""
-        return self._by_sample(self._codes(p, saved)), saved
+        return self.order.by_sample(self._codes(p, saved)), saved
 
     def columns(self, saved: Steps, r: Tensor) -> tuple[Tensor, Tensor]:
         x, h, real = saved
-        a = torch.cat([x, _later(h), torch.ones_like(x[..., :1])], 2)
+        a = torch.cat([x, later(h), torch.ones_like(x[..., :1])], 2)
         return (a if real is None else a * real).flatten(0, 1), r.transpose(0, 1).flatten(0, 1)
 
-    def activation(self, p: Params, saved: Steps) -> "Activation":
+    def activation(self, p: Params, saved: Steps) -> Activation:
         """h as a function of all codes, at those of the saved pass."""
-        if self.mode == "RNN_TANH":
-            return TanhOfCodes(self, p, saved)
-        return (GRUOfCodes if self.mode == "GRU" else LSTMOfCodes)(self, p, saved)
+        codes = saved.h if self.mode == "RNN_TANH" else self._codes(p, saved)  # tanh is known from its value
+        return ACTIVATIONS[self.mode](codes, saved.h, p[1], saved.real, self.order)
 
     def feedback(self, p: Params, saved: Steps, q: Tensor) -> Tensor:
         """W q_{t-1} in the codes of every step."""
-        back = products.linear(self._by_step(q)[:-1], p[1])
+        back = products.linear(self.order.h_of(q)[:-1], p[1])
         back = F.pad(self._joined(None, back), (0, 0, 0, 0, 1, 0))
-        return self._by_sample(back if saved.real is None else back * saved.real)
+        return self.order.by_sample(back if saved.real is None else back * saved.real)
 
     def moved(self, saved: Steps, q: Tensor, e: Tensor) -> Steps:
-        """`saved` once the codes have moved h by -e q."""
-        return saved._replace(h=shifted(saved.h, self._by_step(q), e))
+        """`saved` once the codes have moved the output by -e q."""
+        return saved._replace(h=shifted(saved.h, self.order.h_of(q), e))
 
     def _codes(self, p: Params, saved: Steps) -> Tensor:
         """c_t at every real step, by steps."""
         b, b2 = self._biases(p)
-        c = self._joined(products.linear(saved.x, p[0], b), products.linear(_later(saved.h), p[1], b2))
+        c = self._joined(products.linear(saved.x, p[0], b), products.linear(later(saved.h), p[1], b2))
         return c if saved.real is None else c * saved.real
 
     def _biases(self, p: Params) -> Sequence[Tensor]:
@@ -142,149 +140,6 @@ class Recurrence(Map):
         none = torch.zeros_like(like)
         x, s = (none if each is None else each for each in (of_input, of_state))
         return torch.cat([x[..., : 2 * H] + s[..., : 2 * H], x[..., 2 * H :], s[..., 2 * H :]], -1)
-
-    def _by_step(self, t: Tensor) -> Tensor:
-        """(samples, steps, features) as (steps, samples, features), in the order of the recurrence."""
-        t = t.transpose(0, 1)
-        return t.flip(0) if self.reverse else t
-
-    def _by_sample(self, t: Tensor) -> Tensor:
-        return (t.flip(0) if self.reverse else t).transpose(0, 1)
-
-
-class Activation:
-    """h of a recurrent layer as a function of all its codes, at those of a saved pass."""
-
-    def __init__(self, layer: Recurrence, p: Params, saved: Steps):
-        self.layer, self.p, self.saved, self.h = layer, p, saved, saved.h
-
-    def sweep(self, e: Tensor, rounds: int | None = None) -> Tensor:
-        """The gradient at all codes, given that at h: that of backprop through time. rounds: of an Elman layer, by how
-        many steps at most an error goes back; None for all."""
-        e, real = self.layer._by_step(e), self.saved.real
-        return self.layer._by_sample(self.gradients(e if real is None else e * real, rounds))
-
-    def jvp(self, u: Tensor) -> Tensor:
-        """The derivative of h along u."""
-        return self.layer._by_sample(self.difference(self.layer._by_step(u), None))
-
-    def quotient(self, u: Tensor, e: Tensor) -> Tensor:
-        """(h(c) - h(c - e u)) / e without cancellation, the derivative for e = 0."""
-        return self.layer._by_sample(self.difference(self.layer._by_step(u), e))
-
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
-        """`sweep`, by steps."""
-        raise NotImplementedError
-
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        """`quotient`, or `jvp` for None, by steps."""
-        raise NotImplementedError
-
-
-class TanhOfCodes(Activation):
-    """h_t = tanh(c_t)."""
-
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
-        """g_t = s_t (e_t + W^T g_{t+1}), s_t = 1 - h_t^2; with `rounds`, in that many rounds over all steps at once, in
-        the first of which g_{t+1} is 0 and then that of the round before."""
-        h, W = self.h, self.p[1]
-        if rounds is None:
-            return backward_scan(e, 1 - h * h, W, None if h.is_cuda and h.shape[-1] <= SMALL else len(h))
-        g = _times_slope(e, h)
-        for _ in range(1, rounds):
-            total = e.clone()
-            total[:-1] += products.matmul(g[1:], W)
-            g = _times_slope(total, h)
-        return g
-
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        """tanh(c) - tanh(c - e u) = (1 - h^2) v / (1 - h v) with v = tanh(e u), from h = tanh(c)."""
-        if e is None:
-            return _times_slope(u, self.h)
-        e = divisor(e)
-        v = (u * e).tanh_()
-        one = self.h.new_full((), 1 + torch.finfo(u.dtype).eps)  # where |h| and |v| are 1 there is no change
-        return _times_slope(v, self.h).div_(torch.addcmul(one, self.h, v, value=-1)).div_(e)
-
-
-class GRUOfCodes(Activation):
-    """h_t = (1 - z_t) n_t + z_t h_{t-1} with n_t = tanh(k_t + r_t m_t), from codes of r, z, k and m: k is the product
-    with the input in the candidate n, m that with the state."""
-
-    def __init__(self, layer: Recurrence, p: Params, saved: Steps):
-        super().__init__(layer, p, saved)
-        r, z, k, self.m = layer._codes(p, saved).chunk(4, -1)
-        (self.r, self.of_r), (self.z, self.of_z) = SIGMOID.forward((), r), SIGMOID.forward((), z)
-        self.n, self.of_n = TANH.forward((), k + self.r * self.m)
-
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
-        """g_t = d_t F_t with the total gradient d_t = e_t + z_{t+1} d_{t+1} + W^T g_{t+1} at h_t, and F_t the
-        derivatives of h_t by each code of its step."""
-        r, z, m, n, H = self.r, self.z, self.m, self.n, self.layer.hidden
-        of_k = (1 - z) * (1 - n * n)
-        factors = torch.stack([of_k * m * r * (1 - r), (_later(self.h) - n) * z * (1 - z), of_k, of_k * r], -2)
-        W = torch.cat([self.p[1][: 2 * H], torch.zeros_like(self.p[1][:H]), self.p[1][2 * H :]])
-        d = e[-1]
-        found: list[Tensor] = []
-        for t in range(len(e) - 1, -1, -1):
-            if found:
-                d = torch.addcmul(e[t], z[t + 1], d) + products.matmul(found[-1], W)
-            found.append((d.unsqueeze(-2) * factors[t]).flatten(-2))
-        return torch.stack(found[::-1])
-
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        r, z, dk, dm = u.chunk(4, -1)
-        dr, dz = _change(SIGMOID, self.of_r, r, e), _change(SIGMOID, self.of_z, z, e)
-        moved_r, moved_z = _moved(self.r, dr, e), _moved(self.z, dz, e)
-        dn = _change(TANH, self.of_n, dk + dr * self.m + moved_r * dm, e)
-        return scan(moved_z, dz * (_later(self.h) - self.n) + (1 - moved_z) * dn, 0)
-
-
-class LSTMOfCodes(Activation):
-    """h_t = o_t tanh(s_t) with s_t = f_t s_{t-1} + i_t tanh(g_t), from codes of i, f, g and o."""
-
-    def __init__(self, layer: Recurrence, p: Params, saved: Steps):
-        super().__init__(layer, p, saved)
-        i, f, g, o = layer._codes(p, saved).chunk(4, -1)
-        (self.i, self.of_i), (self.f, self.of_f), (self.o, self.of_o) = (SIGMOID.forward((), t) for t in (i, f, o))
-        self.g, self.of_g = TANH.forward((), g)
-        self.s = scan(self.f, self.i * self.g, 0)
-        self.out, self.of_out = TANH.forward((), self.s)
-
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
-        """The total gradients are d_t = e_t + W^T g_{t+1} at h_t and a_t = f_{t+1} a_{t+1} + o_t tanh'(s_t) d_t at s_t;
-        g_t is these times the derivatives of s_t by i, f and g, and of h_t by o."""
-        i, f, g, o = self.i, self.f, self.g, self.o
-        of_s, of_o = o * (1 - self.out * self.out), self.out * o * (1 - o)
-        factors = torch.stack([g * i * (1 - i), _later(self.s) * f * (1 - f), i * (1 - g * g)], -2)
-        found: list[Tensor] = []
-        a = torch.zeros_like(e[0])
-        for t in range(len(e) - 1, -1, -1):
-            d = e[t] + products.matmul(found[-1], self.p[1]) if found else e[t]
-            a = torch.addcmul(f[t + 1] * a, of_s[t], d) if found else of_s[t] * d
-            found.append(torch.cat([(a.unsqueeze(-2) * factors[t]).flatten(-2), d * of_o[t]], -1))
-        return torch.stack(found[::-1])
-
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        i, f, g, o = u.chunk(4, -1)
-        of = (self.of_i, i), (self.of_f, f), (self.of_o, o)
-        di, df, do = (_change(SIGMOID, saved, t, e) for saved, t in of)
-        dg = _change(TANH, self.of_g, g, e)
-        ds = scan(_moved(self.f, df, e), df * _later(self.s) + di * self.g + _moved(self.i, di, e) * dg, 0)
-        return do * self.out + _moved(self.o, do, e) * _change(TANH, self.of_out, ds, e)
-
-
-SIGMOID, TANH = Sigmoid(nn.Sigmoid()), Tanh(nn.Tanh())
-
-
-def _change(function: Map, saved: Any, u: Tensor, e: Tensor | None) -> Tensor:
-    """(f(x) - f(x - e u)) / e; without e the derivative along u."""
-    return function.jvp((), saved, u) if e is None else function.quotient((), saved, u, e)[0]
-
-
-def _moved(y: Tensor, dy: Tensor, e: Tensor | None) -> Tensor:
-    """y - e dy."""
-    return y if e is None else y - e * dy
 
 
 class BidirectionalRecurrence(Map):
@@ -327,7 +182,7 @@ class BidirectionalRecurrence(Map):
         parts = zip(self._each(), saved, strict=True)
         return torch.cat([layer.replay(p[of], s, x)[0] for (layer, of), s in parts], -1), saved
 
-    def activation(self, p: Params, saved: Sequence[Steps]) -> "BothActivations":
+    def activation(self, p: Params, saved: Sequence[Steps]) -> BothActivations:
         parts = zip(self._each(), saved, strict=True)
         return BothActivations([layer.activation(p[of], s) for (layer, of), s in parts])
 
@@ -343,27 +198,23 @@ class BidirectionalRecurrence(Map):
         return list(zip(self.layers, self.slices, strict=True))
 
 
-class BothActivations:
-    """Those of two layers side by side."""
-
-    def __init__(self, parts: Sequence[Activation]):
-        self.parts = parts
-
-    def sweep(self, e: Tensor, rounds: int | None = None) -> Tensor:
-        return torch.cat([each.sweep(part, rounds) for each, part in self._each(e)], -1)
-
-    def jvp(self, u: Tensor) -> Tensor:
-        return torch.cat([each.jvp(part) for each, part in self._each(u)], -1)
-
-    def quotient(self, u: Tensor, e: Tensor) -> Tensor:
-        return torch.cat([each.quotient(part, e) for each, part in self._each(u)], -1)
-
-    def _each(self, v: Tensor) -> list[tuple[Activation, Tensor]]:
-        return list(zip(self.parts, v.chunk(2, -1), strict=True))
-
-
 InTime = Recurrence | BidirectionalRecurrence
 """The maps whose codes depend on their own values at earlier steps."""
+
+
+class LastOfEach(Map):
+    """The map of a `LastReal`."""
+
+    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Any]:
+        at = self.module.places(x)
+        return x.gather(1, at).squeeze(1)[:, :-1], (x.shape, at)
+
+    def vjp(self, p: Params, saved: Any, v: Tensor) -> Tensor:
+        shape, at = saved
+        return v.new_zeros(shape).scatter(1, at, F.pad(v, (0, 1)).unsqueeze(1))
+
+    def jvp(self, p: Params, saved: Any, u: Tensor) -> Tensor:
+        return u.gather(1, saved[1]).squeeze(1)[:, :-1]
 
 
 class StepwiseLinear(Linear):
@@ -389,16 +240,6 @@ class StepwiseLinear(Linear):
 
     def columns(self, saved: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
         return super().columns(saved, r.transpose(0, 1))
-
-
-def _times_slope(v: Tensor, h: Tensor) -> Tensor:
-    """(1 - h^2) v in one pass over memory."""
-    return torch.ops.aten.tanh_backward(v, h)
-
-
-def _later(h: Tensor) -> Tensor:
-    """h_{t-1} at every step, 0 at the first."""
-    return F.pad(h[:-1], (0, 0, 0, 0, 1, 0))
 
 
 def _total(v: Tensor) -> Tensor:

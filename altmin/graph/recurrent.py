@@ -7,7 +7,7 @@ from torch import fx, nn
 
 from altmin.calculus import own_call
 from altmin.graph.inline import sole
-from altmin.layers import BothDirections, Last, LayerDropout, RecurrentLayer
+from altmin.layers import BothDirections, Last, LayerDropout, Outputs, RecurrentLayer
 
 KINDS = (nn.RNN, nn.GRU, nn.LSTM)
 LAST_STATE = {nn.RNN: (1, -1), nn.GRU: (1, -1), nn.LSTM: (1, 0, -1)}
@@ -40,7 +40,14 @@ def recurrent_layers(owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node)
     return None
 
 
-def layers(module: nn.RNNBase) -> list[nn.Module]:
+def layers_of_outputs(module: nn.Module) -> list[nn.Module] | None:
+    """The layers of an `Outputs`; None for any other module, and for layers without codes in time."""
+    if type(module) is not Outputs or own_call(module.rnn) or not _has_codes(module.rnn):
+        return None
+    return layers(module.rnn, module.padded)
+
+
+def layers(module: nn.RNNBase, padded: bool = False) -> list[nn.Module]:
     """The layers of a recurrent module, and the dropout between them.
 
     >>> layers(nn.GRU(2, 3, num_layers=2, dropout=0.5))
@@ -50,7 +57,7 @@ def layers(module: nn.RNNBase) -> list[nn.Module]:
     for i in range(module.num_layers):
         if i and module.dropout:
             found.append(LayerDropout(module))
-        layer: nn.Module = RecurrentLayer(module, i)
+        layer: nn.Module = RecurrentLayer(module, i, padded=padded)
         if module.bidirectional:
             layer = BothDirections(RecurrentLayer(module, i), RecurrentLayer(module, i, reverse=True))
         found.append(layer)

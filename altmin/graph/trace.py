@@ -20,7 +20,7 @@ from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, demand_one_input, record
-from altmin.graph.recurrent import recurrent_layers
+from altmin.graph.recurrent import layers_of_outputs, recurrent_layers
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
 
 
@@ -90,6 +90,10 @@ def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]
     """The parts of a module's forward. `Untraceable` if that cannot be traced."""
     if is_known(module):
         yield Part(module)
+        return
+    in_time = layers_of_outputs(module)
+    if in_time is not None:
+        yield from map(Part, in_time)
         return
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         for child, each in module._modules.items():

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.layers import GatedScan, Last, Outputs, Readout, Recurrent
+from altmin.layers import GatedScan, Last, LastReal, Outputs, Readout, Recurrent
 
 
 def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, padded: bool = False) -> nn.Sequential:
@@ -23,20 +23,25 @@ def elman(hidden: int, length: int = 784, inputs: int = 1, outputs: int = 10, pa
     )
 
 
-def gru(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, **options: Any) -> nn.Sequential:
+def gru(
+    hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, padded: bool = False, **options: Any
+) -> nn.Sequential:
     """An `nn.GRU` for sequences (samples, steps, inputs) of any length, and a linear classifier of its last output.
-    options: those of `nn.GRU`: bias, dropout, bidirectional."""
-    return _classifier(nn.GRU(inputs, hidden, layers, batch_first=True, **options), outputs)
+    padded: for sequences of different lengths, padded by `pad`. options: those of `nn.GRU`: bias, dropout,
+    bidirectional."""
+    return _classifier(nn.GRU(inputs, hidden, layers, batch_first=True, **options), outputs, padded)
 
 
-def lstm(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, **options: Any) -> nn.Sequential:
-    """An `nn.LSTM` for sequences (samples, steps, inputs) of any length, and a linear classifier of its last output.
-    options: those of `nn.LSTM`: bias, dropout, bidirectional."""
-    return _classifier(nn.LSTM(inputs, hidden, layers, batch_first=True, **options), outputs)
+def lstm(
+    hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, padded: bool = False, **options: Any
+) -> nn.Sequential:
+    """As `gru`, with an `nn.LSTM`."""
+    return _classifier(nn.LSTM(inputs, hidden, layers, batch_first=True, **options), outputs, padded)
 
 
-def _classifier(rnn: nn.RNNBase, outputs: int) -> nn.Sequential:
-    return nn.Sequential(Outputs(rnn), Last(), nn.Linear(rnn.hidden_size * (1 + rnn.bidirectional), outputs))
+def _classifier(rnn: nn.RNNBase, outputs: int, padded: bool) -> nn.Sequential:
+    features = rnn.hidden_size * (1 + rnn.bidirectional)
+    return nn.Sequential(Outputs(rnn, padded), LastReal() if padded else Last(), nn.Linear(features, outputs))
 
 
 def min_gru(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10) -> nn.Sequential:
@@ -49,7 +54,8 @@ def min_gru(hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10) ->
 
 
 def pad(sequences: Sequence[Tensor], length: int) -> Tensor:
-    """Sequences (steps, inputs) of any lengths as one tensor (samples, length, inputs + 1) for a padded `elman`.
+    """Sequences (steps, inputs) of any lengths as one tensor (samples, length, inputs + 1) for a padded
+    `elman`, `gru` or `lstm`.
 
     Zeros fill the end; the last feature is 1 at every real step. Raises ValueError for a sequence longer than `length`,
     for none at all, and for different numbers of inputs.

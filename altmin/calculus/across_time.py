@@ -1,0 +1,211 @@
+"""The activations of recurrent layers: h_1..h_T as a function of all codes.
+
+For an Elman layer that is tanh. For gated layers it is a recurrence whose gates are given, linear in its state and
+elementwise, so that a scan follows all steps at once. Tensors are (steps, samples, features), in the order of the
+recurrence, but for those that methods of `Activation` take and give: (samples, steps, features).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from altmin.calculus import products
+from altmin.calculus.base import Map, divisor
+from altmin.calculus.elementwise import Sigmoid, Tanh
+from altmin.calculus.scan import backward_scan
+from altmin.common.scan import scan
+
+SMALL = 32
+"""Hidden units up to which a scan over time is faster on a GPU than one step after the other."""
+SIGMOID, TANH = Sigmoid(nn.Sigmoid()), Tanh(nn.Tanh())
+
+
+class Order(NamedTuple):
+    """How sequences (samples, steps, features) are put in the order of a recurrence. reverse: from the last step.
+    marked: whether the output has, besides h, a feature that marks the real steps and does not move."""
+
+    reverse: bool = False
+    marked: bool = False
+
+    def by_step(self, t: Tensor) -> Tensor:
+        """(samples, steps, features) as (steps, samples, features), in the order of the recurrence."""
+        t = t.transpose(0, 1)
+        return t.flip(0) if self.reverse else t
+
+    def by_sample(self, t: Tensor) -> Tensor:
+        return (t.flip(0) if self.reverse else t).transpose(0, 1)
+
+    def h_of(self, output: Tensor) -> Tensor:
+        """What belongs to h, by steps, of an output or a change or gradient of it."""
+        return self.by_step(output[..., :-1] if self.marked else output)
+
+    def change_of_output(self, h: Tensor) -> Tensor:
+        """That of the output, by samples, given that of h."""
+        return F.pad(self.by_sample(h), (0, 1)) if self.marked else self.by_sample(h)
+
+
+class Activation:
+    """The output of a recurrent layer as a function of all its codes, at those of a pass that gave h. W: by which
+    h_{t-1} enters the codes. real: which steps are; None for all."""
+
+    def __init__(self, codes: Tensor, h: Tensor, W: Tensor, real: Tensor | None, order: Order):
+        self.h, self.W, self.real, self.order = h, W, real, order
+
+    def sweep(self, e: Tensor, rounds: int | None = None) -> Tensor:
+        """The gradient at all codes, given that at the output: that of backprop through time. rounds: of an Elman
+        layer, by how many steps at most an error goes back; None for all."""
+        return self.order.by_sample(self.gradients(self._real(self.order.h_of(e)), rounds))
+
+    def jvp(self, u: Tensor) -> Tensor:
+        """The derivative of the output along u."""
+        return self.order.change_of_output(self._real(self.difference(self.order.by_step(u), None)))
+
+    def quotient(self, u: Tensor, e: Tensor) -> Tensor:
+        """(h(c) - h(c - e u)) / e of the output without cancellation, the derivative for e = 0."""
+        return self.order.change_of_output(self._real(self.difference(self.order.by_step(u), e)))
+
+    def _real(self, t: Tensor) -> Tensor:
+        return t if self.real is None else t * self.real
+
+    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+        """`sweep`, by steps."""
+        raise NotImplementedError
+
+    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
+        """`quotient`, or `jvp` for None, by steps."""
+        raise NotImplementedError
+
+
+class TanhOfCodes(Activation):
+    """h_t = tanh(c_t)."""
+
+    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+        """g_t = s_t (e_t + W^T g_{t+1}), s_t = 1 - h_t^2; with `rounds`, in that many rounds over all steps at once, in
+        the first of which g_{t+1} is 0 and then that of the round before."""
+        h, W = self.h, self.W
+        if rounds is None:
+            return backward_scan(e, 1 - h * h, W, None if h.is_cuda and h.shape[-1] <= SMALL else len(h))
+        g = _times_slope(e, h)
+        for _ in range(1, rounds):
+            total = e.clone()
+            total[:-1] += products.matmul(g[1:], W)
+            g = _times_slope(total, h)
+        return g
+
+    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
+        """tanh(c) - tanh(c - e u) = (1 - h^2) v / (1 - h v) with v = tanh(e u), from h = tanh(c)."""
+        if e is None:
+            return _times_slope(u, self.h)
+        e = divisor(e)
+        v = (u * e).tanh_()
+        one = self.h.new_full((), 1 + torch.finfo(u.dtype).eps)  # where |h| and |v| are 1 there is no change
+        return _times_slope(v, self.h).div_(torch.addcmul(one, self.h, v, value=-1)).div_(e)
+
+
+class GRUOfCodes(Activation):
+    """h_t = (1 - z_t) n_t + z_t h_{t-1} with n_t = tanh(k_t + r_t m_t), from codes of r, z, k and m: k is the product
+    with the input in the candidate n, m that with the state."""
+
+    def __init__(self, codes: Tensor, *given: Any):
+        super().__init__(codes, *given)
+        r, z, k, self.m = codes.chunk(4, -1)
+        (self.r, self.of_r), (self.z, self.of_z) = SIGMOID.forward((), r), SIGMOID.forward((), z)
+        self.n, self.of_n = TANH.forward((), k + self.r * self.m)
+
+    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+        """g_t = d_t F_t with the total gradient d_t = e_t + z_{t+1} d_{t+1} + W^T g_{t+1} at h_t, and F_t the
+        derivatives of h_t by each code of its step."""
+        r, z, m, n, H = self.r, self.z, self.m, self.n, self.h.shape[-1]
+        of_k = (1 - z) * (1 - n * n)
+        factors = torch.stack([of_k * m * r * (1 - r), (later(self.h) - n) * z * (1 - z), of_k, of_k * r], -2)
+        W = torch.cat([self.W[: 2 * H], torch.zeros_like(self.W[:H]), self.W[2 * H :]])
+        d = e[-1]
+        found: list[Tensor] = []
+        for t in range(len(e) - 1, -1, -1):
+            if found:
+                d = torch.addcmul(e[t], z[t + 1], d) + products.matmul(found[-1], W)
+            found.append((d.unsqueeze(-2) * factors[t]).flatten(-2))
+        return torch.stack(found[::-1])
+
+    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
+        r, z, dk, dm = u.chunk(4, -1)
+        dr, dz = _change(SIGMOID, self.of_r, r, e), _change(SIGMOID, self.of_z, z, e)
+        moved_r, moved_z = _moved(self.r, dr, e), _moved(self.z, dz, e)
+        dn = _change(TANH, self.of_n, dk + dr * self.m + moved_r * dm, e)
+        return scan(moved_z, dz * (later(self.h) - self.n) + (1 - moved_z) * dn, 0)
+
+
+class LSTMOfCodes(Activation):
+    """h_t = o_t tanh(s_t) with s_t = f_t s_{t-1} + i_t tanh(g_t), from codes of i, f, g and o."""
+
+    def __init__(self, codes: Tensor, *given: Any):
+        super().__init__(codes, *given)
+        i, f, g, o = codes.chunk(4, -1)
+        (self.i, self.of_i), (self.f, self.of_f), (self.o, self.of_o) = (SIGMOID.forward((), t) for t in (i, f, o))
+        self.g, self.of_g = TANH.forward((), g)
+        self.s = scan(self.f, self.i * self.g, 0)
+        self.out, self.of_out = TANH.forward((), self.s)
+
+    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+        """The total gradients are d_t = e_t + W^T g_{t+1} at h_t and a_t = f_{t+1} a_{t+1} + o_t tanh'(s_t) d_t at s_t;
+        g_t is these times the derivatives of s_t by i, f and g, and of h_t by o."""
+        i, f, g, o = self.i, self.f, self.g, self.o
+        of_s, of_o = o * (1 - self.out * self.out), self.out * o * (1 - o)
+        factors = torch.stack([g * i * (1 - i), later(self.s) * f * (1 - f), i * (1 - g * g)], -2)
+        found: list[Tensor] = []
+        a = torch.zeros_like(e[0])
+        for t in range(len(e) - 1, -1, -1):
+            d = e[t] + products.matmul(found[-1], self.W) if found else e[t]
+            a = torch.addcmul(f[t + 1] * a, of_s[t], d) if found else of_s[t] * d
+            found.append(torch.cat([(a.unsqueeze(-2) * factors[t]).flatten(-2), d * of_o[t]], -1))
+        return torch.stack(found[::-1])
+
+    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
+        i, f, g, o = u.chunk(4, -1)
+        of = (self.of_i, i), (self.of_f, f), (self.of_o, o)
+        di, df, do = (_change(SIGMOID, saved, t, e) for saved, t in of)
+        dg = _change(TANH, self.of_g, g, e)
+        ds = scan(_moved(self.f, df, e), df * later(self.s) + di * self.g + _moved(self.i, di, e) * dg, 0)
+        return do * self.out + _moved(self.o, do, e) * _change(TANH, self.of_out, ds, e)
+
+
+def _change(function: Map, saved: Any, u: Tensor, e: Tensor | None) -> Tensor:
+    """(f(x) - f(x - e u)) / e; without e the derivative along u."""
+    return function.jvp((), saved, u) if e is None else function.quotient((), saved, u, e)[0]
+
+
+def _moved(y: Tensor, dy: Tensor, e: Tensor | None) -> Tensor:
+    """y - e dy."""
+    return y if e is None else y - e * dy
+
+
+class BothActivations:
+    """Those of two layers side by side."""
+
+    def __init__(self, parts: Sequence[Activation]):
+        self.parts = parts
+
+    def sweep(self, e: Tensor, rounds: int | None = None) -> Tensor:
+        return torch.cat([each.sweep(part, rounds) for each, part in self._each(e)], -1)
+
+    def jvp(self, u: Tensor) -> Tensor:
+        return torch.cat([each.jvp(part) for each, part in self._each(u)], -1)
+
+    def quotient(self, u: Tensor, e: Tensor) -> Tensor:
+        return torch.cat([each.quotient(part, e) for each, part in self._each(u)], -1)
+
+    def _each(self, v: Tensor) -> list[tuple[Activation, Tensor]]:
+        return list(zip(self.parts, v.chunk(2, -1), strict=True))
+
+
+def _times_slope(v: Tensor, h: Tensor) -> Tensor:
+    """(1 - h^2) v in one pass over memory."""
+    return torch.ops.aten.tanh_backward(v, h)
+
+
+def later(h: Tensor) -> Tensor:
+    """h_{t-1} at every step, 0 at the first."""
+    return F.pad(h[:-1], (0, 0, 0, 0, 1, 0))
