@@ -181,7 +181,8 @@ def _towards_one(S: Tensor) -> Tensor:
     size = S.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(tiny)
     S = S / size  # first: powers of V would leave the range of its type
     square = S @ S
-    bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt().clamp_min(tiny)  # of the eigenvalues of S
+    bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt()  # of the eigenvalues of S, whose mean is 1 / n
+    bound = bound.clamp_min(0.5 / S.shape[-1])  # unless V is zero
     S = S / bound
     P = product = a * one + b * S + square * (c / bound / bound)
     for a, b, c in more:
