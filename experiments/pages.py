@@ -165,7 +165,7 @@ def problems() -> list[list[Any]]:
         + ['`order="weights-first"`, the default there', "networks/gpt.jsonl"],
         ["sequences, recurrent layers", "elman-50, accuracy"]
         + [of_run("rnn50", "elman-50", method) for method in ("adam", "am-adam")]
-        + ["backprop; AM if time steps must run in parallel", "reproduce/rnn50.jsonl"],
+        + ["either; backprop is faster", "reproduce/rnn50.jsonl"],
         ["a stream, one sample at a time", "bananas stream, accuracy"]
         + [of_stream("bananas", model) for model in ("Adam", "Gauss-Newton")]
         + ["`OnlineClassifier()`", "reproduce/streams.jsonl"],
