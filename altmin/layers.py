@@ -463,7 +463,10 @@ def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool) -
     any."""
     x = (x.flip(1) if reverse else x).transpose(0, 1)
     biases = weights[2:] or [x.new_zeros(len(weights[1]))] * 2
-    h: Tensor = Recurrences.apply(mode, x, *weights[:2], *biases).transpose(0, 1)
+    if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the kernel
+        h: Tensor = Recurrences.apply(mode, x, *weights[:2], *biases).transpose(0, 1)
+    else:
+        h = recurrence(mode, x, *weights[:2], *biases, train=torch.is_grad_enabled()).transpose(0, 1)
     return h.flip(1) if reverse else h
 
 

@@ -283,7 +283,7 @@ def test_what_codes_in_time_cannot_be_printed_is_refused() -> None:
         altmin.methods.create("am-adam-printed", net, mean=True)
     first, second = altmin.Recurrent(2, 3), altmin.Recurrent(3, 3)
     stacked = nn.Sequential(first, second, altmin.Readout(3, 1), nn.Flatten(), nn.Linear(4, 3))
-    with pytest.raises(ValueError, match=r"one Recurrent, the first layer; use altmin.RecurrentCodes"):
+    with pytest.raises(ValueError, match=r"one altmin.Recurrent, the first layer, followed by an altmin.Readout"):
         altmin.methods.create("am-adam-printed", stacked)
 
 

@@ -335,6 +335,46 @@ def test_other_uses_train_as_one_block_through_autograd(model):
     assert not torch.equal(model.rnn.weight_hh_l0, before)
 
 
+def check_gradients(model, in_time: list[bool]) -> None:
+    """A step without code moves has the gradients of backprop through time, with codes in time in these blocks."""
+    model = model.double()
+    x, y = torch.randn(6, 7, 3, dtype=F64), torch.randint(4, (6,))
+    found = [isinstance(block.core.maps[0], Recurrence | BidirectionalRecurrence) for block in altmin.split(model)]
+    assert found == in_time
+    trained = [(g, p) for g, p in zip(*gradients(model, x, y), strict=True) if p.requires_grad]
+    theirs = torch.autograd.grad(F.cross_entropy(model(x), y), [p for _, p in trained])
+    close([g for g, _ in trained], [*theirs])
+
+
+def outputs(*sizes: int, **options) -> Outputs:
+    return Outputs(nn.GRU(*sizes, batch_first=True, **options))
+
+
+def test_a_normalisation_may_follow_a_recurrent_layer():
+    body = outputs(3, 5), nn.LayerNorm(5), outputs(5, 4), nn.ReLU(), Last(), nn.Linear(4, 4)
+    check_gradients(nn.Sequential(*body), [True, False, True, False])
+
+
+def test_the_last_layer_of_a_model_and_one_inside_a_block_go_through_autograd():
+    check_gradients(nn.Sequential(outputs(3, 4, num_layers=2), Last()), [True, False])
+    check_gradients(nn.Sequential(altmin.Recurrent(3, 4), Last()), [False])
+    model = nn.Sequential(nn.Linear(3, 3), outputs(3, 5), Last(), nn.Linear(5, 4))
+    assert not altmin.split(model, at=["1"]).recurrent
+    model = nn.Sequential(outputs(3, 4, bidirectional=True), Last(), nn.Softplus())
+    x, y = torch.randn(6, 7, 3), torch.randint(4, (6,))
+    am = altmin.AltMin(model, weights=altmin.LocalAdam(lr=0.01))
+    losses = [float(am.step(x, y).loss) for _ in range(30)]
+    assert losses[-1] < losses[0]
+
+
+def test_methods_without_a_derivative_through_time_refuse_it():
+    with pytest.raises(TypeError, match="gauss-newton does not differentiate through time; train a recurrent net"):
+        altmin.methods.create("gauss-newton", altmin.models.gru(4))
+    for model in (altmin.models.gru(4), altmin.models.lstm(4, bidirectional=True)):
+        with pytest.raises(ValueError, match=r"PrintedCodes moves the codes in time of one altmin.Recurrent"):
+            altmin.methods.create("am-adam-printed", model)
+
+
 def test_dropout_between_layers_has_the_mode_of_the_module():
     rnn = nn.GRU(3, 4, num_layers=2, dropout=0.5, batch_first=True)
     dropout, x = LayerDropout(rnn), torch.ones(100)

@@ -96,8 +96,6 @@ def test_bad_arguments_are_answered_in_one_sentence():
 @pytest.mark.parametrize(
     "after, said",
     [
-        ((nn.Flatten(), nn.ReLU()), "Recurrent is followed by Flatten, ReLU; after a recurrent layer comes another"),
-        ((), "Recurrent is followed by nothing; after a recurrent layer comes another layer"),
         ((altmin.Sign(), nn.Linear(3, 2)), "an activation without a derivative follows Recurrent"),
         ((altmin.StraightThrough(altmin.Sign()), nn.Linear(3, 2)), "an activation without a derivative follows"),
     ],

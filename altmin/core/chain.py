@@ -326,15 +326,16 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     bounds = [0, *cuts[:-1], len(maps)]
     blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
     _refuse_shared(model, [m for block in blocks for m in block])
-    return Chain(model, [_block(block) for block in blocks])
+    return Chain(model, [_block(block, block is blocks[-1]) for block in blocks])
 
 
 def _default_cuts(maps: Sequence[Map]) -> list[int]:
     cuts = [
         i + 1
         for i, m in enumerate(maps)
-        if (_ends_a_block(m) and not (i + 1 < len(maps) and isinstance(maps[i + 1], Normalisation)))
-        or (isinstance(m, Normalisation) and i and _ends_a_block(maps[i - 1]))
+        if (_ends_a_block(m) and not (i + 1 < len(maps) and _belongs_to(maps[i + 1], m)))
+        or (i and _ends_a_block(maps[i - 1]) and _belongs_to(m, maps[i - 1]))
+        or (isinstance(m, Normalisation) and isinstance(next((n for n in maps[i + 1 :] if n.names), None), InTime))
     ]
     if not cuts:
         raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
@@ -367,9 +368,18 @@ def _pool_first(maps: list[Map]) -> list[Map]:
     return maps
 
 
-def _block(maps: Sequence[Map]) -> Block:
+def _block(maps: Sequence[Map], last: bool) -> Block:
+    """Codes in time are those of a recurrent layer that is the whole core of a block below another one; elsewhere such
+    a layer goes through autograd."""
     first = next(i for i, m in enumerate(maps) if m.names)
+    whole = first == len(maps) - 1 and not last
+    maps = [AnyModule(m.module) if isinstance(m, InTime) and not whole else m for m in maps]
     return Block(maps[:first], maps[first:])
+
+
+def _belongs_to(m: Map, before: Map) -> bool:
+    """Whether a map is in the block of the one before: a normalisation, but not one of sequences in time."""
+    return isinstance(m, Normalisation) and not isinstance(before, InTime)
 
 
 def _ends_a_block(m: Map) -> bool:

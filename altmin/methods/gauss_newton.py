@@ -118,8 +118,8 @@ class GaussNewton(Stateful):
     start times I, which is also its bound. forget: factor on the memory before each step. floor: the least weight of an
     input in the memory. walk: what is added to the diagonal of P in each step, for weights that drift.
 
-    P is kept in double precision. ValueError for batch normalisation and dropout in training, for outputs with more
-    than one dimension a sample, and for more than `LARGEST` samples times outputs.
+    P is kept in double precision. TypeError for a recurrent net. ValueError for batch normalisation and dropout in
+    training, for outputs with more than one dimension a sample, and for more than `LARGEST` samples times outputs.
     """
 
     optimizer = None
@@ -137,6 +137,8 @@ class GaussNewton(Stateful):
         check_model(model)
         demand_separate(model.named_parameters())
         self.model, self.chain, self.loss = model, split(model), adapt(nn.CrossEntropyLoss() if loss is None else loss)
+        if self.chain.recurrent:
+            raise TypeError("gauss-newton does not differentiate through time; train a recurrent net with am-adam")
         self.options = {"start": start, "forget": forget, "floor": floor, "walk": walk, "loss": loss}
         self.start, self.forget, self.floor, self.walk = start, forget, floor, walk
         self.theta = self.chain.parameters()

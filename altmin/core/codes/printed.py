@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus import InTime, Params, Recurrence, Steps
+from altmin.calculus import InTime, Linear, Params, Recurrence, Steps
 from altmin.calculus.context import Context
 from altmin.calculus.products import matmul
 from altmin.common.errors import demand, demand_switch
@@ -32,6 +32,7 @@ from altmin.core.chain import Block, Chain, State
 from altmin.core.codes.discrete import stand_in
 from altmin.core.codes.links import Above, Moves, OutputLoss, Segment, Upstream, hidden_problem, joined, unmoved
 from altmin.core.step import soft_threshold
+from altmin.layers import Recurrent
 
 
 class PrintedCodes:
@@ -65,11 +66,13 @@ class PrintedCodes:
     def check(self, chain: Chain) -> None:
         """ValueError for codes in time that these steps do not move."""
         layers = [l for l, block in enumerate(chain) if isinstance(block.core.maps[0], InTime)]
+        ours = all(isinstance(chain.blocks[l].core.maps[0].module, Recurrent) for l in layers)
         if self.mean and layers:
             raise ValueError("mean=True belongs to the authors' public code, which has no recurrent nets; leave it out")
-        if any(layers):
+        if any(layers) or not ours or (layers and not _reads_every_step(chain)):
             raise ValueError(
-                "PrintedCodes moves the codes in time of one Recurrent, the first layer; use altmin.RecurrentCodes"
+                "PrintedCodes moves the codes in time of one altmin.Recurrent, the first layer, followed by an "
+                "altmin.Readout and more layers, as in the paper; use altmin.RecurrentCodes for other nets"
             )
 
     def why_not_captured(self) -> str:
@@ -161,6 +164,11 @@ class PrintedCodes:
         output, state = block.forward(p, h.transpose(0, 1), context)
         below = Upstream(left, term.scale, term.scale, left, square)
         return self._moves(state, output, term, above, below, context), State([], [steps._replace(h=h)])
+
+
+def _reads_every_step(chain: Chain) -> bool:
+    """Whether the second block is a linear map of every step, and not the last one."""
+    return len(chain) > 2 and not chain.blocks[1].prelude.maps and isinstance(chain.blocks[1].core.maps[0], Linear)
 
 
 class Term:

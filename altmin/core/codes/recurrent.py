@@ -66,19 +66,13 @@ class RecurrentCodes(GradientCodes):
         return f"RecurrentCodes({self.sweep!r}{rounds}, share={self.share!r}, order={self.order!r})"
 
     def check(self, chain: Chain) -> None:
-        """ValueError for codes in time that these sweeps do not move: below an activation without a derivative, above
-        all other layers, and, for the parallel sweep, in gated layers."""
+        """ValueError for codes in time that these sweeps do not move: below an activation without a derivative, and,
+        for the parallel sweep, in gated layers."""
         for l, block in enumerate(chain):
             layer = block.core.maps[0]
             if not isinstance(layer, InTime):
                 continue
             name = layer.module._get_name()
-            if l == len(chain) - 1 or len(block.core.maps) > 1:
-                after = ", ".join(m.module._get_name() for m in block.core.maps[1:])
-                raise ValueError(
-                    f"{name} is followed by {after or 'nothing'}; after a recurrent layer comes another layer with "
-                    "weights, such as nn.Linear or altmin.Readout"
-                )
             above = chain.blocks[l + 1]
             if lacks_derivative(above) or above.estimated:
                 raise ValueError(
