@@ -7,7 +7,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from altmin.calculus.base import Map, Params, Saved, Weighted
-from altmin.calculus.discrete import Discrete, Estimated, StandIn
+from altmin.calculus.discrete import Discrete, Estimated, PartlyDiscrete, Quantised, StandIn
 from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh
 from altmin.calculus.embedding import Embedding, EmbeddingBag, has_closed_form
 from altmin.calculus.gated import GatedRecurrence
@@ -19,10 +19,13 @@ from altmin.calculus.recurrent import BidirectionalRecurrence, InTime, LastOfEac
 from altmin.calculus.residual import ResidualLayer
 from altmin.layers import (
     BothDirections,
+    Committed,
     GatedScan,
     Last,
     LastReal,
     LayerDropout,
+    QuantisedConv2d,
+    QuantisedLinear,
     Readout,
     Recurrent,
     RecurrentLayer,
@@ -58,6 +61,8 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d), MaxPool),
     **dict.fromkeys((Sign, Staircase), Discrete),
     StraightThrough: Estimated,
+    Committed: PartlyDiscrete,
+    **dict.fromkeys((QuantisedLinear, QuantisedConv2d), Quantised),
     Scale: Scaling,
     nn.ReLU: ReLU,
     nn.Tanh: Tanh,

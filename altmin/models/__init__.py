@@ -1,6 +1,6 @@
 """The paper's architectures, residual nets and a transformer as `nn.Sequential`s; `create` makes one by its name."""
 
-from altmin.models.convolutional import lenet5
+from altmin.models.convolutional import binary_cnn, lenet5
 from altmin.models.freeze import freeze_first, freeze_hidden
 from altmin.models.fully_connected import autoencoder, binary_mlp, mlp
 from altmin.models.gpt import gpt
@@ -12,6 +12,7 @@ from altmin.models.sampling import sample
 
 __all__ = [
     "autoencoder",
+    "binary_cnn",
     "binary_mlp",
     "create",
     "elman",

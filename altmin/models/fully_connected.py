@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from altmin.layers import Sign
+from altmin.layers import QuantisedLinear, Sign
 
 Activation = Callable[[], nn.Module]
 
@@ -26,12 +26,16 @@ def binary_mlp(
     outputs: int = 10,
     activations: Activation | Sequence[Activation] = (Sign, nn.Tanh),
     dropout: float = 0.0,
+    *,
+    batch_norm: bool = False,
+    bits: int | None = None,
 ) -> nn.Sequential:
     """A fully connected net with activations that have no derivative: by default 784-500-500-10, sign and then tanh.
 
     activations: for each hidden layer a class, or any function that makes a module; or one for all of them: `Sign` for
     a net of signs only. dropout: the probability for the input of each layer but the first. Hidden layers start with
-    weights N(0, 1 / inputs of the layer) and zero biases.
+    weights N(0, 1 / inputs of the layer) and zero biases. batch_norm: whether it precedes each activation. bits: of the
+    weights of all layers between the first and the last, 1 to 4 (`QuantisedLinear`); None for real weights.
 
     Raises ValueError if `activations` and `hidden` differ in length.
     """
@@ -40,7 +44,21 @@ def binary_mlp(
         raise ValueError(
             f"activations has {len(each)} entries for {len(hidden)} hidden layers; give one for each, or one for all"
         )
-    return _net([inputs, *hidden], outputs, each, "linear", dropout)
+    net = _net([inputs, *hidden], outputs, each, "linear", dropout)
+    layers: list[nn.Module] = []
+    for i, m in enumerate(net):
+        few = bits is not None and isinstance(m, nn.Linear) and 1 < i < len(net) - 1
+        layers.append(_few_bits(m, bits) if few else m)
+        if batch_norm and isinstance(m, nn.Linear) and i < len(net) - 1:
+            layers.append(nn.BatchNorm1d(m.out_features))
+    return nn.Sequential(*layers)
+
+
+def _few_bits(linear: Any, bits: Any) -> QuantisedLinear:
+    """A layer with the same parameters."""
+    layer = QuantisedLinear(linear.in_features, linear.out_features, bits=bits)
+    layer.weight, layer.bias = linear.weight, linear.bias
+    return layer
 
 
 def autoencoder(

@@ -1,0 +1,56 @@
+"""Layers of the library's own."""
+
+from altmin.layers.discrete import (
+    Committed,
+    Sign,
+    Staircase,
+    Stepwise,
+    StraightThrough,
+    committed,
+    no_derivative,
+    straight_through,
+)
+from altmin.layers.few_bits import FewBits, QuantisedConv2d, QuantisedLinear
+from altmin.layers.in_time import (
+    BothDirections,
+    GatedScan,
+    Last,
+    LastReal,
+    LayerDropout,
+    Outputs,
+    Readout,
+    Recurrent,
+    RecurrentLayer,
+    sequences,
+)
+from altmin.layers.other import Residual, Scale, View
+from altmin.layers.recurrence import Recurrences, recurrence
+
+__all__ = [
+    "BothDirections",
+    "Committed",
+    "FewBits",
+    "GatedScan",
+    "Last",
+    "LastReal",
+    "LayerDropout",
+    "Outputs",
+    "QuantisedConv2d",
+    "QuantisedLinear",
+    "Readout",
+    "Recurrences",
+    "Recurrent",
+    "RecurrentLayer",
+    "Residual",
+    "Scale",
+    "Sign",
+    "Staircase",
+    "Stepwise",
+    "StraightThrough",
+    "View",
+    "committed",
+    "no_derivative",
+    "recurrence",
+    "sequences",
+    "straight_through",
+]

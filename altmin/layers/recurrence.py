@@ -1,0 +1,66 @@
+"""The recurrence of a layer by torch's own kernels, also inside `torch.func`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KERNELS: dict[str, Any] = {"RNN_TANH": torch.rnn_tanh, "GRU": torch.gru, "LSTM": torch.lstm}
+"""Torch's kernels for all steps of one layer, by what a recurrent module of torch calls its mode."""
+
+
+def recurrence(mode: str, x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor, *, train: bool = False) -> Tensor:
+    """h_1..h_T of a recurrent layer by torch's own kernel, for x (steps, samples, features) and h_0 = 0; with the mode
+    RNN_TANH h_t = tanh(U x_t + b + W h_{t-1} + b2). train: whether it is to be differentiated."""
+    zero = x.new_zeros(1, x.shape[1], W.shape[1])
+    start = (zero, zero) if mode == "LSTM" else zero
+    h: Tensor = KERNELS[mode](x, start, [U, W, b, b2], True, 1, 0.0, train, False, False)[0]
+    return h
+
+
+class Recurrences(torch.autograd.Function):
+    """`recurrence` inside `torch.func`, which has no rule for the kernel: the members of an ensemble one by one."""
+
+    @staticmethod
+    def forward(mode: str, *given: Tensor) -> Tensor:
+        return recurrence(mode, *given)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.mode = inputs[0]
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> Any:
+        return None, *_Backward.apply(ctx.mode, *ctx.saved_tensors, v)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[Tensor, int]:
+        members = _members(given, dims[1:], info.batch_size)
+        return torch.stack([recurrence(mode, *each) for each in members]), 0
+
+
+class _Backward(torch.autograd.Function):
+    """J^T v for the input and every weight, by the kernel's own derivative."""
+
+    @staticmethod
+    def forward(mode: str, *given: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            leaves = [t.detach().requires_grad_() for t in given[:-1]]
+            return torch.autograd.grad(recurrence(mode, *leaves, train=True), leaves, given[-1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        each = [_Backward.forward(mode, *member) for member in _members(given, dims[1:], info.batch_size)]
+        return tuple(torch.stack(grads) for grads in zip(*each, strict=True)), (0,) * len(each[0])
+
+
+def _members(given: Sequence[Tensor], dims: Sequence[int | None], n: int) -> list[list[Tensor]]:
+    """The arguments of each member."""
+    pairs = list(zip(given, dims, strict=True))
+    return [[t if dim is None else t.select(dim, i) for t, dim in pairs] for i in range(n)]
