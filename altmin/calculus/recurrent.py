@@ -133,12 +133,11 @@ class Recurrence(Map):
 
     def _joined(self, of_input: Tensor | None, of_state: Tensor | None) -> Tensor:
         """The codes, from what U and W give; None for zeros."""
+        first, *more = (each for each in (of_input, of_state) if each is not None)
         if self.mode != "GRU":
-            return of_state if of_input is None else of_input if of_state is None else of_input + of_state  # type: ignore[return-value]
-        H, like = self.hidden, of_state if of_input is None else of_input
-        assert like is not None
-        none = torch.zeros_like(like)
-        x, s = (none if each is None else each for each in (of_input, of_state))
+            return first + more[0] if more else first
+        H, zero = self.hidden, torch.zeros_like(first)
+        x, s = (zero if each is None else each for each in (of_input, of_state))
         return torch.cat([x[..., : 2 * H] + s[..., : 2 * H], x[..., 2 * H :], s[..., 2 * H :]], -1)
 
 
