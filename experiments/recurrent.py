@@ -52,8 +52,8 @@ def same(row: Row, case: Row, part: str) -> bool:
 
 
 def best(case: Row, rows: list[Row]) -> float:
-    """The rate with the smallest error on validation samples."""
-    return min((row for row in rows if same(row, case, "validation")), key=lambda row: row["error"])["lr"]
+    """The rate with the smallest error on validation samples, the smallest of those that are equal."""
+    return min((row["error"], row["lr"]) for row in rows if same(row, case, "validation"))[1]
 
 
 def tasks(jobs: int) -> None:

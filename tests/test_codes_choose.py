@@ -141,6 +141,12 @@ def test_a_sign_above_the_last_layer_is_refused():
         altmin.AltMin(nn.Sequential(nn.Linear(4, 3), altmin.Sign()))
 
 
+def test_a_sign_behind_a_normalisation_inside_a_block_is_refused_with_a_remedy():
+    layers = nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.BatchNorm2d(2), altmin.Sign(), nn.Conv2d(2, 2, 3), nn.Flatten()
+    with pytest.raises(ValueError, match=r"Sign follows BatchNorm2d, which follows no layer.*before any pooling"):
+        altmin.AltMin(nn.Sequential(*layers, nn.Linear(8, 2)), codes=altmin.StraightThroughCodes())
+
+
 def test_codes_in_time_and_their_solver_belong_together():
     with pytest.raises(ValueError, match=r"GradientCodes does not move; give RecurrentCodes\("):
         choose("gradient", altmin.split(elman()))

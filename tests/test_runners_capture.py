@@ -346,6 +346,23 @@ def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
     assert step.compiled is not None
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: altmin.models.elman(5, length=6, inputs=2, outputs=3),
+        lambda: altmin.models.gru(5, inputs=2, outputs=3, layers=2),
+        lambda: altmin.models.lstm(5, inputs=2, outputs=3, bidirectional=True),
+        lambda: altmin.models.min_gru(5, inputs=2, outputs=3),
+    ],
+    ids=["elman", "gru", "lstm", "mingru"],
+)
+def test_torch_can_trace_a_step_of_recurrent_layers_as_a_whole(model, traced):
+    torch.manual_seed(0)
+    data = [(torch.randn(4, 6, 2, dtype=torch.float64), torch.randint(3, (4,))) for _ in range(3)]
+    _, step = both(model().double(), data=data, fuse=True)
+    assert step.fuse
+
+
 def test_steps_of_many_trainers_in_one_process_are_compiled(traced):
     """Torch compiles one function at most eight times."""
     for _ in range(10):

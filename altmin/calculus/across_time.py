@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from altmin.calculus import products
 from altmin.calculus.base import Map, divisor
 from altmin.calculus.elementwise import Sigmoid, Tanh
-from altmin.calculus.scan import backward_scan
+from altmin.calculus.sweep import sweep
 from altmin.common.scan import scan
 
-SMALL = 32
-"""Hidden units up to which a scan over time is faster on a GPU than one step after the other."""
 SIGMOID, TANH = Sigmoid(nn.Sigmoid()), Tanh(nn.Tanh())
 
 
@@ -87,7 +85,8 @@ class TanhOfCodes(Activation):
         the first of which g_{t+1} is 0 and then that of the round before."""
         h, W = self.h, self.W
         if rounds is None:
-            return backward_scan(e, 1 - h * h, W, None if h.is_cuda and h.shape[-1] <= SMALL else len(h))
+            slope = 1 - h * h
+            return slope * sweep(e, slope.unsqueeze(2), W)[0]
         g = _times_slope(e, h)
         for _ in range(1, rounds):
             total = e.clone()
@@ -118,17 +117,11 @@ class GRUOfCodes(Activation):
     def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
         """g_t = d_t F_t with the total gradient d_t = e_t + z_{t+1} d_{t+1} + W^T g_{t+1} at h_t, and F_t the
         derivatives of h_t by each code of its step."""
-        r, z, m, n, H = self.r, self.z, self.m, self.n, self.h.shape[-1]
+        r, z, m, n = self.r, self.z, self.m, self.n
         of_k = (1 - z) * (1 - n * n)
-        factors = torch.stack([of_k * m * r * (1 - r), (later(self.h) - n) * z * (1 - z), of_k, of_k * r], -2)
-        W = torch.cat([self.W[: 2 * H], torch.zeros_like(self.W[:H]), self.W[2 * H :]])
-        d = e[-1]
-        found: list[Tensor] = []
-        for t in range(len(e) - 1, -1, -1):
-            if found:
-                d = torch.addcmul(e[t], z[t + 1], d) + products.matmul(found[-1], W)
-            found.append((d.unsqueeze(-2) * factors[t]).flatten(-2))
-        return torch.stack(found[::-1])
+        of_r, of_z, of_m = of_k * m * r * (1 - r), (later(self.h) - n) * z * (1 - z), of_k * r
+        d, _ = sweep(e, torch.stack([of_r, of_z, of_m], 2), self.W, z)
+        return torch.cat([d * of_r, d * of_z, d * of_k, d * of_m], -1)
 
     def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
         r, z, dk, dm = u.chunk(4, -1)
@@ -153,15 +146,10 @@ class LSTMOfCodes(Activation):
         """The total gradients are d_t = e_t + W^T g_{t+1} at h_t and a_t = f_{t+1} a_{t+1} + o_t tanh'(s_t) d_t at s_t;
         g_t is these times the derivatives of s_t by i, f and g, and of h_t by o."""
         i, f, g, o = self.i, self.f, self.g, self.o
-        of_s, of_o = o * (1 - self.out * self.out), self.out * o * (1 - o)
-        factors = torch.stack([g * i * (1 - i), later(self.s) * f * (1 - f), i * (1 - g * g)], -2)
-        found: list[Tensor] = []
-        a = torch.zeros_like(e[0])
-        for t in range(len(e) - 1, -1, -1):
-            d = e[t] + products.matmul(found[-1], self.W) if found else e[t]
-            a = torch.addcmul(f[t + 1] * a, of_s[t], d) if found else of_s[t] * d
-            found.append(torch.cat([(a.unsqueeze(-2) * factors[t]).flatten(-2), d * of_o[t]], -1))
-        return torch.stack(found[::-1])
+        of_i, of_f, of_g = g * i * (1 - i), later(self.s) * f * (1 - f), i * (1 - g * g)
+        of_o, of_s = self.out * o * (1 - o), o * (1 - self.out * self.out)
+        d, a = sweep(e, torch.stack([of_i, of_f, of_g, of_o], 2), self.W, f, of_s)
+        return torch.cat([a * of_i, a * of_f, a * of_g, d * of_o], -1)
 
     def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
         i, f, g, o = u.chunk(4, -1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.elementwise import Sigmoid, Tanh
-from altmin.common.scan import scan
+from altmin.common.scan import scan, shifted
 
 
 class Gates(NamedTuple):
@@ -23,7 +23,7 @@ class Gates(NamedTuple):
     @property
     def before(self) -> Tensor:
         """h_{t-1}."""
-        return torch.cat([torch.zeros_like(self.h[:, :1]), self.h[:, :-1]], 1)
+        return shifted(self.h, 1)
 
 
 class GatedRecurrence(Map):
@@ -45,8 +45,7 @@ class GatedRecurrence(Map):
         return h, Gates(gate, candidate, z, c, h)
 
     def vjp(self, p: Params, saved: Gates, v: Tensor) -> Tensor:
-        keeps = torch.cat([1 - saved.z[:, 1:], torch.zeros_like(saved.z[:, :1])], 1)
-        d = scan(keeps.flip(1), v.flip(1)).flip(1)
+        d = scan(shifted(1 - saved.z, 1, reverse=True), v, reverse=True)
         gate = self.gate.vjp((), saved.gate, d * (saved.c - saved.before))
         return torch.cat([gate, self.candidate.vjp((), saved.candidate, d * saved.z)], -1)
 

@@ -22,7 +22,7 @@ from altmin.calculus.across_time import Activation, BothActivations, GRUOfCodes,
 from altmin.calculus.base import Map, Params, rounded, shifted
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Linear
-from altmin.layers import BothDirections, Recurrences, Recurrent, recurrence
+from altmin.layers import BothDirections, Recurrent, opaque_recurrence, recurrence
 
 
 class Steps(NamedTuple):
@@ -62,7 +62,7 @@ class Recurrence(Map):
         steps, real = self.module.parts(x)
         steps, real = self.order.by_step(steps).contiguous(), None if real is None else real.transpose(0, 1)
         weights = [q.to(x.dtype) for q in (*p[:2], *self._biases(p))]
-        h = (Recurrences.apply if context.traced else recurrence)(self.mode, steps, *weights)
+        h = (opaque_recurrence if context.traced else recurrence)(self.mode, steps, *weights)
         h = h if real is None else h * real
         output = torch.cat([h, real], -1) if self.order.marked and real is not None else h
         return self.order.by_sample(output), Steps(steps, h, real)

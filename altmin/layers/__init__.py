@@ -24,7 +24,7 @@ from altmin.layers.in_time import (
     sequences,
 )
 from altmin.layers.other import Residual, Scale, View
-from altmin.layers.recurrence import Recurrences, recurrence
+from altmin.layers.recurrence import opaque_recurrence, recurrence
 
 __all__ = [
     "BothDirections",
@@ -38,7 +38,6 @@ __all__ = [
     "QuantisedConv2d",
     "QuantisedLinear",
     "Readout",
-    "Recurrences",
     "Recurrent",
     "RecurrentLayer",
     "Residual",
@@ -50,6 +49,7 @@ __all__ = [
     "View",
     "committed",
     "no_derivative",
+    "opaque_recurrence",
     "recurrence",
     "sequences",
     "straight_through",

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.common.scan import scan
+from altmin.common.scan import differentiable_scan
 from altmin.layers.recurrence import Recurrences, recurrence
 
 
@@ -160,7 +160,7 @@ class GatedScan(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         u, v = self.halves(x)
         z = u.sigmoid()
-        return scan(1 - z, z * v.tanh())
+        return differentiable_scan(1 - z, z * v.tanh())
 
     def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gates and candidates, before their activations."""

@@ -19,6 +19,22 @@ def recurrence(mode: str, x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor
     return h
 
 
+@torch.library.custom_op("altmin::recurrence", mutates_args=())
+def opaque_recurrence(mode: str, x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor) -> Tensor:
+    """`recurrence` without a derivative, which `torch.compile` and `torch.func.vmap` take as one operation."""
+    return recurrence(mode, x, U, W, b, b2)
+
+
+@opaque_recurrence.register_fake
+def _(mode: str, x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:2], W.shape[1])
+
+
+@opaque_recurrence.register_vmap
+def _(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[Tensor, int]:
+    return Recurrences.vmap(info, dims, mode, *given)
+
+
 class Recurrences(torch.autograd.Function):
     """`recurrence` inside `torch.func`, which has no rule for the kernel: the members of an ensemble one by one."""
 

@@ -186,10 +186,12 @@ class AltMinStep(CapturedStep):
                 own = MethodType(_fresh(AltMinStep._compute_all), self)
                 self.compiled = torch.compile(own, fullgraph=True, dynamic=False)
             return self._compute(x, y, self.context, refresh)
-        from torch._dynamo.exc import TorchDynamoException  # not before something is compiled: it takes seconds
+        from torch._dynamo import config  # not before something is compiled: it takes seconds
+        from torch._dynamo.exc import TorchDynamoException
 
         try:
-            found: tuple[Any, ...] = self.compiled(x, y)
+            with config.patch(allow_rnn=True):  # a recurrent layer is called by `opaque_recurrence`
+                found: tuple[Any, ...] = self.compiled(x, y)
         except TorchDynamoException:
             self.fuse = False
             found = self._compute(x, y, self.context, refresh)

@@ -66,7 +66,7 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
         raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")
     if lacking:
         _check_discrete(codes, lacking)
-    _check_above_the_last_layer(chain)
+    _check_inside_blocks(chain)
     _check_time(codes, chain)
     return codes
 
@@ -95,12 +95,22 @@ def _check_discrete(codes: Any, lacking: list[Any]) -> None:
             position(block)
 
 
-def _check_above_the_last_layer(chain: Chain) -> None:
-    for m in (m for block in chain for m in block.core.maps if isinstance(m, Discrete)):
-        raise ValueError(
-            f"{type(m.module).__name__} lies above the last layer, where the loss must be able to tell outputs apart; "
-            "leave it out of the model and apply it to the model's output after training"
-        )
+def _check_inside_blocks(chain: Chain) -> None:
+    """ValueError for a discrete activation with no code right below it."""
+    for core in (block.core.maps for block in chain):
+        for i, m in enumerate(core):
+            if not isinstance(m, Discrete):
+                continue
+            name, before = type(m.module).__name__, core[i - 1].module._get_name()
+            if any(later.names for later in core[i + 1 :]):
+                raise ValueError(
+                    f"{name} follows {before}, which follows no layer directly, so that both lie inside one block and "
+                    f"{name} has no code to move; put {before} right after the layer, before any pooling or reshaping"
+                )
+            raise ValueError(
+                f"{name} lies above the last layer, where the loss must be able to tell outputs apart; leave it out of "
+                "the model and apply it to the model's output after training"
+            )
 
 
 def _check_time(codes: Any, chain: Chain) -> None:

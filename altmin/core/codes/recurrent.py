@@ -44,8 +44,7 @@ class RecurrentCodes(GradientCodes):
     """One exact step of codes in time, along one of two sweeps; all other codes, and share and order, as in
     `GradientCodes`.
 
-    sweep="exact": the direction g of backprop through time, from the last step to the first; of an Elman layer on a GPU
-    and with up to `SMALL` hidden units many steps at once (`calculus.scan`).
+    sweep="exact": the direction g of backprop through time, from the last step to the first (`calculus.sweep`).
 
     sweep="parallel": of Elman layers, an approximation in `rounds` rounds over all steps at once, without a loop over
     time. In the first round g_{t+1} is 0, in later ones that of the previous round: backprop through time, truncated
@@ -90,7 +89,7 @@ class RecurrentCodes(GradientCodes):
         moved: Tensor | None = None
         while end:
             here = segment._replace(states=states)
-            first, own = max((i + 1 for i in in_time if i < end), default=0), moved
+            first, own = max([0, *(i + 1 for i in in_time if i < end)]), moved
             if first < end:
                 part, moved = super().__call__(here.part(first, end), above), None
             else:
