@@ -23,7 +23,7 @@ class Train(options.OfRuns):
     checkpoint: Path | None = options.option(None, "Keep the run here, to resume it.", metavar="FILE")
     checkpoint_every: int | None = options.option(None, "Keep it every N batches too.", min=1)
     resume: bool = options.option(False, "Go on from the checkpoint, as if never stopped.", "--resume")
-    record: bool = options.option(False, "On a GPU: record the step, replay it.", "--record")
+    record: bool = options.option(False, "On a GPU: compile the steps, which are recorded anyway if they can be.", "--record")
     sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
     layer_ranks: int = options.option(
         1, "Under torchrun: spread the layers over N processes, of am-adam, am-mem or am-sgd.", min=1
@@ -44,7 +44,8 @@ def train(ctx: typer.Context, given: Train) -> None:
     parts = ranks.PARTS if given.micro_batches is None and given.layer_ranks > 1 else given.micro_batches
     tables = config.tables(ctx)
     of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]
-    run = training.configured(given, device, options=of_method)
+    record = given.record or (None if ranks.count() == 1 else False)
+    run = training.configured(given, device, options=of_method, record=record)
     samples = training.load(run, given.data_dir)
     ranks.join(device)
     trial = Trial(run, *samples, partial(ranks.wrapped, layers=given.layer_ranks, parts=parts))

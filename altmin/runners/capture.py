@@ -321,7 +321,7 @@ def _fresh(function: Any) -> Any:
 
 class Program:
     """An action captured as a CUDA graph. Before, it runs a few times, so that kernels are compiled and libraries are
-    ready; then `state()`, everything that it changes, is put back as it was."""
+    ready; then `state()`, everything that it changes, is put back as it was, and so is the random state of the GPU."""
 
     def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
         stream = torch.cuda.Stream()
@@ -361,11 +361,15 @@ class Programs:
 
 @contextmanager
 def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
-    """Restores the values of tensors; those created since (an optimizer's first state) become zeros."""
+    """Restores the values of tensors, and the random state of the GPU; tensors created since (an optimizer's first
+    state) become zeros."""
     kept = {id(t): t.detach().clone() for t in state()}
+    random = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     try:
         yield
     finally:
+        if random is not None:
+            torch.cuda.set_rng_state(random)
         with torch.no_grad():
             for t in state():
                 old = kept.get(id(t))

@@ -1,14 +1,28 @@
 """A step captured once as a CUDA graph and replayed: the GPU no longer waits for the processor to start its kernels."""
 
 import warnings
+from contextlib import suppress
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from altmin.calculus import own_call
 from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
+from altmin.core.trainer import AltMin
+from altmin.graph.piece import Piece
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import CapturedStep, Programs, can_fuse, captured, check_capturable, demand_cuda
+from altmin.runners.capture import (
+    CapturedStep,
+    Programs,
+    can_capture,
+    can_fuse,
+    captured,
+    check_capturable,
+    demand_cuda,
+)
+from altmin.runners.ensemble import Ensemble
 
 CHECK_EVERY = 256
 """The number of replays after which `Recorded` checks that all were finite."""
@@ -27,6 +41,7 @@ class Recorded(Wrapper):
     """
 
     programs: Programs | None = None
+    warns = True
 
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_cuda(method.model)
@@ -80,7 +95,7 @@ class Recorded(Wrapper):
         return self.captured.metrics(values)
 
     def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
-        if not self.others:
+        if not self.others and self.warns:
             now = [m.training for m in self.modules]
             mode = "" if now == self.modes else ", in another mode than the model was captured in,"
             warnings.warn(
@@ -102,7 +117,77 @@ class Recorded(Wrapper):
         if taken is not None:
             raise Diverged(f"the objective of step {taken + 1} of the last {steps} (from it on none was taken)")
 
+    def settle(self) -> None:
+        """`synchronize` at the end of a run, whatever ended it."""
+        with suppress(Diverged):
+            self.synchronize()
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the method's state; the next step is captured again, as an optimizer's state may lie elsewhere then."""
         super().load_state_dict(state)
         self.programs = None
+
+
+class RecordedIfPossible(Recorded):
+    """`Recorded`, without compiled kernels, of a step of which it is not known whether it can be captured. The first
+    batch takes the method's own step, and so do all if the capture of a second one of the same shape fails; so do,
+    without a warning, batches of other shapes and those with sample weights. After a change of the model's `repr`
+    during an epoch, the step is captured again in the next."""
+
+    warns = False
+
+    def __init__(self, method: Any):
+        super().__init__(method, fuse=False)
+        self.possible = True
+        self.last: Any = None
+        self.text = self._text()
+
+    def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
+        kind = x.shape, x.dtype, y.shape, y.dtype
+        seen, self.last = self.last == kind, kind
+        weighted = how.get("sample_weight") is not None
+        if self.possible and self.programs is None and seen and not weighted:
+            try:
+                self._capture(x, y, how)
+            except (ValueError, torch.OutOfMemoryError):
+                self.possible = False
+        if self.programs is None or weighted:
+            self.synchronize()
+            return self.method.step(x, y, **how)
+        return super().step(x, y, **how)
+
+    def end_epoch(self) -> None:
+        super().end_epoch()
+        if (text := self._text()) != self.text:
+            self.programs, self.text = None, text
+
+    def _text(self) -> str:
+        return "\n".join(repr(each.model) for each in getattr(self.method, "methods", [self.method]))
+
+
+def recorded(method: Any, record: bool | None) -> Any:
+    """The method, or an ensemble, with its steps recorded. record: True for `Recorded`, False for not at all, None for
+    `RecordedIfPossible` where that is known to change nothing: on a GPU, where all that a step runs is of torch or of
+    altmin, without hooks. Code of someone else may depend on what is not a tensor, and a replayed step would not see it
+    change; of a model that `AltMin` has traced only the parts of the graph are run."""
+    if record:
+        return Recorded(method)
+    return RecordedIfPossible(method) if record is None and _is_safe(method) else method
+
+
+def _is_safe(method: Any) -> bool:
+    one: Any = method.methods[0] if isinstance(method, Ensemble) else method
+    weight = next(one.model.parameters(), None)
+    if weight is None or not weight.is_cuda or not can_capture(method) or not hasattr(one, "loss"):
+        return False
+    run = [m.module for block in one.chain for m in block.maps] if isinstance(one, AltMin) else [one.model]
+    modules = [part for module in run for part in module.modules()]
+    called = [step.target for part in modules if isinstance(part, Piece) for step in part.steps]
+    loss = getattr(one.loss, "function", one.loss)
+    return all(map(_is_known, (*modules, *called, loss))) and not any(map(own_call, modules))
+
+
+def _is_known(part: Any) -> bool:
+    """Whether a module, function or name of a method of tensors is torch's, Python's or altmin's own."""
+    place = getattr(part, "__module__", None) or "torch"
+    return isinstance(part, str) or place.partition(".")[0] in ("torch", "altmin", "_operator", "math", "builtins")

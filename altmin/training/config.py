@@ -22,8 +22,7 @@ class RunConfig:
 
     method, model, data: names, of runs that are built from them (`Trial`); `fit` is given the objects. options: the
     method's. limit: the number of training samples, None for all. part: of the data that the model is measured on.
-    record: whether steps are recorded on a GPU; None for wherever they can be, without compiled kernels. The others are
-    explained by `fit`.
+    The others are explained by `fit`.
     """
 
     method: str = ""
@@ -42,7 +41,7 @@ class RunConfig:
     seed: int = 0
     device: torch.device = CPU
     precision: str | None = None
-    record: bool | None = False
+    record: bool | None = None
     epoch_batches: int | None = None
     metrics: Any = None
     scheduler: Any = None

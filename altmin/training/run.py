@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from torch import nn
+
 from altmin.methods.protocol import Method
 from altmin.runners.ensemble import Ensemble
-from altmin.runners.recorded import Recorded
+from altmin.runners.recorded import Recorded, recorded
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
 from altmin.training.config import OF_BATCHES, RunConfig, takes
@@ -16,7 +18,7 @@ from altmin.training.resumed import settings_of
 from altmin.training.together import Together
 
 
-@takes("seed", *OF_BATCHES, "scheduler", "scheduler_every", "checkpoint", "checkpoint_every", "resume")
+@takes("seed", *OF_BATCHES, "scheduler", "scheduler_every", "checkpoint", "checkpoint_every", "resume", "record")
 def fit(
     method: Method,
     train: Any,
@@ -61,6 +63,11 @@ def fit(
 
     `precision` is that of products: "float32", "tf32" on a GPU, or "bf16" (`altmin.runners.precision.using`); None
     leaves torch's own settings as they are.
+
+    `record`: on a GPU, whether steps are recorded as a CUDA graph and replayed (`altmin.Recorded`), which launches them
+    many times as fast. None is for wherever that changes nothing but the time: of models and losses whose code is
+    torch's or altmin's, or that were traced; batches of another shape take the ordinary step. True is for compiled
+    kernels in addition, and raises ValueError where steps cannot be recorded.
 
     `checkpoint` is a file in which the run is kept at its start, after each epoch and, given
     `checkpoint_every`, also after that many batches. With `resume` the run continues from there to the same
@@ -109,7 +116,12 @@ def fit_ensemble(
 
 def fit_one(plan: Plan, method: Method, history: History, callbacks: Any, config: Mapping[str, Any]) -> History:
     """`fit`, of a plan. Rows are added to `history`, which is returned."""
-    _carry_out(plan, Single(method), [history], [plan.run.seed], callbacks, config)
+    steps = method if isinstance(method, Recorded | nn.Module) else recorded(method, plan.run.record)
+    try:
+        _carry_out(plan, Single(steps), [history], [plan.run.seed], callbacks, config)
+    finally:
+        if isinstance(steps, Recorded):
+            steps.settle()
     return history
 
 

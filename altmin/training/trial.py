@@ -11,9 +11,8 @@ from altmin import data, methods, models
 from altmin.common.describe import plain
 from altmin.common.devices import usable
 from altmin.common.errors import Diverged
-from altmin.runners import Recorded
-from altmin.runners.capture import can_capture
 from altmin.runners.ensemble import Ensemble
+from altmin.runners.recorded import recorded
 from altmin.training import run as fitting
 from altmin.training.callbacks import EachBatch
 from altmin.training.config import RunConfig
@@ -56,10 +55,8 @@ class Trial:
 
     def steps(self, method: Any, otherwise: Callable[[Any], Any]) -> Any:
         """A method, or an ensemble, whose steps are recorded if the run says so, or otherwise what is made of it."""
-        record = self.run.record
-        if record is None and self.run.device.type == "cuda" and can_capture(method):
-            return Recorded(method, fuse=False)
-        return Recorded(method) if record else otherwise(method)
+        made = recorded(method, self.run.record)
+        return otherwise(method) if made is method else made
 
     def check(self, runs: Sequence[RunConfig]) -> int:
         """The number of batches in an epoch. Builds the method of every run, so that one that refuses this model raises
