@@ -23,6 +23,8 @@ def row(net: str, method: str, ratio: float, mode: str = "eager", members: int =
         "ratio_to_compiled": None,
         "ratio_to_one_member": spread(1.0),
         "ratio_to_variants": {},
+        "best_backprop": "adam, graph",
+        "ratio_to_best": spread(2 * ratio),
         "kept_bytes": 2_000_000,
         "peak_bytes": 3_000_000,
         "memory_ratio": ratio / 2,

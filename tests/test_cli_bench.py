@@ -188,7 +188,9 @@ def test_each_ratio_is_to_the_yardstick_of_the_same_mode_and_members(clock: Cloc
 
 
 def test_the_json_says_what_was_measured(clock: Clock, bench: Any) -> None:
-    result = bench("--model mlp-1x4@higgs:5,mlp-2x4 --methods am-adam --set am-adam.lr=0.5 --batch-size 10")
+    result = bench(
+        "--model mlp-1x4@higgs:5,mlp-2x4 --methods am-adam --set am-adam.lr=0.5 --batch-size 10 --modes eager"
+    )
     assert list(result) == ["data", "models", "methods", "seed", "config", "environment", "skipped", "results"]
     assert result["models"] == ["mlp-1x4@higgs:5", "mlp-2x4"]
     assert result["methods"] == ["adam", "am-adam"]
@@ -298,7 +300,7 @@ def test_on_a_gpu_the_yardstick_is_fused_and_takes_turns_with_its_variant(bench:
 
 
 def test_bench_sets_every_method_against_adam(bench: Any) -> None:
-    result = bench("--model mlp-1x16,mlp-2x8 --methods sgd --batch-size 20")
+    result = bench("--model mlp-1x16,mlp-2x8 --methods sgd --batch-size 20 --modes eager")
     assert [(row["model"], row["method"]) for row in result["results"]] == [
         ("mlp-1x16", "adam"), ("mlp-1x16", "sgd"), ("mlp-2x8", "adam"), ("mlp-2x8", "sgd")
     ]  # fmt: skip
@@ -308,6 +310,57 @@ def test_bench_sets_every_method_against_adam(bench: Any) -> None:
             assert row["time_ratio"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
             assert row["memory_ratio"] == 1.0
     assert list(result["environment"])[:3] == ["python", "torch", "altmin"]
+
+
+def test_by_default_backprop_runs_in_every_way_that_the_machine_allows(
+    clock: Clock, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fastest is what all are set against; a way that fails is left out, with a warning."""
+
+    def fails(*_: Any) -> None:
+        raise ValueError("torch.compile cannot compile this step: no; run it as it is")
+
+    def four_times_as_fast(method: Any) -> Any:
+        if method.cost == 1e-3:
+            method.step = fails
+        method.cost /= 4
+        return method
+
+    monkeypatch.setattr("altmin.runners.compiled.check", lambda device: None)
+    monkeypatch.setitem(modes.MODES, "compile", four_times_as_fast)
+    result = bench("--model mlp-2x4 --batch-size 10")
+    (row,) = result["skipped"]
+    assert (row["method"], row["mode"]) == ("adam:fused=true", "compile")
+    assert row["reason"] == "torch.compile cannot compile this step: no; run it as it is"
+    assert result["config"]["modes"] == ["eager", "compile"]
+    found = {(row["method"], row["mode"]): row for row in result["results"]}
+    assert list(found) == [
+        ("adam", "eager"), ("am-adam", "eager"), ("adam:fused=true", "eager"), ("adam", "compile")
+    ]  # fmt: skip
+    for row in found.values():
+        assert row["best_backprop"] == "adam, compile"
+    assert found["am-adam", "eager"]["ratio_to_best"] == exactly(6.0)
+    assert found["adam:fused=true", "eager"]["ratio_to_best"] == exactly(2.0)
+
+
+@pytest.mark.parametrize(
+    "device, has_compiler, expected",
+    [
+        ("cpu", True, (["eager"], ["compile"])),
+        ("cpu", False, (["eager"], [])),
+        ("cuda", True, (["eager", "graph"], ["compile", "compile+graph"])),
+        ("cuda", False, (["eager", "graph"], [])),
+    ],
+)
+def test_the_modes_that_a_device_allows(
+    device: str, has_compiler: bool, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(device: torch.device) -> None:
+        if not has_compiler:
+            raise ValueError("no compiler")
+
+    monkeypatch.setattr("altmin.runners.compiled.check", check)
+    assert modes.allowed(torch.device(device)) == expected
 
 
 def test_a_pass_over_so_many_samples_is_measured_as_a_whole(

@@ -1,5 +1,6 @@
 """`altmin bench`: what a training step costs, in time and memory, over that of backprop with Adam."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
@@ -8,7 +9,7 @@ from altmin.cli import options, output, parse, training
 from altmin.cli.options import option
 from altmin.common.describe import plain
 from altmin.paper.bench import modes as ways
-from altmin.paper.bench.cases import YARDSTICK, Net, grown
+from altmin.paper.bench.cases import YARDSTICK, Net, Variant, grown
 from altmin.paper.bench.run import Plan, measure
 from altmin.paper.bench.table import table
 from altmin.runners import precision as products
@@ -26,12 +27,17 @@ class Bench(options.OfMethods):
         metavar="NAME,NAME,...",
     )
     methods: str = option(
-        "am-adam,adam",
+        "am-adam,adam,adam:fused=true",
         "The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as in "
-        "am-adam,adam,adam:fused=true.",
+        "am-mem:l2=0.01.",
         metavar="NAME,NAME,...",
     )
-    modes: str = option("eager", "eager, graph (CUDA graphs) or compile (backprop only).", metavar="NAME,NAME,...")
+    modes: str = option(
+        ways.ALL,
+        "eager, graph (CUDA graphs) or compile (backprop only); all is for those that the machine allows, with --grow "
+        "for eager alone.",
+        metavar="NAME,NAME,...",
+    )
     ensemble: str = option("1", "How many members run as one, as in 1,8,64.", metavar="N,N,...")
     grow: str | None = option(None, "Measure one model as its depth, width, batch or members grow.", metavar="WHAT")
     sizes: str = option(FACTORS, "How many times as large --grow makes it.", metavar="N,N,...")
@@ -57,11 +63,14 @@ def bench(ctx: typer.Context, given: Bench) -> None:
         nets, members = _grown(nets, given.grow, parse.counts("--sizes", given.sizes), members)
     elif given.sizes != FACTORS:
         raise ValueError("--sizes says how far to grow; say what grows too: --grow depth, width, batch or members")
-    names = parse.names("--modes", given.modes)
+    names, rivals = parse.names("--modes", given.modes), list[str]()
+    if names == [ways.ALL]:
+        names, rivals = ways.allowed(device) if given.grow is None else (["eager"], [])
     for name in names:
         ways.check(name, device)
-    variants = parse.variants(given.methods, given.set_ or [], fused=device.type == "cuda")
-    plan = Plan(variants, names, list(dict.fromkeys([1, *members])), given.seed, device, given.samples)
+    variants = _distinct(parse.variants(given.methods, given.set_ or [], fused=device.type == "cuda"))
+    counts = list(dict.fromkeys([1, *members]))
+    plan = Plan(variants, names, counts, given.seed, device, given.samples, of_backprop=rivals)
     with products.using(given.precision) as context, output.progress("bench") as tick:
         plan = plan._replace(context=context)
         rows, skipped = measure(plan, nets, given.seconds, lambda part, text: tick(round(100 * part), 100, text))
@@ -76,7 +85,7 @@ def bench(ctx: typer.Context, given: Bench) -> None:
             **{name: getattr(given, name) for name in ("batch_size", "seconds", "samples")},
             "yardstick": YARDSTICK,
             "options": {variant.label: plain(variant.options) for variant in variants},
-            "modes": names,
+            "modes": [*names, *rivals],
             "ensemble": plan.members,
             "precision": given.precision,
             "grow": given.grow,
@@ -91,6 +100,15 @@ def bench(ctx: typer.Context, given: Bench) -> None:
         from altmin.paper.bench import picture  # matplotlib takes a second to import
 
         output.write(given.plot, picture.draw(result, given.plot.suffix[1:]))
+
+
+def _distinct(variants: Sequence[Variant]) -> list[Variant]:
+    """Without those that differ from an earlier one in their label alone: on a GPU, Adam is fused anyway."""
+    found: list[Variant] = []
+    for variant in variants:
+        if not any((each.method, each.options) == (variant.method, variant.options) for each in found):
+            found.append(variant)
+    return found
 
 
 def _grown(nets: list[Net], what: str, factors: list[int], members: list[int]) -> tuple[list[Net], list[int]]:

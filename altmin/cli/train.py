@@ -23,7 +23,9 @@ class Train(options.OfRuns):
     checkpoint: Path | None = options.option(None, "Keep the run here, to resume it.", metavar="FILE")
     checkpoint_every: int | None = options.option(None, "Keep it every N batches too.", min=1)
     resume: bool = options.option(False, "Go on from the checkpoint, as if never stopped.", "--resume")
-    record: bool = options.option(False, "On a GPU: compile the steps, which are recorded anyway if they can be.", "--record")
+    record: bool = options.option(
+        False, "On a GPU: compile the steps, which are recorded anyway if they can be.", "--record"
+    )
     sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
     layer_ranks: int = options.option(
         1, "Under torchrun: spread the layers over N processes, of am-adam, am-mem or am-sgd.", min=1

@@ -16,6 +16,20 @@ MODES: dict[str, Callable[[Any], Method]] = {
 }
 
 
+ALL = "all"
+"""The name of all modes that a device allows."""
+
+
+def allowed(device: torch.device) -> tuple[list[str], list[str]]:
+    """The modes that a device allows: of all methods, and of backprop alone."""
+    of_all = ["eager", "graph"] if device.type == "cuda" else ["eager"]
+    try:
+        compiled.check(device)
+    except ValueError:
+        return of_all, []
+    return of_all, ["compile", "compile+graph"] if device.type == "cuda" else ["compile"]
+
+
 def check(mode: str, device: torch.device) -> None:
     """Raises ValueError if a mode is unknown or the device cannot run it."""
     for word in mode.split("+"):

@@ -31,6 +31,8 @@ class Plan(NamedTuple):
     """How many samples a pass over the data has, if whole passes are measured."""
     context: Context = LOCAL
     """Of the steps."""
+    of_backprop: Sequence[str] = ()
+    """Further modes, in which the yardstick and its variants alone are measured."""
 
     def build(self, net: Net, entry: Entry) -> list[Method]:
         """The members of an entry, from seeds that follow each other. Raises what a method has against the model."""
@@ -56,7 +58,9 @@ class Plan(NamedTuple):
 
     def entries(self, net: Net) -> tuple[list[Entry], dict[Entry, str]]:
         """What can be measured on a net, and what cannot, with the reason. Two members represent any number of them."""
-        wanted = [Entry(v.label, mode, n) for mode in self.modes for n in self.members for v in self.variants]
+        rivals = [v for v in self.variants if v.method == YARDSTICK]
+        asked = [(mode, self.variants) for mode in self.modes] + [(mode, rivals) for mode in self.of_backprop]
+        wanted = [Entry(v.label, mode, n) for mode, variants in asked for n in self.members for v in variants]
         reasons: dict[Entry, str] = {}
         for entry in wanted:
             built = self.build(net, entry._replace(members=min(entry.members, 2)))
@@ -81,8 +85,7 @@ def measure(plan: Plan, nets: Sequence[Net], seconds: float, report: Report) -> 
         {"net": net.text, **entry._asdict(), "reason": why} for net, _, lacks in tried for entry, why in lacks.items()
     ]
     for row in skipped:
-        many = " as an ensemble" if row["members"] > 1 else ""
-        warnings.warn(f"{row['method']}{many} is not measured in mode {row['mode']}: {row['reason']}")
+        _say_skipped(row)
     if not any(entries for _, entries, _ in tried):
         raise ValueError(f"nothing can be measured: {skipped[0]['reason']}")
     rows: list[Row] = []
@@ -91,15 +94,25 @@ def measure(plan: Plan, nets: Sequence[Net], seconds: float, report: Report) -> 
         def of_all(part: float, i: int = i, net: Net = net) -> None:
             report((i + part) / len(nets), f"{net.model}, batches of {net.batch_size}")
 
-        rows += measure_net(plan, net, entries, seconds / len(nets), of_all)
+        rows += measure_net(plan, net, entries, seconds / len(nets), of_all, skipped)
     _warn_if_unsteady(rows)
     return rows, skipped
 
 
+def _say_skipped(row: Row) -> None:
+    many = " as an ensemble" if row["members"] > 1 else ""
+    warnings.warn(f"{row['method']}{many} is not measured in mode {row['mode']}: {row['reason']}")
+
+
 def measure_net(
-    plan: Plan, net: Net, entries: Sequence[Entry], seconds: float, report: Callable[[float], None]
+    plan: Plan,
+    net: Net,
+    entries: Sequence[Entry],
+    seconds: float,
+    report: Callable[[float], None],
+    skipped: list[Row],
 ) -> list[Row]:
-    """A row for each of the entries of a net."""
+    """A row for each of the entries of a net. Those of backprop's own modes that fail are added to `skipped`."""
     if not entries:
         return []
     if any("compile" in entry.mode for entry in entries):
@@ -109,10 +122,17 @@ def measure_net(
     built, sizes = {}, {}
     for entry in entries:
         make, plain = partial(plan.make, net, entry), partial(plan.make, net, entry._replace(mode="eager"))
-        built[entry], *sizes[entry] = step_bytes(make, batches[0], plain, "graph" in entry.mode)
+        try:
+            built[entry], *sizes[entry] = step_bytes(make, batches[0], plain, "graph" in entry.mode)
+        except (ValueError, RuntimeError) as error:
+            if entry.mode not in plan.of_backprop:
+                raise
+            skipped.append({"net": net.text, **entry._asdict(), "reason": str(error).splitlines()[0]})
+            _say_skipped(skipped[-1])
+    built = {entry: method for entry, method in built.items() if entry._replace(method=YARDSTICK) in built}
     per_pass = None if plan.samples is None else -(-plan.samples // net.batch_size)
     times, steps = step_seconds(built, batches, seconds, plan.seed, report, per_pass)
-    rivals = [v.label for v in plan.variants if v.method == YARDSTICK and v.label != YARDSTICK]
+    rivals = [v.label for v in plan.variants if v.method == YARDSTICK]
     return [_row(net, entry, times, steps[entry], sizes, rivals) for entry in times]
 
 
@@ -126,6 +146,10 @@ def _row(
 ) -> Row:
     yardstick = entry._replace(method=YARDSTICK)
     seconds = spread(times[entry])
+    best = min(
+        (each for each in times if each.method in rivals and each.members == entry.members),
+        key=lambda each: spread(times[each])["median"],
+    )
     kept, peak = sizes[entry]
     row = {
         **dict(zip(("net", "model", "data", "batch_size"), net, strict=False)),
@@ -136,7 +160,11 @@ def _row(
         "time_ratio": ratio(times, entry, yardstick),
         "ratio_to_compiled": ratio(times, entry, yardstick._replace(mode="compile")),
         "ratio_to_one_member": ratio(times, entry, entry._replace(members=1)),
-        "ratio_to_variants": {label: ratio(times, entry, entry._replace(method=label)) for label in rivals},
+        "ratio_to_variants": {
+            label: ratio(times, entry, entry._replace(method=label)) for label in rivals if label != YARDSTICK
+        },
+        "best_backprop": f"{best.method}, {best.mode}",
+        "ratio_to_best": ratio(times, entry, best),
         "rounds": len(times[entry]),
         "steps_per_round": steps,
         "kept_bytes": kept,

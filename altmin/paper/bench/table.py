@@ -1,6 +1,6 @@
 """The result of `altmin bench` as a table, in the order of its rows; columns in which nothing varies are left out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,9 +11,11 @@ Columns = dict[str, Callable[[Row], str]]
 
 
 def table(result: Mapping[str, Any]) -> Table:
-    """Times as median and, in brackets, the quartiles."""
+    """Times as median and, in brackets, the quartiles; below, which backprop was the fastest on each net."""
     words, numbers = _words(result), _numbers(result)
-    drawn = Table(*words, header_style="bold")
+    best = dict.fromkeys(f"{row['net']}: {row['best_backprop']}" for row in result["results"] if row["members"] == 1)
+    caption = f"best backprop on {'; on '.join(best)}" if _has_rivals(result["results"]) else None
+    drawn = Table(*words, header_style="bold", caption=caption, caption_justify="left")
     for name in numbers:
         drawn.add_column(name, justify="right")
     for _, rows in groupby(result["results"], key=lambda row: (row["net"], row["mode"], row.get("size"))):
@@ -35,6 +37,11 @@ def spread(values: Mapping[str, float] | None, digits: int = 2, unit: float = 1.
     return f"{median} ({low} to {high})"
 
 
+def _has_rivals(rows: Sequence[Row]) -> bool:
+    """Whether backprop was measured in several ways."""
+    return len({row["mode"] for row in rows}) > 1 or bool(rows[0]["ratio_to_variants"])
+
+
 def _words(result: Mapping[str, Any]) -> Columns:
     rows, grow = result["results"], result["config"]["grow"]
     columns: Columns = {"model": lambda row: row["net"]}
@@ -54,10 +61,8 @@ def _numbers(result: Mapping[str, Any]) -> Columns:
     if result["config"].get("samples") is not None:
         columns["s per pass"] = lambda row: spread(row["step_seconds"], 2, 1 / row["steps_per_round"])
     columns[f"time / {yardstick}"] = lambda row: spread(row["time_ratio"])
-    for label in rows[0]["ratio_to_variants"]:
-        columns[f"time / {label}"] = lambda row, label=label: spread(row["ratio_to_variants"][label])  # type: ignore[misc]
-    if "compile" in result["config"]["modes"]:
-        columns[f"time / compiled {yardstick}"] = lambda row: spread(row["ratio_to_compiled"])
+    if _has_rivals(rows):
+        columns["time / best backprop"] = lambda row: spread(row["ratio_to_best"])
     if len({row["members"] for row in rows}) > 1:
         columns["time / 1 member"] = lambda row: spread(row["ratio_to_one_member"])
         columns["ms per member"] = lambda row: f"{1e3 * row['member_step_seconds']['median']:.4f}"
