@@ -112,7 +112,7 @@ class Context:
         """`inners` as a column of `numbers`."""
         plain = self.shard is None and self.weights is None
         if plain and self.numbers is Scalars:
-            return [(u * v).sum() for u, v in pairs]
+            return list(_by_rows(pairs).unbind())
         if not plain or not self.eager or pairs[0][0].is_cuda:
             return self.numbers.read(self.inners(pairs))
         found = []
@@ -133,15 +133,12 @@ class Context:
         >>> LOCAL.inners([(x, x), (x, y)])
         tensor([25., 11.])
         """
-        products = []
-        for u, v in pairs:
-            if self.weights is not None:
-                products.append((self.weighted(u) * v).sum())
-            elif self.traced:  # to be fused with what made u and v
-                products.append((u * v).sum())
-            else:
-                products.append(_dot(u, v))
-        found = torch.stack(products)
+        if self.weights is not None:
+            found = torch.stack([(self.weighted(u) * v).sum() for u, v in pairs])
+        elif self.traced:
+            found = _by_rows(pairs)
+        else:
+            found = torch.stack([_dot(u, v) for u, v in pairs])
         found = found if self.shard is None else self.sum(found)[0]
         return self.host(found) if found.is_cuda else found
 
@@ -154,6 +151,15 @@ class Context:
         """The number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they have
         any."""
         return self.count(len(t)) if self.weights is None else self.sum(self.weights.sum())[0]
+
+
+def _by_rows(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """<u, v> of each pair as one vector. A compiled function sums each row where u and v are made, and then all rows of
+    all pairs in one kernel; sums over whole tensors would take two kernels for each pair."""
+    rows = [(u * v).reshape(len(u), -1).sum(1) for u, v in pairs]
+    if len({len(row) for row in rows}) > 1:
+        return torch.stack([row.sum() for row in rows])
+    return torch.stack(rows).sum(1)
 
 
 def _dot(u: Tensor, v: Tensor) -> Tensor:
