@@ -94,6 +94,7 @@ def accuracy(jobs: int = 1, only: str | None = None) -> None:
 def speed() -> None:
     for data, models in (("mnist", "mlp-2x100,mlp-2x500,lenet5"), ("higgs", "mlp-1x300")):
         arguments = ["--data", data, "--model", models, "--methods", "am-adam,am-mem,am-mem-fitted", "--threads", "2"]
+        arguments += ["--modes", "eager"]
         if code := run(["bench", *arguments, "--json", str(SPEED[data])]):
             sys.exit(code)
 

@@ -95,7 +95,7 @@ def speed(seconds: float = 30.0, only: str | None = None) -> None:
     for net, (methods, samples) in SPEED.items():
         if only in (None, net):
             given = ["--model", net, "--methods", methods, "--samples", str(samples), "--seconds", str(seconds)]
-            command(["bench", *given, "--threads", "2", "--json", str(_speed_file(net))])
+            command(["bench", *given, "--modes", "eager", "--threads", "2", "--json", str(_speed_file(net))])
 
 
 def fill_table() -> None:

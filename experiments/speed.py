@@ -10,18 +10,20 @@ import argparse
 import sys
 
 from common import HERE
-from speed_table import CPU_NETS, NETS, RECURRENT, file_of, fill_tables
+from speed_table import BEST, CPU_NETS, NETS, RECURRENT, file_of, fill_tables
 
 from altmin.cli import run
 
 RECORDED = ["--modes", "eager,graph"]
 GROWN = ["--modes", "graph", "--model", "mlp-2x100"]
-FUSED = ["--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]
+TWO_CORES = ["--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]
+FUSED = [*TWO_CORES, "--modes", "eager"]
 LARGE = [net for net in NETS if net not in CPU_NETS]
 
 Part = tuple[float, list[str]]
 PARTS: dict[str, dict[str, Part]] = {
     "cuda": {
+        "best": (14, ["--model", ",".join(BEST["cuda"]), "--methods", "am-adam,adam", "--threads", "2"]),
         "nets": (28, ["--model", ",".join(CPU_NETS), "--modes", "eager,graph,compile"]),
         # Where compiling takes minutes, there is no rival to compare with.
         "large": (15, ["--model", ",".join(LARGE), "--modes", "graph"]),
@@ -32,6 +34,7 @@ PARTS: dict[str, dict[str, Part]] = {
         "members": (10, ["--model", "mlp-2x100", *RECORDED, "--grow", "members", "--sizes", "1,8,64"]),
     },
     "cpu": {
+        "best": (60, ["--model", ",".join(BEST["cpu"]), *TWO_CORES]),
         "nets": (60, ["--model", ",".join(CPU_NETS), *FUSED]),
         "large": (100, ["--model", ",".join([*LARGE[:1], RECURRENT]), *FUSED]),
         "depth": (24, ["--model", "mlp-2x100", *FUSED, "--grow", "depth", "--sizes", "1,2,5,10"]),

@@ -12,6 +12,7 @@ from altmin.cli import parse
 from altmin.cli.options import OfRuns
 from altmin.common.devices import usable
 from altmin.common.errors import unknown
+from altmin.common.memory import keep_freed_memory
 from altmin.data.shakespeare import Text
 from altmin.runners import precision
 from altmin.training.config import RunConfig
@@ -19,8 +20,8 @@ from altmin.training.samples import Samples
 
 
 def prepare(device: str, threads: int | None, products: str) -> torch.device:
-    """The device by name; sets the number of CPU threads. Raises ValueError if this machine lacks the device, or the
-    device products of this precision."""
+    """The device by name; sets the number of CPU threads and lets the process keep freed memory. Raises ValueError if
+    this machine lacks the device, or the device products of this precision."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not (index.isascii() and index.isdigit())):
         raise unknown("device", device, ["cpu", "cuda"])
@@ -32,6 +33,7 @@ def prepare(device: str, threads: int | None, products: str) -> torch.device:
     if threads is not None:
         torch.set_num_threads(threads)
     precision.check(products, torch.device(kind))
+    keep_freed_memory()
     return usable("--device", device)
 
 

@@ -338,6 +338,7 @@ class Program:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
+                _renew_generator()
                 raise ValueError(f"this step cannot be captured: {str(error).splitlines()[0]}") from error
         torch.cuda.current_stream().wait_stream(stream)
 
@@ -345,6 +346,13 @@ class Program:
         """Replays the capture; returns its result, which the next replay overwrites."""
         self.graph.replay()
         return self.result
+
+
+def _renew_generator() -> None:
+    """Gives the GPU's random generator a new state, since that of a capture that failed refuses to draw; its numbers
+    are for the caller to set."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(torch.Generator(generator.device))
 
 
 class Programs:
