@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
 
+from altmin import methods
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.numbers import Tensors
 from altmin.core.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
@@ -376,3 +377,17 @@ def test_a_loss_of_other_options_shows_them():
     assert repr(adapt(SEQUENCES["mean"])) == "CrossEntropy(label_smoothing=0.0)"
     found = repr(adapt(SEQUENCES["smoothed, ignoring a class"]))
     assert found == "CrossEntropy(label_smoothing=0.2, ignore_index=2)"
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss()])
+@pytest.mark.parametrize("method", ["adam", "am-adam"])
+def test_targets_that_torch_would_broadcast_are_refused(loss, method):
+    """Or each output would be compared with the targets of all samples."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    before = [p.detach().clone() for p in model.parameters()]
+    made = methods.create(method, model, loss=loss)
+    with pytest.raises(ValueError, match=r"output is .*\(8, 1\).*targets are .*\(8,\)"):
+        made.step(torch.zeros(8, 3), torch.ones(8))
+    for p, old in zip(model.parameters(), before, strict=True):
+        torch.testing.assert_close(p, old)
+    made.step(torch.zeros(8, 3), torch.ones(8, 1))

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import make_classification
+from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 from altmin import Diverged, methods
@@ -220,3 +222,16 @@ def test_an_answer_that_is_not_finite_is_refused() -> None:
     narrow = AltMinRegressor(**SMALL).fit(X * 1e-9, Y)
     with pytest.raises(ValueError, match="the standardised values for row 3 are not finite"):
         narrow.inputs_of(rows)
+
+
+def test_a_search_varies_single_options_of_the_method():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+    classifier = AltMinClassifier(hidden=(4,), epochs=2, options={"order": "weights-first"}, random_state=0)
+    found = GridSearchCV(classifier, {"options__share": [0.05, 0.2]}, cv=2).fit(X, y)
+    assert set(found.best_params_) == {"options__share"}
+    share = found.best_params_["options__share"]
+    assert found.best_estimator_.options == {"order": "weights-first", "share": share}
+    assert classifier.options == {"order": "weights-first"}
+    with pytest.raises(ValueError, match="unknown option"):
+        clone(classifier).set_params(options__shere=0.1).fit(X, y)

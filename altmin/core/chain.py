@@ -432,6 +432,7 @@ def _refuse_shared(model: nn.Module, maps: Sequence[Map]) -> None:
                 raise ValueError(
                     f"the parameter {names.get(id(parameter), name)!r} is used twice in the chain, the second time in "
                     f"{m.module._get_name()}; each block needs weights of its own, so give the second use its own "
-                    "module, or cut so that both uses are in one block"
+                    "module, or cut so that both uses are in one block: at=[] makes one of all, which backprop goes "
+                    "through, and at=[names] fewer cuts"
                 )
             seen.add(id(parameter))

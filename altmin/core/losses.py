@@ -225,6 +225,19 @@ def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
     return Hq if mass is None else mass * Hq
 
 
+ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+
+
+def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
+    """ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
+    if isinstance(loss, ELEMENTWISE) and y.shape != output.shape:
+        remedy = ", such as y.unsqueeze(1)" if (*y.shape, 1) == tuple(output.shape) else ""
+        raise ValueError(
+            f"{type(loss).__name__} compares each output with its target: the model's output is {describe(output)}, "
+            f"the targets are {describe(y)}; give targets of that shape{remedy}"
+        )
+
+
 class SquaredError(Loss):
     """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
 
@@ -281,6 +294,8 @@ class AnyLoss(Loss):
         return counted.numel() if weight is None else weight[counted].sum().item()
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
+        """ValueError for targets that torch would broadcast."""
+        demand_same_shape(self.function, output, y)
         return Given(y, context.traced)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:

@@ -13,7 +13,7 @@ from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand, demand_switch
 from altmin.common.state import demand_separate
 from altmin.core.labels import by_label
-from altmin.core.losses import LossFunction, adapt
+from altmin.core.losses import LossFunction, adapt, demand_same_shape
 from altmin.core.trainer import check_weights
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, clip, tables
@@ -74,6 +74,7 @@ class Backprop(OptimizerMethod):
         self.optimizer.zero_grad()
         with products.autocast(x, context.bf16), whole_batch(context):
             output = self.model(x)
+            demand_same_shape(self.loss, output, y)
             if sample_weight is None:
                 loss: Tensor = self.loss(output, y)
             else:

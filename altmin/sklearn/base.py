@@ -75,6 +75,16 @@ class Estimator(BaseEstimator):
         """Labels by which the rows held back are stratified; None: not stratified."""
         return None
 
+    def set_params(self, **params: Any) -> Any:
+        """As in scikit-learn; `options__NAME` sets one of the method's options and keeps the others, so that a search
+        can vary it."""
+        nested = {name: value for name, value in params.items() if name.startswith("options__")}
+        super().set_params(**{name: value for name, value in params.items() if name not in nested})
+        if nested:
+            new = {name.removeprefix("options__"): value for name, value in nested.items()}
+            self.options = {**(self.options or {}), **new}
+        return self
+
     # Training
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
