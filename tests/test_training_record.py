@@ -1,15 +1,25 @@
-"""On a GPU `fit` records steps by itself where that changes nothing but the time."""
+"""On a GPU `fit` records steps by itself where that changes nothing but the time. On a CPU a stand-in runs the step
+instead of replaying it."""
 
 import copy
 
 import pytest
 import torch
+from capture_cases import stand_in
 from torch import nn
 
 import altmin
 from altmin.core.trainer import AltMin
 from altmin.runners.recorded import Recorded, RecordedIfPossible, recorded
 from altmin.training import fit
+
+
+@pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request, monkeypatch):
+    if request.param == "cpu":
+        stand_in(monkeypatch)
+        monkeypatch.setattr("altmin.runners.recorded.is_on_gpu", lambda model: True)
+    return request.param
 
 
 class Own(nn.Module):
@@ -42,47 +52,45 @@ def hooked() -> nn.Sequential:
     return model
 
 
-def test_on_a_cpu_nothing_is_recorded() -> None:
+def test_on_a_cpu_nothing_is_recorded(monkeypatch) -> None:
+    monkeypatch.undo()
     method = altmin.AltMin(net())
     assert recorded(method, None) is method
     with pytest.raises(ValueError, match="CUDA device"):
         fit(altmin.AltMin(net()), samples(), epochs=1, batch_size=10, record=True)
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize(
     "make, safe",
     [
-        (lambda: AltMin(net().cuda()), True),
-        (lambda: AltMin(Own().cuda()), True),
-        (lambda: altmin.methods.create("adam", net().cuda()), True),
-        (lambda: altmin.methods.create("adam", Own().cuda()), False),
-        (lambda: AltMin(net().cuda(), loss=own_loss), False),
-        (lambda: AltMin(net().cuda(), loss=nn.functional.cross_entropy), True),
-        (lambda: AltMin(hooked().cuda()), False),
-        (lambda: AltMin(altmin.models.binary_mlp(6, (5, 5), 3).cuda()), False),
-        (lambda: Recorded(AltMin(net().cuda())), False),
+        (lambda device: AltMin(net().to(device)), True),
+        (lambda device: AltMin(Own().to(device)), True),
+        (lambda device: altmin.methods.create("adam", net().to(device)), True),
+        (lambda device: altmin.methods.create("adam", Own().to(device)), False),
+        (lambda device: AltMin(net().to(device), loss=own_loss), False),
+        (lambda device: AltMin(net().to(device), loss=nn.functional.cross_entropy), True),
+        (lambda device: AltMin(hooked().to(device)), False),
+        (lambda device: AltMin(altmin.models.binary_mlp(6, (5, 5), 3).to(device)), False),
+        (lambda device: Recorded(AltMin(net().to(device))), False),
     ],
 )
-def test_steps_are_recorded_where_nobody_elses_code_runs(make, safe) -> None:
-    method = make()
+def test_steps_are_recorded_where_nobody_elses_code_runs(make, safe, device) -> None:
+    method = make(device)
     assert isinstance(recorded(method, None), RecordedIfPossible) is safe
     assert recorded(method, False) is method
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize("name", ["am-adam", "am-mem", "adam"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_a_run_with_recorded_steps_is_the_run(name, dropout) -> None:
+def test_a_run_with_recorded_steps_is_the_run(name, dropout, device) -> None:
     """With the same random numbers; the last batch of an epoch is smaller."""
     torch.manual_seed(0)
-    model = net(dropout).cuda()
+    model = net(dropout).to(device)
     runs = []
     for record in (False, None):
         mine = copy.deepcopy(model)
         method = altmin.methods.create(name, mine)
         torch.manual_seed(1)
-        torch.cuda.manual_seed(1)
         history = fit(method, samples(), samples(), epochs=3, batch_size=16, seed=2, record=record)
         runs.append((mine, history, method))
     (a, plain, _), (b, other, method) = runs
@@ -90,60 +98,56 @@ def test_a_run_with_recorded_steps_is_the_run(name, dropout) -> None:
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
     for row, same in zip(plain.epochs, other.epochs, strict=True):
         assert row["train_loss"] == pytest.approx(same["train_loss"], rel=1e-4)
-    method.step(*(t[:16].cuda() for t in samples()))  # the method goes on by itself
+    method.step(*(t[:16].to(device) for t in samples()))  # the method goes on by itself
 
 
-@pytest.mark.cuda
-def test_a_step_whose_capture_fails_goes_on_as_it_is(monkeypatch) -> None:
+def test_a_step_whose_capture_fails_goes_on_as_it_is(monkeypatch, device) -> None:
     def fails(*_: object) -> None:
         raise ValueError("this step cannot be captured: it waits for the device")
 
     monkeypatch.setattr("altmin.runners.recorded.Recorded._capture", fails)
-    method = altmin.AltMin(net().cuda())
+    method = altmin.AltMin(net().to(device))
     history = fit(method, samples(), epochs=2, batch_size=10)
     assert history.epochs[1]["train_loss"] < history.epochs[0]["train_loss"]
 
 
-@pytest.mark.cuda
-def test_a_step_that_waits_for_the_device_is_not_recorded_and_others_are_later() -> None:
+def test_a_step_that_waits_for_the_device_is_not_recorded_and_others_are_later(device) -> None:
     class Waits(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * float(x.abs().sum() > 0)
 
     Waits.__module__ = "torch.of_this_test"
-    model = nn.Sequential(nn.Linear(6, 8), Waits(), nn.Linear(8, 3)).cuda()
-    history = fit(altmin.AltMin(model), samples(), epochs=2, batch_size=10)
+    model = nn.Sequential(nn.Linear(6, 8), Waits(), nn.Linear(8, 3)).to(device)
+    history = fit(altmin.AltMin(model), samples(), epochs=2, batch_size=10)  # a stand-in waits for nothing
     assert len(history.epochs) == 2
-    steps = recorded(altmin.AltMin(net(0.3).cuda()), None)
-    x, y = (t[:16].cuda() for t in samples())
+    steps = recorded(altmin.AltMin(net(0.3).to(device)), None)
+    x, y = (t[:16].to(device) for t in samples())
     for _ in range(3):
         steps.step(x, y)
     assert steps.programs is not None
 
 
-@pytest.mark.cuda
-def test_a_model_that_is_changed_between_epochs_is_captured_again() -> None:
+def test_a_model_that_is_changed_between_epochs_is_captured_again(device) -> None:
     def changes(progress) -> None:
         progress.model[2].p = 0.0
 
     torch.manual_seed(0)
-    model = net(0.5).cuda()
+    model = net(0.5).to(device)
     weights = []
     for record in (False, None):
         mine = copy.deepcopy(model)
-        torch.cuda.manual_seed(1)
+        torch.manual_seed(1)
         fit(altmin.AltMin(mine), samples(48), epochs=3, batch_size=16, callbacks=changes, record=record)
         weights.append(mine[0].weight)
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.cuda
-def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint(tmp_path) -> None:
+def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint(tmp_path, device) -> None:
     torch.manual_seed(0)
-    model, ends = net(0.3).cuda(), []
+    model, ends = net(0.3).to(device), []
     for parts in ([4], [2, 4]):
         mine = copy.deepcopy(model)
-        torch.cuda.manual_seed(1)
+        torch.manual_seed(1)
         for i, epochs in enumerate(parts):
             kept = {"checkpoint": tmp_path / f"{len(parts)}.pt", "resume": i > 0}
             fit(altmin.AltMin(mine), samples(48), epochs=epochs, batch_size=16, **kept)
@@ -151,8 +155,24 @@ def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint(tmp_path) -> None
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.cuda
-def test_a_run_that_diverges_says_so() -> None:
-    method = altmin.methods.create("adam", net().cuda(), lr=1e30)
+def test_a_run_that_diverges_says_so(device) -> None:
+    method = altmin.methods.create("adam", net().to(device), lr=1e30)
     with pytest.raises(altmin.Diverged):
         fit(method, samples(), epochs=5, batch_size=10)
+
+
+def test_shapes_take_turns_and_weights_take_the_ordinary_step(device) -> None:
+    x, y = (t.to(device) for t in samples())
+    torch.manual_seed(0)
+    model = net().to(device)
+    plain = altmin.AltMin(copy.deepcopy(model))
+    steps = recorded(altmin.AltMin(model), None)
+    for i, (first, end, weight) in enumerate(
+        [(0, 16, 0), (16, 32, 0), (32, 40, 0), (40, 50, 1), (0, 16, 0), (0, 16, 1)]
+    ):
+        how = {"sample_weight": torch.arange(1.0, end - first + 1, device=device)} if weight else {}
+        losses = [float(each.step(x[first:end], y[first:end], **how).loss) for each in (steps, plain)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+        assert (steps.programs is not None) == (i > 0), "the second batch of a shape is captured"
+    for p, q in zip(steps.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)

@@ -321,7 +321,7 @@ def _fresh(function: Any) -> Any:
 
 class Program:
     """An action captured as a CUDA graph. Before, it runs a few times, so that kernels are compiled and libraries are
-    ready; then `state()`, everything that it changes, is put back as it was, and so is the random state of the GPU."""
+    ready; then `state()`, everything that it changes, is put back as it was, and so is the random state."""
 
     def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
         stream = torch.cuda.Stream()
@@ -369,15 +369,13 @@ class Programs:
 
 @contextmanager
 def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
-    """Restores the values of tensors, and the random state of the GPU; tensors created since (an optimizer's first
-    state) become zeros."""
+    """Restores the values of tensors, and the random state; tensors created since (an optimizer's first state) become
+    zeros."""
     kept = {id(t): t.detach().clone() for t in state()}
-    random = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     try:
-        yield
+        with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []):
+            yield
     finally:
-        if random is not None:
-            torch.cuda.set_rng_state(random)
         with torch.no_grad():
             for t in state():
                 old = kept.get(id(t))
@@ -389,6 +387,12 @@ def can_fuse() -> bool:
     from torch.utils._triton import has_triton
 
     return torch.cuda.is_available() and has_triton()
+
+
+def is_on_gpu(model: nn.Module) -> bool:
+    """Whether the model's parameters, of which there are some, lie on a CUDA device."""
+    first = next(model.parameters(), None)
+    return first is not None and first.is_cuda
 
 
 def demand_cuda(model: nn.Module) -> None:

@@ -21,6 +21,7 @@ from altmin.runners.capture import (
     captured,
     check_capturable,
     demand_cuda,
+    is_on_gpu,
 )
 from altmin.runners.ensemble import Ensemble
 
@@ -177,8 +178,7 @@ def recorded(method: Any, record: bool | None) -> Any:
 
 def _is_safe(method: Any) -> bool:
     one: Any = method.methods[0] if isinstance(method, Ensemble) else method
-    weight = next(one.model.parameters(), None)
-    if weight is None or not weight.is_cuda or not can_capture(method) or not hasattr(one, "loss"):
+    if not is_on_gpu(one.model) or not can_capture(method) or not hasattr(one, "loss"):
         return False
     run = [m.module for block in one.chain for m in block.maps] if isinstance(one, AltMin) else [one.model]
     modules = [part for module in run for part in module.modules()]
