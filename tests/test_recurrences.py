@@ -5,11 +5,15 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from altmin.layers import Recurrences, recurrence
+from altmin.layers.recurrence import Recurrences, opaque_recurrence, recurrence
 
 
 def together(*given: Tensor) -> Tensor:
     return Recurrences.apply("RNN_TANH", *given)
+
+
+def opaque(*given: Tensor) -> Tensor:
+    return opaque_recurrence("RNN_TANH", *given)
 
 
 def alone(*given: Tensor) -> Tensor:
@@ -35,18 +39,19 @@ def by_definition(x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor) -> Ten
     return torch.stack(states)
 
 
-@pytest.mark.parametrize("function", [alone, together])
+@pytest.mark.parametrize("function", [alone, opaque, together])
 def test_one_layer_is_the_loop_it_stands_for(function):
     x, weights = problem()
     given = x[0], *(w[0] for w in weights)
     torch.testing.assert_close(function(*given), by_definition(*given))
 
 
+@pytest.mark.parametrize("function", [opaque, together])
 @pytest.mark.parametrize("shared", [False, True])
-def test_many_members_give_what_each_gives_alone(shared):
+def test_many_members_give_what_each_gives_alone(shared, function):
     x, weights = problem()
     inputs = (None if shared else 0, 0, 0, 0, 0)
-    found = vmap(together, in_dims=inputs)(x[0] if shared else x, *weights)
+    found = vmap(function, in_dims=inputs)(x[0] if shared else x, *weights)
     for i in range(MEMBERS):
         torch.testing.assert_close(found[i], by_definition(x[0 if shared else i], *(w[i] for w in weights)))
 

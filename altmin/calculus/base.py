@@ -15,7 +15,6 @@ other module goes through autograd on that module alone.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
@@ -160,5 +159,5 @@ def rounded(p: Params) -> Params:
 
 
 def shifted(x: Tensor, u: Tensor, e: Tensor) -> Tensor:
-    """x - e u: on a CPU in one pass over memory; on a GPU e may lie in main memory."""
-    return x - e * u if x.is_cuda else torch.addcmul(x, u, e, value=-1)
+    """x - e u."""
+    return x - e * u

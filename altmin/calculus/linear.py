@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved, Weighted, rounded, shifted
+from altmin.calculus.base import Map, Params, Saved, Weighted, rounded
 from altmin.calculus.context import LOCAL, Context
 
 SMALL = 2**30
@@ -34,7 +34,7 @@ class Affine(Weighted):
         return rounded(p)
 
     def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        return self.jvp(p, saved, u), shifted(saved, u, e)
+        return self.jvp(p, saved, u), saved - e * u
 
 
 class Linear(Affine):

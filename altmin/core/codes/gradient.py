@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.calculus.base import shifted
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import TINY, select
 from altmin.common.errors import demand
@@ -325,10 +324,10 @@ def _try(
             r = at.delta
         else:
             Q, state = (each.q, each.state) if each.exact or k >= still else each.move(m[k + 1])
-            r = shifted(each.delta, Q, a[k])
+            r = each.delta - a[k] * Q
             if Q is not each.q:
                 offset = links[k - 1].offset if k else above.offset
-                tried[k] = r if offset is each.delta else shifted(offset, Q, a[k])
+                tried[k] = r if offset is each.delta else offset - a[k] * Q
         residuals.append(r)
         states.append(state)
     left, eps = search.left, torch.finfo(above.delta.dtype).eps
