@@ -32,6 +32,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tests/typed_use.py
 	$(BIN)/lint-imports
 
 unit: setup  # files in order, which ends with the doctests: many and short, so that no process is left waiting

@@ -1,6 +1,6 @@
 """`fit` and `fit_ensemble`: a run of a method, or of many at once, over the data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +12,7 @@ from altmin.runners.recorded import Recorded, recorded
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
 from altmin.training.config import OF_BATCHES, RunConfig, takes
-from altmin.training.loop import History, Loop, MemberHistory, Progress, Single
+from altmin.training.loop import History, Loop, MemberHistory, Single
 from altmin.training.plan import Plan
 from altmin.training.resumed import settings_of
 from altmin.training.together import Together
@@ -25,7 +25,7 @@ def fit(
     test: Any = None,
     *,
     epochs: int,
-    callbacks: Sequence[Any] | Callable[[Progress], Any] | None = None,
+    callbacks: Any = None,
     config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> History:
@@ -101,7 +101,7 @@ def fit_ensemble(
     *,
     epochs: int,
     seeds: Sequence[int] | None = None,
-    callbacks: Sequence[Any] | Callable[[Progress], Any] | None = None,
+    callbacks: Any = None,
     **settings: Any,
 ) -> list[MemberHistory]:
     """What `fit` does, for every member at once: one history for each, with the rows that `fit` would have given.
