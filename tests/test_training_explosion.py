@@ -1,6 +1,7 @@
 """A finite loss that explodes ends a run, with the advice that fits; one that rises for another reason does not."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,32 @@ def test_all_ranks_stop_at_the_same_batch() -> None:
     places = {text.partition(" exploded")[0] for text in found}
     assert len(places) == 1
     assert "the loss in epoch 1, batch 2 of 20" in places.pop()
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_targets_too_large_to_be_reached_are_warned_of_once(method):
+    torch.manual_seed(0)
+    x = torch.randn(60, 3)
+    y = 1e4 * x.sum(1, keepdim=True) + 3e4
+
+    def run(y):
+        model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+        fit(altmin.methods.create(method, model, loss=nn.MSELoss()), (x, y), epochs=2, batch_size=10)
+
+    with pytest.warns(UserWarning, match=r"root mean square is .*e\+04; standardise the targets") as seen:
+        run(y)
+    assert len(seen) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run((y - y.mean()) / y.std())
+
+
+def test_large_targets_that_are_learned_are_not_warned_of():
+    x = torch.eye(4).repeat(20, 1)
+    y = 1e3 * x.sum(1, keepdim=True)
+    model = nn.Linear(4, 1)
+    with torch.no_grad():
+        model.weight.fill_(990.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(altmin.methods.create("adam", nn.Sequential(model), loss=nn.MSELoss()), (x, y), epochs=1, batch_size=10)

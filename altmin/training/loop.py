@@ -18,7 +18,7 @@ from altmin.training import resumed
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
 from altmin.training.evaluate import measure
-from altmin.training.explosion import LossWatch, exploded, scale_of
+from altmin.training.explosion import LossWatch, exploded, scale_of, warn_of_large_targets
 from altmin.training.plan import Plan, demand_context
 from altmin.training.samples import Samples, batch_generator, device_of
 from altmin.training.together import Together
@@ -279,6 +279,8 @@ class Loop:
                 row = {"epoch": self.at.epoch + 1, "train_loss": self.at.losses[i] / self.at.batch}
                 row |= {**self._measured(i), "seconds": self.at.seconds / len(self.seeds)}
                 self.histories[i].epochs.append(row)
+            if row and self.at.epoch == 0 and self.together.first and self.latest is not None:
+                warn_of_large_targets(row["train_loss"], getattr(self.trained.methods[0], "loss", None), self.latest[1])
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
             self.schedule.after_epoch(self.at.epoch, row)
         return True
