@@ -11,7 +11,7 @@ from torch import nn
 import altmin
 from altmin.core.trainer import AltMin
 from altmin.runners.recorded import Recorded, RecordedIfPossible, recorded
-from altmin.training import fit
+from altmin.training import EachBatch, Progress, fit
 
 
 @pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -142,17 +142,25 @@ def test_a_model_that_is_changed_between_epochs_is_captured_again(device) -> Non
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
 
 
-def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint(tmp_path, device) -> None:
+def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint_bit_by_bit(tmp_path, device) -> None:
+    """Stopped before the smaller last batch of an epoch, which comes first when it goes on."""
+
+    def stops(progress: Progress) -> None:
+        if progress.batch == 7:
+            raise ZeroDivisionError
+
     torch.manual_seed(0)
-    model, ends = net(0.3).to(device), []
-    for parts in ([4], [2, 4]):
-        mine = copy.deepcopy(model)
-        torch.manual_seed(1)
-        for i, epochs in enumerate(parts):
-            kept = {"checkpoint": tmp_path / f"{len(parts)}.pt", "resume": i > 0}
-            fit(altmin.AltMin(mine), samples(48), epochs=epochs, batch_size=16, **kept)
-        ends.append(mine[0].weight)
-    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+    model = net(0.3).to(device)
+    once, twice = copy.deepcopy(model), copy.deepcopy(model)
+    torch.manual_seed(1)
+    fit(altmin.AltMin(once), samples(50), epochs=4, batch_size=16)
+    kept = {"epochs": 4, "batch_size": 16, "checkpoint": tmp_path / "run", "checkpoint_every": 1}
+    torch.manual_seed(1)
+    with pytest.raises(ZeroDivisionError):
+        fit(altmin.AltMin(twice), samples(50), **kept, callbacks=EachBatch(stops))
+    fit(altmin.AltMin(twice), samples(50), **kept, resume=True)
+    for p, q in zip(once.parameters(), twice.parameters(), strict=True):
+        assert torch.equal(p, q)
 
 
 def test_a_run_that_diverges_says_so(device) -> None:
@@ -166,13 +174,14 @@ def test_shapes_take_turns_and_weights_take_the_ordinary_step(device) -> None:
     torch.manual_seed(0)
     model = net().to(device)
     plain = altmin.AltMin(copy.deepcopy(model))
-    steps = recorded(altmin.AltMin(model), None)
+    steps = recorded(altmin.AltMin(model), None, rows=16)
     for i, (first, end, weight) in enumerate(
-        [(0, 16, 0), (16, 32, 0), (32, 40, 0), (40, 50, 1), (0, 16, 0), (0, 16, 1)]
+        [(0, 8, 0), (16, 32, 0), (32, 40, 0), (40, 50, 1), (0, 16, 0), (0, 16, 1)]
     ):
         how = {"sample_weight": torch.arange(1.0, end - first + 1, device=device)} if weight else {}
         losses = [float(each.step(x[first:end], y[first:end], **how).loss) for each in (steps, plain)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-        assert (steps.programs is not None) == (i > 0), "the second batch of a shape is captured"
+        assert steps.programs is None or steps.x.shape == (16, 6)
+        assert (steps.programs is not None) == (i > 0), "batches of 16 are captured"
     for p, q in zip(steps.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)

@@ -130,24 +130,25 @@ class Recorded(Wrapper):
 
 
 class RecordedIfPossible(Recorded):
-    """`Recorded`, without compiled kernels, of a step of which it is not known whether it can be captured. The first
-    batch takes the method's own step, and so do all if the capture of a second one of the same shape fails; so do,
-    without a warning, batches of other shapes and those with sample weights. After a change of the model's `repr`
-    during an epoch, the step is captured again in the next."""
+    """`Recorded`, without compiled kernels, of a step of which it is not known whether it can be captured. If the
+    capture fails, all batches take the method's own step; so do, without a warning, batches of other shapes and those
+    with sample weights. After a change of the model's `repr` during an epoch, the step is captured again in the next.
+
+    rows: the number of samples of the batches that are captured, None for that of the first one. With it a run that
+    goes on from inside an epoch replays the same steps as one that was never stopped.
+    """
 
     warns = False
 
-    def __init__(self, method: Any):
+    def __init__(self, method: Any, rows: int | None = None):
         super().__init__(method, fuse=False)
-        self.possible = True
-        self.last: Any = None
+        self.rows, self.possible = rows, True
         self.text = self._text()
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
-        kind = x.shape, x.dtype, y.shape, y.dtype
-        seen, self.last = self.last == kind, kind
+        rows = x.shape[1 if how.get("each") else 0]
         weighted = how.get("sample_weight") is not None
-        if self.possible and self.programs is None and seen and not weighted:
+        if self.possible and self.programs is None and not weighted and self.rows in (None, rows):
             try:
                 self._capture(x, y, how)
             except (ValueError, torch.OutOfMemoryError):
@@ -166,14 +167,15 @@ class RecordedIfPossible(Recorded):
         return "\n".join(repr(each.model) for each in getattr(self.method, "methods", [self.method]))
 
 
-def recorded(method: Any, record: bool | None) -> Any:
+def recorded(method: Any, record: bool | None, rows: int | None = None) -> Any:
     """The method, or an ensemble, with its steps recorded. record: True for `Recorded`, False for not at all, None for
     `RecordedIfPossible` where that is known to change nothing: on a GPU, where all that a step runs is of torch or of
     altmin, without hooks. Code of someone else may depend on what is not a tensor, and a replayed step would not see it
-    change; of a model that `AltMin` has traced only the parts of the graph are run."""
+    change; of a model that `AltMin` has traced only the parts of the graph are run. rows: the samples of a batch, if it
+    is known."""
     if record:
         return Recorded(method)
-    return RecordedIfPossible(method) if record is None and _is_safe(method) else method
+    return RecordedIfPossible(method, rows) if record is None and _is_safe(method) else method
 
 
 def _is_safe(method: Any) -> bool:

@@ -116,7 +116,9 @@ def fit_ensemble(
 
 def fit_one(plan: Plan, method: Method, history: History, callbacks: Any, config: Mapping[str, Any]) -> History:
     """`fit`, of a plan. Rows are added to `history`, which is returned."""
-    steps = method if isinstance(method, Recorded | nn.Module) else recorded(method, plan.run.record)
+    steps = (
+        method if isinstance(method, Recorded | nn.Module) else recorded(method, plan.run.record, plan.run.batch_size)
+    )
     try:
         _carry_out(plan, Single(steps), [history], [plan.run.seed], callbacks, config)
     finally:

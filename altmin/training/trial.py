@@ -55,7 +55,7 @@ class Trial:
 
     def steps(self, method: Any, otherwise: Callable[[Any], Any]) -> Any:
         """A method, or an ensemble, whose steps are recorded if the run says so, or otherwise what is made of it."""
-        made = recorded(method, self.run.record)
+        made = recorded(method, self.run.record, self.run.batch_size)
         return otherwise(method) if made is method else made
 
     def check(self, runs: Sequence[RunConfig]) -> int:
