@@ -29,7 +29,7 @@ class Bench(options.OfMethods):
     methods: str = option(
         "am-adam,adam,adam:fused=true",
         "The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as in "
-        "am-mem:l2=0.01.",
+        "am-adam:steps=5.",
         metavar="NAME,NAME,...",
     )
     modes: str = option(
