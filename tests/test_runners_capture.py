@@ -5,6 +5,7 @@ All of it runs on a CPU; that a CUDA graph of it gives the same is in test_runne
 
 import copy
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 import altmin
 from altmin.calculus.context import LOCAL
 from altmin.methods.backprop import Backprop
+from altmin.runners import capture
 from altmin.runners.capture import Program, captured, check_capturable
 
 
@@ -321,6 +323,21 @@ def averaging() -> nn.Sequential:
 def test_what_cannot_be_captured_says_why(make, words):
     with pytest.raises(ValueError, match=f"this step cannot be captured: .*{words}"):
         check_capturable(make(mlp(5, 5)))
+
+
+def test_a_model_on_another_gpu_than_the_current_one_is_refused(monkeypatch):
+    """A capture on the current one would hold none of its kernels."""
+    weight = SimpleNamespace(is_cuda=True, device=torch.device("cuda:1"))
+    model = SimpleNamespace(parameters=lambda: [weight])
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    assert not capture.is_on_gpu(model)
+    with pytest.raises(
+        ValueError, match=r"current CUDA device, cuda:0, and the model is on cuda:1; call .*set_device\(1\)"
+    ):
+        capture.demand_cuda(model)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    assert capture.is_on_gpu(model)
+    capture.demand_cuda(model)
 
 
 def test_a_kind_of_method_nobody_has_thought_of_is_refused():

@@ -1,5 +1,6 @@
 """The kernel of `sweep`. A program has some samples and goes through all steps."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -14,10 +15,11 @@ def launch(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None, c: Tensor | None) 
     steps, samples, codes, features = F.shape
     found = e.new_empty(1 if c is None else 2, *e.shape)
     size, warps = max(16, triton.next_power_of_2(features)), 4 if features <= 32 else 8
-    _sweep[(triton.cdiv(samples, SAMPLES),)](
-        e, F, W, e if k is None else k, e if c is None else c, found, found[-1], steps, samples, features,
-        codes, size, SAMPLES, k is not None, c is not None, num_warps=warps,
-    )  # fmt: skip
+    given = e, F, W, e if k is None else k, e if c is None else c, found, found[-1], steps, samples, features
+    with torch.cuda.device_of(e):
+        _sweep[(triton.cdiv(samples, SAMPLES),)](
+            *given, codes, size, SAMPLES, k is not None, c is not None, num_warps=warps
+        )
     return found
 
 

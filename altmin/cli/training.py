@@ -34,6 +34,8 @@ def prepare(device: str, threads: int | None, products: str) -> torch.device:
         torch.set_num_threads(threads)
     precision.check(products, torch.device(kind))
     keep_freed_memory()
+    if index:
+        torch.cuda.set_device(int(index))  # on which steps are recorded
     return usable("--device", device)
 
 

@@ -18,7 +18,8 @@ def launch(a: Tensor, b: Tensor, dim: int, reverse: bool) -> Tensor:
     h = torch.empty_like(b)
     outer, steps, inner = math.prod(b.shape[:dim]), b.shape[dim], math.prod(b.shape[dim + 1 :])
     wide = tl.float64 if b.dtype == torch.float64 else tl.float32
-    _scan[(outer, triton.cdiv(inner, FEATURES))](a, b, h, steps, inner, CHUNK, FEATURES, reverse, wide)
+    with torch.cuda.device_of(b):
+        _scan[(outer, triton.cdiv(inner, FEATURES))](a, b, h, steps, inner, CHUNK, FEATURES, reverse, wide)
     return h
 
 

@@ -390,13 +390,19 @@ def can_fuse() -> bool:
 
 
 def is_on_gpu(model: nn.Module) -> bool:
-    """Whether the model's parameters, of which there are some, lie on a CUDA device."""
-    first = next(model.parameters(), None)
-    return first is not None and first.is_cuda
+    """Whether the model's parameters, of which there are some, lie on the current CUDA device, on which steps are
+    captured."""
+    first = next(iter(model.parameters()), None)
+    return first is not None and first.is_cuda and first.device.index == torch.cuda.current_device()
 
 
 def demand_cuda(model: nn.Module) -> None:
-    """ValueError unless the model is on a CUDA device."""
-    device = next(model.parameters()).device
+    """ValueError unless the model is on the current CUDA device."""
+    device = next(iter(model.parameters())).device
     if device.type != "cuda":
         raise ValueError(f"a step is captured on a CUDA device, the model is on {device}; move it with .to('cuda')")
+    if not is_on_gpu(model):
+        raise ValueError(
+            f"a step is captured on the current CUDA device, cuda:{torch.cuda.current_device()}, and the model is on "
+            f"{device}; call torch.cuda.set_device({device.index}) first"
+        )
