@@ -34,9 +34,10 @@ def prepare(device: str, threads: int | None, products: str) -> torch.device:
         torch.set_num_threads(threads)
     precision.check(products, torch.device(kind))
     keep_freed_memory()
-    if index:
-        torch.cuda.set_device(int(index))  # on which steps are recorded
-    return usable("--device", device)
+    found = usable("--device", device)
+    if found.type == "cuda" and found.index is not None:
+        torch.cuda.set_device(found)  # on which steps are recorded
+    return found
 
 
 def configured(given: OfRuns, device: torch.device, **more: Any) -> RunConfig:
