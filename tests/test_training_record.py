@@ -185,3 +185,27 @@ def test_shapes_take_turns_and_weights_take_the_ordinary_step(device) -> None:
         assert (steps.programs is not None) == (i > 0), "batches of 16 are captured"
     for p, q in zip(steps.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["am-adam", "adam"])
+@pytest.mark.parametrize("what", ["frozen", "decay"])
+def test_a_method_that_is_changed_during_a_run_is_captured_again(name, what, device) -> None:
+    """As callbacks do that freeze layers or change an optimizer's options."""
+
+    def changes(progress: Progress) -> None:
+        if progress.batch != 4:
+            return
+        if what == "frozen":
+            progress.model[0].requires_grad_(False)
+        else:
+            progress.method.optimizer.param_groups[0]["weight_decay"] = 0.1
+
+    torch.manual_seed(0)
+    model, ends = net().to(device), []
+    for record in (False, None):
+        mine = copy.deepcopy(model)
+        settings = {"epochs": 3, "batch_size": 16, "callbacks": EachBatch(changes), "record": record}
+        fit(altmin.methods.create(name, mine), samples(48), **settings)
+        ends.append([p.detach() for p in mine.parameters()])
+    for p, q in zip(*ends, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)

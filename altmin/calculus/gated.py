@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.elementwise import Sigmoid, Tanh
-from altmin.common.scan import scan, shifted
+from altmin.common.scan import previous, scan
 
 
 class Gates(NamedTuple):
@@ -23,7 +23,7 @@ class Gates(NamedTuple):
     @property
     def before(self) -> Tensor:
         """h_{t-1}."""
-        return shifted(self.h, 1)
+        return previous(self.h, 1)
 
 
 class GatedRecurrence(Map):
@@ -45,7 +45,7 @@ class GatedRecurrence(Map):
         return h, Gates(gate, candidate, z, c, h)
 
     def vjp(self, p: Params, saved: Gates, v: Tensor) -> Tensor:
-        d = scan(shifted(1 - saved.z, 1, reverse=True), v, reverse=True)
+        d = scan(previous(1 - saved.z, 1, reverse=True), v, reverse=True)
         gate = self.gate.vjp((), saved.gate, d * (saved.c - saved.before))
         return torch.cat([gate, self.candidate.vjp((), saved.candidate, d * saved.z)], -1)
 

@@ -13,15 +13,14 @@ of it and of the last code, all codes but the last belong to the cell, with tota
 c_t the derivative of h_t by s_t.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from altmin.calculus import products
+from altmin.common.scan import HAS_KERNEL
 
-HAS_KERNEL = find_spec("triton") is not None
 WIDEST = {True: 128, False: 64}
 """Hidden units up to which the kernel has room, with one code a unit and with several."""
 

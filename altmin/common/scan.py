@@ -95,11 +95,11 @@ class Scan(torch.autograd.Function):
     def backward(ctx: Any, *v: Tensor) -> Any:
         """With g_t = v_t + a_{t+1} g_{t+1} the gradients are g_t h_{t-1} at a_t and g_t at b_t."""
         (a, h), dim, reverse = ctx.saved_tensors, ctx.dim, ctx.reverse
-        g = differentiable_scan(shifted(a, dim, not reverse), v[0], dim, not reverse)
-        return g * shifted(h, dim, reverse), g, None, None
+        g = differentiable_scan(previous(a, dim, not reverse), v[0], dim, not reverse)
+        return g * previous(h, dim, reverse), g, None, None
 
 
-def shifted(t: Tensor, dim: int, reverse: bool = False) -> Tensor:
+def previous(t: Tensor, dim: int, reverse: bool = False) -> Tensor:
     """t of the step before at every step, and 0 at the first; reverse: of the step after, and 0 at the last."""
     rest = t.narrow(dim, int(reverse), t.shape[dim] - 1)
     zero = torch.zeros_like(t.narrow(dim, 0, 1))

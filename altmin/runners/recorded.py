@@ -29,6 +29,10 @@ CHECK_EVERY = 256
 """The number of replays after which `Recorded` checks that all were finite."""
 
 
+class Changed(ValueError):
+    """The method is no longer the one that was captured: weights were frozen or replaced, or an option has changed."""
+
+
 class Recorded(Wrapper):
     """A method whose step is captured and then replayed: `Recorded(method)` captures the first batch that comes,
     `Recorded(method, x, y)` one given now. It is a `Method` again and gives the numbers of the method's own step.
@@ -86,14 +90,21 @@ class Recorded(Wrapper):
         same = how == self.how and (next(kinds), next(kinds)) == (next(kinds), next(kinds))
         if not same or [m.training for m in self.modules] != self.modes:
             return self._ordinary(x, y, how)
+        self._push()
         self.x.copy_(x, non_blocking=True)
         self.y.copy_(y, non_blocking=True)
-        self.captured.push()
         values = self.programs.replay().clone()
         self.unseen += 1
         if self.unseen >= CHECK_EVERY:
             self.synchronize()
         return self.captured.metrics(values)
+
+    def _push(self) -> None:
+        """`CapturedStep.push`; `Changed` where that refuses."""
+        try:
+            self.captured.push()
+        except ValueError as error:
+            raise Changed(str(error)) from None
 
     def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
         if not self.others and self.warns:
@@ -132,7 +143,8 @@ class Recorded(Wrapper):
 class RecordedIfPossible(Recorded):
     """`Recorded`, without compiled kernels, of a step of which it is not known whether it can be captured. If the
     capture fails, all batches take the method's own step; so do, without a warning, batches of other shapes and those
-    with sample weights. After a change of the model's `repr` during an epoch, the step is captured again in the next.
+    with sample weights. After a change of what was captured (`Changed`), or of the `repr` of model or loss during an
+    epoch, the step is captured again.
 
     rows: the number of samples of the batches that are captured, None for that of the first one. With it a run that
     goes on from inside an epoch replays the same steps as one that was never stopped.
@@ -153,10 +165,13 @@ class RecordedIfPossible(Recorded):
                 self._capture(x, y, how)
             except (ValueError, torch.OutOfMemoryError):
                 self.possible = False
-        if self.programs is None or weighted:
+        if self.programs is not None and not weighted:
+            with suppress(Changed):
+                return super().step(x, y, **how)
             self.synchronize()
-            return self.method.step(x, y, **how)
-        return super().step(x, y, **how)
+            self.programs = None
+        self.synchronize()
+        return self.method.step(x, y, **how)
 
     def end_epoch(self) -> None:
         super().end_epoch()
@@ -164,7 +179,7 @@ class RecordedIfPossible(Recorded):
             self.programs, self.text = None, text
 
     def _text(self) -> str:
-        return "\n".join(repr(each.model) for each in getattr(self.method, "methods", [self.method]))
+        return "\n".join(f"{each.model!r} {each.loss!r}" for each in getattr(self.method, "methods", [self.method]))
 
 
 def recorded(method: Any, record: bool | None, rows: int | None = None) -> Any:
