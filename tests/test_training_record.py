@@ -142,6 +142,22 @@ def test_a_model_that_is_changed_between_epochs_is_captured_again(device) -> Non
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
 
 
+def test_a_change_after_the_end_of_an_epoch_is_seen_by_the_next_step(device) -> None:
+    """Callbacks run after `end_epoch`."""
+    model = net(0.5).to(device)
+    steps = recorded(altmin.AltMin(model), None)
+    x, y = (t[:16].to(device) for t in samples())
+    steps.step(x, y)
+    first = steps.programs
+    steps.end_epoch()
+    steps.step(x, y)
+    assert steps.programs is first
+    steps.end_epoch()
+    model[2].p = 0.0
+    steps.step(x, y)
+    assert steps.programs is not first
+
+
 def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint_bit_by_bit(tmp_path, device) -> None:
     """Stopped before the smaller last batch of an epoch, which comes first when it goes on."""
 

@@ -143,8 +143,8 @@ class Recorded(Wrapper):
 class RecordedIfPossible(Recorded):
     """`Recorded`, without compiled kernels, of a step of which it is not known whether it can be captured. If the
     capture fails, all batches take the method's own step; so do, without a warning, batches of other shapes and those
-    with sample weights. After a change of what was captured (`Changed`), or of the `repr` of model or loss during an
-    epoch, the step is captured again.
+    with sample weights. After a change of what was captured (`Changed`), or of the `repr` of model or loss since the
+    epoch before, the step is captured again.
 
     rows: the number of samples of the batches that are captured, None for that of the first one. With it a run that
     goes on from inside an epoch replays the same steps as one that was never stopped.
@@ -155,9 +155,11 @@ class RecordedIfPossible(Recorded):
     def __init__(self, method: Any, rows: int | None = None):
         super().__init__(method, fuse=False)
         self.rows, self.possible = rows, True
-        self.text = self._text()
+        self.text, self.begins = self._text(), False
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
+        if self.begins:  # an epoch: callbacks may have changed the model since the last one
+            self._compare_text()
         rows = x.shape[1 if how.get("each") else 0]
         weighted = how.get("sample_weight") is not None
         if self.possible and self.programs is None and not weighted and self.rows in (None, rows):
@@ -175,7 +177,12 @@ class RecordedIfPossible(Recorded):
 
     def end_epoch(self) -> None:
         super().end_epoch()
+        self.begins = True
+
+    def _compare_text(self) -> None:
+        self.begins = False
         if (text := self._text()) != self.text:
+            self.synchronize()
             self.programs, self.text = None, text
 
     def _text(self) -> str:
