@@ -64,8 +64,23 @@ class Mask(Net):
         return self.last(h + self.layer(h) * (mask | (h < -1)))
 
 
+class Inverted(Net):
+    """A mask that is used after its inverse was taken: operator.invert begins as operator.iadd does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        mask = h > 0
+        inverse = ~mask
+        return self.last(h * mask + 2 * self.layer(h) * inverse)
+
+
+def test_the_inverse_of_a_mask_has_its_name_in_the_table():
+    assert "invert" in str(altmin.split(Inverted()))
+    assert "nvert" not in str(altmin.split(Inverted())).replace("invert", "")
+
+
 @pytest.mark.parametrize("at", [None, ["first"], ["layer"], ["first", "layer"]], ids=str)
-@pytest.mark.parametrize("make", [Identity, Unreturned, Renamed, Mask])
+@pytest.mark.parametrize("make", [Identity, Unreturned, Renamed, Mask, Inverted])
 def test_a_model_that_works_in_place_is_cut_and_has_autograds_gradients(make, at):
     torch.manual_seed(0)
     model, x, y = make().double(), torch.randn(6, 5, dtype=F64), torch.randint(3, (6,))

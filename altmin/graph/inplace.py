@@ -13,7 +13,10 @@ from altmin.graph.inline import is_known
 from altmin.graph.values import FUNCTIONS, is_size, numbers
 from altmin.layers import View
 
-IN_PLACE = {getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name}__")}
+IN_PLACE = {
+    getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name[1:]}__")
+}
+"""operator.iadd and the others that have one of their name without the i, as invert has not."""
 MAYBE_VIEWS = re.compile("atleast_|broadcast_tensors|chain_matmul|dropout|einsum|meshgrid|sum_to_size|type_as")
 """Operations of torch that may return what they are given, or a view of it, though their schemas do not say so."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
