@@ -124,10 +124,11 @@ def test_a_model_or_a_trainer_is_looked_at_and_nothing_else(look, seen):
     assert seen(look(model, x, y, "am-adam", share=0.2)) == seen(look(am, x, y))
     assert "Softmax" in str(look(am, x, y))
     assert am.state_dict()["penalty"] == before["penalty"]
-    with pytest.raises(
-        ValueError, match=f"{look.__name__} takes options for a model, and a trainer has its own; leave"
-    ):
+    refused = f"{look.__name__} takes a method and options for a model, and a trainer has its own; leave out"
+    with pytest.raises(ValueError, match=f"{refused} share"):
         look(am, x, y, share=0.2)
+    with pytest.raises(ValueError, match=f"{refused} method"):
+        look(am, x, y, "am-mem")
     with pytest.raises(ValueError, match=f"{look.__name__} is about codes, and 'adam' moves none in a step"):
         look(model, x, y, "adam")
     with pytest.raises(TypeError, match=f"{look.__name__} takes a model or an altmin.AltMin, given namespace"):

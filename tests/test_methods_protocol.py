@@ -55,3 +55,11 @@ def test_a_mistyped_name_or_option_is_answered_with_the_nearest() -> None:
         methods.create("adam", model, **{"weight-decay": 0.1})
     with pytest.raises(ValueError, match="unknown method 'sdg'; did you mean 'sgd'"):
         methods.options("sdg")
+
+
+def test_a_model_in_the_place_of_the_name_is_answered_in_one_line() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match=r'^a method is given by its name, such as "am-adam", given a Sequential$'):
+        methods.create(model, "am-adam")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="given a Sequential"):
+        methods.options(model)  # type: ignore[arg-type]

@@ -23,13 +23,16 @@ from altmin.explaining.rows import Milliseconds
 def trainer_of(subject: nn.Module | AltMin, by: str, method: str, options: Mapping[str, Any]) -> AltMin:
     """A trainer that may be changed: a copy of the one given, or that of a method, with options, for a model's copy.
 
-    by: who asks. TypeError for what is neither, ValueError for a method without codes, for options beside a trainer,
-    which has its own, and for what cannot be copied.
+    by: who asks. TypeError for what is neither, ValueError for a method without codes, for a method or options beside a
+    trainer, which has its own, and for what cannot be copied.
     """
     if not isinstance(subject, nn.Module | AltMin):
         raise TypeError(f"{by} takes a model or an altmin.AltMin, given {subject!r:.60}")
-    if isinstance(subject, AltMin) and options:
-        raise ValueError(f"{by} takes options for a model, and a trainer has its own; leave out {', '.join(options)}")
+    given = [*(["method"] if method != "am-adam" else []), *options]
+    if isinstance(subject, AltMin) and given:
+        raise ValueError(
+            f"{by} takes a method and options for a model, and a trainer has its own; leave out {', '.join(given)}"
+        )
     try:
         own = copy.deepcopy(subject)
     except (RuntimeError, TypeError) as error:

@@ -71,7 +71,10 @@ def names() -> list[str]:
 
 
 def factory(name: str) -> Factory:
-    """The factory registered under `name`; its signature has the options. Raises ValueError for an unknown name."""
+    """The factory registered under `name`; its signature has the options. Raises ValueError for an unknown name,
+    TypeError for what is not one."""
+    if not isinstance(name, str):
+        raise TypeError(f'a method is given by its name, such as "am-adam", given a {type(name).__name__}')
     if name not in _FACTORIES:
         raise unknown("method", name, _FACTORIES)
     return _FACTORIES[name]
@@ -80,7 +83,7 @@ def factory(name: str) -> Factory:
 def create(name: str, model: nn.Module, **given: Any) -> Method:
     """A method by name, for example `create("am-adam", model, lr=1e-3)`.
 
-    Raises ValueError for an unknown name or option, TypeError for what is not a model.
+    Raises ValueError for an unknown name or option, TypeError for what is not a name or not a model.
     """
     make = factory(name)
     if not isinstance(model, nn.Module):
