@@ -7,57 +7,85 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from altmin import __version__
-from altmin.cli import ranks
-from altmin.cli.bench import bench
-from altmin.cli.compare import compare
-from altmin.cli.data import app as data_app
-from altmin.cli.doctor import doctor
-from altmin.cli.merge import merge
-from altmin.cli.report import report
-from altmin.cli.reproduce import reproduce
-from altmin.cli.search import search
-from altmin.cli.theory import theory
-from altmin.cli.train import train
-from altmin.cli.verify import verify
+from altmin.cli import torchrun
 from altmin.common import startup
 from altmin.common.errors import Diverged
+
+COMMANDS = {
+    "train": ("Train a model and report how well it does.", "altmin train --data mnist --model mlp-2x100 --epochs 3"),
+    "compare": (
+        "Train with several methods and compare how they learn.",
+        "altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png",
+    ),
+    "doctor": (
+        "Show a model's blocks, what one step does to each of them, and advice.",
+        "altmin doctor mlp-20x100 --data mnist",
+    ),
+    "bench": (
+        "Measure the time and the memory of a step against backprop with Adam.",
+        "altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png",
+    ),
+    "theory": (
+        "Measure the paper's convergence theorem: error against bound.",
+        "altmin theory --quick --plot theory.png",
+    ),
+    "reproduce": ("Make a figure of the paper from scratch.", "altmin reproduce fig1 --quick"),
+    "search": ("Look for the settings of a figure's runs.", "altmin search fig1 --trials 16"),
+    "verify": ("Print the paper's claims beside what was found.", "altmin verify --json claims.json"),
+    "merge": (
+        "Add up the co-activation memories that several sites gathered.",
+        "altmin merge site1.safetensors site2.safetensors --out merged.safetensors",
+    ),
+    "report": ("Write a page of the paper's claims and figures.", "altmin report --out report.html"),
+    "data": ("List, fetch and verify the data sets; make shards of a table.", "altmin data list"),
+}
+"""What each command does, and an example. A command is imported, and torch with it, when it is called."""
 
 
 class Commands(TyperGroup):
     """The commands. Ctrl-C ends with exit code 130 and a line that says how to go on, if the run can."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=text) for name, (text, _) in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = _imported(args[0])
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             with startup.lifted():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            if ranks.count() > 1:
+            if torchrun.count() > 1:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # torchrun passes on what the terminal has sent already
-            if ranks.first():
+            if torchrun.first():
                 _say(str(stop) or "stopped")
             raise typer.Exit(130) from None
 
 
+def _imported(name: str) -> Any:
+    """A command by its name: the function of that name in its module, or the group that it has."""
+    module, epilog = import_module(f"altmin.cli.{name}"), f"Example: {COMMANDS[name][1]}"
+    alone = typer.Typer(add_completion=False)
+    if hasattr(module, "app"):
+        alone.add_typer(module.app, name=name, epilog=epilog)
+        return typer.main.get_group(alone).commands[name]
+    alone.command(name, epilog=epilog)(getattr(module, name))
+    return typer.main.get_command(alone)
+
+
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
-app.command(epilog="Example: altmin train --data mnist --model mlp-2x100 --method am-adam --epochs 3")(train)
-app.command(epilog="Example: altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png")(compare)
-app.command(epilog="Example: altmin doctor mlp-20x100 --data mnist")(doctor)
-app.command(epilog="Example: altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png")(bench)
-app.command(epilog="Example: altmin theory --quick --plot theory.png")(theory)
-app.command(epilog="Example: altmin reproduce fig1 --quick")(reproduce)
-app.command(epilog="Example: altmin search fig1 --trials 16")(search)
-app.command(epilog="Example: altmin verify --json claims.json")(verify)
-app.command(epilog="Example: altmin merge site1.safetensors site2.safetensors --out merged.safetensors")(merge)
-app.command(epilog="Example: altmin report --out report.html")(report)
-app.add_typer(data_app, name="data", epilog="Example: altmin data list")
 
 
 @app.callback()
@@ -65,8 +93,8 @@ def top(
     ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
 ) -> None:
     """Train neural networks without backpropagation, by online alternating minimization."""
-    ranks.check(ctx.invoked_subcommand)
-    if not ranks.first() and ctx.invoked_subcommand is None:
+    torchrun.check(ctx.invoked_subcommand)
+    if not torchrun.first() and ctx.invoked_subcommand is None:
         return
     if version:
         print(f"altmin {__version__}")
@@ -79,11 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Of several processes under torchrun the first one speaks for all; a mistake ends each of them with 1, at once, since
     a message to a process that is gone would never leave."""
-    warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}") if ranks.first() else None
-    if ranks.count() == 1:
+    warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}") if torchrun.first() else None
+    if torchrun.count() == 1:
         sys.exit(run(arguments))
     try:
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if ranks.first() else nowhere):
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if torchrun.first() else nowhere):
             code = run(arguments)
     except Exception:
         traceback.print_exc()
@@ -103,23 +131,28 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Diverged as error:
         _tell(str(error), error)
         return 1
-    except torch.OutOfMemoryError as error:
-        _tell(f"{error} Lower --batch-size, or choose another --device.", error)
     except OSError as error:
         _tell(f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error), error)
     except (ValueError, TypeError, ImportError, MemoryError) as error:
         _tell(str(error) or type(error).__name__, error)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # which typer's errors about options have, whatever their class
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
+            _tell(f"{error} Lower --batch-size, or choose another --device.", error)
+        elif hasattr(error, "format_message"):  # which typer's errors about options have, whatever their class
+            _tell(error.format_message(), error)
+        else:
             raise
-        _tell(error.format_message(), error)
     return 2
 
 
 def _tell(message: str, error: Exception) -> None:
     """Says what went wrong, once for all processes."""
-    if ranks.speaks(message, error):
-        _say(message)
+    if torchrun.count() > 1:
+        from altmin.cli import ranks
+
+        if not ranks.speaks(message, error):
+            return
+    _say(message)
 
 
 def _say(message: str) -> None:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from altmin import methods
+from altmin.cli.torchrun import count, first, started
 from altmin.common.describe import digest
 from altmin.core.trainer import AltMin
 from altmin.runners import ranks
@@ -27,21 +28,6 @@ PARTS = 4
 """Those of a mini-batch that pass through the layers, if it is not said."""
 REACHED = timedelta(seconds=30)
 """How long a process tries to reach torchrun's store."""
-
-
-def started() -> bool:
-    """Whether torchrun has started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
-def count() -> int:
-    """The processes that run this command."""
-    return int(os.environ["WORLD_SIZE"]) if started() else 1
-
-
-def first() -> bool:
-    """Whether this one prints and writes for all."""
-    return not started() or os.environ["RANK"] == "0"
 
 
 def device(given: str) -> str:
@@ -62,12 +48,6 @@ def check_gpus(given: str) -> None:
             f"{torch.__version__} finds {found} there; "
             + (f"start it with --nproc-per-node {found}, or use --device cpu" if found else "use --device cpu")
         )
-
-
-def check(command: str | None) -> None:
-    """ValueError for a command that several processes would do several times."""
-    if count() > 1 and command not in (None, "train"):
-        raise ValueError(f"altmin {command} runs in one process, and torchrun has started {count()}; leave it out")
 
 
 def join(place: torch.device) -> None:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from altmin import Ensemble, data, methods, models
+from altmin import data, methods, models
 from altmin.calculus.context import LOCAL, Context
 from altmin.methods import Method
 from altmin.paper.bench import modes
 from altmin.paper.bench.cases import YARDSTICK, Entry, Net, Variant
 from altmin.paper.bench.measure import spread, step_bytes, step_seconds, synthetic
+from altmin.runners.ensemble import Ensemble
 from altmin.training.plan import demand_context
 
 Row = dict[str, Any]
