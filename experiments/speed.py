@@ -18,12 +18,14 @@ RECORDED = ["--modes", "eager,graph"]
 GROWN = ["--modes", "graph", "--model", "mlp-2x100"]
 TWO_CORES = ["--methods", "am-adam,adam,adam:fused=true", "--threads", "2"]
 FUSED = [*TWO_CORES, "--modes", "eager"]
+AGAINST_BEST = ["--methods", "am-adam,adam", "--threads", "2"]
 LARGE = [net for net in NETS if net not in CPU_NETS]
 
 Part = tuple[float, list[str]]
 PARTS: dict[str, dict[str, Part]] = {
     "cuda": {
-        "best": (14, ["--model", ",".join(BEST["cuda"]), "--methods", "am-adam,adam", "--threads", "2"]),
+        "best": (20, ["--model", ",".join(BEST["cuda"]), *AGAINST_BEST]),
+        "best-tf32": (12, ["--model", ",".join(BEST["cuda-tf32"]), *AGAINST_BEST, "--precision", "tf32"]),
         "nets": (28, ["--model", ",".join(CPU_NETS), "--modes", "eager,graph,compile"]),
         # Where compiling takes minutes, there is no rival to compare with.
         "large": (15, ["--model", ",".join(LARGE), "--modes", "graph"]),

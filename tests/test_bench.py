@@ -194,6 +194,34 @@ def test_only_backprop_is_compiled() -> None:
         modes.apply("compile", methods.create("am-adam", net))
 
 
+def test_activations_that_are_computed_again_take_less_memory_and_give_the_same_step() -> None:
+    x, y = torch.randn(500, 64), torch.randint(10, (500,))
+    built, peaks = [], []
+    for mode in ("eager", "checkpoint"):
+        torch.manual_seed(0)
+        net = models.mlp(64, (64,) * 15, 10)
+        method, _, peak = measure.step_bytes(lambda: modes.apply(mode, methods.create("adam", net)), (x, y))  # noqa: B023
+        built.append(method)
+        peaks.append(peak)
+    for p, q in zip(*(method.model.parameters() for method in built), strict=True):
+        torch.testing.assert_close(p, q)
+    assert peaks[1] < 0.7 * peaks[0]  # weights and moments are a good part of both
+
+
+@pytest.mark.parametrize(
+    "method, net, error, reason",
+    [
+        ("am-adam", models.mlp(4, (3,), 2), TypeError, "only backprop keeps activations"),
+        ("adam", nn.ModuleDict({"a": nn.Linear(4, 2)}), ValueError, "in an nn.Sequential, not in a ModuleDict"),
+    ],
+)
+def test_activations_are_computed_again_by_backprop_in_sequential_models(
+    method: str, net: nn.Module, error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        modes.apply("checkpoint", methods.create(method, net))
+
+
 @pytest.mark.parametrize("mode", ["graph", "compile+graph"])
 def test_a_graph_needs_a_gpu(mode: str) -> None:
     with pytest.raises(ValueError, match="records CUDA graphs, which --device cpu does not have"):

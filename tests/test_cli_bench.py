@@ -89,6 +89,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(running, "Ensemble", Ensemble)
     monkeypatch.setitem(modes.MODES, "graph", lambda method: cheaper(method, 0.1))
     monkeypatch.setitem(modes.MODES, "compile", compiled)
+    monkeypatch.setitem(modes.MODES, "checkpoint", lambda method: cheaper(method, 2.0))
     monkeypatch.setattr(modes, "check", lambda mode, device: None)
     return clock
 
@@ -332,10 +333,11 @@ def test_by_default_backprop_runs_in_every_way_that_the_machine_allows(
     (row,) = result["skipped"]
     assert (row["method"], row["mode"]) == ("adam:fused=true", "compile")
     assert row["reason"] == "torch.compile cannot compile this step: no; run it as it is"
-    assert result["config"]["modes"] == ["eager", "compile"]
+    assert result["config"]["modes"] == ["eager", "checkpoint", "compile"]
     found = {(row["method"], row["mode"]): row for row in result["results"]}
     assert list(found) == [
-        ("adam", "eager"), ("am-adam", "eager"), ("adam:fused=true", "eager"), ("adam", "compile")
+        ("adam", "eager"), ("am-adam", "eager"), ("adam:fused=true", "eager"),
+        ("adam", "checkpoint"), ("adam:fused=true", "checkpoint"), ("adam", "compile"),
     ]  # fmt: skip
     for row in found.values():
         assert row["best_backprop"] == "adam, compile"
@@ -346,10 +348,10 @@ def test_by_default_backprop_runs_in_every_way_that_the_machine_allows(
 @pytest.mark.parametrize(
     "device, has_compiler, expected",
     [
-        ("cpu", True, (["eager"], ["compile"])),
-        ("cpu", False, (["eager"], [])),
-        ("cuda", True, (["eager", "graph"], ["compile", "compile+graph"])),
-        ("cuda", False, (["eager", "graph"], [])),
+        ("cpu", True, (["eager"], ["checkpoint", "compile"])),
+        ("cpu", False, (["eager"], ["checkpoint"])),
+        ("cuda", True, (["eager", "graph"], ["checkpoint", "compile", "compile+graph"])),
+        ("cuda", False, (["eager", "graph"], ["checkpoint"])),
     ],
 )
 def test_the_modes_that_a_device_allows(

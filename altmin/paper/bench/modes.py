@@ -1,4 +1,5 @@
-"""The ways in which a step can be run: as it is, recorded as a CUDA graph, compiled; one after the other with `+`."""
+"""The ways in which a step can be run: as it is, recorded as a CUDA graph, compiled, with activations computed again;
+one after the other with `+`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +8,14 @@ import torch
 
 from altmin.common.errors import unknown
 from altmin.methods import Method
+from altmin.paper.bench.checkpointed import checkpointed
 from altmin.runners import Recorded, compiled
 
 MODES: dict[str, Callable[[Any], Method]] = {
     "eager": lambda method: method,
     "graph": Recorded,
     "compile": compiled.compiled,
+    "checkpoint": checkpointed,
 }
 
 
@@ -26,8 +29,8 @@ def allowed(device: torch.device) -> tuple[list[str], list[str]]:
     try:
         compiled.check(device)
     except ValueError:
-        return of_all, []
-    return of_all, ["compile", "compile+graph"] if device.type == "cuda" else ["compile"]
+        return of_all, ["checkpoint"]
+    return of_all, ["checkpoint", "compile", *(["compile+graph"] if device.type == "cuda" else [])]
 
 
 def check(mode: str, device: torch.device) -> None:
