@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from altmin.calculus.base import Map, Params, Saved, divisor, shifted
 from altmin.calculus.context import LOCAL, Context
@@ -27,6 +27,11 @@ class MaxPool(Map):
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         x, winners = saved[:2]
+        m = self.module
+        if isinstance(m, nn.MaxPool2d):  # compiled, it reads what each input has won; a scatter waits for its turn
+            sizes = (_for_each(2, n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
+            backward: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(v, x, *sizes, m.ceil_mode, winners)
+            return backward
         flat = v.new_zeros(x.shape).flatten(2)
         return flat.scatter_add_(2, winners.flatten(2), v.flatten(2)).view(x.shape)
 
@@ -54,7 +59,7 @@ class SeparatePool(MaxPool):
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         m, dims = self.module, x.ndim - 2
-        kernel, stride = ((n,) * dims if isinstance(n, int) else tuple(n) for n in (m.kernel_size, m.stride))
+        kernel, stride = (_for_each(dims, n) for n in (m.kernel_size, m.stride))
         counts = [(n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
         places: list[Any] = [
             (..., *(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(start, counts, stride, strict=True)))
@@ -66,6 +71,11 @@ class SeparatePool(MaxPool):
     def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
         _, winners, lead = saved
         return lead if below is None else lead.minimum(self._at(below, winners))
+
+
+def _for_each(dims: int, n: int | Sequence[int]) -> tuple[int, ...]:
+    """A size in each direction, as torch's modules are given it: one for all, or one for each."""
+    return (n,) * dims if isinstance(n, int) else tuple(n)
 
 
 def _winners(number: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:

@@ -145,15 +145,15 @@ class AltMinStep(CapturedStep):
         self.am.check_once(x, y)
         if self.local is not None:
             self.local.optimizer.zero_grad()  # otherwise old gradients stay in memory until the new ones are known
-        values, state, found_inf, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y, kind)
+        values, state, ok, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y, kind)
         self.state.copy_(state)
         if self.local is not None and self.optimizer is not None and contributions is not None:
-            with self.optimizer.swapped(found_inf):
+            with self.optimizer.swapped(1.0 - ok.float()):
                 self.local.update(contributions, check=False)
-        self.am.updates.write(proposals, found_inf == 0)
-        overwrite(self.am.code_states, kept, found_inf == 0)
+        self.am.updates.write(proposals, ok)
+        overwrite(self.am.code_states, kept, ok)
         for m, saved in statistics:
-            commit(m, saved, found_inf == 0)
+            commit(m, saved, ok)
         return values
 
     def _compute(self, x: Tensor, y: Tensor, context: Context, refresh: bool) -> tuple[Any, ...]:
@@ -168,16 +168,18 @@ class AltMinStep(CapturedStep):
         return *settled, sizes, contributions, proposals, moved.statistics, moved.solver_states
 
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute` and, if the weights are Adam's and few enough, their update with it, which is then left out."""
-        *first, contributions, proposals, statistics, kept = self._compute(
+        """`_compute` with the next state written and, if the weights are Adam's and few enough, their update, which is
+        then left out."""
+        values, state, ok, sizes, contributions, *others = self._compute(
             x, y, replace(self.context, numbers=Scalars, traced=True), refresh=False
         )
+        self.state.copy_(state)
         if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
             pairs = (zip(self.am.theta[l], each, strict=True) for l, each in contributions.items())
             assert self.optimizer is not None
-            self.optimizer.step_adam(dict(itertools.chain(*pairs)), first[2])
+            self.optimizer.step_adam(dict(itertools.chain(*pairs)), ok)
             contributions = None
-        return *first, contributions, proposals, statistics, kept
+        return values, self.state, ok, sizes, contributions, *others
 
     def _computed(self, x: Tensor, y: Tensor, refresh: bool) -> tuple[Any, ...]:
         """`_compute`, compiled if it is to be."""
@@ -293,8 +295,7 @@ def _settled(
     """Whether a step is accepted, and the next state.
 
     Returns loss, mu, objective, costs and squared movements of the hidden blocks in one vector; the next state (see
-    `AltMinStep.state`), in which mu grows with every step that is taken; and found_inf as torch's optimizers have it, 1
-    if nothing may change, else 0.
+    `AltMinStep.state`), in which mu grows with every step that is taken; and whether the step is accepted.
     """
     before, taken, mu = state.unbind()
     numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1]]
@@ -303,7 +304,7 @@ def _settled(
     for each in proposals.values():
         ok = ok & each.finite
     new = torch.stack([ok.double(), taken + ok.double(), torch.where(ok, grown(mu, increment, 1.0, maximum), mu)])
-    return values, new, 1.0 - ok.float()
+    return values, new, ok
 
 
 def commit(m: Map, kept: Any, ok: Tensor) -> None:

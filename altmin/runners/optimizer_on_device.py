@@ -1,14 +1,15 @@
 """A torch optimizer inside a captured step: its rates are read from the device, and Adam can be compiled with it."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from altmin.runners.optimizers import adam, coefficients
+Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
@@ -23,6 +24,11 @@ def _finite(numbers: Sequence[Tensor]) -> bool:
     for number in numbers:
         alike[number.device, number.dtype].append(number)
     return all(bool(torch.stack(group).isfinite().all()) for group in alike.values())
+
+
+def _corrected(beta: float, step: Tensor) -> Tensor:
+    """1 - beta**step without cancellation, for steps from 1; 1 for beta = 0."""
+    return -torch.expm1(step.clamp_min(1) * math.log(beta)) if beta else torch.ones_like(step)
 
 
 class OptimizerOnDevice:
@@ -61,27 +67,42 @@ class OptimizerOnDevice:
             self.optimizer.__dict__.pop("found_inf", None)
             self.places = self._places()
 
-    def step_adam(self, grads: Mapping[nn.Parameter, Tensor], found_inf: Tensor) -> None:
+    def step_adam(self, grads: Mapping[Tensor, Tensor], ok: Tensor) -> None:
         """A step of Adam, by its formula instead of its kernel: compiled, it is one pass over memory on the whole
-        device, where the kernel of a small net occupies a few of its processors. Nothing changes where found_inf is 1.
+        device, where the kernel of a small net occupies a few of its processors. Nothing changes unless ok.
+        A weight that would not be finite stays; its moments tell `pull`.
         """
-        ok = found_inf == 0
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            numbers = {"beta1": group["betas"][0], "beta2": group["betas"][1], "eps": group["eps"]}
-            numbers |= {"weight_decay": group["weight_decay"]} if group["weight_decay"] else {}
-            options = {name: torch.full_like(rate, value, dtype=torch.float64) for name, value in numbers.items()}
-            params = [p for p in group["params"] if p in grads and p.requires_grad]
-            steps = {id(step): step for step in (self.optimizer.state[p]["step"] for p in params)}
-            for step in steps.values():
-                step += ok
-            for p in params:
-                state = self.optimizer.state[p]
-                row = {"weights": p, "exp_avg": state["exp_avg"], "exp_avg_sq": state["exp_avg_sq"]}
-                c = coefficients(options | {"lr": rate.double()}, state["step"].double().clamp_min(1), p.dtype)
-                new = adam(row, grads[p], c, group["decoupled_weight_decay"])
-                good = ok & new["weights"].isfinite()  # at every weight by itself; `pull` tells
-                for name, old in row.items():
-                    old.copy_(torch.where(good, new[name], old))
+            alike: dict[int, list[Tensor]] = {}
+            for p in group["params"]:
+                if p in grads and p.requires_grad:
+                    alike.setdefault(id(self.optimizer.state[p]["step"]), []).append(p)
+            for params in alike.values():
+                self._adam(group, params, [torch.where(ok, grads[p], 0) for p in params], rate, ok)
+
+    def _adam(self, group: Mapping[str, Any], params: list[Tensor], grads: Tensors, rate: Tensor, ok: Tensor) -> None:
+        """`step_adam` of parameters that share the count of their steps, in operations on lists, of which the compiler
+        makes one kernel. grads: zeros unless ok."""
+        states, (beta1, beta2), decay = [self.optimizer.state[p] for p in params], group["betas"], group["weight_decay"]
+        states[0]["step"] += ok
+        moments, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        step, lr, taken = (number.to(params[0].dtype) for number in (states[0]["step"], rate, ok))
+        weights: Tensors = params
+        if decay and group["decoupled_weight_decay"]:
+            weights = torch._foreach_mul(weights, 1 - lr * decay * taken)
+        elif decay:
+            grads = torch._foreach_add(grads, torch._foreach_mul(weights, decay * taken))
+        moved = torch._foreach_mul(torch._foreach_sub(grads, moments), (1 - beta1) * taken)
+        new = torch._foreach_add(moments, moved)
+        moved = torch._foreach_mul(torch._foreach_sub(torch._foreach_mul(grads, grads), squares), (1 - beta2) * taken)
+        new_squares = torch._foreach_add(squares, moved)
+        root = _corrected(beta2, step) ** 0.5
+        scale = torch._foreach_add(torch._foreach_div(torch._foreach_sqrt(new_squares), root), group["eps"])
+        moved = torch._foreach_mul(torch._foreach_div(new, scale), lr * taken / _corrected(beta1, step))
+        weights = torch._foreach_sub(weights, moved)
+        kept = [torch.where(w.isfinite(), w, p) for w, p in zip(weights, params, strict=True)]
+        for old, now in ((moments, new), (squares, new_squares), (params, kept)):
+            torch._foreach_copy_(old, now)
 
     def tensors(self) -> list[Tensor]:
         """Parameters and state."""
