@@ -1,4 +1,4 @@
-"""A weight rule, a code solver and a loss, as CONTRIBUTING shows them, run in every runner with the numbers of one
+"""A weight rule, a code solver and a loss, as docs/extend.md shows them, run in every runner with the numbers of one
 process."""
 
 import re
@@ -25,9 +25,9 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def parts() -> dict[str, Any]:
-    """What the Python of CONTRIBUTING.md defines, executed as it is."""
-    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
-    found: dict[str, Any] = {"__name__": "contributing"}
+    """What the Python of docs/extend.md defines, executed as it is."""
+    text = (Path(__file__).parent.parent / "docs/extend.md").read_text()
+    found: dict[str, Any] = {"__name__": "extend"}
     kept = dict(altmin.calculus.CLOSED_FORMS), dict(protocol._FACTORIES)
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -170,6 +170,15 @@ def test_as_a_captured_step_with_a_schedule(case: str, monkeypatch: pytest.Monke
     torch.testing.assert_close(state(recorded), state(one), rtol=1e-8, atol=1e-8)  # an optimizer's rates are float32
 
 
+def method() -> Any:
+    torch.manual_seed(0)
+    return PARTS["Normalised"](altmin.models.mlp(4, (7, 6), 3, nn.Tanh).double(), lr=0.1)
+
+
+def labelled() -> list[tuple[Tensor, Tensor]]:
+    return [(x, y.argmax(1)) for x, y in batches()]
+
+
 def spread(rank: int) -> dict[str, dict[str, Tensor]]:
     """What 2 ranks make of every case: the samples of each batch divided, or the blocks; an epoch as one batch."""
     found = {}
@@ -181,6 +190,7 @@ def spread(rank: int) -> dict[str, dict[str, Tensor]]:
         run = train(altmin.Distributed(Offline(trainer(case))), batches())
         run.end_epoch()
         found[f"{case}, offline"] = state(run)
+    found["method"] = state(train(altmin.Distributed(method()), labelled()))
     return found
 
 
@@ -193,6 +203,11 @@ def of_ranks() -> list[dict[str, dict[str, Tensor]]]:
 def test_with_samples_over_ranks(case: str, of_ranks: Any) -> None:
     for found in of_ranks:
         same(found[f"{case}, samples"], state(train(trainer(case), batches())))
+
+
+def test_a_method_with_samples_over_ranks(of_ranks: Any) -> None:
+    for found in of_ranks:
+        same(found["method"], state(train(method(), labelled())))
 
 
 @EVERY

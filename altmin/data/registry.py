@@ -1,6 +1,7 @@
 """The data sets by name."""
 
 from pathlib import Path
+from typing import Literal, overload
 
 from torch import Tensor
 
@@ -9,7 +10,7 @@ from altmin.data.base import Check, Dataset, Description, Folder
 from altmin.data.cifar10 import CIFAR10
 from altmin.data.higgs import HIGGS
 from altmin.data.idx_images import FASHION_MNIST, MNIST, MNIST_PERMUTED, MNIST_ROWS, MNIST_SEQUENTIAL
-from altmin.data.shakespeare import SHAKESPEARE
+from altmin.data.shakespeare import SHAKESPEARE, Text
 
 KNOWN: tuple[Dataset, ...] = (
     *(MNIST, MNIST_SEQUENTIAL, MNIST_PERMUTED, MNIST_ROWS, FASHION_MNIST),
@@ -27,6 +28,10 @@ def names() -> list[str]:
     return list(DATASETS)
 
 
+@overload
+def dataset(name: Literal["shakespeare"]) -> Text: ...
+@overload
+def dataset(name: str) -> Dataset: ...
 def dataset(name: str) -> Dataset:
     """The data set called `name`; no file is opened. Raises ValueError for an unknown name."""
     try:

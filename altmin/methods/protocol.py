@@ -1,13 +1,17 @@
 """The protocol of all methods of training, and the registry in which they are found by name."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from altmin.calculus.context import Context
 from altmin.common.errors import unknown
+
+if TYPE_CHECKING:
+    from altmin.core.trainer import AltMin
+    from altmin.methods.splitting import Splitting
 
 
 class StepMetrics(Protocol):
@@ -80,6 +84,29 @@ def factory(name: str) -> Factory:
     return _FACTORIES[name]
 
 
+Alternating = Literal[
+    "am-adam",
+    "am-sgd",
+    "am-mem",
+    "am-mem-fitted",
+    "am-adam-printed",
+    "am-sgd-printed",
+    "am-mem-printed",
+    "am-adam-offline",
+    "am-mem-offline",
+    "am-mem-fitted-offline",
+    "am-adam-offline-printed",
+    "am-mem-offline-printed",
+]
+"""The names of methods that are an `AltMin`, for type checkers."""
+
+
+@overload
+def create(name: Alternating, model: nn.Module, **given: Any) -> "AltMin": ...
+@overload
+def create(name: Literal["admm", "bcd"], model: nn.Module, **given: Any) -> "Splitting": ...
+@overload
+def create(name: str, model: nn.Module, **given: Any) -> Method: ...
 def create(name: str, model: nn.Module, **given: Any) -> Method:
     """A method by name, for example `create("am-adam", model, lr=1e-3)`.
 
