@@ -13,6 +13,7 @@ from torch import nn
 
 from altmin import Diverged, methods
 from altmin.sklearn import AltMinClassifier, AltMinRegressor
+from altmin.sklearn.targets import Labels
 
 SMALL: dict[str, Any] = {"hidden": (4,), "epochs": 2, "random_state": 0}
 X, Y = make_classification(30, 5, n_informative=3, n_classes=3, random_state=0)
@@ -71,7 +72,7 @@ def test_weights_that_a_method_cannot_use_are_refused() -> None:
     found = AltMinClassifier(**SMALL, method="bcd", lr=None).fit(X, Y)
     with pytest.raises(ValueError, match="method 'bcd' takes no sample weights"):
         found.partial_fit(X, Y, sample_weight=np.ones(30))
-    with pytest.raises(ValueError, match="method 'bcd' trains classifiers alone"):
+    with pytest.raises(ValueError, match="method 'bcd' trains on one label for each row alone"):
         AltMinRegressor(**SMALL, method="bcd", lr=None).fit(X, Y)
     with pytest.raises(ValueError, match=r"(?i)sample weights .*zero"):
         AltMinClassifier(**SMALL).fit(X, Y, sample_weight=np.zeros(30))
@@ -100,9 +101,9 @@ def test_targets_keep_their_shape_in_partial_fit() -> None:
     assert np.array_equal(found.predict(X), before)
 
 
-def test_labels_for_several_classes_at_once_are_refused() -> None:
+def test_several_targets_of_more_than_two_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"1d array|y should be"):
-        AltMinClassifier(**SMALL).fit(X, np.eye(3, dtype=int)[Y])
+        AltMinClassifier(**SMALL).fit(X, np.stack([Y, Y], 1))
 
 
 def test_rows_of_weight_zero_are_left_out_with_their_classes() -> None:
@@ -114,9 +115,9 @@ def test_rows_of_weight_zero_are_left_out_with_their_classes() -> None:
 
 def test_early_stopping_holds_the_same_part_of_every_class_back_where_it_can() -> None:
     given = {**SMALL, "early_stopping": True, "validation_fraction": 0.2}
-    assert AltMinClassifier(**given)._strata(Y) is Y
-    assert AltMinClassifier(**given)._strata(np.append(Y, 7)) is None  # one row alone cannot be in both parts
-    assert AltMinClassifier(**given)._strata(np.arange(30) // 2) is None  # more classes than rows held back
+    assert Labels(np.arange(3)).strata(Y, 0.2) is Y
+    assert Labels(np.arange(8)).strata(np.append(Y, 7), 0.2) is None  # one row alone cannot be in both parts
+    assert Labels(np.arange(15)).strata(np.arange(30) // 2, 0.2) is None  # more classes than rows held back
     assert AltMinClassifier(**given).fit(X, np.arange(30) // 2).n_iter_ == 2
 
 
@@ -139,7 +140,7 @@ def test_a_registered_method_is_given_the_options_that_it_has(takes_loss: bool, 
         AltMinRegressor(**SMALL, method="mine").fit(X, Y)
         assert isinstance(seen[1]["loss"], nn.MSELoss)
         return
-    with pytest.raises(ValueError, match="method 'mine' trains classifiers alone; use am-adam"):
+    with pytest.raises(ValueError, match="method 'mine' trains on one label for each row alone; use am-adam"):
         AltMinRegressor(**SMALL, method="mine").fit(X, Y)
     with pytest.raises(ValueError, match="unknown option of method 'mine', 'lr'"):
         AltMinClassifier(**{**SMALL, "lr": 0.3}, method="mine").fit(X, Y)

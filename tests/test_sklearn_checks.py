@@ -1,4 +1,5 @@
-"""Both estimators pass every check of scikit-learn's own suite; none is expected to fail, none skipped.
+"""Both estimators pass every check of scikit-learn's own suite; none is expected to fail. That of a decision function
+is skipped, as there is none.
 
 That of the array interface runs because tests/conftest.py sets SCIPY_ARRAY_API.
 """

@@ -2,8 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -17,15 +16,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
-from altmin.common.devices import usable
-from altmin.common.errors import demand
 from altmin.common.swap import changed
-from altmin.sklearn.training import Rows, Training, learn_scale
-
-NETWORK = "network is a module or a function (inputs, outputs) -> module, given"
-LR, DECAY = 1e-3, 0.01
-"""The learning rate and the weight decay that "auto" stands for, but for methods in `Estimator._tuned`; chosen on
-validation data: docs/estimators.md."""
+from altmin.data.columns import Columns
+from altmin.sklearn import settings
+from altmin.sklearn.export import Exported, Standardise, encoder
+from altmin.sklearn.tables import columns_of, explained, some_rows
+from altmin.sklearn.targets import Targets
+from altmin.sklearn.training import Rows, Training, learn_scale, own_random_numbers
 
 
 @dataclass(eq=False, repr=False)
@@ -46,34 +43,28 @@ class Estimator(BaseEstimator):
     early_stopping: bool = False
     validation_fraction: float = 0.1
     standardise: bool = True
+    categorical: str | None = None
+    warm_start: bool = False
+    verbose: bool = False
     random_state: Any = None
     device: str = "cpu"
 
-    _loss: ClassVar[type[nn.Module]]
     _tuned: ClassVar[dict[str, tuple[float, float]]]
-    """By method: learning rate and weight decay, where they are not `LR` and `DECAY`."""
+    """By method: learning rate and weight decay, where they are not those of `settings`."""
 
     # What a kind of estimator says of its targets
 
-    def _check_targets(self, y: np.ndarray, kind: Any) -> np.ndarray:
+    def _check_targets(self, y: Any, kind: Any) -> np.ndarray:
         """Targets as they are kept, of a table of numbers of this type. ValueError if they are of another kind."""
         raise NotImplementedError
 
-    def _first_targets(self, y: np.ndarray, w: Any, classes: Any) -> Any:
-        """What is known of targets from the first rows alone; changes nothing."""
+    def _new_targets(self, y: np.ndarray, classes: Any) -> Targets:
+        """What the first targets are; changes nothing."""
         raise NotImplementedError
 
-    def _encoded(self, known: Any, y: np.ndarray) -> np.ndarray:
-        """Targets as the loss takes them."""
-        raise NotImplementedError
-
-    def _outputs_for(self, known: Any) -> int:
-        """How many outputs the network needs."""
-        raise NotImplementedError
-
-    def _strata(self, y: np.ndarray) -> Any:
-        """Labels by which the rows held back are stratified; None: not stratified."""
-        return None
+    def _row_weights(self, y: np.ndarray, w: Any, targets: Any) -> Any:
+        """The weights of rows, of which w were given; None if all are 1."""
+        return w
 
     def set_params(self, **params: Any) -> Any:
         """As in scikit-learn; `options__NAME` sets one of the method's options and keeps the others, so that a search
@@ -88,7 +79,7 @@ class Estimator(BaseEstimator):
     # Training
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Trains a new network on a table and its targets, and returns itself.
+        """Trains a network on a table and its targets, and returns itself. It is a new one, unless `warm_start`.
 
         X: numpy, pandas or sparse; of a sparse one only mini-batches are made dense. sample_weight: a row of weight w
         counts as w rows in its mini-batch. ValueError or TypeError for input or settings that do not fit, `Diverged` if
@@ -100,22 +91,29 @@ class Estimator(BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         self._check_settings()
-        X, y, w = self._checked(X, y, sample_weight, first=True)
-        training, known = self._begun(X, y, w, None)
-        train = held = slice(None)
-        if self.early_stopping:
-            with training.random_numbers():
-                seed = int(torch.randint(2**31 - 1, ()))
-            train, held = train_test_split(
-                np.arange(len(y)), test_size=self.validation_fraction, random_state=seed, stratify=self._strata(y)
-            )
-        rows, rest = (self._rows(X[part], y[part], w if w is None else w[part], known) for part in (train, held))
-        training.fit(rows, rest if self.early_stopping else None, self.epochs, self.tol, self.patience)
-        self._keep(training, known)
+        again = self.warm_start and hasattr(self, "module_")
+        X, y, w, targets = self._read(X, y, sample_weight, first=not again)
+        training = self._continued(targets) if again else self._begun(X, y, w, targets)
+        self._check_training(training, X, w, targets)
+        train, held = self._parted(training, y, targets)
+        rows, rest = (self._rows(X[part], y[part], w if w is None else w[part], targets) for part in (train, held))
+        watched = rest if self.early_stopping else None
+        training.fit(rows, watched, self.epochs, self.tol, self.patience, bool(self.verbose))
+        self._keep(training, targets)
+
+    def _parted(self, training: Training, y: np.ndarray, targets: Targets) -> tuple[Any, Any]:
+        """Which rows are trained on, and which are held back: all are both without early stopping."""
+        if not self.early_stopping:
+            return slice(None), slice(None)
+        with training.random_numbers():
+            seed = int(torch.randint(2**31 - 1, ()))
+        strata, fraction = targets.strata(y, self.validation_fraction), self.validation_fraction
+        train, held = train_test_split(np.arange(len(y)), test_size=fraction, random_state=seed, stratify=strata)
+        return train, held
 
     def _go_on(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """`partial_fit`: one pass over the rows in their order, by a copy of the network there is or by a new one."""
-        with changed(self, "_training", "_known") as new:
+        with changed(self, "_training", "_targets") as new:
             new._partial_fit(X, y, sample_weight, classes)
         return self
 
@@ -123,64 +121,40 @@ class Estimator(BaseEstimator):
         first = not hasattr(self, "module_")
         if first:
             self._check_settings()
-        X, y, w = self._checked(X, y, sample_weight, first)
-        training, known = self._begun(X, y, w, classes) if first else (self._training, self._known)
-        if w is not None and not first:
-            self._demand_weights(training)
-        if not first:
-            self._learn(training, known, X, y, w)
-        training.once(self._rows(X, y, w, known))
-        self._keep(training, known)
+        X, y, w, targets = self._read(X, y, sample_weight, first, classes)
+        if first:
+            training = self._begun(X, y, w, targets)
+        else:
+            training = self._training
+            self._learn(training.scaler, targets, X, y, w)
+        self._check_training(training, X, w, targets)
+        training.once(self._rows(X, y, w, targets))
+        if self.verbose:
+            training.print_losses()
+        self._keep(training, targets)
 
-    def _begun(self, X: Any, y: np.ndarray, w: Any, classes: Any) -> tuple[Training, Any]:
-        """A new network, not trained yet, and what is known of the targets. Nothing of the estimator changes."""
-        known = self._first_targets(y, w, classes)
-        scaler = StandardScaler() if self.standardise else None
-        if scaler is not None:
-            learn_scale(scaler, X, w)
-        with torch.random.fork_rng([]):
+    def _begun(self, X: Any, y: np.ndarray, w: Any, targets: Targets) -> Training:
+        """A new network, not trained yet, at the scale of these rows."""
+        scaler = StandardScaler() if self.standardise and self._columns is None else None
+        self._learn(scaler, targets, X, y, w)
+        with own_random_numbers():
             torch.manual_seed(check_random_state(self.random_state).randint(2**31 - 1))
-            module = self._made(X.shape[1], self._outputs_for(known))
+            module = self._made(X.shape[1], targets.outputs)
             generator = torch.get_rng_state()
-        module = module.to(self.device, torch.float32 if X.dtype == np.float32 else torch.float64).eval()
-        given = self._method_options() | copy.deepcopy(self.options or {})
-        training = Training(
-            methods.create(self.method, module, **given), self._loss(), scaler, self.batch_size, generator
-        )
-        self._check_network(training, X, self._outputs_for(known))
-        if w is not None:
-            self._demand_weights(training)
-        return training, known
+        module = module.to(torch.float32 if X.dtype == np.float32 else torch.float64)
+        return self._training_of(module, targets, scaler, generator)
 
-    def _method_options(self) -> dict[str, Any]:
-        """Rate, weight decay and loss, as far as the method has such options. Its own rate, unless one is given, and
-        for labels its own loss serve too. ValueError for a regression by a method whose loss cannot be chosen."""
-        known = inspect.signature(methods.factory(self.method)).parameters
-        given: dict[str, Any] = self._decay()
-        if self.lr == "auto":
-            given |= {"lr": self._tuned.get(self.method, (LR, DECAY))[0]} if "lr" in known else {}
-        elif self.lr is not None:
-            given["lr"] = self.lr
-        if "loss" in known and known["loss"].default in (None, inspect.Parameter.empty):
-            return given | {"loss": self._loss()}
-        if self._loss is not nn.CrossEntropyLoss:
-            raise ValueError(
-                f"method {self.method!r} trains classifiers alone; use am-adam or another for a regression"
-            )
-        return given
+    def _continued(self, targets: Targets) -> Training:
+        """A new training of a copy of the network there is, at the scale that it knows."""
+        old = self._training
+        new = self._training_of(copy.deepcopy(self.module_), targets, old.scaler, old.generator)
+        new.losses, new.held_losses = [*old.losses], [*old.held_losses] if self.early_stopping else []
+        return new
 
-    def _decay(self) -> dict[str, float]:
-        """The method's option weight_decay. "auto" is a number of ours where the method has that option, and gives way
-        to `options`. ValueError for a number above zero where it has none, or one beside that of `options`."""
-        known, auto = "weight_decay" in methods.options(self.method), self.weight_decay == "auto"
-        if not auto and "weight_decay" in (self.options or {}):
-            raise ValueError(f"weight_decay={self.weight_decay!r} is given, and in options too; give it once")
-        if not known and not auto and self.weight_decay:
-            raise ValueError(
-                f'method {self.method!r} has no weight decay, given {self.weight_decay!r}; leave it "auto"'
-            )
-        tuned = self._tuned.get(self.method, (LR, DECAY))[1]
-        return {"weight_decay": tuned if auto else float(self.weight_decay)} if known else {}
+    def _training_of(self, module: nn.Module, targets: Targets, scaler: Any, generator: Tensor) -> Training:
+        given = settings.method_options(self, targets) | copy.deepcopy(self.options or {})
+        method = methods.create(self.method, module.to(self.device).eval(), **given)
+        return Training(method, targets.loss(), scaler, self.batch_size, generator)
 
     def _made(self, n_inputs: int, n_outputs: int) -> nn.Module:
         if self.network is None:
@@ -189,21 +163,22 @@ class Estimator(BaseEstimator):
             return copy.deepcopy(self.network)
         made = self.network(n_inputs, n_outputs)
         if not isinstance(made, nn.Module):
-            raise TypeError(f"{NETWORK} one that makes {made!r:.60}")
+            raise TypeError(f"{settings.NETWORK} one that makes {made!r:.60}")
         return made
 
-    def _learn(self, training: Training, known: Any, X: Any, y: np.ndarray, w: Any) -> None:
+    def _learn(self, scaler: StandardScaler | None, targets: Targets, X: Any, y: np.ndarray, w: Any) -> None:
         """Adds rows to what is known of the scale of the columns, and of the targets."""
-        if training.scaler is not None:
-            learn_scale(training.scaler, X, w)
+        if scaler is not None:
+            learn_scale(scaler, X, w)
+        targets.learn(y, w)
 
-    def _rows(self, X: Any, y: np.ndarray, w: Any, known: Any) -> Rows:
-        t = self._encoded(known, y)
+    def _rows(self, X: Any, y: np.ndarray, w: Any, targets: Targets) -> Rows:
+        t = targets.encode(y)
         return Rows(X, torch.from_numpy(t.astype(X.dtype) if t.dtype.kind == "f" else t), w)
 
-    def _keep(self, training: Training, known: Any) -> None:
+    def _keep(self, training: Training, targets: Any) -> None:
         """The attributes of a fitted estimator."""
-        self._training, self._known = training, known
+        self._training, self._targets = training, targets
         self.module_, self.loss_curve_, self.n_iter_ = training.method.model, training.losses, len(training.losses)
         if training.held_losses:
             self.validation_curve_ = training.held_losses
@@ -213,11 +188,27 @@ class Estimator(BaseEstimator):
     # Predicting
 
     def inputs_of(self, X: Any) -> Tensor:
-        """The rows of X as `module_` takes them: standardised, of its type, on its device."""
+        """The rows of X as `module_` takes them: encoded, standardised, of its type, on its device."""
         X = self._table(X)
         found = self._training.inputs(X, slice(None))
         demand_finite(found.cpu().numpy(), "standardised values")
         return found
+
+    def export(self) -> nn.Module:
+        """A module of its own with the standardisation inside: it takes rows of the table as they are, a tensor (rows,
+        columns) of floats, and gives what `predict_proba` gives, for a regressor what `predict` gives.
+
+        With `categorical="auto"` NaN stands for a missing value. ValueError if a column has categories. `torch.export`
+        and `torch.onnx.export` take the module as any other.
+        """
+        check_is_fitted(self)
+        prepare: nn.Module = nn.Identity()
+        if self._columns is not None:
+            names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+            prepare = encoder(self._columns, [str(name) for name in names])
+        elif (scaler := self._training.scaler) is not None:
+            prepare = Standardise(scaler.mean_, scaler.scale_)
+        return Exported(prepare, self.module_, self._targets.head())
 
     def _outputs(self, X: Any) -> np.ndarray:
         X = self._table(X)
@@ -227,8 +218,8 @@ class Estimator(BaseEstimator):
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self)
-        with _representable():
-            return validate_data(self, X, reset=False, accept_sparse="csr", dtype=self._type())
+        table, _ = self._checked(X)
+        return table if self._columns is None else self._columns.encode(table)
 
     def _type(self) -> Any:
         """The type in which the network computes."""
@@ -236,71 +227,70 @@ class Estimator(BaseEstimator):
 
     # Checks
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, first: bool) -> tuple[Any, np.ndarray, Any]:
-        """X, y and weights as arrays; rows of weight zero are left out."""
-        kind = (np.float64, np.float32) if first else self._type()
-        with _representable():
-            X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype=kind, multi_output=True)
-            y = self._check_targets(y, X.dtype)
-            if sample_weight is None:
-                return X, y, None
-            w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
-        if not w.any():
-            raise ValueError("all sample weights are zero; at least one has to be above zero")
-        return X[w > 0], y[w > 0], w[w > 0]
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, first: bool, classes: Any = None
+    ) -> tuple[Any, np.ndarray, Any, Targets]:
+        """X, y and weights as arrays, and what the targets are; rows of weight zero are left out."""
+        table, y = self._checked(X, first, y=y, multi_output=True)
+        kind = np.float32 if isinstance(table, dict) else table.dtype
+        w = None
+        with explained(X):
+            y = self._check_targets(y, kind)
+            if sample_weight is not None:
+                w = _check_sample_weight(sample_weight, y, dtype=kind, ensure_non_negative=True)
+        if w is not None:
+            table, y, w = _counting(table, y, w)
+        targets = self._new_targets(y, classes) if first else self._targets
+        targets.check(y)
+        if (w := self._row_weights(y, w, targets)) is not None:
+            table, y, w = _counting(table, y, w)
+        if first:
+            self._columns = Columns.fit(table) if self.categorical is not None else None
+        return table if self._columns is None else self._columns.encode(table), y, w, targets
+
+    def _checked(self, X: Any, first: bool = False, **y: Any) -> tuple[Any, Any]:
+        """X as an array of numbers, or with categories by its columns, and y, None if there is none."""
+        encoded = self.categorical is not None if first else self._columns is not None
+        if encoded:
+            how: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
+        else:
+            how = {"dtype": (np.float64, np.float32) if first else self._type(), "accept_sparse": "csr"}
+        with explained(X):
+            found = validate_data(self, X, reset=first, **how, **y)
+        array, target = found if y else (found, None)
+        return columns_of(X, array) if encoded else array, target
 
     def _check_settings(self) -> None:
         """ValueError or TypeError for a setting that has no meaning."""
-        of = type(self).__name__
-        for name in ("batch_size", "epochs", "patience"):
-            demand(of, name, getattr(self, name), low=1, whole=True)
-        demand(of, "tol", self.tol)
-        if isinstance(self.weight_decay, str) and self.weight_decay != "auto":
-            raise ValueError(f'weight_decay of {of} is a number or "auto", given {self.weight_decay!r:.60}')
-        if self.weight_decay != "auto":
-            demand(of, "weight_decay", self.weight_decay)
-        if isinstance(self.lr, str) and self.lr != "auto":
-            raise ValueError(f'lr of {of} is a number, None or "auto", given {self.lr!r:.60}')
-        demand(of, "validation_fraction", self.validation_fraction, above=True)
-        if self.validation_fraction >= 1:
-            raise ValueError(f"validation_fraction of {of} lies between 0 and 1, given {self.validation_fraction!r}")
-        if self.options is not None and not isinstance(self.options, dict):
-            raise TypeError(f"options of {of} is a dict of the method's options, given {self.options!r:.60}")
-        if self.network is not None and not callable(self.network):
-            raise TypeError(f"{NETWORK} {self.network!r:.60}")
-        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
-            raise TypeError(f"hidden of {of} is a tuple of widths such as (100, 100), given {self.hidden!r:.60}")
-        for width in self.hidden:
-            demand(of, "every width in hidden", width, low=1, whole=True)
-        usable(f"device of {of}", self.device)
+        settings.check(self)
 
-    def _check_network(self, training: Training, X: Any, n_outputs: int) -> None:
-        """ValueError unless the network makes of a row what the task needs."""
+    def _check_training(self, training: Training, X: Any, w: Any, targets: Targets) -> None:
+        """ValueError unless the network makes of a row what the targets need, and the method takes the weights."""
         try:
             shape = tuple(training.outputs(X[:1]).shape)
         except (RuntimeError, ValueError) as error:
             words = str(error).partition("\n")[0]
             raise ValueError(f"the network cannot take rows of {X.shape[1]} columns: {words}") from None
-        if shape != (1, n_outputs):
-            raise ValueError(f"the network gives an output of shape {shape} for one row, (1, {n_outputs}) is needed")
-
-    def _demand_weights(self, training: Training) -> None:
-        if "sample_weight" not in inspect.signature(training.method.step).parameters:
+        if shape != (1, targets.outputs):
+            raise ValueError(
+                f"the network gives an output of shape {shape} for one row, (1, {targets.outputs}) is needed"
+            )
+        if w is not None and "sample_weight" not in inspect.signature(training.method.step).parameters:
             raise ValueError(f"method {self.method!r} takes no sample weights; am-adam, am-mem, adam and sgd do")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        plain = self.categorical is None
+        tags.input_tags.sparse = plain
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = not plain
         return tags
 
 
-@contextmanager
-def _representable() -> Iterator[None]:
-    """ValueError for a number that is no float, such as 10**400."""
-    try:
-        yield
-    except ArithmeticError as error:
-        raise ValueError(f"the table, its targets or its weights hold a number that no float can be: {error}") from None
+def _counting(table: Any, y: np.ndarray, w: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The rows whose weight is above zero."""
+    if not w.any():
+        raise ValueError("all sample weights are zero; at least one has to be above zero")
+    return some_rows(table, w > 0), y[w > 0], w[w > 0]
 
 
 def demand_finite(found: np.ndarray, what: str) -> None:

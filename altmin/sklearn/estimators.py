@@ -1,21 +1,22 @@
 """`AltMinClassifier` and `AltMinRegressor`: a table in, a trained network out, in scikit-learn's own manner."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
-from torch import nn
+from sklearn.utils.multiclass import type_of_target
 
 from altmin.sklearn.base import Estimator, demand_finite
-from altmin.sklearn.training import Training, learn_scale
+from altmin.sklearn.targets import Numbers, Targets, checked_labels, class_weights, label_targets
+from altmin.sklearn.training import Training
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AltMinClassifier(ClassifierMixin, Estimator):
     """A neural network that classifies the rows of a table, trained by alternating minimization on the cross-entropy.
+
+    y: a label for each row; or several, as an array (rows, labels) of 0 and 1, which tells which labels a row has.
 
     Parameters:
         hidden: widths of the hidden layers, with ReLU between them; () is a linear model.
@@ -35,13 +36,24 @@ class AltMinClassifier(ClassifierMixin, Estimator):
             the epoch where it was lowest.
         validation_fraction: which part of the rows is held back.
         standardise: whether every column is brought to mean 0 and variance 1 inside.
+        categorical: "auto" takes tables with categories and missing values: a column of texts, of truth values or of
+            pandas' type "category" becomes a column of 0 and 1 for each category that `fit` sees, others are 0 in all;
+            a missing number is replaced by the mean; where values are missing in `fit`, another column tells where. The
+            network then computes in float32, and weights of rows do not change the scale of columns. None: a table of
+            numbers, none missing.
+        class_weight: weights of the classes, by which the rows' weights are multiplied: a dict by label, where others
+            are 1; "balanced", by which all classes weigh the same in sum; with several labels for each row a list of
+            a dict for each, and a row has the product. Classifiers alone.
+        warm_start: whether `fit` goes on from the weights there are, once fitted: with a new optimizer and the settings
+            of now, but for the shape of the network, at the scale of the columns and targets of the first call.
+        verbose: whether the losses of each epoch are printed.
         random_state: gives the first weights, the order of the rows and which are held back.
         device: where the network is trained and predicts.
 
     Attributes of a fitted one:
-        classes_: the labels, in the order of the columns of `predict_proba`.
+        classes_: the labels, in the order of the columns of `predict_proba`; with several for each row their numbers.
         module_: the trained network; it takes what `inputs_of(X)` gives, in the table's type, float64 or float32.
-        loss_curve_, n_iter_: the mean loss of each epoch, and how many there were.
+        loss_curve_, n_iter_: the mean loss of each epoch, and how many there were, with those before a warm start.
         validation_curve_: with early stopping, the loss of the rows held back after each epoch.
         n_features_in_, feature_names_in_: the number of columns; their names where the table has any.
 
@@ -52,60 +64,71 @@ class AltMinClassifier(ClassifierMixin, Estimator):
     True
     """
 
-    _loss = nn.CrossEntropyLoss
+    class_weight: Any = None
+
     _tuned: ClassVar[dict[str, tuple[float, float]]] = {"am-mem": (0.006, 2.0)}
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """One pass over these rows in their order, going on from what is learnt; returns itself.
 
-        classes: all labels that will ever come, needed in the first call. The scale of the columns is that of all rows
-        seen so far. ValueError for labels of no class, or other classes than before.
+        classes: all labels that will ever come, needed in the first call unless y has several labels for each row. The
+        scale of the columns is that of all rows seen so far; with `categorical`, of the first. ValueError for labels of
+        no class, other classes than before, and class_weight="balanced".
         """
-        if not hasattr(self, "module_") and classes is None:
-            raise ValueError("the first partial_fit needs classes=, all labels that will ever come")
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} counts the rows of each class, which partial_fit does not have; "
+                "give a dict of weights by class"
+            )
         if hasattr(self, "module_") and classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(f"classes={classes!r:.60} are not those of the first call, {self.classes_!r:.60}")
         return self._go_on(X, y, sample_weight, classes)
 
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> None:
+        if not hasattr(self, "module_") and classes is None and type_of_target(y) != "multilabel-indicator":
+            raise ValueError("the first partial_fit needs classes=, all labels that will ever come")
+        super()._partial_fit(X, y, sample_weight, classes)
+
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, in the order of `classes_`: the softmax of the network's output."""
-        return softmax(self._outputs(X), axis=1)
+        """The probability of each class, in the order of `classes_`: the softmax of the network's output. If rows have
+        several labels, the probability of each label by itself."""
+        output = self._outputs(X)
+        found: np.ndarray = self._targets.probabilities(output)
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label of each row."""
-        chosen = self._outputs(X).argmax(1)
-        return self.classes_[chosen]
+        """The most probable label of each row. If rows have several labels, for each of them 1 if it is more probable
+        than not, else 0."""
+        output = self._outputs(X)
+        found: np.ndarray = self._targets.predict(output)
+        return found
 
-    def _keep(self, training: Training, known: np.ndarray) -> None:
-        self.classes_ = known
-        super()._keep(training, known)
+    def _keep(self, training: Training, targets: Any) -> None:
+        self.classes_ = targets.classes
+        super()._keep(training, targets)
 
-    def _check_targets(self, y: np.ndarray, kind: Any) -> np.ndarray:
-        check_classification_targets(y)
-        return column_or_1d(y, warn=True)
+    def _check_targets(self, y: Any, kind: Any) -> np.ndarray:
+        return checked_labels(y)
 
-    def _first_targets(self, y: np.ndarray, w: Any, classes: Any) -> np.ndarray:
-        known = np.unique(y if classes is None else classes)
-        self._demand_known(known, y)
-        return known
+    def _new_targets(self, y: np.ndarray, classes: Any) -> Targets:
+        return label_targets(y, classes)
 
-    def _learn(self, training: Training, known: Any, X: Any, y: np.ndarray, w: Any) -> None:
-        self._demand_known(known, y)
-        super()._learn(training, known, X, y, w)
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        given = self.class_weight
+        if not (given is None or isinstance(given, dict | list) or (isinstance(given, str) and given == "balanced")):
+            raise ValueError(f'class_weight of AltMinClassifier is a dict, "balanced" or None, given {given!r:.60}')
 
-    def _demand_known(self, known: np.ndarray, y: np.ndarray) -> None:
-        if len(new := np.setdiff1d(y, known)):
-            raise ValueError(f"label {new.tolist()[0]!r} is not among the classes {known.tolist()!r:.60}")
+    def _row_weights(self, y: np.ndarray, w: Any, targets: Any) -> Any:
+        if self.class_weight is None:
+            return w
+        own = class_weights(self.class_weight, y, targets)
+        return own if w is None else own * w
 
-    def _encoded(self, known: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.searchsorted(known, y)
-
-    def _outputs_for(self, known: np.ndarray) -> int:
-        return len(known)
-
-    def _strata(self, y: np.ndarray) -> Any:
-        _, counts = np.unique(y, return_counts=True)
-        return y if counts.min() > 1 and int(self.validation_fraction * len(y)) >= len(counts) else None
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 class AltMinRegressor(RegressorMixin, Estimator):
@@ -121,49 +144,31 @@ class AltMinRegressor(RegressorMixin, Estimator):
     True
     """
 
-    _loss = nn.MSELoss
     _tuned: ClassVar[dict[str, tuple[float, float]]] = {"am-mem": (0.01, 1.0)}
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """One pass over these rows in their order, going on from what is learnt; returns itself.
 
-        The scale of columns and targets is that of all rows seen so far.
+        The scale of columns and targets is that of all rows seen so far; with `categorical` that of columns is of the
+        first.
         """
         return self._go_on(X, y, sample_weight)
 
     def predict(self, X: Any) -> np.ndarray:
         """The targets of each row, in their own unit: of shape (rows,), or (rows, targets) as they were given."""
         output = self._outputs(X)
-        scaler, shape = self._known
-        found = (output * scaler.scale_ + scaler.mean_).astype(output.dtype, copy=False)
+        found: np.ndarray = self._targets.predict(output)
         demand_finite(found, "predictions")
-        return found.reshape(len(found), *shape)
+        return found
 
-    def _check_targets(self, y: np.ndarray, kind: Any) -> np.ndarray:
+    def _check_targets(self, y: Any, kind: Any) -> np.ndarray:
         y = y.astype(np.float64)
         if y.size and not np.abs(y).max() <= np.finfo(kind).max:
             raise ValueError(f"the targets are beyond the range of {np.dtype(kind)}, the type of the table; scale them")
         return y
 
-    def _first_targets(self, y: np.ndarray, w: Any, classes: Any) -> tuple[StandardScaler, tuple[int, ...]]:
-        """The scale of the targets, and the shape of those of one row."""
-        scaler = StandardScaler()
-        learn_scale(scaler, y.reshape(len(y), -1), w, "target")
-        return scaler, y.shape[1:]
-
-    def _learn(self, training: Training, known: Any, X: Any, y: np.ndarray, w: Any) -> None:
-        scaler, shape = known
-        if y.shape[1:] != shape:
-            raise ValueError(f"targets have shape (rows, {', '.join(map(str, shape))}) so far, given {y.shape}")
-        super()._learn(training, known, X, y, w)
-        learn_scale(scaler, y.reshape(len(y), -1), w, "target")
-
-    def _encoded(self, known: Any, y: np.ndarray) -> np.ndarray:
-        scaler, _ = known
-        return (y.reshape(len(y), -1) - scaler.mean_) / scaler.scale_
-
-    def _outputs_for(self, known: Any) -> int:
-        return len(known[0].mean_)
+    def _new_targets(self, y: np.ndarray, classes: Any) -> Targets:
+        return Numbers(y.shape[1:])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,6 +3,7 @@
 
 import copy
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,16 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.common.errors import Diverged
-from altmin.core.losses import adapt
+from altmin.core.losses import LossFunction, adapt
 from altmin.methods.protocol import Method
 from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.samples import batches_per_epoch, device_of
 
 CHUNK = 1000
 """The number of rows of a sparse table that are dense at once where there is no batch size."""
+_ALONE = threading.RLock()
+"""Held by the one thread that may draw torch's random numbers, which all threads of a process share."""
 
 
 class Rows(NamedTuple):
@@ -73,7 +76,7 @@ class Training:
     def __init__(
         self,
         method: Method,
-        loss: nn.Module,
+        loss: LossFunction,
         scaler: StandardScaler | None,
         batch_size: int,
         generator: Tensor,
@@ -84,16 +87,19 @@ class Training:
         self.held_losses: list[float] = []
         self.watch = LossWatch()
 
-    def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int) -> None:
+    def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int, verbose: bool = False) -> None:
         """Epochs, each in a random order, until the loss has for `patience` of them not fallen by more than `tol` below
-        its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to. `Diverged`
-        if a loss, parameters or outputs are not finite, or a loss explodes."""
+        its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to. verbose:
+        whether the losses of each epoch are printed. `Diverged` if a loss, parameters or outputs are not finite, or a
+        loss explodes."""
         lowest, waited, best = math.inf, 0, None
         for _ in range(epochs):
             with self.random_numbers():
                 self._epoch(rows, torch.randperm(len(rows.t)))
             if held is not None:
                 self.held_losses.append(self.mean_loss(held))
+            if verbose:
+                self.print_losses()
             watched = self.losses[-1] if held is None else self.held_losses[-1]
             waited = 0 if watched < lowest - tol else waited + 1
             if watched < lowest:
@@ -115,6 +121,11 @@ class Training:
         with self.random_numbers():
             self._epoch(rows, torch.arange(len(rows.t)))
         self._demand_finite(rows)
+
+    def print_losses(self) -> None:
+        """Prints the losses of the last epoch."""
+        held = f", of the rows held back {self.held_losses[-1]:.6f}" if self.held_losses else ""
+        print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6f}{held}", flush=True)
 
     def outputs(self, X: Any) -> Tensor:
         """What the network gives for the rows of a table."""
@@ -174,7 +185,15 @@ class Training:
     @contextmanager
     def random_numbers(self) -> Iterator[None]:
         """torch's random numbers are those of this training within, and go on from where they were."""
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        with own_random_numbers(self.device):
             torch.set_rng_state(self.generator)
             yield
             self.generator = torch.get_rng_state()
+
+
+@contextmanager
+def own_random_numbers(*devices: torch.device) -> Iterator[None]:
+    """torch's random numbers, of the CPU and of GPUs, may be changed within, are then what they were, and no other
+    training draws any meanwhile: threads train in turn."""
+    with _ALONE, torch.random.fork_rng([device for device in devices if device.type == "cuda"]):
+        yield
