@@ -312,14 +312,13 @@ def test_a_model_that_fx_has_traced_is_trained_as_the_model_itself():
     torch.testing.assert_close(list(traced.parameters()), list(model.parameters()), rtol=1e-12, atol=1e-12)
 
 
-def test_a_parameter_used_twice_is_refused():
-    layer = nn.Linear(3, 3)
-    with pytest.raises(ValueError, match="weight' is used twice"):
-        altmin.split(nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 2)))
-    other = nn.Linear(3, 3)
+def test_parameters_that_blocks_have_in_common_are_known_by_name():
+    layer, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    chain = altmin.split(nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 2)))
+    assert chain.tied == {id(layer.weight): "0.weight", id(layer.bias): "0.bias"}
     other.weight = layer.weight
-    with pytest.raises(ValueError, match="used twice"):
-        altmin.split(nn.Sequential(layer, nn.ReLU(), other))
+    assert list(altmin.split(nn.Sequential(layer, nn.ReLU(), other)).tied.values()) == ["0.weight"]
+    assert not altmin.split(nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 2))).tied
 
 
 def test_a_module_without_shapes_yet_is_refused():

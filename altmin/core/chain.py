@@ -6,6 +6,7 @@ an affine map, the normalisation that follows it, and, in the last block, whatev
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -216,6 +217,9 @@ class Chain:
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
         held = {id(p) for _, _, p in self._parameters}
         self._parameters += [place for place in _places(model) if id(place[2]) in held]
+        uses = Counter(id(p) for block in blocks for p in {id(p): p for p in block.parameters()}.values())
+        self.tied = {id(p): name for name, p in model.named_parameters() if uses[id(p)] > 1}
+        """Names, by id, of the parameters that several blocks have in common."""
         self._modules = list(model.modules())
         own = set(self._modules)
         maps = [each for block in blocks for m in block.maps for each in (m, *m.inner) if each.module is not None]
@@ -250,6 +254,15 @@ class Chain:
     def note_buffers(self) -> None:
         """Registers the model's buffers as they are now, in the model and in its pieces."""
         self._buffers = [(*places[0], places[0][0]._buffers[places[0][1]]) for places in self.buffers() if places[1:]]
+
+    def demand_untied(self, who: str) -> None:
+        """ValueError, in the name of someone who needs blocks with parameters of their own, if two share one."""
+        for name in self.tied.values():
+            raise ValueError(
+                f"the parameter {name!r} is used in several blocks, and {who} needs blocks with weights of their own; "
+                "give the second use its own module, or cut so that both uses are in one block: at=[] makes one of "
+                "all, at=[names] fewer cuts; am-adam and am-sgd train it as it is"
+            )
 
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
@@ -286,7 +299,8 @@ class Chain:
             shape = block.code_shape() if l < len(self) - 1 else "output"
             names = shortened([m.module._get_name() for m in block.maps])
             rows.append((str(l), names, shape, f"{sum(p.numel() for p in block.parameters()):,}"))
-        rows.append(("", "", "", f"{sum(p.numel() for block in self for p in block.parameters()):,}"))
+        whole = {id(p): p.numel() for block in self for p in block.parameters()}
+        rows.append(("", "", "", f"{sum(whole.values()):,}"))
         i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
         return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
 
@@ -318,6 +332,8 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     Any other module that `torch.fx` can trace is first converted to a chain of modules (see `graph.trace`): its graph
     is cut where everything passes through one tensor, such as after a residual block.
 
+    A parameter may be used in several blocks (`Chain.tied`).
+
     at: names of modules after which to cut, and nowhere else. ValueError for a name after which the model cannot be.
     """
     modules, ends = _modules(model, at)
@@ -325,7 +341,7 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
     bounds = [0, *cuts[:-1], len(maps)]
     blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
-    _refuse_shared(model, [m for block in blocks for m in block])
+    _demand_entries([m for block in blocks for m in block])
     return Chain(model, [_block(block, block is blocks[-1]) for block in blocks])
 
 
@@ -419,20 +435,10 @@ def _buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
     return [(m, name, b) for m in module.modules() for name, b in m._buffers.items() if b is not None]
 
 
-def _refuse_shared(model: nn.Module, maps: Sequence[Map]) -> None:
-    seen: set[int] = set()
-    names = {id(p): name for name, p in model.named_parameters()}
+def _demand_entries(maps: Sequence[Map]) -> None:
     for m in maps:
         for name, parameter in m.module.named_parameters():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 raise ValueError(f"{m.module._get_name()} has no shape yet; pass one batch through the model first")
             if not parameter.numel():
                 raise ValueError(f"the parameter {name!r} of {m.module._get_name()} has no entries: a width is 0")
-            if id(parameter) in seen:
-                raise ValueError(
-                    f"the parameter {names.get(id(parameter), name)!r} is used twice in the chain, the second time in "
-                    f"{m.module._get_name()}; each block needs weights of its own, so give the second use its own "
-                    "module, or cut so that both uses are in one block: at=[] makes one of all, which backprop goes "
-                    "through, and at=[names] fewer cuts"
-                )
-            seen.add(id(parameter))

@@ -85,7 +85,8 @@ def _by_blocks(
     grads: dict[str, Tensor | None] = {}
     with _in_a_sentence():
         for l, block in reversed(list(enumerate(chain))):
-            grads |= zip(held[l], block.core.grads(theta[l], states[l].core, v), strict=True)
+            for name, g in zip(held[l], block.core.grads(theta[l], states[l].core, v), strict=True):
+                grads[name] = g if (other := grads.get(name)) is None else other + g  # of all blocks that use it
             v = block.vjp(theta[l], states[l], v) if l else v
     return Pass(output, delta, buffers, grads)
 

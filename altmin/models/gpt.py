@@ -75,7 +75,7 @@ def gpt(layers: int, width: int, heads: int, context: int, vocabulary: int) -> n
 
     `TokenEmbedding`, then `layers` times `Attention` and `Perceptron`, then `Head`: every sub-layer is one module of
     the chain. Weights start as GPT-2's: N(0, 0.02^2), those that end a sub-layer with 0.02 / sqrt(2 layers), biases
-    zero. The head does not share the embedding's weights, since each block needs its own.
+    zero. The head does not share the embedding's weights.
 
     Raises ValueError unless all are whole numbers above 0 and width is a multiple of heads.
     """

@@ -5,7 +5,6 @@ is not finite, and every one after it, leaves weights, moments, mu and statistic
 `CapturedStep.pull`.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -175,9 +174,8 @@ class AltMinStep(CapturedStep):
         )
         self.state.copy_(state)
         if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
-            pairs = (zip(self.am.theta[l], each, strict=True) for l, each in contributions.items())
             assert self.optimizer is not None
-            self.optimizer.step_adam(dict(itertools.chain(*pairs)), ok)
+            self.optimizer.step_adam(dict(self.local.of_parameters(contributions)), ok)
             contributions = None
         return values, self.state, ok, sizes, contributions, *others
 

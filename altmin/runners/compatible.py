@@ -70,6 +70,8 @@ def refusal(method: Any) -> str | None:
 
 def _refused_parts(am: AltMin) -> str | None:
     codes, rule = am.codes, am.weights
+    if am.chain.tied:
+        return f"its blocks share the parameter {next(iter(am.chain.tied.values()))!r}; {ALONE}"
     if not hasattr(codes, "why_not_captured"):
         return f"{type(codes).__name__} decides on the processor how to go on; {ALONE}"
     if reason := codes.why_not_captured():

@@ -75,11 +75,23 @@ class LocalOptimizer(WeightRule):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
         self.tables = {id(p) for p in sparse.tables(chain.model)}
         """Parameters with sparse gradients, by id."""
+        for i in self.tables & chain.tied.keys():
+            raise ValueError(
+                f"{chain.tied[i]!r} is used in several blocks, not all with sparse gradients; {sparse.NOT_SPARSE}"
+            )
         spared = set() if self.decay_biases else undecayed(chain.model)
         groups: dict[tuple[float, bool, bool], list[Tensor]] = {}
+        rate_of: dict[int, float] = {}
         for l, rate in zip(blocks, rates, strict=True):
             for p in self.theta[l]:
-                groups.setdefault((rate, id(p) in self.tables, id(p) in spared), []).append(p)
+                if rate_of.setdefault(id(p), rate) != rate:
+                    raise ValueError(
+                        f"{chain.tied[id(p)]!r} is used in blocks with the rates {rate_of[id(p)]} and {rate}; give "
+                        "these blocks one rate"
+                    )
+                group = groups.setdefault((rate, id(p) in self.tables, id(p) in spared), [])
+                if not any(p is each for each in group):
+                    group.append(p)
         kept = [
             # no fused kernel accepts sparse gradients
             {
@@ -144,13 +156,22 @@ class LocalOptimizer(WeightRule):
 
     def set_gradients(self, grads: Mapping[int, Params], check: bool = True) -> None:
         """Sets the gradient of every parameter that requires one. check: as in `update`."""
-        for l, block in grads.items():
-            for p, grad in zip(self.theta[l], block, strict=True):
-                if p.requires_grad and (self.tables or grad.is_sparse or grad.stride() != p.stride()):
-                    grad = sparse.as_gradient(grad, p, id(p) in self.tables)
-                p.grad = grad if p.requires_grad else None
+        for p, grad in self.of_parameters(grads):
+            if p.requires_grad and (self.tables or grad.is_sparse or grad.stride() != p.stride()):
+                grad = sparse.as_gradient(grad, p, id(p) in self.tables)
+            p.grad = grad if p.requires_grad else None
         if check and not can_follow(self.optimizer):
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
+
+    def of_parameters(self, grads: Mapping[int, Params]) -> Iterable[tuple[Tensor, Tensor]]:
+        """The gradient of each parameter: the sum of those of all blocks that use it."""
+        pairs = [pair for l, block in grads.items() for pair in zip(self.theta[l], block, strict=True)]
+        if not self.chain.tied:
+            return pairs
+        total: dict[Tensor, Tensor] = {}
+        for p, grad in pairs:
+            total[p] = total[p] + grad if p in total else grad
+        return total.items()
 
     def follow_gradients(self) -> None:
         """One step of the optimizer along the gradients that are set."""

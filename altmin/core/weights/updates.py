@@ -49,6 +49,8 @@ class Updates(Stateful):
         if self.local is not None:
             self.local.attach(chain, [l for l, each in self.rules.items() if each is self.local])
         fitted = [l for l in self.rules if not self._is_local(l)]
+        if any(id(p) in chain.tied for l in fitted for p in theta[l]):
+            chain.demand_untied(type(rule).__name__)
         self.states = {l: self.rules[l].init(chain.blocks[l], theta[l]) for l in fitted}
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
