@@ -20,10 +20,21 @@ from altmin.common import startup
 from altmin.common.errors import Diverged
 
 COMMANDS = {
-    "train": ("Train a model and report how well it does.", "altmin train --data mnist --model mlp-2x100 --epochs 3"),
+    "train": (
+        "Train a model and report how well it does.",
+        "altmin train --data flats.csv --target price --save-model flats.safetensors",
+    ),
     "compare": (
         "Train with several methods and compare how they learn.",
         "altmin compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png",
+    ),
+    "predict": (
+        "Predict the target of every row of a table with a trained model.",
+        "altmin predict flats.safetensors --data new.csv --out predictions.csv",
+    ),
+    "evaluate": (
+        "Measure a trained model on a table or a data set.",
+        "altmin evaluate flats.safetensors --data more.csv",
     ),
     "doctor": (
         "Show a model's blocks, what one step does to each of them, and advice.",

@@ -32,6 +32,7 @@ class Bench(options.OfMethods):
         "am-adam:steps=5.",
         metavar="NAME,NAME,...",
     )
+    batch_size: int = options.batch()
     modes: str = option(
         ways.ALL,
         "eager, graph (CUDA graphs), or of backprop only compile and checkpoint (activations are computed again, for "

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 import typer
 from rich.table import Table
 
-from altmin.cli import config, options, output, parse, training
+from altmin.cli import config, options, output, own_data, parse, training
 from altmin.common.describe import plain
 from altmin.paper.bench.cases import YARDSTICK
 from altmin.training.trial import Trial
@@ -23,7 +22,7 @@ Column = tuple[Callable[[Run], float | None], int]
 @dataclass(frozen=True, kw_only=True)
 class Compare(options.OfRuns):
     methods: str = options.option("am-adam,am-mem,adam", "The methods.", metavar="NAME,NAME,...")
-    epochs: int = options.option(2, "Passes over the training samples.", min=1)
+    epochs: int | None = options.option(None, "Passes over the training samples [2; over a table 50].", min=1)
     plot: options.Plot = None
 
 
@@ -31,15 +30,19 @@ class Compare(options.OfRuns):
 def compare(ctx: typer.Context, given: Compare) -> None:
     """Train with several methods and compare how they learn."""
     output.check_writable(given.json_file, given.save_config, picture=given.plot)
+    given = replace(given, device=training.chosen_device(given.device))
     device = training.prepare(given.device, given.threads, given.precision)
     names = parse.names("--methods", given.methods)
     of_methods = parse.all_options(given.set_ or [], names, parse.flags(given), config.tables(ctx))
-    run = training.configured(given, device)
-    trial = Trial(run, *training.load(run, given.data_dir))
-    per_epoch = trial.check([replace(run, method=name, options=of_methods[name]) for name in names])
+    known = own_data.known_data(given)
+    given = own_data.settled(given, known, epochs=2)
+    own = {name: own_data.for_target(name, of_methods[name], known) for name in names}
+    run = training.configured(given, device, known)
+    trial = Trial(run, *training.load(run, known, given.data_dir), known=known)
+    per_epoch = trial.check([replace(run, method=name, options=own[name]) for name in names])
     trial = replace(trial, run=replace(run, eval_batches=run.eval_batches or early_batches(per_epoch)))
     seeds = range(given.seed, given.seed + given.seeds)
-    runs = [replace(trial.run, method=name, options=of_methods[name], seed=n) for n in seeds for name in names]
+    runs = [replace(trial.run, method=name, options=own[name], seed=n) for n in seeds for name in names]
     with output.progress("compare") as tick:
         rows = [{"method": each.method, **row} for each, row in zip(runs, trial.in_turn(runs, tick), strict=True)]
     result = {
@@ -47,18 +50,23 @@ def compare(ctx: typer.Context, given: Compare) -> None:
         "model": given.model,
         "methods": names,
         "seeds": list(seeds),
-        "config": {**trial.config(), "batches_per_epoch": per_epoch, "options": plain(of_methods)},
+        **own_data.about(known),
+        "config": {
+            **{**trial.config(), "device": given.device, "measure": own_data.measure(known)},
+            **{"batches_per_epoch": per_epoch, "options": plain(own)},
+        },
         "environment": output.environment(device),
         "runs": rows,
     }
+    for line in own_data.headline(known):
+        print(line)
     output.console().print(table(result))
     if given.plot is not None:
         from altmin.cli import compare_picture  # matplotlib takes a second to import
 
         output.write(given.plot, compare_picture.draw(result, given.plot.suffix[1:]))
     output.write_json(given.json_file, result)
-    chosen = {"threads": torch.get_num_threads(), "augment": run.augment or "none"}
-    config.save(given.save_config, ctx, of_methods, **chosen)
+    config.save(given.save_config, ctx, of_methods, **training.chosen(given, run))
     output.report_failures({f"{row['method']}, seed {row['seed']}": row.get("diverged") for row in rows})
 
 
@@ -75,7 +83,7 @@ def early_batches(per_epoch: int) -> list[int]:
 def table(result: Mapping[str, Any]) -> Table:
     """One row for each method; with several seeds each cell is their mean ± standard deviation."""
     seeds = f", {len(result['seeds'])} seeds: mean ± standard deviation" if len(result["seeds"]) > 1 else ""
-    title = f"{result['config']['evaluated_on']} accuracy on {result['data']}, {result['model']}{seeds}"
+    title = f"{title_of(result['config'])} on {result['data']}, {result['model']}{seeds}"
     columns = _columns(result)
     drawn = Table("method", title=title, title_justify="left", header_style="bold")
     for name in columns:
@@ -89,8 +97,18 @@ def table(result: Mapping[str, Any]) -> Table:
     return drawn
 
 
+def column_of(config: Run) -> str:
+    """The column of what is compared. Results of earlier versions compare accuracies."""
+    return f"{config['evaluated_on']}_{config.get('measure', 'accuracy')}"
+
+
+def title_of(config: Run) -> str:
+    """What is compared, in words."""
+    return column_of(config).replace("_", " ").replace("r2", "R²")
+
+
 def _columns(result: Mapping[str, Any]) -> dict[str, Column]:
-    measure, epochs = f"{result['config']['evaluated_on']}_accuracy", result["config"]["epochs"]
+    measure, epochs = column_of(result["config"]), result["config"]["epochs"]
     columns: dict[str, Column] = {}
     if EARLY in result["config"]["eval_batches"]:
         columns[f"{EARLY} batches"] = lambda run: {row["batch"]: row[measure] for row in run["batches"]}[EARLY], 4

@@ -22,9 +22,16 @@ from altmin.common.errors import unknown
 OF_METHODS = {"set_", "lr", "codes", "order", "share", "at"}
 """Options of a command that are options of its methods: a file has them in the method's table."""
 OF_FILES = {"config_file", "save_config"}
-OUTCOME = {"json_file", "plot", "checkpoint", "checkpoint_every", "resume", "sample"}
+OUTCOME = {"json_file", "plot", "checkpoint", "checkpoint_every", "resume", "sample", "save_model"}
 """Options for output files, which are not saved: the next run has its own."""
 TABLES = "altmin.tables"
+
+
+def own_model(name: str | None) -> str | None:
+    """The name of a model. One that is MODULE:FUNCTION is also looked for in the folder in which the command runs."""
+    if name and ":" in name and "" not in sys.path:
+        sys.path.insert(0, "")
+    return name
 
 
 def import_modules(names: list[str] | None) -> list[str] | None:

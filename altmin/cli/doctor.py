@@ -19,6 +19,7 @@ class Doctor(options.OfSamples):
     model: Annotated[str, typer.Argument(metavar="MODEL", help="mlp-DEPTHxWIDTH, lenet5, gpt-6x128 and others.")]
     method: str = options.option("am-adam", "am-adam, am-sgd or am-mem.", metavar="NAME")
     lr: float | None = options.rate()
+    batch_size: int = options.batch()
     after: int = options.option(0, "Train on N batches before.", min=0)
 
 

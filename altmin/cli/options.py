@@ -12,7 +12,8 @@ import typer
 from altmin.cli import config
 
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; else $ALTMIN_DATA, or the cache.")]
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, or one GPU as cuda:0.")]
+DEVICES = "cpu, cuda, one GPU as cuda:0, or auto: cuda where there is a GPU, else cpu."
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help=DEVICES)]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw what was found: .png, .svg or .pdf.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]
@@ -27,6 +28,10 @@ def option(default: Any, help: str, *names: str, **how: Any) -> Any:
 
 def rate() -> Any:
     return option(None, "The learning rate; the method's own choice if not given.")
+
+
+def batch() -> Any:
+    return option(200, "Samples in a mini-batch.", min=1)
 
 
 def command(options: type[Options]) -> Callable[[Callable[[typer.Context, Options], None]], Callable[..., None]]:
@@ -51,16 +56,15 @@ def command(options: type[Options]) -> Callable[[Callable[[typer.Context, Option
     return decorate
 
 
+DATA_SETS = "mnist, mnist-sequential, mnist-permuted, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare"
+TABLES = "a table of your own, .csv, .csv.gz, .tsv, .parquet, or .npz with arrays x and y"
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfMethods:
     """What commands that build methods have in common."""
 
-    data: str = option(
-        "mnist",
-        "mnist, mnist-sequential, mnist-permuted, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare.",
-        metavar="NAME",
-    )
-    batch_size: int = option(200, "Samples in a mini-batch.", min=1)
+    data: str = option("mnist", f"{DATA_SETS}.", metavar="NAME")
     set_: list[str] | None = option(
         None,
         "An option of a method, as lr=0.001, or of one among several, as adam.lr=0.001; may be given again.",
@@ -104,11 +108,36 @@ class OfSamples(OfMethods):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRuns(OfSamples):
+class OfTables(OfSamples):
+    """What those of them that take a table of one's own have in common."""
+
+    data: str = option("mnist", f"{DATA_SETS}; or {TABLES}.", metavar="NAME")
+    target: str | None = option(None, "The column of a table to predict.", metavar="COLUMN")
+    task: str = option(
+        "auto",
+        "What the target is for: classification, regression, or auto: classification if it has texts or few different "
+        "whole numbers.",
+        metavar="NAME",
+    )
+    drop: str | None = option(None, "Columns of a table to leave out, such as ids.", metavar="COLUMN,COLUMN,...")
+    test_part: float = option(0.2, "The part of a table's rows that is held back to test.", metavar="NUMBER")
+    split_seed: int = option(0, "Which rows these are.", min=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRuns(OfTables):
     """What `train` and `compare` have in common. Those that `RunConfig` has too become its settings."""
 
-    model: str = option("mlp-2x100", "mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others.", metavar="NAME")
-    epochs: int = option(1, "Passes over the training samples.", min=1)
+    model: str = option(
+        "mlp-2x100",
+        "mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others; or a model of your own as MODULE:FUNCTION, a "
+        "function (sample_shape, classes) -> nn.Module in the current folder or installed.",
+        metavar="NAME",
+        callback=config.own_model,
+    )
+    epochs: int | None = option(None, "Passes over the training samples [1; over a table 50].", min=1)
+    batch_size: int | None = option(None, "Samples in a mini-batch [200; of a table 64].", min=1)
+    device: Device = "auto"
     schedule: str = option(
         "constant",
         "Of the learning rate: constant, linear, cosine, step or one-cycle, by batch; cosine/epoch and so on by epoch.",

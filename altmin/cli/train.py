@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 import typer
 from torch import nn
 
-from altmin import methods
-from altmin.cli import config, options, output, parse, ranks, training
+from altmin import __version__, methods
+from altmin.cli import config, options, output, own_data, parse, ranks, training
+from altmin.training import model_file
 from altmin.training.trial import Trial, described, with_loss
 
 
@@ -20,6 +20,9 @@ from altmin.training.trial import Trial, described, with_loss
 class Train(options.OfRuns):
     method: str = options.option("am-adam", f"One of: {', '.join(methods.names())}.", metavar="NAME")
     lr: float | None = options.rate()
+    save_model: Path | None = options.option(
+        None, "Keep the trained model here, for altmin predict and altmin evaluate.", metavar="FILE"
+    )
     checkpoint: Path | None = options.option(None, "Keep the run here, to resume it.", metavar="FILE")
     checkpoint_every: int | None = options.option(None, "Keep it every N batches too.", min=1)
     resume: bool = options.option(False, "Go on from the checkpoint, as if never stopped.", "--resume")
@@ -38,6 +41,7 @@ class Train(options.OfRuns):
 @options.command(Train)
 def train(ctx: typer.Context, given: Train) -> None:
     """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
+    given = replace(given, device=training.chosen_device(given.device))
     _check(given)
     ranks.check_gpus(given.device)
     device = training.prepare(ranks.device(given.device), given.threads, given.precision)
@@ -46,29 +50,40 @@ def train(ctx: typer.Context, given: Train) -> None:
     parts = ranks.PARTS if given.micro_batches is None and given.layer_ranks > 1 else given.micro_batches
     tables = config.tables(ctx)
     of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]
+    known = own_data.known_data(given)
+    given = own_data.settled(given, known, epochs=1)
     record = given.record or (None if ranks.count() == 1 else False)
-    run = training.configured(given, device, options=of_method, record=record)
-    samples = training.load(run, given.data_dir)
+    own = own_data.for_target(given.method, of_method, known)
+    run = training.configured(given, device, known, options=own, record=record)
+    samples = training.load(run, known, given.data_dir)
     ranks.join(device)
-    trial = Trial(run, *samples, partial(ranks.wrapped, layers=given.layer_ranks, parts=parts))
+    trial = Trial(run, *samples, partial(ranks.wrapped, layers=given.layer_ranks, parts=parts), known)
     text: list[str] = []
     rows = _trained(given, trial, text)
     if not ranks.first():
         return
     name = f"{given.method}, {given.model}, {given.data}"
-    for line in [*lines(name, rows, f"{run.part}_accuracy", given.epochs), *text]:
+    measured = lines(name, rows, f"{run.part}_{own_data.measure(known)}", run.epochs)
+    for line in [*own_data.headline(known), *measured, *text]:
         print(line)
+    if given.save_model is not None:
+        print(f"wrote {given.save_model}")
     spread = {} if parts is None else {"layer_ranks": given.layer_ranks, "micro_batches": parts}
     result = {
         **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
-        "config": {**trial.config(), "record": given.record, **spread, **described(of_method)},
+        **own_data.about(known),
+        "config": {
+            **{**trial.config(), "device": given.device, "record": given.record},
+            **spread,
+            **described(run.options),
+        },
         "environment": output.environment(device) | ({"ranks": ranks.count()} if ranks.started() else {}),
         **{key: rows[0][key] for key in ("batches", "epochs")},
         **({"sample": text[0]} if text else {}),
         **({"seeds": [row["seed"] for row in rows], "runs": rows} if given.seeds > 1 else {}),
     }
     output.write_json(given.json_file, result)
-    chose = {"threads": torch.get_num_threads(), "augment": run.augment or "none", "micro_batches": parts}
+    chose = training.chosen(given, run) | {"micro_batches": parts}
     config.save(given.save_config, ctx, {given.method: of_method}, **chose)
     output.report_failures({f"seed {row['seed']}": row.get("diverged") for row in rows})
 
@@ -76,7 +91,7 @@ def train(ctx: typer.Context, given: Train) -> None:
 def _check(given: Train) -> None:
     """ValueError for options that exclude each other, before anything is loaded."""
     if ranks.first():
-        output.check_writable(given.json_file, given.checkpoint, given.save_config)
+        output.check_writable(given.json_file, given.checkpoint, given.save_config, given.save_model)
     if ranks.count() > 1 and (given.seeds > 1 or given.record):
         what = (
             "--record records steps of one process" if given.record else f"--seeds {given.seeds} trains several models"
@@ -87,6 +102,8 @@ def _check(given: Train) -> None:
         raise ValueError(f"--{'resume' if given.resume else 'checkpoint-every'} needs --checkpoint FILE")
     if given.checkpoint is not None:
         _check_file(given.checkpoint, given)
+    if given.save_model is not None and given.seeds > 1:
+        raise ValueError(f"--save-model keeps one model, given --seeds {given.seeds}; leave one of them out")
     if given.sample is not None:
         training.check_sample(given.model, given.data, given.seeds)
 
@@ -104,6 +121,9 @@ def _trained(given: Train, trial: Trial, text: list[str]) -> list[dict[str, Any]
     def finished(model: nn.Module) -> None:
         if given.sample is not None and ranks.first():
             text.append(training.sampled(model, given.data, given.sample, given.seed))
+        if given.save_model is not None and ranks.first():
+            data = model_file.described(trial.known)
+            model_file.TrainedModel(network=model, model=given.model, **data).save(given.save_model, __version__)
 
     with output.progress(f"{given.method} on {given.data}", ranks.first()) as tick:
         if given.seeds == 1:
@@ -118,7 +138,8 @@ def lines(name: str, runs: Sequence[Mapping[str, Any]], measure: str, epochs: in
     """A line for each run that came to its end; of several, also their mean ± standard deviation."""
     ended = [run for run in runs if "diverged" not in run]
     found = {key for run in ended for key in run["epochs"][-1]}
-    keys = [key for key in (measure, measure.replace("accuracy", "loss"), "train_loss") if key in found]
+    part = measure.partition("_")[0]
+    keys = [key for key in (measure, f"{part}_loss", f"{part}_rmse", "train_loss") if key in found]
     values = {key.replace("_", " "): [run["epochs"][-1][key] for run in ended] for key in keys}
     said = []
     for i, run in enumerate(ended):

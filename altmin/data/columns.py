@@ -31,7 +31,7 @@ class Number:
 
     @classmethod
     def fit(cls, name: str, values: np.ndarray) -> "Number":
-        numbers = _numbers(name, values)
+        numbers = numbers_of(name, values)
         absent = np.isnan(numbers)
         scale = Scale.of(numbers[~absent, None])
         return cls(name, float(scale.mean[0]), float(scale.std[0]), bool(absent.any()))
@@ -41,7 +41,7 @@ class Number:
         return [self.name, *[f"{self.name} is missing"] * self.missing]
 
     def encode(self, values: np.ndarray) -> list[np.ndarray]:
-        numbers = _numbers(self.name, values)
+        numbers = numbers_of(self.name, values)
         absent = np.isnan(numbers)
         found = np.where(absent, 0.0, (numbers - self.mean) / self.std)
         if (large := np.flatnonzero(abs(found) > np.finfo(np.float32).max)).size:
@@ -60,8 +60,8 @@ class Category:
 
     @classmethod
     def fit(cls, name: str, values: np.ndarray) -> "Category":
-        absent = _missing(values)
-        texts = _texts(values[~absent])
+        absent = missing_values(values)
+        texts = category_names(values[~absent])
         categories = sorted(set(texts))
         if len(categories) > MOST or len(categories) > max(FEW, len(texts) / 2):
             raise ValueError(
@@ -76,9 +76,9 @@ class Category:
         return [*(f"{self.name} = {text}" for text in self.categories), *[f"{self.name} is missing"] * self.missing]
 
     def encode(self, values: np.ndarray) -> list[np.ndarray]:
-        absent, place = _missing(values), {text: n for n, text in enumerate(self.categories)}
+        absent, place = missing_values(values), {text: n for n, text in enumerate(self.categories)}
         found = np.full(len(values), -1)
-        found[~absent] = [place.get(text, -1) for text in _texts(values[~absent])]
+        found[~absent] = [place.get(text, -1) for text in category_names(values[~absent])]
         if len(known := found[~absent]) and (known < 0).all():
             warnings.warn(
                 f"column {self.name!r} has none of the {len(place)} categories it was fitted to, such as "
@@ -114,7 +114,7 @@ class Columns:
         for name, values in table.items():
             if values.dtype.kind not in "fiubOUT":
                 raise ValueError(f"column {name!r} has values of type {values.dtype}; give numbers or texts instead")
-            if _missing(values).all():
+            if missing_values(values).all():
                 warnings.warn(f"column {name!r} has no value in the training rows and is left out", stacklevel=2)
                 continue
             found.append((Number if _are_numbers(values) else Category).fit(name, values))
@@ -167,12 +167,12 @@ def number(text: str) -> float:
     return float(text)
 
 
-def _numbers(name: str, values: np.ndarray) -> np.ndarray:
+def numbers_of(name: str, values: np.ndarray) -> np.ndarray:
     """A column as float64, NaN for missing values. ValueError for a text and for an infinite number."""
     if values.dtype.kind in "fiu":
         found = values.astype(np.float64)
     else:
-        absent, found = _missing(values), np.full(len(values), np.nan)
+        absent, found = missing_values(values), np.full(len(values), np.nan)
         for row in np.flatnonzero(~absent):
             try:
                 found[row] = number(values[row]) if isinstance(values[row], str) else values[row]
@@ -190,11 +190,11 @@ def _are_numbers(values: np.ndarray) -> bool:
     if values.dtype.kind in "fiu":
         return True
     plain = (int, float, np.integer, np.floating)
-    there = values[~_missing(values)] if values.dtype.kind == "O" else []
+    there = values[~missing_values(values)] if values.dtype.kind == "O" else []
     return len(there) > 0 and all(isinstance(value, plain) and not isinstance(value, bool) for value in there)
 
 
-def _missing(values: np.ndarray) -> np.ndarray:
+def missing_values(values: np.ndarray) -> np.ndarray:
     """Which values are missing."""
     if values.dtype.kind == "f":
         return np.isnan(values)
@@ -209,10 +209,10 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas, which need not be installed
 
 
-def _texts(values: np.ndarray) -> list[str]:
-    """Values as the names of categories; a whole number is the same as an int and as a float."""
-    whole = (float, np.floating)
-    return [str(int(each)) if isinstance(each, whole) and each == int(each) else str(each) for each in values]
+def category_names(values: np.ndarray) -> list[str]:
+    """Values as the names of categories; a whole number has one name, whether it is an int or a float."""
+    floats = (float, np.floating)
+    return [str(int(each)) if isinstance(each, floats) and each.is_integer() else str(each) for each in values]
 
 
 def _or_mend(texts: Sequence[str]) -> str:

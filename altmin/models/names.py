@@ -12,6 +12,7 @@ from altmin.layers import Sign, Staircase
 from altmin.models.convolutional import lenet5
 from altmin.models.fully_connected import binary_mlp, mlp
 from altmin.models.gpt import gpt
+from altmin.models.own import imported
 from altmin.models.recurrent import elman, gru, lstm, min_gru
 from altmin.models.residual import residual_mlp
 from altmin.models.resnet import resnet18
@@ -68,13 +69,14 @@ def _heads(width: int) -> int:
     return next(h for h in range(max(1, width // 32), 0, -1) if width % h == 0)
 
 
-def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Sequential:
+def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Module:
     """A model by its name, for samples of the given shape.
 
     `mlp-DEPTHxWIDTH`, `tanh-DEPTHxWIDTH` (the same with tanh), `linear` (no hidden layer), `residual-DEPTHxWIDTH`,
     `lenet5`, `elman-UNITS`, `gru-LAYERSxUNITS`, `lstm-LAYERSxUNITS`, `mingru-LAYERSxUNITS`, `binary-WIDTH` (sign, then
     tanh), `staircase-WIDTH` (4 levels, then tanh), `resnet18-WIDTH`, and `gpt-LAYERSxWIDTH` with width // 32 heads, or
-    the next smaller number that divides the width.
+    the next smaller number that divides the width. `MODULE:FUNCTION` is a model of one's own, which the function makes
+    of the shape of a sample and the number of outputs.
     tokens: whether samples are int64 tokens from 0 to outputs - 1, which only a gpt accepts.
 
     Raises ValueError for another name, and for samples of a kind or shape that the model cannot take.
@@ -82,6 +84,8 @@ def create(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = 
     >>> create("mlp-1x300", (28,), 2)[1]
     Linear(in_features=28, out_features=300, bias=True)
     """
+    if ":" in name:
+        return imported(name, sample_shape, outputs, tokens)
     if not FORMS.fullmatch(name):
         raise unknown("model", name, KNOWN)
     kind, _, sizes = name.partition("-")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -25,16 +25,28 @@ Tick = Callable[[int, int, str], None]
 """Shows how many of how many batches are done, and what is under way."""
 
 
+class Known(Protocol):
+    """What a model is built for: a `Dataset`, or a table of one's own."""
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def tokens(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Trial:
     """Runs on the same samples; `test` is the part that `run` names. The runs that its methods are given
     differ from `run` in method, options and seed. wrap: what a method becomes that is not recorded, such as
-    `Distributed`."""
+    `Distributed`. known: the data, if they are not the data set that `run` names."""
 
     run: RunConfig
     train: Samples
     test: Samples
     wrap: Callable[[methods.Method], methods.Method] = lambda method: method
+    known: Known | None = None
 
     def config(self) -> dict[str, Any]:
         """The settings as a result holds them."""
@@ -46,7 +58,7 @@ class Trial:
 
     def build(self, run: RunConfig) -> methods.Method:
         """A method on a model whose first weights, and dropout later on, depend on the seed alone."""
-        known, device = data.dataset(run.data), usable("device of a run", run.device)
+        known, device = self.known or data.dataset(run.data), usable("device of a run", run.device)
         torch.manual_seed(run.seed)
         model = models.create(run.model, known.sample_shape, known.classes, known.tokens).to(device)
         if run.freeze_first:

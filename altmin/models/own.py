@@ -1,0 +1,61 @@
+"""Models of one's own by name: `module:function`, a function (sample_shape, outputs) -> nn.Module in a module."""
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+CONTRACT = "module:function names a function (sample_shape, outputs) -> nn.Module"
+
+
+def imported(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Module:
+    """What the function gives for samples of this shape; it has to give `outputs` numbers for each.
+
+    ValueError or TypeError in one sentence if there is no such module or function, or if it gives something else. An
+    error inside the function is not touched.
+    """
+    shape = tuple(sample_shape)
+    model = _function(name)(shape, outputs)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{CONTRACT}, and {name} gives {model!r:.60}")
+    _check(name, model, torch.zeros(2, *shape, dtype=torch.int64 if tokens else torch.float32), outputs)
+    return model
+
+
+def _function(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
+    module, _, function = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(
+            f"there is no module {module} for the model {name}; give my_models:build for build in my_models.py"
+        ) from None
+    made = getattr(found, function, None)
+    if made is None:
+        raise ValueError(f"module {module} has no function {function!r}; {CONTRACT}")
+    if not callable(made):
+        raise TypeError(f"{CONTRACT}, and {name} is {made!r:.60}")
+    return made
+
+
+def _check(name: str, model: nn.Module, x: torch.Tensor, outputs: int) -> None:
+    """ValueError unless the model gives (samples, outputs), or for tokens (samples, ..., outputs)."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            found = model.eval()(x)
+    except (RuntimeError, ValueError, TypeError) as error:
+        words = str(error).partition("\n")[0]
+        raise ValueError(f"the model {name} cannot take samples of shape {tuple(x.shape[1:])}: {words}") from None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    shape = tuple(getattr(found, "shape", ()))
+    tokens = not x.is_floating_point()
+    if math.prod(shape) != (x.numel() if tokens else len(x)) * outputs or (not tokens and shape != (len(x), outputs)):
+        given = shape if isinstance(found, torch.Tensor) else type(found).__name__
+        raise ValueError(f"the model {name} gives {given} for {len(x)} samples, {(len(x), outputs)} is expected")
