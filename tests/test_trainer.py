@@ -356,6 +356,10 @@ def test_targets_that_are_not_finite_are_named():
     [
         ({"weights": "adam"}, "weights is a weight rule, such as .* given 'adam'"),
         ({"weights": altmin.LocalAdam}, "weights is a weight rule"),
+        (
+            {"weights": torch.optim.Adagrad([torch.zeros(1)])},
+            r"^weights is a .* altmin.LocalOptimizer\(torch.optim.Adagrad, lr=...\), given Adagrad$",
+        ),
         ({"loss": "mse"}, "a loss is a function of .* given 'mse'"),
         ({"loss": nn.MSELoss}, r"a loss is a function of .*; give MSELoss\(\)"),
         ({"loss": lambda o: o.sum()}, "a loss is a function of .* takes other ones"),

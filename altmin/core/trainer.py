@@ -108,7 +108,7 @@ class AltMin(Stateful):
         """By block: the states of the code solver, if it has any."""
         self.weights: WeightRule = LocalAdam() if weights is None else weights
         if not isinstance(self.weights, WeightRule):
-            raise TypeError(f"weights is a weight rule, such as altmin.LocalAdam(lr=0.001), given {weights!r}")
+            raise _no_rule(weights)
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
         self.penalty = Penalty() if penalty is None else penalty
@@ -316,3 +316,12 @@ def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
     if not sound or not context.sum_numbers(float((w > 0).any()))[0]:
         raise ValueError("sample_weight holds finite weights of at least 0, and not all are zero")
     return w.to(x.device, x.dtype if x.is_floating_point() else torch.get_default_dtype())
+
+
+def _no_rule(weights: Any) -> TypeError:
+    """The error for what is not a weight rule, in one line; an optimizer of torch's would print as many."""
+    given, remedy = f"{weights!r}", "such as altmin.LocalAdam(lr=0.001)"
+    if isinstance(weights, torch.optim.Optimizer):
+        kind = given = type(weights).__name__
+        remedy = f"and a torch optimizer becomes one by altmin.LocalOptimizer(torch.optim.{kind}, lr=...)"
+    return TypeError(f"weights is a weight rule, {remedy}, given {given}")
