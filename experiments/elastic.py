@@ -235,7 +235,7 @@ def run(path: Path, runs: int, moves: int) -> None:
 
 
 def text(path: Path = RESULTS) -> str:
-    """The table of docs/scaling.md."""
+    """The table of docs/scaling-cost.md."""
     if not path.exists():
         return "Not measured yet: `python experiments/elastic.py` writes `benchmarks/elastic.jsonl`.\n"
     rows = read(path)
@@ -262,10 +262,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--moves", type=int, default=MOVED)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="fill docs/scaling.md from the file, run nothing")
+    parser.add_argument("--table", action="store_true", help="fill docs/scaling-cost.md from the file, run nothing")
     given = parser.parse_args()
     if given.table:
-        fill(HERE / "docs/scaling.md", text(), "elastic")
+        fill(HERE / "docs/scaling-cost.md", text(), "elastic")
         return
     run(given.out, given.runs, given.moves)
 

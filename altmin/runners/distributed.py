@@ -21,8 +21,11 @@ from altmin.runners.rowwise import Rowwise
 class Distributed(Wrapper):
     """A method whose mini-batches are spread over processes: `Distributed(method)` under torchrun.
 
-    Every process runs the same script and gives `step` the same batches; each computes its own share of the rows, and
-    what is summed over samples is summed over ranks. All have the same weights after each step: those that one process
+    Every process runs the same script and gives `step` the whole mini-batch, the same on all ranks, of which each
+    computes its own rows. In `torch.nn.parallel.DistributedDataParallel`, by contrast, each rank gives rows of its own:
+    here a DataLoader needs no DistributedSampler, and batch sizes are global. `step_share` takes a rank's rows alone.
+
+    What is summed over samples is summed over ranks. All have the same weights after each step: those that one process
     would have, up to the order in which numbers are added. In a script that torchrun has not started there is one rank,
     and a step is the method's own.
 
