@@ -48,6 +48,13 @@ def prose(name: str) -> str:
     return re.sub(r"^```.*?^```$", "", (ROOT / name).read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
+def words(text: str) -> int:
+    """How many words a document has to read: tables, code, comments and addresses of links left out."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    read = [line for line in text.splitlines() if not line.startswith(("|", "    "))]
+    return len(re.sub(r"\]\([^)]*\)", "]", " ".join(read)).split())
+
+
 def commands(program: str) -> list[str]:
     """Every line of code in the documents, not Python, that starts with the program's name."""
     lines = [line for name in DOCUMENTS for kind, _, text in blocks(name) if kind != "python" for line in _joined(text)]
@@ -93,6 +100,17 @@ def test_every_relative_link_leads_to_a_file(name: str):
     relative = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
     missing = [link for link in relative if not (ROOT / name).parent.joinpath(link).exists()]
     assert not missing
+
+
+def test_words_are_those_that_are_read():
+    left_out = "| a | table |\n\n```python\nsome code\n```\n\n    more code\n<!-- a comment -->"
+    assert words(f"Two words\n\nand a [link](to/a page.md).\n\n{left_out}\n") == 5
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name != "CHANGELOG.md"])
+def test_no_page_is_too_long_to_read(name: str):
+    most = 1000 if name == "README.md" else 2500
+    assert words((ROOT / name).read_text()) <= most, "shorten the page, or move a part to a page of its own"
 
 
 @pytest.fixture
