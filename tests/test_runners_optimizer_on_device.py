@@ -5,11 +5,12 @@ import copy
 import pytest
 import torch
 from capture_cases import batches, both, mlp, pair, same, steps
+from torch import nn
 
 import altmin
 from altmin.calculus.context import LOCAL
 from altmin.runners.capture import captured
-from altmin.runners.optimizer_on_device import all_finite
+from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
 
 
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])
@@ -65,3 +66,22 @@ def test_a_frozen_layer_stays_in_a_whole_step(traced):
     _, step = both(model, lambda: altmin.LocalAdam(lr=2**-7), fuse=True)
     assert torch.equal(step.am.model[2].weight, model[2].weight)
     assert step.fuse, "it was traced"
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, 1e200])
+def test_a_gradient_that_is_not_finite_moves_no_weight_and_is_found(bad):
+    """Its loss is finite, so that the step is taken."""
+    layer = nn.Linear(3, 2).double()
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, fused=True)
+    layer(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    device, before = OptimizerOnDevice(optimizer), layer.weight.detach().clone()
+    grads = {p: torch.ones_like(p) for p in layer.parameters()}
+    grads[layer.weight][0, 1] = bad
+    with torch.no_grad():
+        device.step_adam(grads, torch.tensor(True))
+    still = layer.weight == before
+    assert still[0, 1]
+    assert still.sum() == 1
+    assert layer.weight.isfinite().all()
+    assert not all_finite(device.tensors())

@@ -60,11 +60,13 @@ class Graph(Map):
     def __init__(self, module: nn.Module, nodes: Sequence[Node], ends: Ends):
         super().__init__(module)
         self.nodes, self.ends = tuple(nodes), ends
+        self.maps = tuple(node.map for node in nodes)
+        """Those of the nodes, by number; torch.compile knows where these come from, and not those of a `Node`."""
         self.names = tuple(name for node in nodes for name in node.names)
         counts = [len(node.names) for node in nodes]
         self.slices = [slice(b - n, b) for n, b in zip(counts, itertools.accumulate(counts), strict=True)]
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
-        self._first = [node.map for node in nodes if 0 in node.inputs]
+        self._first = [m for m, node in zip(self.maps, self.nodes, strict=True) if 0 in node.inputs]
         self.takes_integers = any(m.takes_integers for m in self._first)
         self._sheds = any(type(m).without_quotient is not Map.without_quotient for m in self.inner)
         self._all = [True] * (ends.given + len(self.nodes))
@@ -78,10 +80,10 @@ class Graph(Map):
 
     @property
     def inner(self) -> Sequence[Any]:
-        return [node.map for node in self.nodes]
+        return self.maps
 
     def operands(self, p: Params) -> Params:
-        return [q for node, of in zip(self.nodes, self.slices, strict=True) for q in node.map.operands(p[of])]
+        return [q for m, of in zip(self.maps, self.slices, strict=True) for q in m.operands(p[of])]
 
     def misfit(self, x: Tensor) -> str:
         return next((said for m in self._first if (said := m.misfit(x))), "")
@@ -89,18 +91,17 @@ class Graph(Map):
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
         """In an eager step without what quotients need: few blocks need one, and those compute it again."""
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
-        maps, light = self.inner, self._sheds and context.eager
+        light = self._sheds and context.eager
 
         def value(i: int, x: Any) -> tuple[Tensor, Saved]:
-            y, saved = maps[i].forward(p[self.slices[i]], x, context)
-            return y, maps[i].without_quotient(saved) if light else saved
+            y, saved = self.maps[i].forward(p[self.slices[i]], x, context)
+            return y, self.maps[i].without_quotient(saved) if light else saved
 
         y, point = self._run(x, layout, value)
         return y, point._replace(whole=not light)
 
     def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
-        maps = self.inner
-        y, point = self._run(x, saved.entry, lambda i, x: maps[i].replay(p[self.slices[i]], saved.saved[i], x))
+        y, point = self._run(x, saved.entry, lambda i, x: self.maps[i].replay(p[self.slices[i]], saved.saved[i], x))
         if self.ends.exit is not None:
             self.ends.exit.take()  # it is not used otherwise
         return y, point
@@ -141,7 +142,8 @@ class Graph(Map):
             sent[i] = _added(sent[i], part)
         found: list[Params] = [()] * len(self.nodes)
         for i in reversed(range(len(self.nodes))):
-            (m, inputs, names), place, mine = self.nodes[i], self.ends.given + i, p[self.slices[i]]
+            (_, inputs, names), place, mine = self.nodes[i], self.ends.given + i, p[self.slices[i]]
+            m = self.maps[i]
             back, sent[place] = sent[place], None
             trains, sends = params and bool(names), any(wanted[j] for j in inputs)
             gs: Any = None
@@ -163,7 +165,7 @@ class Graph(Map):
         us = self._directions(saved, u)
         for i, node in enumerate(self.nodes):
             moves = node.moves(us)
-            us.append(node.map.jvp(p[self.slices[i]], saved.saved[i], node.of(us)) if moves else None)
+            us.append(self.maps[i].jvp(p[self.slices[i]], saved.saved[i], node.of(us)) if moves else None)
         return _flat([us[i] for i in self.ends.made], saved.exit, u)
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor) -> tuple[Tensor, Point]:
@@ -172,10 +174,10 @@ class Graph(Map):
         for i, node in enumerate(self.nodes):
             q: Direction = None
             if node.moves(us):
-                q, kept[i] = node.map.quotient(p[self.slices[i]], saved.saved[i], node.of(us), e)
+                q, kept[i] = self.maps[i].quotient(p[self.slices[i]], saved.saved[i], node.of(us), e)
             us.append(q)
         if light:  # of one form with what it moved from
-            kept = [node.map.without_quotient(each) for node, each in zip(self.nodes, kept, strict=True)]
+            kept = [m.without_quotient(each) for m, each in zip(self.maps, kept, strict=True)]
         return _flat([us[i] for i in self.ends.made], saved.exit, u), saved._replace(
             x=shifted(saved.x, u, e), saved=kept, whole=not light
         )
@@ -187,17 +189,17 @@ class Graph(Map):
         return saved.x
 
     def kept(self, saved: Point) -> Any:
-        each = [node.map.kept(s) for node, s in zip(self.nodes, saved.saved, strict=True)]
+        each = [m.kept(s) for m, s in zip(self.maps, saved.saved, strict=True)]
         return each if any(what is not None for what in each) else None
 
     def checked(self, kept: Any) -> list[Tensor]:
-        pairs = zip(self.nodes, kept, strict=True)
-        return [t for node, what in pairs if what is not None for t in node.map.checked(what)]
+        pairs = zip(self.maps, kept, strict=True)
+        return [t for m, what in pairs if what is not None for t in m.checked(what)]
 
     def commit(self, kept: Any) -> None:
-        for node, what in zip(self.nodes, kept, strict=True):
+        for m, what in zip(self.maps, kept, strict=True):
             if what is not None:
-                node.map.commit(what)
+                m.commit(what)
 
 
 def _added(a: Direction, b: Tensor) -> Tensor:

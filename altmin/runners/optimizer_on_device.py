@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Tensors = list[Tensor] | tuple[Tensor, ...]
-
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether all numbers in some floating tensors are finite; waits for their device."""
@@ -69,8 +67,8 @@ class OptimizerOnDevice:
 
     def step_adam(self, grads: Mapping[Tensor, Tensor], ok: Tensor) -> None:
         """A step of Adam, by its formula instead of its kernel: compiled, it is one pass over memory on the whole
-        device, where the kernel of a small net occupies a few of its processors. Nothing changes unless ok.
-        A weight that would not be finite stays; its moments tell `pull`.
+        device, where the kernel of a small net occupies a few of its processors. Nothing changes unless ok. Where a
+        gradient is not finite, the second moment becomes infinite, so that the weight stays and `pull` tells.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             alike: dict[int, list[Tensor]] = {}
@@ -78,31 +76,33 @@ class OptimizerOnDevice:
                 if p in grads and p.requires_grad:
                     alike.setdefault(id(self.optimizer.state[p]["step"]), []).append(p)
             for params in alike.values():
-                self._adam(group, params, [torch.where(ok, grads[p], 0) for p in params], rate, ok)
+                self._adam(group, params, [grads[p] for p in params], rate, ok)
 
-    def _adam(self, group: Mapping[str, Any], params: list[Tensor], grads: Tensors, rate: Tensor, ok: Tensor) -> None:
+    def _adam(
+        self, group: Mapping[str, Any], params: list[Tensor], grads: list[Tensor], rate: Tensor, ok: Tensor
+    ) -> None:
         """`step_adam` of parameters that share the count of their steps, in operations on lists, of which the compiler
-        makes one kernel. grads: zeros unless ok."""
+        makes one kernel."""
         states, (beta1, beta2), decay = [self.optimizer.state[p] for p in params], group["betas"], group["weight_decay"]
         states[0]["step"] += ok
-        moments, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        means, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         step, lr, taken = (number.to(params[0].dtype) for number in (states[0]["step"], rate, ok))
-        weights: Tensors = params
+        lost = [torch.where(ok & ~g.isfinite(), torch.inf, 0.0).to(g.dtype) for g in grads]
+        grads = [torch.where(ok & g.isfinite(), g, 0) for g in grads]
         if decay and group["decoupled_weight_decay"]:
-            weights = torch._foreach_mul(weights, 1 - lr * decay * taken)
+            torch._foreach_mul_(params, 1 - lr * decay * taken)
         elif decay:
-            grads = torch._foreach_add(grads, torch._foreach_mul(weights, decay * taken))
-        moved = torch._foreach_mul(torch._foreach_sub(grads, moments), (1 - beta1) * taken)
-        new = torch._foreach_add(moments, moved)
-        moved = torch._foreach_mul(torch._foreach_sub(torch._foreach_mul(grads, grads), squares), (1 - beta2) * taken)
-        new_squares = torch._foreach_add(squares, moved)
-        root = _corrected(beta2, step) ** 0.5
-        scale = torch._foreach_add(torch._foreach_div(torch._foreach_sqrt(new_squares), root), group["eps"])
-        moved = torch._foreach_mul(torch._foreach_div(new, scale), lr * taken / _corrected(beta1, step))
-        weights = torch._foreach_sub(weights, moved)
-        kept = [torch.where(w.isfinite(), w, p) for w, p in zip(weights, params, strict=True)]
-        for old, now in ((moments, new), (squares, new_squares), (params, kept)):
-            torch._foreach_copy_(old, now)
+            grads = list(torch._foreach_add(grads, torch._foreach_mul(params, decay * taken)))
+        new1, new2 = (1 - beta1) * taken, (1 - beta2) * taken
+        torch._foreach_mul_(means, 1 - new1)
+        torch._foreach_add_(means, torch._foreach_mul(grads, new1))
+        torch._foreach_mul_(squares, 1 - new2)
+        torch._foreach_add_(
+            squares, torch._foreach_add(torch._foreach_mul(torch._foreach_mul(grads, grads), new2), lost)
+        )
+        root = torch._foreach_div(torch._foreach_sqrt(squares), _corrected(beta2, step) ** 0.5)
+        moved = torch._foreach_div(means, torch._foreach_add(root, group["eps"]))
+        torch._foreach_sub_(params, torch._foreach_mul(moved, lr * taken / _corrected(beta1, step)))
 
     def tensors(self) -> list[Tensor]:
         """Parameters and state."""
