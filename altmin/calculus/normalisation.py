@@ -93,7 +93,7 @@ class LayerNorm(Normalisation):
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         m = self.module
         y, mean, inverse = torch.ops.aten.native_layer_norm(x, m.normalized_shape, *_pair(p), m.eps)
-        return y, Normalised(x, mean, inverse)
+        return y, Normalised(x, mean, inverse, context=context)
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
         bias = weight if mask[2] else None  # only its shape is read

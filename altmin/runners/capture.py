@@ -5,6 +5,7 @@ is not finite, and every one after it, leaves weights, moments, mu and statistic
 `CapturedStep.pull`.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -114,7 +115,7 @@ def captured(method: Any, fuse: bool, context: Context) -> CapturedStep:
 @captured.register(AltMin)
 class AltMinStep(CapturedStep):
     """`AltMin.step`. fuse: whether it is compiled as a whole, from the second time on, when losses and optimizers have
-    their state; where torch cannot compile it, and with more than `WHOLE` blocks, it is not."""
+    their state; where torch cannot compile it, which is said once, and with more than `WHOLE` blocks, it is not."""
 
     def __init__(self, am: AltMin, fuse: bool, context: Context):
         self.am, self.local = am, am.updates.local
@@ -192,8 +193,9 @@ class AltMinStep(CapturedStep):
         try:
             with config.patch(allow_rnn=True):  # a recurrent layer is called by `opaque_recurrence`
                 found: tuple[Any, ...] = self.compiled(x, y)
-        except TorchDynamoException:
+        except TorchDynamoException as error:
             self.fuse = False
+            warnings.warn(f"a step is recorded without being compiled, since torch cannot: {_reason(error)}")
             found = self._compute(x, y, self.context, refresh)
         return found
 
@@ -311,6 +313,12 @@ def commit(m: Map, kept: Any, ok: Tensor) -> None:
     m.commit(kept)
     for b, old in zip(m.module.buffers(), before, strict=True):
         b.copy_(torch.where(ok, b, old))
+
+
+def _reason(error: Exception) -> str:
+    """Why torch cannot compile something, on one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])[:300] or type(error).__name__
 
 
 def _fresh(function: Any) -> Any:
