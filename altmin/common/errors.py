@@ -19,6 +19,16 @@ class Diverged(RuntimeError):
         self.where, self.remedy, self.what = where, remedy, what
 
 
+def shown(value: Any, most: int = 60) -> str:
+    """What was given, for a message: its `repr` in one line, of at most so many characters.
+
+    >>> import torch
+    >>> shown("text"), shown(torch.eye(2)), shown("a long one", most=7)
+    ("'text'", 'tensor([[1., 0.], [0., 1.]])', "'a long")
+    """
+    return " ".join(repr(value).split())[:most]
+
+
 def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False, whole: bool = False) -> None:
     """TypeError unless an option is a number, ValueError unless it is finite and at least `low`, or `above` it.
 
@@ -34,7 +44,7 @@ def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False
 def check_number(what: str, value: Any, low: float = -math.inf, above: bool = False, whole: bool = False) -> None:
     """`demand`, of anything by its name."""
     limit = f" {'above' if above else 'of at least'} {low:g}" if low > -math.inf else ""
-    wanted = f"{what} must be a {'whole' if whole else 'finite'} number{limit}, given {value!r:.60}"
+    wanted = f"{what} must be a {'whole' if whole else 'finite'} number{limit}, given {shown(value)}"
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(wanted)
     try:
@@ -48,7 +58,7 @@ def check_number(what: str, value: Any, low: float = -math.inf, above: bool = Fa
 def demand_switch(of: str, name: str, value: Any) -> None:
     """TypeError unless an option is True or False."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} of {of} is True or False, given {value!r}")
+        raise TypeError(f"{name} of {of} is True or False, given {shown(value)}")
 
 
 def demand_unclaimed(part: Any, kind: str) -> None:
@@ -70,7 +80,7 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:
     choices = sorted(choices, key=_in_order)
     near = difflib.get_close_matches(str(name), choices, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return ValueError(f"unknown {kind} {name!r}{hint} The choices are: {', '.join(choices)}")
+    return ValueError(f"unknown {kind} {shown(name)}{hint} The choices are: {', '.join(choices)}")
 
 
 def _in_order(name: str) -> list[tuple[bool, int, str]]:

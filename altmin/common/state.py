@@ -255,5 +255,5 @@ def _not_separate(what: str) -> ValueError:
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{'sparse ' if value.is_sparse else ''}{value.dtype} of shape {tuple(value.shape)}"
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 40 else f"{type(value).__name__} {text[:37]}..."

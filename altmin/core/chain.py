@@ -25,6 +25,7 @@ from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import InTime
 from altmin.calculus.series import Series
+from altmin.common.errors import shown
 from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece
 from altmin.graph.recurrent import has_layers
@@ -405,8 +406,12 @@ def _ends_a_block(m: Map) -> bool:
 def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Module], list[int] | None]:
     """The modules of a chain, and after how many of them to cut if names were given."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {model!r:.60}")
+        raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
     demand_unwrapped(model)
+    if isinstance(at, str):
+        raise ValueError(f"at is a list of names of modules, given {at!r}; write [{at!r}]")
+    if at is not None and not (isinstance(at, Collection) and all(isinstance(name, str) for name in at)):
+        raise TypeError(f"at is a list of names of modules, given {shown(at)}")
     if at is None and _plain(model) and not has_layers(model):
         return _flat(model), None
     parts = trace(model, () if at is None else at)

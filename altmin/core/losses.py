@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe as describe_settings
+from altmin.common.errors import shown
 from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows, without
 from altmin.core.labels import LossFunction as LossFunction
 
@@ -375,7 +376,7 @@ def adapt(loss: LossFunction) -> Loss:
     if isinstance(loss, type) or not callable(loss):
         name = getattr(loss, "__name__", None)
         remedy = f"give {name}()" if isinstance(loss, type) else "such as nn.CrossEntropyLoss() or nn.MSELoss()"
-        raise TypeError(f"a loss is a function of (output, y), given {loss!r}; {remedy}")
+        raise TypeError(f"a loss is a function of (output, y), given {shown(loss)}; {remedy}")
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
-from altmin.common.errors import Diverged, demand_switch, demand_unclaimed
+from altmin.common.errors import Diverged, demand_switch, demand_unclaimed, shown
 from altmin.common.state import Stateful, by_number, demand_separate, overwrite
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
@@ -113,7 +113,7 @@ class AltMin(Stateful):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
         self.penalty = Penalty() if penalty is None else penalty
         if not isinstance(self.penalty, Penalty):
-            raise TypeError(f"penalty is a number or an altmin.Penalty(...), given {penalty!r}")
+            raise TypeError(f"penalty is a number or an altmin.Penalty(...), given {shown(penalty)}")
         demand_unclaimed(self.penalty, "penalty")
         self.theta = self.chain.parameters()
         demand_separate(model.named_parameters())
@@ -320,7 +320,7 @@ def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
 
 def _no_rule(weights: Any) -> TypeError:
     """The error for what is not a weight rule, in one line; an optimizer of torch's would print as many."""
-    given, remedy = f"{weights!r}", "such as altmin.LocalAdam(lr=0.001)"
+    given, remedy = shown(weights), "such as altmin.LocalAdam(lr=0.001)"
     if isinstance(weights, torch.optim.Optimizer):
         kind = given = type(weights).__name__
         remedy = f"and a torch optimizer becomes one by altmin.LocalOptimizer(torch.optim.{kind}, lr=...)"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from altmin import methods
 from altmin.calculus import Params
 from altmin.calculus.context import LOCAL, Context
+from altmin.common.errors import shown
 from altmin.core.codes.links import Above, LocalProblem, Moves, Segment
 from altmin.core.trainer import AltMin
 from altmin.explaining.rows import Milliseconds
@@ -27,7 +28,7 @@ def trainer_of(subject: nn.Module | AltMin, by: str, method: str, options: Mappi
     trainer, which has its own, and for what cannot be copied.
     """
     if not isinstance(subject, nn.Module | AltMin):
-        raise TypeError(f"{by} takes a model or an altmin.AltMin, given {subject!r:.60}")
+        raise TypeError(f"{by} takes a model or an altmin.AltMin, given {shown(subject)}")
     given = [*(["method"] if method != "am-adam" else []), *options]
     if isinstance(subject, AltMin) and given:
         raise ValueError(

@@ -71,8 +71,6 @@ def _without_identities(parts: Sequence[Part]) -> list[Part]:
 
 def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> list[int]:
     """After how many parts the modules named in `at` end. ValueError for a name that no part ends with."""
-    if isinstance(at, str):
-        raise ValueError(f"at is a list of names of modules, given {at!r}; write [{at!r}]")
     places = {name for part in parts for name in part.ends}
     for name in at:
         if name not in dict(model.named_modules()) or not name:

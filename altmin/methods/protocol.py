@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from altmin.calculus.context import Context
-from altmin.common.errors import unknown
+from altmin.common.errors import shown, unknown
 
 if TYPE_CHECKING:
     from altmin.core.trainer import AltMin
@@ -114,12 +114,19 @@ def create(name: str, model: nn.Module, **given: Any) -> Method:
     """
     make = factory(name)
     if not isinstance(model, nn.Module):
-        raise TypeError(f"a method trains an nn.Module, given {model!r:.60}")
+        raise TypeError(f"a method trains an nn.Module, given {shown(model)}")
     accepted = options(name)
     for option in given:
         if option not in accepted:
             raise unknown(f"option of method {name!r},", option, accepted)
     return make(model, **given)
+
+
+def demand_method(by: str, given: Any) -> None:
+    """TypeError unless `given` has a model and a step. by: who asks."""
+    if isinstance(given, nn.Module | type) or not (hasattr(given, "model") and hasattr(given, "step")):
+        kind = "class " * isinstance(given, type) + (given if isinstance(given, type) else type(given)).__name__
+        raise TypeError(f"{by} trains by a method, given a {kind}; give altmin.AltMin(model)")
 
 
 def options(name: str) -> list[str]:

@@ -12,6 +12,7 @@ from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
+from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
 from altmin.runners.capture import (
     CapturedStep,
@@ -49,6 +50,7 @@ class Recorded(Wrapper):
     warns = True
 
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
+        demand_method("Recorded", method)
         demand_cuda(method.model)
         check_capturable(method)
         super().__init__(method)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.common.errors import unknown
+from altmin.common.errors import shown, unknown
 from altmin.data.augment import AUGMENTATIONS, Augmentation, Drawn
 from altmin.training.samples import Samples
 
@@ -40,7 +40,7 @@ def change(given: Any, train: Samples, trained: Any = ()) -> Change | None:
             raise unknown("augmentation", given, AUGMENTATIONS)
         given = AUGMENTATIONS[given](*train)
     elif not isinstance(given, Drawn) and not callable(given):
-        raise TypeError(f"augment of fit is a name or a function (x, generator) -> x, given {given!r}")
+        raise TypeError(f"augment of fit is a name or a function (x, generator) -> x, given {shown(given)}")
     changed, one = Change(given), (train[0][:1], train[1][:1])
     for old, new in zip(one, changed(*one, torch.Generator().manual_seed(0)), strict=True):
         if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:

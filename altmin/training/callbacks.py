@@ -30,7 +30,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.describe import describe
-from altmin.common.errors import demand
+from altmin.common.errors import demand, shown
 from altmin.common.state import fitted, module_form, unchecked
 from altmin.training.evaluate import higher_is_better
 
@@ -46,7 +46,7 @@ class Callbacks:
         self.all = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
         for each in self.all:
             if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
-                raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {each!r:.60}")
+                raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {shown(each)}")
         self.all = [each for each in self.all if first or not getattr(each, "first_rank_only", False)]
         self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
         self.steps = self._hooks("after_step")

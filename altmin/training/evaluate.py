@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.common.describe import kind
-from altmin.common.errors import unknown
+from altmin.common.errors import shown, unknown
 from altmin.core.labels import class_axis
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
@@ -146,7 +146,7 @@ def _metric(name: str, value: Any, loss: Any) -> Metric:
             raise unknown("metric", value, [*METRICS, "loss"])
         return replace(METRICS[value], name=name)
     if not callable(value) or isinstance(value, type):
-        raise TypeError(f"a metric is a name or a function (output, y) -> number, given {value!r:.60}")
+        raise TypeError(f"a metric is a name or a function (output, y) -> number, given {shown(value)}")
     return Metric(name, value)
 
 

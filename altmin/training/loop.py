@@ -100,8 +100,6 @@ class Single:
     steps = 0
 
     def __init__(self, method: Method):
-        if isinstance(method, nn.Module):
-            raise TypeError(f"fit trains by a method, given a {type(method).__name__}; give altmin.AltMin(model)")
         self.method, self.methods, self.optimizer = method, [method], method.optimizer
 
     def member(self, i: int) -> nn.Module:

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from torch import nn
-
-from altmin.methods.protocol import Method
+from altmin.methods.protocol import Method, demand_method
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.recorded import Recorded, recorded
 from altmin.training.callbacks import Callbacks
@@ -116,9 +114,8 @@ def fit_ensemble(
 
 def fit_one(plan: Plan, method: Method, history: History, callbacks: Any, config: Mapping[str, Any]) -> History:
     """`fit`, of a plan. Rows are added to `history`, which is returned."""
-    steps = (
-        method if isinstance(method, Recorded | nn.Module) else recorded(method, plan.run.record, plan.run.batch_size)
-    )
+    demand_method("fit", method)
+    steps = method if isinstance(method, Recorded) else recorded(method, plan.run.record, plan.run.batch_size)
     try:
         _carry_out(plan, Single(steps), [history], [plan.run.seed], callbacks, config)
     finally:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from altmin.common.describe import describe, plain
-from altmin.common.errors import demand, unknown
+from altmin.common.errors import demand, shown, unknown
 from altmin.training.callbacks import column_of
 from altmin.training.evaluate import higher_is_better
 
@@ -55,7 +55,7 @@ class Schedule:
 
     def __init__(self, name: str, optimizer: Any, epochs: int, batches: int | None, warmup: int = 0):
         if not isinstance(name, str):
-            raise TypeError(f'a schedule is named, such as "cosine", given {name!r}')
+            raise TypeError(f'a schedule is named, such as "cosine", given {shown(name)}')
         shape, _, unit = name.partition("/")
         if shape not in SCHEDULES or unit not in ("", "epoch"):
             raise unknown("schedule", name, [*SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
@@ -165,7 +165,9 @@ class TorchScheduler(Schedule):
         """The scheduler; TypeError or ValueError if it is none, or one of another optimizer."""
         made = given(self.optimizer) if self.own and callable(given) else given
         if not isinstance(made, LRScheduler):
-            raise TypeError(f"scheduler of fit is torch's, or a function (optimizer) -> scheduler, given {given!r:.60}")
+            raise TypeError(
+                f"scheduler of fit is torch's, or a function (optimizer) -> scheduler, given {shown(given)}"
+            )
         if made.optimizer is not self.optimizer:
             raise ValueError("the scheduler moves another optimizer; build it on method.optimizer")
         return made

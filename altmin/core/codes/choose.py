@@ -10,7 +10,7 @@ from torch import nn
 
 from altmin.calculus import Discrete
 from altmin.calculus.attention import Attention
-from altmin.common.errors import unknown
+from altmin.common.errors import shown, unknown
 from altmin.core.chain import Chain
 from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.core.codes.gradient import GradientCodes
@@ -60,7 +60,7 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
             )
         codes = GradientCodes(lr=codes, **options)
     elif not callable(codes) or isinstance(codes, type | nn.Module):
-        raise TypeError(f"codes is a code solver, such as {smooth()}, its name or a number, given {codes!r}")
+        raise TypeError(f"codes is a code solver, such as {smooth()}, its name or a number, given {shown(codes)}")
     elif options:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")

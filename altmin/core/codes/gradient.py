@@ -36,7 +36,7 @@ from torch import Tensor
 
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import TINY, select
-from altmin.common.errors import demand
+from altmin.common.errors import demand, shown
 from altmin.core.chain import State
 from altmin.core.codes.links import (
     Above,
@@ -84,7 +84,7 @@ class GradientCodes:
     ):
         if isinstance(lr, str):
             if lr != "exact":
-                raise ValueError(f'the code step lr is "exact" or a number above zero, given {lr!r}')
+                raise ValueError(f'the code step lr is "exact" or a number above zero, given {shown(lr)}')
         else:
             demand("GradientCodes", "lr", lr, above=True)
             if lr > LONGEST:
@@ -95,7 +95,7 @@ class GradientCodes:
         if share > 1:
             raise ValueError(f"share of GradientCodes lies between 0 and 1, given {share!r}")
         if order not in ORDERS:
-            raise ValueError(f"order of GradientCodes is {' or '.join(map(repr, ORDERS))}, given {order!r}")
+            raise ValueError(f"order of GradientCodes is {' or '.join(map(repr, ORDERS))}, given {shown(order)}")
         self.steps, self.momentum, self.tolerance, self.l1, self.share = steps, momentum, tolerance, l1, share
         self.lr: Any = lr
         self.order = order
