@@ -168,14 +168,22 @@ def test_several_labels_take_a_weight_for_each_as_scikit_learn_multiplies_them()
     [
         ("balance", "class_weight of AltMinClassifier is a dict, \"balanced\" or None, given 'balance'"),
         (3.0, "class_weight of AltMinClassifier is a dict"),
-        ({0: -1.0}, "class_weight holds finite weights of at least 0"),
-        ({0: float("nan")}, "class_weight holds finite weights of at least 0"),
-        ({9: 2.0}, r"class_weight has a weight for 9, which is not among the classes \[0, 1, 2\]"),
+        ({0: -1.0}, "class_weight of 0 must be a finite number of at least 0, given -1.0"),
+        ({0: float("nan")}, "class_weight of 0 must be a finite number of at least 0, given nan"),
+        ({9: 2.0}, r"class_weight names 9, which is not among the classes \[0, 1, 2\]"),
+        ([1.0, 2.0, 3.0], 'class_weight for one label in each row is a dict or "balanced", given'),
     ],
 )
 def test_weights_of_classes_that_do_not_fit_are_refused(weight: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         AltMinClassifier(**SMALL, class_weight=weight).fit(X, Y)
+
+
+def test_weights_of_several_labels_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="class_weight holds finite weights of at least 0"):
+        AltMinClassifier(**SMALL, class_weight=[{0: 1, 1: -1.0}] * 4).fit(XM, YM)
+    with pytest.raises(ValueError, match="list of dicts"):
+        AltMinClassifier(**SMALL, class_weight={0: 1, 1: 2}).fit(XM, YM)
 
 
 def test_a_method_without_weights_of_samples_has_none_of_classes() -> None:

@@ -204,8 +204,7 @@ class Estimator(BaseEstimator):
         check_is_fitted(self)
         prepare: nn.Module = nn.Identity()
         if self._columns is not None:
-            names = getattr(self, "feature_names_in_", range(self.n_features_in_))
-            prepare = encoder(self._columns, [str(name) for name in names])
+            prepare = encoder(self._columns, self._names())
         elif (scaler := self._training.scaler) is not None:
             prepare = Standardise(scaler.mean_, scaler.scale_)
         return Exported(prepare, self.module_, self._targets.head())
@@ -258,7 +257,11 @@ class Estimator(BaseEstimator):
         with explained(X):
             found = validate_data(self, X, reset=first, **how, **y)
         array, target = found if y else (found, None)
-        return columns_of(X, array) if encoded else array, target
+        return columns_of(X, array, self._names()) if encoded else array, target
+
+    def _names(self) -> list[str]:
+        """The columns' names, or their numbers where they have none."""
+        return [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
 
     def _check_settings(self) -> None:
         """ValueError or TypeError for a setting that has no meaning."""

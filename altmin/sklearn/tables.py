@@ -1,26 +1,22 @@
 """Tables as the estimators take them: numbers alone, or columns with categories and missing values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 
-def columns_of(X: Any, checked: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of a table by name, as `altmin.data.columns.Columns` takes them. checked: the same as an array.
+def columns_of(X: Any, checked: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The columns of a table under these names, as `altmin.data.columns.Columns` takes them. checked: X as an array.
 
     Of a data frame each column keeps its type; one of pandas' type "category" holds texts, whatever its categories are.
-    Columns without names, or with names that are not texts, are named by their number. ValueError for a name that two
-    columns have.
     """
     if not hasattr(X, "columns"):
-        return {str(i): column for i, column in enumerate(checked.T)}
-    given = list(X.columns)
-    names = given if all(isinstance(name, str) for name in given) else [str(i) for i in range(len(given))]
-    if len(twice := {name for name in names if names.count(name) > 1}):
-        raise ValueError(f"two columns of the table are called {min(twice)!r}; rename one")
-    return {name: _values(X[each]) for name, each in zip(names, given, strict=True)}
+        return dict(zip(names, checked.T, strict=True))
+    if len(set(X.columns)) < len(names):
+        raise ValueError(f"the columns of a table need names of their own, given {list(X.columns)!r:.60}")
+    return {name: _values(X[given]) for name, given in zip(names, X.columns, strict=True)}
 
 
 def _values(column: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
+from altmin.common.errors import check_number
 from altmin.core.losses import Evaluation, Loss, LossFunction, describe
 from altmin.sklearn.export import Unscale
 from altmin.sklearn.training import learn_scale
@@ -193,17 +194,22 @@ def checked_labels(y: Any) -> np.ndarray:
 
 def class_weights(given: Any, y: np.ndarray, targets: Labels | Indicators) -> np.ndarray:
     """The weight of each row by its label, as scikit-learn's `class_weight`: "balanced", or weights by label, 1 for one
-    that is not named; with several labels for each row a list of these, which are multiplied. ValueError unless they
-    are finite and none is negative, and for a label that is none."""
-    if isinstance(given, dict) and isinstance(targets, Labels):
-        if unknown := [label for label in given if label not in targets.classes.tolist()]:
-            raise ValueError(
-                f"class_weight has a weight for {unknown[0]!r}, which is not among the classes "
-                f"{targets.classes.tolist()!r:.60}"
-            )
-        w = np.array([given.get(label, 1.0) for label in targets.classes.tolist()], dtype=np.float64)[targets.encode(y)]
-    else:
-        w = compute_sample_weight(given, y)
+    that is not named; with several labels for each row a list of these, which are multiplied. ValueError or TypeError
+    for weights that do not fit."""
+    if isinstance(targets, Labels) and not isinstance(given, str):
+        return _weights_by_label(given, targets)[targets.encode(y)]
+    w: np.ndarray = compute_sample_weight(given, y)
     if not np.isfinite(w).all() or (w < 0).any():
         raise ValueError(f"class_weight holds finite weights of at least 0, given {given!r:.60}")
     return w
+
+
+def _weights_by_label(given: Any, targets: Labels) -> np.ndarray:
+    classes = targets.classes.tolist()
+    if not isinstance(given, dict):
+        raise ValueError(f'class_weight for one label in each row is a dict or "balanced", given {given!r:.60}')
+    for label, weight in given.items():
+        if label not in classes:
+            raise ValueError(f"class_weight names {label!r}, which is not among the classes {classes!r:.60}")
+        check_number(f"class_weight of {label!r}", weight, low=0)
+    return np.array([given.get(label, 1.0) for label in classes], dtype=np.float64)
