@@ -96,7 +96,7 @@ def test_a_column_without_values_is_left_out_and_said_to_be() -> None:
 def test_a_column_none_of_whose_categories_is_known_gives_a_warning() -> None:
     columns = Columns.fit({"paid": objects("yes", "no")})
     with pytest.warns(UserWarning, match="column 'paid' has none of the 2 categories it was fitted to, such as 'no'"):
-        columns.encode({"paid": objects("ja", "nein")})
+        columns.encode({"paid": objects(*["ja", "nein"] * 6)})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import typer
 
 from altmin import data as datasets
 from altmin import explain, methods, models
-from altmin.cli import options, output, parse, training
+from altmin.cli import config, options, output, parse, training
 from altmin.common.describe import plain
 from altmin.runners import precision as products
 from altmin.training.samples import epoch_order
@@ -16,7 +16,14 @@ from altmin.training.samples import epoch_order
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(options.OfSamples):
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="mlp-DEPTHxWIDTH, lenet5, gpt-6x128 and others.")]
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="mlp-DEPTHxWIDTH, lenet5, gpt-6x128 and others; or MODULE:FUNCTION, as for train.",
+            callback=config.own_model,
+        ),
+    ]
     method: str = options.option("am-adam", "am-adam, am-sgd or am-mem.", metavar="NAME")
     lr: float | None = options.rate()
     batch_size: int = options.batch()
@@ -48,10 +55,10 @@ def doctor(ctx: typer.Context, given: Doctor) -> None:
         screen.print(table)
     for sentence in found.advice:
         print(f"- {sentence}")
-    config = {name: getattr(given, name) for name in ("batch_size", "after", "precision")}
+    settings = {name: getattr(given, name) for name in ("batch_size", "after", "precision")}
     result = {
         **{name: getattr(given, name) for name in ("data", "model", "method", "seed")},
-        "config": {**config, "options": plain(of_method)},
+        "config": {**settings, "options": plain(of_method)},
         "environment": output.environment(device),
         **found.to_dict(),
     }

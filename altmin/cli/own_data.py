@@ -20,13 +20,12 @@ from altmin.training.samples import Samples
 Data = Dataset | TableData
 TABLE_EPOCHS, TABLE_BATCH = 50, 64
 """Of a table of one's own, if they are not given: it has fewer rows than the data sets."""
-VERBS = {"train": "train", "validation": "validate", "test": "test"}
 Given = TypeVar("Given", bound=OfRuns)
 
 
 def known_data(given: OfRuns) -> Data:
     """The data set that a command names, or the table of one's own. ValueError for options that are for the other."""
-    if not Path(given.data).suffix:
+    if given.data in data.names() or not (Path(given.data).suffix or given.target):
         for option in ("target", "drop"):
             if getattr(given, option) is not None:
                 raise ValueError(f"--{option} is for a table of your own, given --data {given.data}; leave it out")
@@ -95,6 +94,6 @@ def headline(known: Data) -> list[str]:
     if not isinstance(known, TableData):
         return []
     target, name = known.encoding.target, known.encoding.target_name
-    task = f"regression of {name}" if isinstance(target, Quantity) else f"{name} is one of {len(target.names)} classes"
-    rows = ", ".join(f"{len(rows):,} rows to {VERBS[part]}" for part, rows in known.parts.items())
-    return [f"{known.name}: {task}; {'x'.join(map(str, known.sample_shape))} inputs; {rows}"]
+    task = f"regression of {name}" if isinstance(target, Quantity) else f"{len(target.names)} classes of {name}"
+    rows = ", ".join(f"{part} rows {len(rows):,}" for part, rows in known.parts.items())
+    return [f"{known.name}: {task}, inputs {'x'.join(map(str, known.sample_shape))}, {rows}"]

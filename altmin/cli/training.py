@@ -84,7 +84,7 @@ def chosen(given: OfRuns, run: RunConfig) -> dict[str, Any]:
 
 def check_sample(model: str, name: str, seeds: int) -> None:
     """ValueError unless a model by this name writes text after training on this data, and there is one seed."""
-    if not isinstance(data.dataset(name), Text) or not model.startswith("gpt-"):
+    if not model.startswith("gpt-") or not isinstance(data.dataset(name), Text):
         raise ValueError(f"--sample prints text of a gpt, given {model} on {name}; try gpt-6x128 on shakespeare")
     if seeds > 1:
         raise ValueError(f"--sample prints the text of one model, given --seeds {seeds}; leave one of them out")

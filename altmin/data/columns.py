@@ -16,7 +16,7 @@ are missing values."""
 MOST = 1000
 """Categories of a column, at most."""
 FEW = 10
-"""Categories up to which a column may have another one in every row."""
+"""Categories up to which a column may have another one in every row, and rows in which all may be unknown."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Category:
         absent, place = missing_values(values), {text: n for n, text in enumerate(self.categories)}
         found = np.full(len(values), -1)
         found[~absent] = [place.get(text, -1) for text in category_names(values[~absent])]
-        if len(known := found[~absent]) and (known < 0).all():
+        if len(known := found[~absent]) > FEW and (known < 0).all():
             warnings.warn(
                 f"column {self.name!r} has none of the {len(place)} categories it was fitted to, such as "
                 f"{self.categories[0]!r:.60}",

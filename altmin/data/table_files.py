@@ -72,7 +72,8 @@ def _parsed(path: Path, file: io.TextIOBase, texts: Collection[str]) -> Table:
         lines, rows = csv.reader(file, delimiter=delimiter, strict=True), []
         for row in filter(None, lines):
             if len(row) != len(names):
-                raise _no_table(path, f"line {lines.line_num + 1} has {len(row)} cells, expected {len(names)}")
+                what = f"line {lines.line_num + 1} has another number of cells than the first line: {len(row)}"
+                raise _no_table(path, f"{what}, not {len(names)}", "put quotes around texts with a comma")
             rows.append(row)
     except csv.Error as error:
         raise _no_table(path, f"after line {lines.line_num}: {error}") from None
@@ -90,7 +91,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         if place > 1 and not name:
             raise _no_table(path, f"column {place} has no name in its first line")
         if names.index(name) != place - 1:
-            raise _no_table(path, f"it has two columns called {name!r}")
+            raise _no_table(path, f"it has two columns called {name!r}", "give each a name of its own")
     if all(_is_number(name) for name in names):
         raise _no_table(path, f"its first line has numbers, such as {names[0]!r}, where the names of columns belong")
 
@@ -119,7 +120,7 @@ def _parquet(path: Path, texts: Collection[str]) -> Table:
     try:
         table = parquet.read_table(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
-        raise _no_table(path, str(error).partition("\n")[0], "give a Parquet file") from None
+        raise _no_table(path, str(error).partition("\n")[0].rstrip("."), "give a sound copy") from None
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pyarrow.types.is_dictionary(column.type):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from altmin.common.errors import unknown
 from altmin.data.arrays import Arrays
-from altmin.data.columns import Columns, Table, missing_values
+from altmin.data.columns import Columns, Table, missing_values, numbers_of
 from altmin.data.table_files import read_table
 from altmin.data.targets import Classes, Quantity, Target, are_classes, target_from_json, target_to_json
 
@@ -108,7 +108,9 @@ class TableData:
         """
         table, path = read_table(path), Path(path)
         name = _target_name(path, table, choices)
-        table = with_target(_without(table, choices.drop, name), name)
+        table = _without(table, choices.drop, name)
+        _check_numbers(table, name if choices.task == "regression" else None)
+        table = with_target(table, name)
         values = table[name]
         classes = Classes.fit(name, values) if are_classes(values, choices.task) else None
         strata = np.zeros(len(values)) if classes is None else classes.encode(name, values)
@@ -146,6 +148,8 @@ def _target_name(path: Path, table: Table, choices: Choices) -> str:
     if choices.target is not None:
         return choices.target
     if path.suffix == ".npz":
+        if "y" not in table:
+            raise ValueError(f"{path} has no array y, what is to be predicted from x; give both")
         return "y"
     raise ValueError(f"--target names the column of {path} to predict, one of: {', '.join(table):.500}")
 
@@ -157,6 +161,14 @@ def _without(table: Table, drop: Collection[str], target: str) -> Table:
     if target in drop:
         raise ValueError(f"--drop leaves out {target!r}, which is the --target")
     return {name: values for name, values in table.items() if name not in drop}
+
+
+def _check_numbers(table: Table, target: str | None) -> None:
+    """ValueError for an infinite number in any column, and for a text in the target. Rows have their numbers in the
+    file here, which those of a part have not."""
+    for name, values in table.items():
+        if values.ndim == 1 and (name == target or values.dtype.kind == "f"):
+            numbers_of(name, values)
 
 
 def _column(table: Table, name: str, option: str = "--target") -> np.ndarray:

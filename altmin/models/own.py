@@ -1,13 +1,14 @@
-"""Models of one's own by name: `module:function`, a function (sample_shape, outputs) -> nn.Module in a module."""
+"""Models of one's own by name: `module:function`, a function (sample_shape, classes) -> nn.Module in a module."""
 
 import importlib
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
-CONTRACT = "module:function names a function (sample_shape, outputs) -> nn.Module"
+CONTRACT = "module:function names a function (sample_shape, classes) -> nn.Module"
 
 
 def imported(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Module:
@@ -25,6 +26,8 @@ def imported(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool 
 
 
 def _function(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
+    if not re.fullmatch(r"[^\W\d][\w.]*:\w+", name):
+        raise ValueError(f"{CONTRACT}, given {name!r}")
     module, _, function = name.partition(":")
     try:
         found = importlib.import_module(module)

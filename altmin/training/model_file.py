@@ -59,13 +59,11 @@ class TrainedModel:
             raise ValueError(f"{path} is no model that altmin train --save-model wrote, which is {FORMAT!r}")
         try:
             about = json.loads(header["about"])
-            about.pop("altmin")
-            encoding = about.pop("encoding")
-            encoding = None if encoding is None else Encoding.from_json(encoding)
-            shape, outputs = tuple(about.pop("sample_shape")), int(about.pop("outputs"))
-            name, tokens = str(about["model"]), bool(about["tokens"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path} is damaged: {type(error).__name__} in its description of the model") from None
+            name, data, tokens = str(about["model"]), str(about["data"]), bool(about["tokens"])
+            shape, outputs = tuple(map(int, about["sample_shape"])), int(about["outputs"])
+            encoding = None if about["encoding"] is None else Encoding.from_json(about["encoding"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is damaged: its description of the model has a {type(error).__name__}") from None
         if ":" in name and own is None:
             raise ValueError(f"{path} holds the weights of {name}, which is code of your own; give --model {name}")
         network = models.create(own or name, shape, outputs, tokens)
@@ -74,7 +72,8 @@ class TrainedModel:
         except RuntimeError as error:
             words = " ".join(str(error).split())
             raise ValueError(f"the weights in {path} do not fit the model {own or name}: {words:.200}") from None
-        return cls(network=network, sample_shape=shape, outputs=outputs, encoding=encoding, **about)
+        about = {"data": data, "tokens": tokens, "encoding": encoding}
+        return cls(network=network, model=name, sample_shape=shape, outputs=outputs, **about)
 
     @property
     def target(self) -> Target:
