@@ -132,7 +132,7 @@ def test_every_command_shown_is_one_that_altmin_takes(line: str, settings: None)
     for method in ",".join(given.get(key, "") for key in ("method", "methods")).strip(",").split(","):
         if method:
             parse.variants(method, [])
-    if "data" in given:
+    if "data" in given and given["data"] in altmin.data.names():
         for net in parse.nets(given["model"], given["data"], 200):
             data = altmin.data.dataset(net.data)
             altmin.models.create(net.model, data.sample_shape, data.classes, data.tokens)
