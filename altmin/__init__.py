@@ -10,19 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0.dev0"
-_PACKAGES = (
-    "continual",
-    "data",
-    "integrations",
-    "methods",
-    "models",
-    "optim",
-    "paper",
-    "sklearn",
-    "stream",
-    "training",
-)
-"""Imported when they are first used, each by itself: some need libraries that not everybody has."""
+_ON_FIRST_USE = ("integrations", "optim", "paper", "sklearn", "stream")
+"""Packages that are imported by themselves: some need libraries that not everybody has."""
 
 if TYPE_CHECKING:
     from altmin import integrations, optim, paper, sklearn, stream  # noqa: F401
@@ -31,16 +20,18 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        if name in _PACKAGES:
-            try:
-                return import_module(f"altmin.{name}")
-            except ModuleNotFoundError as error:  # an AttributeError, so that `help(altmin)` passes it over
+        if name.startswith("_") and name != "__all__":
+            raise AttributeError(f"module 'altmin' has no attribute {name!r}")
+        try:
+            return import_module(f"altmin.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"altmin.{name}":  # an AttributeError, so that `help(altmin)` passes it over
                 raise AttributeError(str(error)) from error
-        if name == "__all__" or not name.startswith("_"):
-            public = import_module("altmin.public")
-            if hasattr(public, name):
-                return getattr(public, name)
-        raise AttributeError(f"module 'altmin' has no attribute {name!r}")
+        public = import_module("altmin.public")
+        if not hasattr(public, name):
+            raise AttributeError(f"module 'altmin' has no attribute {name!r}")
+        globals()[name] = getattr(public, name)
+        return globals()[name]
 
     def __dir__():
-        return sorted({*import_module("altmin.public").__all__, *_PACKAGES})
+        return sorted([*import_module("altmin.public").__all__, *_ON_FIRST_USE])

@@ -31,6 +31,11 @@ def test_every_public_name_is_there_and_is_listed() -> None:
     assert all(getattr(altmin, name) is found[name] for name in altmin.__all__)
 
 
+def test_every_module_is_an_attribute_though_it_was_not_imported() -> None:
+    program = "import altmin; altmin.layers.Sign, altmin.runners, altmin.core.trainer.AltMin, altmin.explaining"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 def test_another_name_is_an_attribute_error_of_the_package() -> None:
     with pytest.raises(AttributeError, match="module 'altmin' has no attribute 'AltMan'"):
         altmin.AltMan  # type: ignore[attr-defined]  # noqa: B018
