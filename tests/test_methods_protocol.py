@@ -1,11 +1,15 @@
 """The registry of methods: found by name, with their options, and mistakes answered with the nearest name."""
 
+from typing import get_args
+
 import pytest
 import torch
 from method_cases import net
 from torch import nn
 
+import altmin
 from altmin import methods
+from altmin.methods import protocol
 
 
 def test_a_registered_factory_is_found_by_name_with_its_options(own_registry: None) -> None:
@@ -63,3 +67,11 @@ def test_a_model_in_the_place_of_the_name_is_answered_in_one_line() -> None:
         methods.create(model, "am-adam")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="given a Sequential"):
         methods.options(model)  # type: ignore[arg-type]
+
+
+def test_the_names_that_type_checkers_know_as_trainers_are_those_that_make_one() -> None:
+    """`create` says by overloads which names give an `AltMin`; one that is missing there is only a `Method`."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    names = [name for name in methods.names() if name.startswith("am-")]
+    made = {name for name in names if isinstance(methods.create(name, model), altmin.AltMin)}
+    assert made == set(get_args(protocol.Alternating))

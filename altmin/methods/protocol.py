@@ -92,11 +92,6 @@ Alternating = Literal[
     "am-adam-printed",
     "am-sgd-printed",
     "am-mem-printed",
-    "am-adam-offline",
-    "am-mem-offline",
-    "am-mem-fitted-offline",
-    "am-adam-offline-printed",
-    "am-mem-offline-printed",
 ]
 """The names of methods that are an `AltMin`, for type checkers."""
 
