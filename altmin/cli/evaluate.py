@@ -13,7 +13,9 @@ from altmin.data.tables import with_target
 from altmin.training import evaluate as evaluation
 from altmin.training.sources import Stored
 
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the true values [as in training].")]
+Target = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column with the true values; else that of training.")
+]
 
 
 def evaluate(

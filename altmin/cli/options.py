@@ -57,7 +57,7 @@ def command(options: type[Options]) -> Callable[[Callable[[typer.Context, Option
 
 
 DATA_SETS = "mnist, mnist-sequential, mnist-permuted, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare"
-TABLES = "a table of your own, .csv, .csv.gz, .tsv, .parquet, or .npz with arrays x and y"
+TABLES = "a table of your own: .csv, .csv.gz, .tsv, .parquet, or .npz with arrays x and y"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +115,7 @@ class OfTables(OfSamples):
     target: str | None = option(None, "The column of a table to predict.", metavar="COLUMN")
     task: str = option(
         "auto",
-        "What the target is for: classification, regression, or auto: classification if it has texts or few different "
-        "whole numbers.",
+        "classification, regression, or auto: classification if the target has texts or few different whole numbers.",
         metavar="NAME",
     )
     drop: str | None = option(None, "Columns of a table to leave out, such as ids.", metavar="COLUMN,COLUMN,...")

@@ -16,7 +16,10 @@ from altmin.training.model_file import TrainedModel
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL_FILE", help="Written by altmin train --save-model.")]
 Data = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help=f"The data set, for its test samples [as in training]; or {options.TABLES}."),
+    typer.Option(
+        metavar="NAME",
+        help=f"The data: {options.TABLES}; or a data set, by default that of training, for its test samples.",
+    ),
 ]
 Own = Annotated[
     str | None,
