@@ -46,6 +46,7 @@ TABLES: dict[str, Callable[[Load], str]] = {
     },
     "elastic": lambda load: load("elastic").text(),
     "shards": lambda load: load("shards").text(),
+    "batches": lambda load: load("continual_batches").text(),
 }
 """By the name of the markers between which they stand in a page."""
 

@@ -112,7 +112,8 @@ def learner(
     """AM-mem for data that come in tasks, one after the other, and are not seen again.
 
     Hidden layers are fitted to A = sum a a^T and B = sum c a^T over all samples ever seen (forget = 1), by an exact
-    solve a mini-batch; the output layer follows by Adam with a small lr, since no memory holds it. The other options
+    solve a mini-batch; the output layer follows by Adam with a small lr, since no memory holds it. The default lr is
+    for mini-batches of 200: change it in proportion to their size, or the output layer forgets. The other options
     are those of `FittedMemory`; the defaults are those of docs/continual.md.
 
     The result is an ordinary method: it takes `step(x, y)`, `altmin.fit` and `continual.run`, and is not told when a
