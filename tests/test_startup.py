@@ -109,3 +109,18 @@ def test_the_guard_is_lifted_for_a_block_and_respects_what_else_is_set() -> None
         assert signal.getsignal(signal.SIGINT) is startup._stop
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def test_within_an_import_the_guard_is_back_in_the_command_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        startup.guard()
+        for command, expected in ((True, startup._stop), (False, signal.default_int_handler)):
+            monkeypatch.setattr(startup, "is_command", lambda command=command: command)
+            with startup.lifted():
+                with startup.importing():
+                    assert signal.getsignal(signal.SIGINT) is expected
+                assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -87,7 +87,9 @@ class Commands(TyperGroup):
 
 def _imported(name: str) -> Any:
     """A command by its name: the function of that name in its module, or the group that it has."""
-    module, epilog = import_module(f"altmin.cli.{name}"), f"Example: {COMMANDS[name][1]}"
+    with startup.importing():
+        module = import_module(f"altmin.cli.{name}")
+    epilog = f"Example: {COMMANDS[name][1]}"
     alone = typer.Typer(add_completion=False)
     if hasattr(module, "app"):
         alone.add_typer(module.app, name=name, epilog=epilog)

@@ -1,4 +1,4 @@
-"""Ctrl-C while the `altmin` command starts: importing torch takes a second, in which nothing can handle it yet.
+"""Ctrl-C while the `altmin` command imports: torch takes a second, in which nothing can handle it.
 
 This is the first module that the package imports, and it imports next to nothing.
 """
@@ -34,6 +34,20 @@ def lifted() -> Iterator[None]:
     finally:
         if guarded:
             signal.signal(signal.SIGINT, _stop)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """In the block, Ctrl-C ends the `altmin` command as `guard` has it, though that is lifted; after it, things are as
+    before."""
+    usual = signal.getsignal(signal.SIGINT)
+    if is_command():
+        guard()
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is not usual:
+            signal.signal(signal.SIGINT, usual)
 
 
 def _stop(*_: object) -> None:

@@ -116,7 +116,7 @@ def _is_number(text: str) -> bool:
 
 
 def _parquet(path: Path, texts: Collection[str]) -> Table:
-    parquet, pyarrow = need("pyarrow.parquet", "higgs", "a Parquet file"), need("pyarrow")
+    parquet, pyarrow = need("pyarrow.parquet", what="a Parquet file"), need("pyarrow")
     try:
         table = parquet.read_table(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
