@@ -57,7 +57,8 @@ def test_defaults_of_a_method_are_those_of_its_weight_rule(name, rule):
         of_rule["lr"] = rule().rest.lr
     common = method.keys() & of_rule.keys()
     assert {option: method[option] for option in common} == {option: of_rule[option] for option in common}
-    assert method.keys() - common == {"loss", "codes", "share", "order", "penalty", "at"}, "the rest is not the rule's"
+    others = {"loss", "codes", "share", "order", "penalty", "at", "inputs"}
+    assert method.keys() - common == others, "the rest is not the rule's"
 
 
 @pytest.mark.parametrize("name", ALTERNATING)

@@ -5,7 +5,7 @@ The algorithm does not depend on its runner. One process, ranks, an ensemble and
 may be read on the processor.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -147,7 +147,7 @@ class Context:
         takes to start a kernel on a GPU, and any tensor can be multiplied by one. Elsewhere they stay as they are."""
         return numbers.cpu() if self.eager else numbers
 
-    def samples(self, t: Tensor) -> Tensor | int:
+    def samples(self, t: Sized) -> Tensor | int:
         """The number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they have
         any."""
         return self.count(len(t)) if self.weights is None else self.sum(self.weights.sum())[0]

@@ -255,7 +255,9 @@ class AnyModule(Map):
 
     def _pulled(self, p: Params, saved: Point, v: Tensor) -> Sequence[Sequence[Tensor]]:
         """J^T v for the parameters and for the inputs that move, where a pass has no graph."""
-        pull = saved.by.pull or self._traced(p, saved.xs, saved.by.context, saved.by.start)[1]
+        pull = saved.by.pull
+        if pull is None:  # torch.compile has no truth value of a function
+            pull = self._traced(p, saved.xs, saved.by.context, saved.by.start)[1]
         return pull(v)
 
     def _pushed(self, p: Params, saved: Point, us: Sequence[Direction]) -> Tensor:

@@ -26,8 +26,10 @@ from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import InTime
 from altmin.calculus.series import Series
 from altmin.common.errors import shown
+from altmin.common.inputs import Batch, Inputs, as_inputs
 from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece
+from altmin.graph.record import Untraceable, input_names
 from altmin.graph.recurrent import has_layers
 from altmin.graph.trace import ends_at, trace
 from altmin.graph.wrapped import demand_unwrapped
@@ -83,6 +85,13 @@ class Block:
 
     def __str__(self) -> str:
         return ", ".join(m.module._get_name() for m in self.maps)
+
+    def begin(self, x: Batch) -> Tensor:
+        """Of the first block: a mini-batch as its input."""
+        if not isinstance(x, Inputs):
+            return x
+        code: Tensor = self.maps[0].module.entry.join(x.tensors)
+        return code
 
     def misfit(self, c: Tensor) -> str:
         """What is wrong with an input that `forward` failed on, in words."""
@@ -196,10 +205,13 @@ class Block:
 
 
 class Chain:
-    """The blocks of a model. Parameters stay the module's own."""
+    """The blocks of a model. Parameters stay the module's own. inputs: the arguments of its forward that a mini-batch
+    has. leading: whether they are its first."""
 
-    def __init__(self, model: nn.Module, blocks: Sequence[Block]):
-        self.model, self.blocks = model, tuple(blocks)
+    def __init__(
+        self, model: nn.Module, blocks: Sequence[Block], inputs: tuple[str, ...] = ("input",), leading: bool = True
+    ):
+        self.model, self.blocks, self.inputs, self._leading = model, tuple(blocks), inputs, leading
         self.recurrent = any(isinstance(block.core.maps[0], InTime) for block in blocks)
         self.keeps = any(block.keeps for block in blocks)
         """Whether a module may leave something in its buffers."""
@@ -233,8 +245,23 @@ class Chain:
     def __iter__(self) -> Iterator[Block]:
         return iter(self.blocks)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def read(self, x: Any) -> Batch:
+        """A mini-batch as the blocks take it: a tensor, or several in the order of `inputs`. ValueError or TypeError
+        for what the model does not take."""
+        x = x if isinstance(x, Tensor) else as_inputs(x)
+        if not isinstance(x, Inputs):
+            if len(self.inputs) > 1:
+                raise ValueError(
+                    f"the model takes the inputs ({', '.join(self.inputs)}), given one; give a tuple of them, or a "
+                    "dict by their names"
+                )
+            return x
+        ordered = x.ordered(self.inputs, self._leading)
+        return ordered if len(self.inputs) > 1 else ordered.tensors[0]
+
+    def __call__(self, x: Any) -> Tensor:
         """Composes the modules again: exactly the model."""
+        x = self.blocks[0].begin(self.read(x))
         for block in self:
             for m in block.maps:
                 x = m.module(x)
@@ -318,7 +345,7 @@ def _hooks_for_all_modules() -> bool:
     return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 
 
-def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
+def split(model: nn.Module, at: Collection[str] | None = None, inputs: Sequence[str] | None = None) -> Chain:
     """Cuts a model into blocks, one code per hidden block. Parameters stay the model's own.
 
     An `nn.Sequential` is cut after every module with parameters. A normalisation right after an affine module belongs
@@ -336,14 +363,16 @@ def split(model: nn.Module, at: Collection[str] | None = None) -> Chain:
     A parameter may be used in several blocks (`Chain.tied`).
 
     at: names of modules after which to cut, and nowhere else. ValueError for a name after which the model cannot be.
+    inputs: the names of the arguments of its forward that a mini-batch has; None for all without a default value.
+    Inputs of a model with several, such as masks, are handed on to every block that uses them.
     """
-    modules, ends = _modules(model, at)
+    modules, ends, names, leading = _modules(model, at, inputs)
     maps = [map_of(module) for module in modules]
     cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
     bounds = [0, *cuts[:-1], len(maps)]
     blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
     _demand_entries([m for block in blocks for m in block])
-    return Chain(model, [_block(block, block is blocks[-1]) for block in blocks])
+    return Chain(model, [_block(block, block is blocks[-1]) for block in blocks], names, leading)
 
 
 def _default_cuts(maps: Sequence[Map]) -> list[int]:
@@ -403,8 +432,10 @@ def _ends_a_block(m: Map) -> bool:
     return bool(m.names) and not isinstance(m, Normalisation)
 
 
-def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Module], list[int] | None]:
-    """The modules of a chain, and after how many of them to cut if names were given."""
+def _modules(
+    model: nn.Module, at: Collection[str] | None, inputs: Sequence[str] | None
+) -> tuple[list[nn.Module], list[int] | None, tuple[str, ...], bool]:
+    """The modules of a chain, after how many of them to cut if names were given, and what `input_names` says."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
     demand_unwrapped(model)
@@ -412,10 +443,14 @@ def _modules(model: nn.Module, at: Collection[str] | None) -> tuple[list[nn.Modu
         raise ValueError(f"at is a list of names of modules, given {at!r}; write [{at!r}]")
     if at is not None and not (isinstance(at, Collection) and all(isinstance(name, str) for name in at)):
         raise TypeError(f"at is a list of names of modules, given {shown(at)}")
-    if at is None and _plain(model) and not has_layers(model):
-        return _flat(model), None
-    parts = trace(model, () if at is None else at)
-    return [part.module for part in parts], None if at is None else ends_at(model, parts, at)
+    if at is None and inputs is None and _plain(model) and not has_layers(model):
+        return _flat(model), None, ("input",), True
+    try:
+        names, leading = input_names(model, inputs)
+    except Untraceable as why:
+        raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}") from why
+    parts = trace(model, () if at is None else at, names)
+    return [part.module for part in parts], None if at is None else ends_at(model, parts, at), names, leading
 
 
 def _flat(model: Any) -> list[nn.Module]:

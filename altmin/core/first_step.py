@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.discrete import Discrete, Estimated
 from altmin.calculus.other import AnyModule
+from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.core.chain import Chain, Theta
 from altmin.core.losses import Loss
 from altmin.core.step import encode, statistics
@@ -36,7 +37,7 @@ class Pass(NamedTuple):
     drew: bool = False
 
 
-def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: bool, context: Context) -> None:
+def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, decays: bool, context: Context) -> None:
     """ValueError unless the blocks of a model have its output, autograd's gradients and the buffers that a call of it
     leaves, for this mini-batch. Nothing changes. decays: whether the weight rule moves parameters without a gradient.
     context: in which the loss reads its targets; of a rank, the rest is computed for its own rows alone.
@@ -45,7 +46,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
     numbers elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
     (discrete activations, recurrence).
     """
-    x = x.clone() if x.is_inference() else x
+    x = x.clone() if any(t.is_inference() for t in tensors_of(x)) else x
     named = {name: p.detach() for name, p in chain.model.named_parameters()}
     opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
     copies = {name: p.clone() for name, p in named.items()} if opaque else named
@@ -55,7 +56,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
         if not bool(blocks.output.sum().isfinite()):
             return  # the step says where
         with _random_state(x):
-            whole = _by_autograd(chain.model, copies, x, blocks)
+            whole = _by_autograd(chain, copies, x, blocks)
     for name, p in named.items() if opaque else ():
         if not torch.equal(copies[name], p):
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
@@ -63,7 +64,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Tensor, y: Tensor, decays: boo
 
 
 def _by_blocks(
-    chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, context: Context
+    chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Batch, y: Tensor, context: Context
 ) -> Pass:
     """ValueError for a loss that depends on parameters, or that changes."""
     names = {id(p): name for name, p in chain.model.named_parameters()}
@@ -99,15 +100,28 @@ def _next_buffers(chain: Chain, kept: Sequence[tuple[Any, Any]]) -> dict[str, Te
         return {name: b.clone() for name, b in chain.model.named_buffers()}
 
 
-def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, blocks: Pass) -> Pass:
+class _Named(nn.Module):
+    """A model called with its inputs by name."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[str]):
+        super().__init__()
+        self.model, self.inputs = model, inputs
+
+    def forward(self, *given: Tensor) -> Any:
+        return self.model(**dict(zip(self.inputs, given, strict=True)))
+
+
+def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, blocks: Pass) -> Pass:
     """As the blocks: gradients where these have some. ValueError where autograd fails, and for a backward pass that is
     not linear."""
-    whole = AnyModule(model)
-    output, saved = whole.forward([parameters[name] for name in whole.names], x)
+    several = isinstance(x, Inputs)
+    whole = AnyModule(_Named(chain.model, chain.inputs), several=True) if several else AnyModule(chain.model)
+    held = [name.removeprefix("model.") if several else name for name in whole.names]
+    output, saved = whole.forward([parameters[name] for name in held], list(x.tensors) if isinstance(x, Inputs) else x)
     assert saved.by.graph is not None
     _, leaves, end = saved.by.graph
-    trained = [model.get_parameter(name).requires_grad for name in whole.names]
-    names, of = list(itertools.compress(whole.names, trained)), list(itertools.compress(leaves, trained))
+    trained = [chain.model.get_parameter(name).requires_grad for name in held]
+    names, of = list(itertools.compress(held, trained)), list(itertools.compress(leaves, trained))
     found: Sequence[Tensor | None] = [None] * len(of)
     if blocks.grads is not None and of and end.requires_grad and end.shape == blocks.delta.shape:
         with _in_a_sentence():
@@ -121,7 +135,8 @@ def _by_autograd(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
                     "codes need derivatives; use clip_norm of the weight rule (nothing was changed)"
                 )
     grads = dict(zip(names, found, strict=True))
-    return Pass(output, blocks.delta, saved.by.buffers, grads, saved.by.rng is not None)
+    buffers = {name.removeprefix("model.") if several else name: b for name, b in saved.by.buffers.items()}
+    return Pass(output, blocks.delta, buffers, grads, saved.by.rng is not None)
 
 
 def _compare(blocks: Pass, whole: Pass, decays: bool) -> None:
@@ -189,9 +204,9 @@ def _in_a_sentence() -> Iterator[None]:
 
 
 @contextmanager
-def _random_state(x: Tensor) -> Iterator[None]:
+def _random_state(x: Batch) -> Iterator[None]:
     """The state of the random numbers is then as before."""
-    with torch.random.fork_rng([x.device] if x.is_cuda else []):
+    with torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
         yield
 
 

@@ -232,11 +232,17 @@ ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
 def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
     """ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
     if isinstance(loss, ELEMENTWISE) and y.shape != output.shape:
-        remedy = ", such as y.unsqueeze(1)" if (*y.shape, 1) == tuple(output.shape) else ""
         raise ValueError(
             f"{type(loss).__name__} compares each output with its target: the model's output is {describe(output)}, "
-            f"the targets are {describe(y)}; give targets of that shape{remedy}"
+            f"the targets are {describe(y)}; {_remedy(output, y)}"
         )
+
+
+def _remedy(output: Tensor, y: Tensor) -> str:
+    """How targets become like the output."""
+    if (*y.shape, 1) == tuple(output.shape):
+        return "give targets of that shape, such as y.unsqueeze(1)"
+    return "give targets of that shape" if y.shape != output.shape else f"convert them with y.to({output.dtype})"
 
 
 class SquaredError(Loss):
@@ -249,7 +255,7 @@ class SquaredError(Loss):
         if y.shape != output.shape or y.dtype != output.dtype:
             raise ValueError(
                 f"the squared error compares like with like: the model's output is {describe(output)}, "
-                f"the targets are {describe(y)}"
+                f"the targets are {describe(y)}; {_remedy(output, y)}"
             )
         return y
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
 from altmin.calculus.context import Context
+from altmin.common.inputs import Batch
 from altmin.core.chain import Block, Chain, State, Theta
 from altmin.core.codes.links import Above, LocalProblem, Moves, OutputLoss, Segment
 from altmin.core.losses import Loss
@@ -55,10 +56,10 @@ class Moved(NamedTuple):
         return (self.objective + 0 * self.checked + 0 * self.loss).isfinite()
 
 
-def encode(blocks: Sequence[Block], theta: Theta, x: Tensor, context: Context) -> tuple[list[Tensor], list[State]]:
-    """The forward pass: every code gets its linear value. Returns x, the output of every block, and the blocks' states.
-    ValueError if a block cannot take its input."""
-    values, states = [x], []
+def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) -> tuple[list[Tensor], list[State]]:
+    """The forward pass: every code gets its linear value. Returns x, or the first of several inputs, the output of
+    every block, and the blocks' states. ValueError if a block cannot take its input."""
+    values, states = [blocks[0].begin(x)], []
     for l, block in enumerate(blocks):
         try:
             value, state = block.forward(theta[l], values[-1], context)
@@ -86,7 +87,7 @@ def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[M
 
 
 def move_codes(
-    chain: Chain, theta: Theta, codes: CodeSolver, loss: Loss, x: Tensor, y: Tensor, mu: Any, context: Context
+    chain: Chain, theta: Theta, codes: CodeSolver, loss: Loss, x: Batch, y: Tensor, mu: Any, context: Context
 ) -> Moved:
     """Encodes a mini-batch and moves its codes; nothing of the model changes."""
     if context.bf16:
@@ -96,7 +97,7 @@ def move_codes(
     top = OutputLoss(loss if plain else of_batch(loss, context), values[-1], y, mu, context)
     moves = codes(Segment(chain.blocks, theta, values[:-1], states, context), top)
     kept = statistics(chain.blocks, states) if chain.keeps else []
-    first = values[1] if chain.shows_input and x.numel() >= values[1].numel() else x
+    first = values[1] if chain.shows_input and values[0].numel() >= values[1].numel() else values[0]
     checked = first.sum()
     for m, what in kept:
         for t in m.checked(what):

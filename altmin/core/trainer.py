@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_switch, demand_unclaimed, shown
+from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import Stateful, by_number, demand_separate, overwrite
 from altmin.core.chain import split
 from altmin.core.codes.choose import choose
@@ -73,7 +74,8 @@ class AltMin(Stateful):
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
     a fixed step; a name is one of "gradient", "printed", "discrete", "straight-through" and, for codes in time,
     "exact" and "parallel"; a number for the penalty is a constant mu. at: after which modules to cut the
-    model, see `split`. check: whether the first step begins with `check_once`.
+    model, see `split`. check: whether the first step begins with `check_once`. inputs: the arguments of the model's
+    forward that a mini-batch has, see `split`; a mini-batch of several is a tuple, or a dict by their names.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -95,10 +97,11 @@ class AltMin(Stateful):
         penalty: Penalty | float | None = None,
         at: Collection[str] | None = None,
         check: bool = True,
+        inputs: Sequence[str] | None = None,
     ):
         demand_switch("AltMin", "check", check)
         self.model = model
-        self.chain = split(model, at)
+        self.chain = split(model, at, inputs)
         self.at = None if at is None else tuple(at)
         check_model(model)
         self.loss = adapt(nn.CrossEntropyLoss() if loss is None else loss)
@@ -132,13 +135,16 @@ class AltMin(Stateful):
         return optimizer
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Metrics:
+    def step(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Metrics:
         """One mini-batch: encode, update codes, update weights, update mu. Returns the metrics.
+
+        x: a tensor; for a model of several inputs a tuple of tensors, or a dict by the names of its arguments.
 
         sample_weight: one for each sample; a sample of weight w counts as w samples. context: how sums over the batch
         are taken and products are rounded. ValueError if the batch does not fit the model, `Diverged` if loss or
         objective are not finite; then the model has not changed.
         """
+        x = self.chain.read(x)
         if sample_weight is not None:
             context = replace(context, weights=self._checked_weights(sample_weight, x, context))
         moved, contributions, metrics = self._measured(x, y, context)
@@ -151,8 +157,9 @@ class AltMin(Stateful):
         return metrics
 
     @torch.no_grad()
-    def gather(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> Metrics:
+    def gather(self, x: Any, y: Tensor, context: Context = LOCAL) -> Metrics:
         """One part of a mini-batch that does not fit into memory: like `step`, but weights and mu change in `apply`."""
+        x = self.chain.read(x)
         moved, contributions, metrics = self._measured(x, y, context)
         self.updates.gather(contributions, context.count(len(x)))
         for m, saved in moved.statistics:
@@ -167,7 +174,7 @@ class AltMin(Stateful):
         self.penalty.step()
 
     @torch.no_grad()
-    def check_once(self, x: Tensor, y: Tensor, context: Context = LOCAL) -> None:
+    def check_once(self, x: Batch, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
         autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on, nor for a
         single row of a rank, which batch norm alone cannot take."""
@@ -210,7 +217,7 @@ class AltMin(Stateful):
         self.penalty.set_state(new["penalty"])
         overwrite(self.code_states, new.get("codes", {}))
 
-    def _measured(self, x: Tensor, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
+    def _measured(self, x: Batch, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; the model does not change. `Diverged` or
         ValueError unless everything is finite."""
         check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
@@ -234,7 +241,7 @@ class AltMin(Stateful):
         sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # the same on all ranks
         return moved, contributions, Metrics(moved.loss, mu, objective, moved.costs[:-1], moved.moved[:-1], sizes)
 
-    def _checked_weights(self, w: Any, x: Tensor, context: Context) -> Tensor:
+    def _checked_weights(self, w: Any, x: Batch, context: Context) -> Tensor:
         """The weights as the step uses them. ValueError if samples are not independent of each other and so cannot
         be weighted."""
         mixing = [block for block in self.chain if block.mixes_samples]
@@ -244,17 +251,17 @@ class AltMin(Stateful):
                 f"sample weights need samples that are trained by themselves, and {what}; repeat samples instead of "
                 "weighing them"
             )
-        return check_weights(w, x, context)
+        return check_weights(w, tensors_of(x)[0], context)
 
-    def _not_finite(self, x: Tensor, y: Tensor, context: Context) -> Exception:
+    def _not_finite(self, x: Batch, y: Tensor, context: Context) -> Exception:
         """The error for a step with values that are not finite, which names the first such place."""
-        for name, given in (("input holds", x), ("targets hold", y)):
+        for name, given in (*(("input holds", t) for t in tensors_of(x)), ("targets hold", y)):
             if not bool(given.isfinite().all()):
                 return ValueError(
                     f"the {name} NaN or infinite values; clean them before training (nothing was changed)"
                 )
         first = self.chain.blocks[0]
-        if wrong := first.core.maps[0].misfit(x):
+        if isinstance(x, Tensor) and (wrong := first.core.maps[0].misfit(x)):
             return ValueError(f"block 0 ({first}) cannot take its input: {wrong} (nothing was changed)")
         alone = replace(context, shard=None)  # other ranks may have an error of their own
         values = encode(self.chain.blocks, self.theta, x, alone)[0][1:]
@@ -277,9 +284,17 @@ def check_model(model: nn.Module) -> None:
             )
 
 
-def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
+def check(x: Batch, y: Tensor, first: Tensor, integers: bool = False) -> None:
     """TypeError or ValueError for a mini-batch that the model cannot take. first: the model's first parameter.
-    integers: whether its first block accepts them, as an embedding does."""
+    integers: whether its first block accepts them, as an embedding does; one of several inputs may always be."""
+    several = isinstance(x, Inputs)
+    for t in x.tensors if isinstance(x, Inputs) else (x,):
+        _check_input(t, y, first, integers or several)
+    if y.ndim == 0 or len(x) != len(y):
+        raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
+
+
+def _check_input(x: Tensor, y: Tensor, first: Tensor, integers: bool) -> None:
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if x.layout != torch.strided or y.layout != torch.strided:
@@ -301,8 +316,6 @@ def check(x: Tensor, y: Tensor, first: Tensor, integers: bool = False) -> None:
         raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
     if x.ndim < 2 - integers or len(x) == 0:
         raise ValueError(f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}")
-    if y.ndim == 0 or len(x) != len(y):
-        raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
 
 
 def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:

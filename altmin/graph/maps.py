@@ -90,10 +90,15 @@ def _graph(module: nn.Module) -> Graph | None:
             break
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
-    place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
-    assembled = _assembled(module, found, maps, still, without, place)
-    ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
-    return None if assembled is None else Graph(module, assembled, ends)
+    tried = [(found, maps)]
+    if entry or exit:  # where it must be a graph, a parameter in two places is in one part, through autograd
+        tried.append((regions(nodes, flow, still, given, made) or [], {}))
+    for groups, closed in tried:
+        place = {node: i for i, node in enumerate([*given, *(region.output for region in groups)])}
+        assembled = _assembled(module, groups, closed, still, without, place)
+        if assembled:
+            return Graph(module, assembled, Ends(len(given), tuple(place[node] for node in made), entry, exit))
+    return None
 
 
 def _assembled(
@@ -119,7 +124,7 @@ def _assembled(
         elif isinstance(m, Sum | Product | Concatenation):
             inputs = _operands(region.output)
         assert m is not None
-        ids = [id(m.module.get_parameter(name)) for name in m.names]
+        ids = [id(m.module.get_parameter(name)) for name in m.names if not isinstance(m, Aside)]
         if not inputs or any(i not in named for i in ids):
             return None
         nodes.append(Node(m, tuple(place[each] for each in inputs), tuple(named.pop(i) for i in ids)))

@@ -223,14 +223,34 @@ os.register_at_fork(
 )
 
 
-def demand_one_input(module: nn.Module) -> None:
-    """`Untraceable` if a module's forward cannot be called with one input."""
-    try:
-        inspect.signature(module.forward).bind(None)
-    except TypeError:
-        inputs = ", ".join(inspect.signature(module.forward).parameters)
-        given = f"its forward takes ({inputs}) where a chain has one input"
-        raise Untraceable(given, "join them in one tensor", one_block=False) from None
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def input_names(module: nn.Module, inputs: Sequence[str] | None = None) -> tuple[tuple[str, ...], bool]:
+    """The arguments of a module's forward that a mini-batch has, and whether they are its first. inputs: their names;
+    None for all without a default value. `Untraceable` if it cannot be called with these."""
+    known = inspect.signature(module.forward).parameters.values()
+    named = [p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.KEYWORD_ONLY)]
+    needed = [p.name for p in known if p.name in named and p.default is p.empty]
+    if inputs is None:
+        names = tuple(needed) or tuple(p.name for p in known)[:1]
+        if not names:
+            raise Untraceable("its forward takes no input", "let it take one", one_block=False)
+    else:
+        names = tuple(inputs)
+        lacking = [name for name in needed if name not in names]
+        wrong = [name for name in names if name not in named]
+        if lacking or wrong or len(set(names)) < len(names) or not names:
+            raise Untraceable(
+                f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs "
+                f"named are ({', '.join(names)})",
+                "name each argument that a mini-batch has once",
+                one_block=False,
+            )
+    first = tuple(p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.VAR_POSITIONAL))[: len(names)]
+    if len(names) == 1 and names != first:
+        raise Untraceable(f"its one input, {names[0]!r}, is not the first argument", "make it so", one_block=False)
+    return names, names == first
 
 
 INPUT = fx.Graph().placeholder("input")

@@ -19,7 +19,7 @@ from altmin.graph.functional import module_of
 from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
-from altmin.graph.record import Untraceable, demand_one_input, record
+from altmin.graph.record import INPUT, Untraceable, record
 from altmin.graph.recurrent import layers_of_outputs, recurrent_layers
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
 
@@ -32,8 +32,11 @@ class Part:
     ends: list[str] = field(default_factory=list)
 
 
-def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
+def trace(model: nn.Module, at: Collection[str] = (), inputs: Sequence[str] = ()) -> list[Part]:
     """Modules whose composition is the model; they share its modules, parameters and buffers.
+
+    inputs: the arguments of its forward that a mini-batch has, if there are several. The first part takes them as one
+    (`CutValues`); they are handed on, unchanged, to the parts that use them.
 
     A custom module is opened, its forward replaced by the calls in it, if there are bottlenecks between its
     parameters, if nothing in it branches, if it is called with several inputs, or if `at` names a module inside;
@@ -51,10 +54,9 @@ def trace(model: nn.Module, at: Collection[str] = ()) -> list[Part]:
             "would leave out; take them off, or train it as one block: nn.Sequential(model)"
         )
     try:
-        demand_one_input(model)
-        parts = list(_opened(model, "", at))
+        parts = list(_opened(model, "", at, inputs))
     except Untraceable as why:
-        whole = "; or train it as one block: nn.Sequential(model)" if why.one_block else ""
+        whole = "; or train it as one block: nn.Sequential(model)" if why.one_block and len(inputs) < 2 else ""
         raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}{whole}") from why
     return _without_identities(parts)
 
@@ -84,8 +86,11 @@ def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> lis
     return [i + 1 for i, part in enumerate(parts) if any(name in at for name in part.ends)]
 
 
-def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]:
-    """The parts of a module's forward. `Untraceable` if that cannot be traced."""
+def _opened(module: nn.Module, name: str, at: Collection[str], inputs: Sequence[str] = ()) -> Iterator[Part]:
+    """The parts of a module's forward. `Untraceable` if that cannot be traced. inputs: as in `trace`."""
+    if len(inputs) > 1:
+        yield from _of_graph(record(module, (), dict.fromkeys(inputs, INPUT)), module, name, at, inputs)
+        return
     if is_known(module):
         yield Part(module)
         return
@@ -98,10 +103,17 @@ def _opened(module: nn.Module, name: str, at: Collection[str]) -> Iterator[Part]
             assert each is not None
             yield from _parts(each, join(name, child), at)
         return
-    graph = record(module)
+    yield from _of_graph(record(module), module, name, at)
+
+
+def _of_graph(
+    graph: fx.Graph, module: nn.Module, name: str, at: Collection[str], inputs: Sequence[str] = ()
+) -> Iterator[Part]:
+    """The parts of a module by the graph of its forward."""
     inline(graph, module, lambda node: _several_inputs(node) or _inside(join(name, str(node.target)), at))
     settle(graph, module)
-    for segment in segments(graph, module, [each for each in graph.nodes if set(_ends(name, each)) & set(at)], name):
+    asked = [each for each in graph.nodes if set(_ends(name, each)) & set(at)]
+    for segment in segments(graph, module, asked, name, inputs):
         inner = _called(module, segment)
         in_time = recurrent_layers(module, segment.nodes, segment.given[0]) if segment.plain else None
         if in_time is not None:
@@ -177,17 +189,24 @@ class Segment(NamedTuple):
         return Piece(owner, *self)
 
 
-def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), name: str = "") -> list[Segment]:
-    """The segments between bottlenecks, or between nodes of `at`.
+def segments(
+    graph: fx.Graph,
+    owner: nn.Module,
+    at: Collection[fx.Node] = (),
+    name: str = "",
+    inputs: Sequence[str] = (),
+) -> list[Segment]:
+    """The segments between bottlenecks, or between nodes of `at`. inputs: the names of the graph's, if there are
+    several; none of them moves, so that they pass cuts beside the code.
 
     Values that depend on parameters, buffers and numbers alone do not pass: each segment computes them again.
     Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
     name: of the owner in the model.
     """
     nodes = without_unused(graph)
-    first = next(node for node in nodes if node.op == "placeholder")
+    given = [node for node in nodes if node.op == "placeholder"]
     output: Any = graph.output_node().args[0]
-    flow = passing(nodes, [first])
+    flow = passing(nodes, given)
     if overwrites(owner, nodes, surely=True):
         reason = (
             "its forward changes a tensor in place: a buffer, or one of which it then uses a view that is from before"
@@ -198,9 +217,10 @@ def segments(graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), na
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in flow]
     found: list[Segment] = []
-    start, given, entry = 1, [first], None
+    still = aside(owner, order, given, given if len(given) > 1 else ())
+    start, entry = len(given), CutValues(1, "at the input", names=inputs) if len(given) > 1 else None
     for end, made, exit in [
-        *_cuts(order, output, aside(owner, order, [first]), at, name),
+        *_cuts(order, output, still, at, name),
         (len(order), [output], None),
     ]:
         segment = Segment(order[start:end], given, made, entry, exit)

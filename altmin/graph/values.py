@@ -63,10 +63,12 @@ def numbers(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def aside(owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes of a graph through which no derivative goes: sizes, comparisons, integers that an embedding reads, and
-    what functions make of these alone."""
-    begin = {node for node in nodes if _indexes(owner, node) or is_size(node)}
+def aside(
+    owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node], fixed: Collection[fx.Node] = ()
+) -> set[fx.Node]:
+    """The nodes of a graph through which no derivative goes: sizes, comparisons, integers that an embedding reads,
+    those that are `fixed`, and what functions make of these alone."""
+    begin = {*fixed, *(node for node in nodes if _indexes(owner, node) or is_size(node))}
     begin |= {node for node in nodes if node.op in FUNCTIONS and node.target in WITHOUT_DERIVATIVE}
     return following(owner, nodes, given, begin)
 
@@ -78,11 +80,13 @@ def following(
     a derivative by it."""
     found, trained = set(begin), set[fx.Node]()
     for node in nodes[0].graph.nodes if nodes else ():
-        if _is_parameter(owner, node) or (node not in found and any(each in trained for each in node.all_input_nodes)):
+        fixed = node in found or is_size(node)
+        if _is_parameter(owner, node) or (not fixed and any(each in trained for each in node.all_input_nodes)):
             trained.add(node)
     for node in nodes:
         sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes or each in found]
-        if node.op in FUNCTIONS and node not in trained and sources and all(each in found for each in sources):
+        still = all(each in found or is_size(each) for each in sources)
+        if node.op in FUNCTIONS and node not in trained and sources and still:
             found.add(node)
     return found
 

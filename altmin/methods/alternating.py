@@ -18,7 +18,7 @@ from altmin.core.weights.memory import CoActivationMemory
 from altmin.methods.protocol import Factory, register
 
 
-def trainer(
+def trainer(  # noqa: PLR0913
     model: nn.Module,
     rule: WeightRule,
     loss: LossFunction | None = None,
@@ -27,12 +27,13 @@ def trainer(
     order: str | None = None,
     penalty: Penalty | float | None = None,
     at: Sequence[str] | None = None,
+    inputs: Sequence[str] | None = None,
 ) -> AltMin:
     """An `AltMin` with this weight rule. share, order: options of the code solver, as in `GradientCodes`; None for its
-    own, and a ValueError if codes is a solver already. at: as in `split`."""
+    own, and a ValueError if codes is a solver already. at, inputs: as in `split`."""
     if share is not None or order is not None:
-        codes = choose(codes, split(model, at), share, order)
-    return AltMin(model, loss, codes, rule, penalty, at)
+        codes = choose(codes, split(model, at, inputs), share, order)
+    return AltMin(model, loss, codes, rule, penalty, at, inputs=inputs)
 
 
 def register_rule(
@@ -77,7 +78,7 @@ def am_adam(
     """AM-Adam: codes by exact line search, every block's weights by Adam on its own residual.
 
     clip_norm, decay_biases: as in `LocalOptimizer`. share, order: options of the code solver, as in `GradientCodes`;
-    None for its own. at: as in `split`.
+    None for its own. at, inputs: as in `split`.
     """
     return LocalAdam(lr, weight_decay=weight_decay, l1=l1, steps=steps, clip_norm=clip_norm, decay_biases=decay_biases)
 

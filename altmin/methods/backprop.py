@@ -11,6 +11,7 @@ from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand, demand_switch
+from altmin.common.inputs import as_inputs, call, tensors_of
 from altmin.common.state import demand_separate
 from altmin.core.labels import by_label
 from altmin.core.losses import LossFunction, adapt, demand_same_shape
@@ -51,8 +52,9 @@ class Backprop(OptimizerMethod):
         clip = "" if self.clip_norm is None else f", clip_norm={self.clip_norm}"
         return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)}{clip})"
 
-    def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
-        """sample_weight: one for each sample; the loss is then the weighted mean."""
+    def step(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
+        """x: a tensor; for a model of several inputs a tuple of tensors, or a dict by the names of its arguments.
+        sample_weight: one for each sample; the loss is then the weighted mean."""
         loss = self.differentiate(x, y, sample_weight, context)
         self.update()
         return LossOnly(loss)
@@ -67,19 +69,18 @@ class Backprop(OptimizerMethod):
         except torch.linalg.LinAlgError as error:
             raise Diverged("a matrix of gradients", "lower the learning rate", "cannot be factored") from error
 
-    def differentiate(
-        self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL
-    ) -> Tensor:
+    def differentiate(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Tensor:
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
-        with products.autocast(x, context.bf16), whole_batch(context):
-            output = self.model(x)
+        x = as_inputs(x)
+        with products.autocast(tensors_of(x)[0], context.bf16), whole_batch(context):
+            output = call(self.model, x)
             demand_same_shape(self.loss, output, y)
             if sample_weight is None:
                 loss: Tensor = self.loss(output, y)
             else:
                 known = adapt(self.loss)
-                sample_weight = check_weights(sample_weight, x, context)
+                sample_weight = check_weights(sample_weight, tensors_of(x)[0], context)
                 loss = known.weighted(output, known.prepare(output, y, context), sample_weight)
             value = loss.detach()
             if context.shard is not None:

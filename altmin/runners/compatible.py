@@ -70,6 +70,8 @@ def refusal(method: Any) -> str | None:
 
 def _refused_parts(am: AltMin) -> str | None:
     codes, rule = am.codes, am.weights
+    if len(am.chain.inputs) > 1:
+        return f"its model takes several inputs ({', '.join(am.chain.inputs)}); {ALONE}"
     if am.chain.tied:
         return f"its blocks share the parameter {next(iter(am.chain.tied.values()))!r}; {ALONE}"
     if not hasattr(codes, "why_not_captured"):

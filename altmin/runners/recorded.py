@@ -10,6 +10,7 @@ from torch import Tensor
 from altmin.calculus import own_call
 from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
+from altmin.common.inputs import Inputs, as_inputs
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
 from altmin.methods.protocol import demand_method
@@ -83,6 +84,8 @@ class Recorded(Wrapper):
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
         """One mini-batch; `how` is what the method's own step takes besides, the same for all that are replayed."""
+        if isinstance(as_inputs(x), Inputs):
+            raise ValueError("a recorded step takes one input; use the method itself, without Recorded(...)")
         if how.get("sample_weight") is not None:
             raise ValueError("a recorded step takes no sample weights; use the method itself, without Recorded(...)")
         if self.programs is None:
@@ -160,6 +163,8 @@ class RecordedIfPossible(Recorded):
         self.text, self.begins = self._text(), False
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
+        if isinstance(as_inputs(x), Inputs):
+            return self.method.step(x, y, **how)
         if self.begins:  # an epoch: callbacks may have changed the model since the last one
             self._compare_text()
         rows = x.shape[1 if how.get("each") else 0]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from altmin.common.describe import kind
 from altmin.common.errors import shown, unknown
+from altmin.common.inputs import call
 from altmin.core.labels import class_axis
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
@@ -184,7 +185,7 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             for x, y in source.parts(chunk):
-                output, y = model(x.to(device)), y.to(device)
+                output, y = call(model, x.to(device)), y.to(device)
                 for metric in metrics:
                     if metric.sums:
                         parts = [part.to(device, torch.float64) for part in metric.function(output, y)]

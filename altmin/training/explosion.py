@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from altmin.common.errors import Diverged
+from altmin.common.inputs import Batch, tensors_of
 from altmin.core.losses import SquaredError
 
 FACTOR = 1e3
@@ -40,10 +41,11 @@ class LossWatch:
         return math.prod(ratios) > FACTOR**2
 
 
-def scale_of(x: Tensor, y: Tensor) -> float:
+def scale_of(x: Batch, y: Tensor) -> float:
     """The largest square of a batch's targets or the mean square of its inputs, whichever is larger; 0 for integers. A
     sound network has a squared error of about this size at most."""
-    found = [y.double().square().max()] * y.is_floating_point() + [x.double().square().mean()] * x.is_floating_point()
+    found = [y.double().square().max()] * y.is_floating_point()
+    found += [t.double().square().mean() for t in tensors_of(x) if t.is_floating_point()]
     return max(map(float, found), default=0.0)
 
 
@@ -61,10 +63,11 @@ def warn_of_large_targets(train_loss: float, loss: Any, y: Tensor) -> None:
         )
 
 
-def exploded(loss: float, method: Any, x: Tensor, y: Tensor, where: str = "the loss") -> Diverged:
+def exploded(loss: float, method: Any, x: Batch, y: Tensor, where: str = "the loss") -> Diverged:
     """The error for a loss of a batch that a method was trained on, with the advice that fits."""
     advice = []
-    for name, t, most, then in (("targets", y, 3, ", and scale outputs back"), ("inputs", x, 10, "")):
+    inputs = [("inputs", t, 10, "") for t in tensors_of(x)]
+    for name, t, most, then in (("targets", y, 3, ", and scale outputs back"), *inputs):
         if t.is_floating_point() and (size := float(t.double().square().mean().sqrt())) > most:
             advice.append(f"standardise the {name}, whose root mean square is {size:.3g}{then}")
     rate = getattr(getattr(method, "weights", None), "rate", None)

@@ -1,13 +1,16 @@
 """The samples of a run: the order in which an epoch sees them, in how many batches, where they go, a fingerprint."""
 
 import hashlib
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from altmin.common.describe import digest, kind
+from altmin.common.inputs import tensors_of
 
-Samples = tuple[Tensor, Tensor]
+Samples = tuple[Any, Tensor]
+"""Inputs, of a model with several of them as `Inputs`, and targets."""
 ROWS = 64
 """The number of samples that the fingerprint of data reads."""
 
@@ -57,5 +60,6 @@ def fingerprint(samples: Samples) -> str:
     """
     x, y = samples
     rows = torch.linspace(0, len(x) - 1, min(ROWS, len(x)), dtype=torch.float64).round().long()
-    parts = [part[rows.to(part.device)] for part in (x, y)]
-    return f"{len(x)} samples, {kind(x[0])} and {kind(y[0])}, digest {digest(*parts)}"
+    parts = [part[rows.to(part.device)] for part in (*tensors_of(x), y)]
+    kinds = " and ".join(kind(part[0]) for part in (*tensors_of(x), y))
+    return f"{len(x)} samples, {kinds}, digest {digest(*parts)}"

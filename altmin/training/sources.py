@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from altmin.common.describe import kind
+from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.data.block_order import BlockOrder
 from altmin.data.shards import Shards
 from altmin.training.config import RunConfig
@@ -18,6 +19,7 @@ from altmin.training.samples import Samples, epoch_order, fingerprint
 PART = 256
 """Samples of a Dataset that an evaluation takes at once."""
 WANTED = "a pair of tensors or arrays, a Dataset, a DataLoader or another iterable of batches (x, y)"
+SEVERAL = "x of a model with several inputs is a tuple of them, or a dict by their names"
 
 
 class Stored:
@@ -25,7 +27,7 @@ class Stored:
 
     generators: Sequence[torch.Generator] = ()
 
-    def __init__(self, x: Tensor, y: Tensor):
+    def __init__(self, x: Batch, y: Tensor):
         self.x, self.y = x, y
 
     def __len__(self) -> int:
@@ -199,7 +201,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
     ValueError, in one sentence, for what holds no samples, or some that are not finite.
     """
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    if isinstance(given, Sequence) and len(given) == 2 and all(_array(part) for part in given):
+    if isinstance(given, Sequence) and len(given) == 2 and _is_input(given[0]) and _array(given[1]):
         x, y = (as_tensor(name, part, dtype) for part in given)
         check_samples(name, x, y)
         return Stored(x, y)
@@ -216,7 +218,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
     alone = _array(given)
     if text or alone or pair or not isinstance(given, Iterable):
         said = [type(part).__name__ for part in given] if pair else type(given).__name__
-        raise TypeError(f"{name} of fit is {WANTED}, given {said}")
+        raise TypeError(f"{name} of fit is {WANTED}, given {said}; {SEVERAL}")
     return Batches(name, given, dtype)
 
 
@@ -224,10 +226,21 @@ def _array(value: Any) -> bool:
     return isinstance(value, Tensor) or (hasattr(value, "__array__") and hasattr(value, "shape"))
 
 
-def as_tensor(name: str, value: Any, dtype: torch.dtype) -> Tensor:
-    """A tensor as it is; an array as one, floating numbers in the given type and others as int64."""
+def _is_input(value: Any) -> bool:
+    """Whether this is an input of a model: an array, or several in a tuple, list or dict."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else None
+    return _array(value) if parts is None else bool(len(parts)) and all(map(_array, parts))
+
+
+def as_tensor(name: str, value: Any, dtype: torch.dtype) -> Any:
+    """A tensor as it is; an array as one, floating numbers in the given type and others as int64; several of them as
+    `Inputs`."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, Mapping):
+        return Inputs({key: as_tensor(name, each, dtype) for key, each in value.items()})
+    if isinstance(value, tuple | list):
+        return Inputs([as_tensor(name, each, dtype) for each in value])
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} of fit holds {array.dtype} where numbers are needed; encode them first")
@@ -237,22 +250,25 @@ def as_tensor(name: str, value: Any, dtype: torch.dtype) -> Tensor:
 
 def as_batch(name: str, batch: Any, dtype: torch.dtype = torch.float32) -> Samples:
     """A batch as two tensors, as many targets as inputs; TypeError or ValueError for one that is not."""
-    if not isinstance(batch, Sequence) or len(batch) != 2 or not all(_array(part) for part in batch):
+    pair = isinstance(batch, Sequence) and len(batch) == 2
+    if not pair or not _is_input(batch[0]) or not _array(batch[1]):
         said = [type(part).__name__ for part in batch] if isinstance(batch, tuple | list) else type(batch).__name__
-        raise TypeError(f"a batch of {name} is a pair of tensors, inputs and targets, given {said!s:.80}")
+        raise TypeError(f"a batch of {name} is a pair of tensors, inputs and targets, given {said!s:.80}; {SEVERAL}")
     x, y = (as_tensor(name, part, dtype) for part in batch)
-    if not x.ndim or not y.ndim or len(x) != len(y):
+    if isinstance(x, Inputs) and len(x) != len(y):
+        raise ValueError(f"a batch of {name} has {len(x)} samples and {kind(y)} targets; give one target a sample")
+    if isinstance(x, Tensor) and (not x.ndim or not y.ndim or len(x) != len(y)):
         raise ValueError(f"a batch of {name} has {kind(x)} inputs and {kind(y)} targets; give one target a sample")
     return x, y
 
 
-def check_samples(name: str, x: Tensor, y: Tensor) -> None:
+def check_samples(name: str, x: Batch, y: Tensor) -> None:
     """ValueError unless these are inputs and targets, as many of the one as of the other, and finite."""
-    if not x.ndim or not y.ndim or not len(x):
+    if not all(t.ndim for t in (*tensors_of(x), y)) or not len(x):
         raise ValueError(f"{name} of fit has no samples")
     if len(x) != len(y):
         raise ValueError(f"there are {len(x)} samples but {len(y)} labels")
-    for what, t in (("inputs", x), ("targets", y)):
+    for what, t in (*(("inputs", t) for t in tensors_of(x)), ("targets", y)):
         if t.is_meta or t.layout != torch.strided:
             raise ValueError(f"the {what} of {name} are on the meta device or sparse; give dense ones with numbers")
         if not bool(t.isfinite().all()):

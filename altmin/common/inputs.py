@@ -1,0 +1,107 @@
+"""Mini-batches of models with several inputs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Inputs:
+    """The tensors that a model takes together, with one row for each sample: in the order of its arguments, or by their
+    names.
+
+    >>> batch = Inputs({"tokens": torch.zeros(4, 3), "mask": torch.ones(4, 3)})
+    >>> len(batch), len(batch[1:3]), [tuple(t.shape) for t in batch[:2].tensors]
+    (4, 2, [(2, 3), (2, 3)])
+    """
+
+    def __init__(self, given: Sequence[Tensor] | Mapping[str, Tensor]):
+        self.names = tuple(given) if isinstance(given, Mapping) else None
+        self.tensors = tuple(given.values() if isinstance(given, Mapping) else given)
+        wrong = [type(t).__name__ for t in self.tensors if not isinstance(t, Tensor)]
+        if wrong or not self.tensors:
+            raise TypeError(
+                f"the inputs of a model are tensors, given {', '.join(wrong) or 'none'}; use torch.as_tensor"
+            )
+        rows = [len(t) if t.ndim else None for t in self.tensors]
+        if len(set(rows)) > 1 or None in rows:
+            shapes = ", ".join(str(tuple(t.shape)) for t in self.tensors)
+            raise ValueError(f"the inputs of a model have one row for each sample, given shapes {shapes}")
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitem__(self, rows: Any) -> "Inputs":
+        return self.map(lambda t: t[rows])
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> "Inputs":
+        """f of every tensor."""
+        found = [f(t) for t in self.tensors]
+        return Inputs(found if self.names is None else dict(zip(self.names, found, strict=True)))
+
+    def to(self, *args: Any, **kwargs: Any) -> "Inputs":
+        return self.map(lambda t: t.to(*args, **kwargs))
+
+    def clone(self) -> "Inputs":
+        return self.map(torch.clone)
+
+    def split(self, rows: int) -> list["Inputs"]:
+        return [self[first : first + rows] for first in range(0, len(self), rows)]
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].device
+
+    @property
+    def shape(self) -> torch.Size:
+        """That of the first tensor."""
+        return self.tensors[0].shape
+
+    def call(self, model: nn.Module) -> Any:
+        """The model's output."""
+        if self.names is None:
+            return model(*self.tensors)
+        return model(**dict(zip(self.names, self.tensors, strict=True)))
+
+    def ordered(self, names: Sequence[str], leading: bool) -> "Inputs":
+        """In the order of these names. leading: whether they are the first arguments of the model; otherwise inputs
+        without names are refused."""
+        wanted = ", ".join(names)
+        if self.names is not None:
+            if set(self.names) != set(names):
+                raise ValueError(
+                    f"the model was cut for the inputs ({wanted}), given ({', '.join(self.names)}); give these, or "
+                    f"name the others when the trainer is built: inputs={list(self.names)}"
+                )
+            of = dict(zip(self.names, self.tensors, strict=True))
+            return Inputs([of[name] for name in names])
+        if len(self.tensors) != len(names):
+            raise ValueError(
+                f"the model was cut for {len(names)} inputs ({wanted}), given {len(self.tensors)}; give these, or name "
+                "all that a batch has when the trainer is built: inputs=[...]"
+            )
+        if not leading:
+            raise ValueError(
+                f"the inputs ({wanted}) are not the first arguments of the model; give them by name, in a dict"
+            )
+        return self
+
+
+Batch = Tensor | Inputs
+
+
+def as_inputs(x: Any) -> Any:
+    """A tuple, list or dict of tensors as `Inputs`; anything else as it is."""
+    several = isinstance(x, tuple | list) and any(isinstance(t, Tensor) for t in x)
+    return Inputs(x) if several or isinstance(x, Mapping) else x
+
+
+def tensors_of(x: Any) -> tuple[Tensor, ...]:
+    """The tensors of a mini-batch's input."""
+    return x.tensors if isinstance(x, Inputs) else (x,)
+
+
+def call(model: nn.Module, x: Any) -> Any:
+    """The model's output for a mini-batch."""
+    return x.call(model) if isinstance(x, Inputs) else model(x)

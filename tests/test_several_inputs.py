@@ -1,0 +1,252 @@
+"""Models with several inputs: masks and other tensors are handed on to the blocks that use them."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+import altmin
+from altmin.common.inputs import Inputs
+from altmin.training import fit
+
+F64 = torch.float64
+
+
+class Sentences(nn.Module):
+    """Tokens and a mask, which every layer takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.a, self.b, self.head = (
+            nn.Embedding(9, 8),
+            nn.Linear(8, 8),
+            nn.Linear(8, 8),
+            nn.Linear(8, 3),
+        )
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        kept = mask.unsqueeze(-1).to(self.a.weight.dtype)
+        x = torch.tanh(self.a(self.embedding(tokens))) * kept
+        x = torch.tanh(self.b(x)) * kept
+        return self.head(x.sum(1) / kept.sum(1))
+
+
+class Encoder(nn.Module):
+    """torch's transformer with its padding mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, 8)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True) for _ in range(2)
+        )
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=~mask)
+        return self.head((x * mask.unsqueeze(-1)).sum(1))
+
+
+class Towers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.user = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5))
+        self.item = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 5))
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, user: Tensor, item: Tensor) -> Tensor:
+        return self.head(torch.relu(torch.cat([self.user(user), self.item(item)], 1)))
+
+
+class Conditioned(nn.Module):
+    """Both inputs of numbers, the second in each layer and the first again at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 5), nn.Linear(8, 5), nn.Linear(9, 3)
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        y = torch.tanh(self.a(x))
+        y = torch.tanh(self.b(torch.cat([y, z], 1)))
+        return self.c(torch.cat([y, x], 1))
+
+
+class Optional(Sentences):
+    def forward(self, tokens: Tensor, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return scale * super().forward(tokens, torch.ones_like(tokens) if mask is None else mask)
+
+
+def sentences() -> tuple[Tensor, Tensor]:
+    mask = torch.rand(6, 5) > 0.3
+    mask[:, 0] = True
+    return torch.randint(9, (6, 5)), mask
+
+
+def pairs() -> tuple[Tensor, Tensor]:
+    return torch.randn(6, 4, dtype=F64), torch.randn(6, 3, dtype=F64)
+
+
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "a mask": (Sentences, sentences, {}),
+    "a mask, one block": (Sentences, sentences, {"at": []}),
+    "a padding mask of torch's transformer": (Encoder, sentences, {}),
+    "two towers": (Towers, pairs, {}),
+    "two towers cut inside": (Towers, pairs, {"at": ["user.0", "user.2", "item.0", "item.2"]}),
+    "numbers in every layer": (Conditioned, pairs, {}),
+}
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["tuple", "dict"])
+@pytest.mark.parametrize("name", CASES)
+def test_codes_that_stay_give_autograds_gradients(name: str, by_name: bool) -> None:
+    make, draw, options = CASES[name]
+    torch.manual_seed(0)
+    model, x, y = make().double(), draw(), torch.randint(3, (6,))
+    chain = altmin.split(model, **options)
+    torch.testing.assert_close(chain(x), model(*x))
+    wanted = torch.autograd.grad(F.cross_entropy(model(*x), y), list(model.parameters()))
+    before = [p.detach().clone() for p in model.parameters()]
+    given = dict(reversed(list(zip(chain.inputs, x, strict=True)))) if by_name else x
+    rule = altmin.LocalSGD(1.0, momentum=0.0)
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=1e-9), weights=rule, **options)
+    am.step(given, y)
+    for p, old, g in zip(model.parameters(), before, wanted, strict=True):
+        torch.testing.assert_close(old - p, g, rtol=1e-5, atol=1e-8)
+
+
+def test_an_input_is_a_constant_of_the_blocks_that_use_it() -> None:
+    """As if it were a buffer of the model: the same steps, codes and all."""
+
+    class Held(Conditioned):
+        def __init__(self, z: Tensor) -> None:
+            super().__init__()
+            self.register_buffer("z", z)
+
+        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+            y = torch.tanh(self.a(x))
+            y = torch.tanh(self.b(torch.cat([y, self.z], 1)))  # type: ignore[list-item]
+            return self.c(torch.cat([y, torch.ones_like(y[:, :4])], 1))
+
+    class Given(Conditioned):
+        def forward(self, x: Tensor, z: Tensor) -> Tensor:
+            y = torch.tanh(self.a(x))
+            y = torch.tanh(self.b(torch.cat([y, z], 1)))
+            return self.c(torch.cat([y, torch.ones_like(y[:, :4])], 1))
+
+    torch.manual_seed(0)
+    (x, z), y = pairs(), torch.randint(3, (6,))
+    held, given = Held(z).double(), Given().double()
+    given.load_state_dict({name: t for name, t in held.state_dict().items() if name != "z"})
+    first, second = altmin.AltMin(held), altmin.AltMin(given)
+    assert len(first.chain) == len(second.chain) == 3
+    for _ in range(5):
+        a, b = first.step(x, y), second.step((x, z), y)
+        assert a.objective == pytest.approx(b.objective, rel=1e-12)
+        assert a.movements == pytest.approx(b.movements, rel=1e-9)
+    for p, q in zip(held.parameters(), given.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def learnable(n: int = 300) -> tuple[dict[str, Tensor], Tensor]:
+    """The class is that of the most frequent token among those that the mask keeps."""
+    torch.manual_seed(0)
+    tokens, mask = torch.randint(9, (n, 5)), torch.rand(n, 5) > 0.3
+    mask[:, 0] = True
+    return {"tokens": tokens, "mask": mask}, ((tokens % 3 == 0) & mask).sum(1).clamp(max=2)
+
+
+@pytest.mark.parametrize("form", ["dict", "tuple", "arrays", "loader", "list of batches"])
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_fit_trains_and_evaluates_it(method: str, form: str) -> None:
+    x, y = learnable()
+    data: Any = {
+        "dict": (x, y),
+        "tuple": (tuple(x.values()), y),
+        "arrays": ({name: np.asarray(t) for name, t in x.items()}, y.numpy()),
+        "loader": DataLoader([({name: t[i] for name, t in x.items()}, y[i]) for i in range(len(y))], 50),
+        "list of batches": [
+            ((x["tokens"][i : i + 50], x["mask"][i : i + 50]), y[i : i + 50]) for i in range(0, 300, 50)
+        ],
+    }[form]
+    torch.manual_seed(1)
+    model = Sentences()
+    size = {} if form in ("loader", "list of batches") else {"batch_size": 50}
+    history = fit(altmin.methods.create(method, model, lr=0.02), data, data, epochs=15, **size)
+    assert history.epochs[-1]["test_accuracy"] > 0.85
+    with torch.no_grad():
+        right = (model(**x).argmax(1) == y).double().mean().item()
+    assert history.epochs[-1]["test_accuracy"] == pytest.approx(right)
+
+
+def test_arguments_with_a_default_are_inputs_if_they_are_named() -> None:
+    torch.manual_seed(0)
+    tokens, mask = sentences()
+    y = torch.randint(3, (6,))
+    model = Optional()
+    assert altmin.split(model).inputs == ("tokens",)
+    other = copy.deepcopy(model)
+    am = altmin.methods.create("am-adam", model, inputs=["tokens", "mask"])
+    backprop = F.cross_entropy(other(tokens, mask=mask), y)
+    assert float(am.step({"tokens": tokens, "mask": mask}, y).loss) == pytest.approx(float(backprop), rel=1e-5)
+    with pytest.raises(
+        ValueError, match=r"\(tokens, mask\) are not the first arguments of the model; give them by name"
+    ):
+        am.step((tokens, mask), y)
+
+
+@pytest.mark.parametrize(
+    "x, said",
+    [
+        (torch.zeros(6, 5, dtype=torch.int64), r"takes the inputs \(tokens, mask\), given one; give a tuple"),
+        ((torch.zeros(6, 5),) * 3, "cut for 2 inputs .tokens, mask., given 3"),
+        ({"tokens": torch.zeros(6, 5)}, r"cut for the inputs \(tokens, mask\), given \(tokens\)"),
+        ((torch.zeros(6, 5), torch.zeros(5, 5)), "one row for each sample, given shapes"),
+        ((torch.zeros(6, 5, dtype=torch.int64), torch.zeros(6, 5, dtype=F64)), "the input torch.float64"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(x: Any, said: str) -> None:
+    model = Sentences()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=said):
+        altmin.AltMin(model).step(x, torch.zeros(6, dtype=torch.int64))
+    for name, t in model.state_dict().items():
+        assert torch.equal(t, before[name])
+
+
+@pytest.mark.parametrize(
+    "inputs, said",
+    [
+        (["tokens"], r"of which \(tokens, mask\) are needed, and the inputs named are \(tokens\)"),
+        (["tokens", "mask", "masks"], r"the inputs named are \(tokens, mask, masks\); name each argument"),
+    ],
+)
+def test_names_of_no_arguments_are_refused(inputs: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        altmin.AltMin(Sentences(), inputs=inputs)
+
+
+def test_a_model_of_one_input_takes_a_tuple_of_one() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    x, y = torch.randn(6, 4), torch.randint(2, (6,))
+    one, other = altmin.AltMin(copy.deepcopy(model)), altmin.AltMin(model)
+    assert float(one.step(x, y).loss) == float(other.step((x,), y).loss)
+
+
+def test_an_ensemble_says_that_it_takes_one_input() -> None:
+    with pytest.raises(ValueError, match=r"takes several inputs \(tokens, mask\); train such methods one by one"):
+        altmin.Ensemble([altmin.AltMin(Sentences())])
+
+
+def test_rows_and_types_of_all_tensors_change_together() -> None:
+    x = Inputs((torch.arange(4.0), torch.arange(8).reshape(4, 2)))
+    assert [len(part) for part in x.split(3)] == [3, 1]
+    assert torch.equal(x[torch.tensor([2, 0])].tensors[1], torch.tensor([[4, 5], [0, 1]]))
+    with pytest.raises(TypeError, match="the inputs of a model are tensors, given str"):
+        Inputs({"a": torch.zeros(3), "b": "text"})  # type: ignore[dict-item]
