@@ -241,6 +241,18 @@ def test_squared_errors_compare_like_with_like(y):
         adapt(nn.MSELoss())(torch.zeros(3, 2), y)
 
 
+@pytest.mark.parametrize(
+    ("y", "remedy"),
+    [
+        (torch.zeros(3), r"y\.unsqueeze\(1\)"),
+        (torch.zeros(3, 1).double(), r"convert them with y\.to\(torch\.float32\)"),
+    ],
+)
+def test_targets_of_a_squared_error_come_with_the_remedy(y, remedy):
+    with pytest.raises(ValueError, match=remedy):
+        adapt(nn.MSELoss())(torch.zeros(3, 1), y)
+
+
 @pytest.mark.parametrize("value", [torch.zeros(3), 1.0, None], ids=["vector", "float", "none"])
 def test_a_loss_that_gives_no_scalar_tensor_is_refused(value):
     with pytest.raises(ValueError, match="the loss must return a scalar tensor"):

@@ -234,11 +234,11 @@ def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
     if isinstance(loss, ELEMENTWISE) and y.shape != output.shape:
         raise ValueError(
             f"{type(loss).__name__} compares each output with its target: the model's output is {describe(output)}, "
-            f"the targets are {describe(y)}; {_remedy(output, y)}"
+            f"the targets are {describe(y)}; {_to_be_alike(output, y)}"
         )
 
 
-def _remedy(output: Tensor, y: Tensor) -> str:
+def _to_be_alike(output: Tensor, y: Tensor) -> str:
     """How targets become like the output."""
     if (*y.shape, 1) == tuple(output.shape):
         return "give targets of that shape, such as y.unsqueeze(1)"
@@ -255,7 +255,7 @@ class SquaredError(Loss):
         if y.shape != output.shape or y.dtype != output.dtype:
             raise ValueError(
                 f"the squared error compares like with like: the model's output is {describe(output)}, "
-                f"the targets are {describe(y)}; {_remedy(output, y)}"
+                f"the targets are {describe(y)}; {_to_be_alike(output, y)}"
             )
         return y
 
