@@ -30,13 +30,13 @@ def evaluate(
     """Measure a trained model: accuracy and log loss of classes, R^2 and root mean squared error of numbers."""
     output.check_writable(json_file)
     trained, place = saved.opened(model_file, model, device)
+    if target is not None:
+        if trained.encoding is None:
+            raise ValueError(f"--target is for tables, and the model was trained on {trained.data}; leave it out")
+        trained = replace(trained, encoding=replace(trained.encoding, target_name=target))
     name, table = saved.table_of(trained, data)
-    if target is not None and trained.encoding is None:
-        raise ValueError(f"--target is for a table of your own, given --data {name}; leave it out")
     if trained.encoding is not None and table is not None:
-        column = target or trained.encoding.target_name
-        trained = replace(trained, encoding=replace(trained.encoding, target_name=column))
-        table = with_target(table, column)
+        table = with_target(table, trained.encoding.target_name)
     x, y = (f(trained, name, table, data_dir) for f in (saved.inputs, saved.targets))
     loss = by_label(nn.CrossEntropyLoss())
     wanted = own_data.metrics(trained.target) or {"accuracy": "accuracy", "log_loss": "loss"}
