@@ -1,4 +1,5 @@
-"""The data sets of experiments/estimators.py: six to classify, six to predict, all made or brought by scikit-learn."""
+"""The data sets of experiments/estimators.py: six to classify, six to predict, all made or brought by scikit-learn; and
+two to classify whose labels are partly wrong, for experiments/estimator_probabilities.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,10 @@ CLASSIFICATION: dict[str, Callable[[int], Table]] = {
     "moons": _made("make_moons", n_samples=600, noise=0.3),
     "clusters": _made("make_classification", n_samples=600, n_informative=8, n_classes=3, n_clusters_per_class=2),
 }
+NOISY: dict[str, Callable[[int], Table]] = {
+    "15 % wrong labels": _made("make_classification", n_samples=1500, n_informative=8, n_classes=3, flip_y=0.15),
+    "30 % wrong labels": _made("make_classification", n_samples=1500, n_informative=6, class_sep=0.7, flip_y=0.3),
+}
 REGRESSION: dict[str, Callable[[int], Table]] = {
     "diabetes": _brought("load_diabetes"),
     "linnerud": _brought("load_linnerud"),
@@ -39,8 +44,8 @@ REGRESSION: dict[str, Callable[[int], Table]] = {
 def split(name: str, seed: int, on: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """X to train on, X to measure on, y for each. A third is for the test; with on="validation" a third of the rest is
     measured on instead, and generated data come from other seeds."""
-    classes = name in CLASSIFICATION
-    X, y = (CLASSIFICATION | REGRESSION)[name](seed + 100 if on == "validation" else seed)
+    classes = name not in REGRESSION
+    X, y = (CLASSIFICATION | NOISY | REGRESSION)[name](seed + 100 if on == "validation" else seed)
     train, test, y_train, y_test = train_test_split(
         X, y, test_size=1 / 3, random_state=seed, stratify=y if classes else None
     )

@@ -1,14 +1,15 @@
 """The figures of docs/estimators.md: `python experiments/estimators.py choose`, `... report`, then `... table`.
 
-AltMinClassifier and AltMinRegressor beside scikit-learn's MLPClassifier and MLPRegressor, all with their defaults, on
-data that come with scikit-learn (estimator_data.py). `choose` measures candidates for our defaults on validation data:
+AltMinClassifier and AltMinRegressor beside scikit-learn's MLPClassifier and MLPRegressor, and its trees by gradient
+boosting, HistGradientBoostingClassifier and -Regressor, all with their defaults, on data that come with scikit-learn
+(estimator_data.py). `choose` measures candidates for our defaults on validation data:
 benchmarks/estimators-choice.jsonl. `report` measures on test data: benchmarks/estimators.jsonl. `table` fills
 docs/estimators.md from these files and trains nothing. --jobs N makes N runs at once, --seeds N is how many splits
 (5 if not given), --out FILE is another file.
 
 Ours is given every table as it is, and standardises inside. Scikit-learn's is given it in three ways: "raw" is the
 table as it is, "scaled" a pipeline with StandardScaler, "all scaled" also scales the targets of a regression
-(TransformedTargetRegressor).
+(TransformedTargetRegressor). Trees need no scale, and there is one model of them for each target.
 """
 
 import argparse
@@ -25,6 +26,8 @@ import torch
 from common import HERE, Row, fill, parallel, read, table, write
 from estimator_data import CLASSIFICATION, REGRESSION, split
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -38,10 +41,26 @@ KINDS: dict[str, Any] = {
     "AltMin": (AltMinClassifier, AltMinRegressor),
     "am-mem": (partial(AltMinClassifier, method="am-mem"), partial(AltMinRegressor, method="am-mem")),
     "MLP": (MLPClassifier, MLPRegressor),
+    "trees": (HistGradientBoostingClassifier, HistGradientBoostingRegressor),
 }
+NAMES = {("am-mem", "raw"): "AltMin, am-mem", ("trees", "raw"): "gradient boosting"}
+"""What a column of the report is called, if not by estimator and preparation."""
 WAYS = {
-    "classification": (("AltMin", "raw"), ("am-mem", "raw"), ("MLP", "raw"), ("MLP", "scaled")),
-    "regression": (("AltMin", "raw"), ("am-mem", "raw"), ("MLP", "raw"), ("MLP", "scaled"), ("MLP", "all scaled")),
+    "classification": (
+        ("AltMin", "raw"),
+        ("am-mem", "raw"),
+        ("MLP", "raw"),
+        ("MLP", "scaled"),
+        ("trees", "raw"),
+    ),
+    "regression": (
+        ("AltMin", "raw"),
+        ("am-mem", "raw"),
+        ("MLP", "raw"),
+        ("MLP", "scaled"),
+        ("MLP", "all scaled"),
+        ("trees", "raw"),
+    ),
 }
 DATA = {"classification": CLASSIFICATION, "regression": REGRESSION}
 CANDIDATES: list[dict[str, Any]] = [
@@ -84,8 +103,10 @@ def run(name: str, of: str, options: dict[str, Any], preparation: str, seed: int
     warnings.simplefilter("ignore")  # of scikit-learn's networks that have not converged within their epochs
     classes = name in CLASSIFICATION
     X, X_test, y, y_test = split(name, seed, on)
-    estimator = prepared(KINDS[of][not classes](random_state=seed, **options), preparation)
-    estimator.fit(X, y)
+    estimator = KINDS[of][not classes](random_state=seed, **options)
+    if of == "trees" and y.ndim > 1:
+        estimator = MultiOutputRegressor(estimator)
+    estimator = prepared(estimator, preparation).fit(X, y)
     if classes:
         value = estimator.score(X_test, y_test)
     else:
@@ -131,7 +152,7 @@ def report_table(path: Path = REPORT) -> str:
             values = [mean(rows, data=name, estimator=of, preparation=preparation) for of, preparation in ways]
             lines.append([name, *(f"{value:.4f}" for value in values)])
         last = ["all", "", *(_summary(*verdict(rows, task, *way), task) for way in ways[1:])]
-        named = (f"AltMin, {of}" if of == "am-mem" else f"{of}, {preparation}" for of, preparation in ways[1:])
+        named = (NAMES.get(way, ", ".join(way)) for way in ways[1:])
         head = [f"{measure} on", "AltMin", *named]
         text += table(head, [*lines, last]) + "\n"
     return text

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -98,7 +97,7 @@ def test_a_mean_is_over_all_seeds_and_geometric_for_errors(load: Load) -> None:
         assert load("pages").of_task(rows("defaults"), task, "adam") == pytest.approx(expected)
 
 
-def test_the_pages_of_streams_and_estimators_have_the_tables_of_the_files(load: Load) -> None:
+def test_the_page_of_streams_has_the_tables_of_the_files(load: Load) -> None:
     page, table = (ROOT / "docs/streams.md").read_text(), load("stream_table")
     for text in (
         table.results(table.runs(), False),
@@ -106,9 +105,6 @@ def test_the_pages_of_streams_and_estimators_have_the_tables_of_the_files(load: 
         table.costs(rows("streams")),
     ):
         assert text in page
-    estimators = load("estimators")
-    for text in (estimators.report_table(), estimators.choice_table()):
-        assert text in estimators.DOCUMENT.read_text()
 
 
 def test_what_the_page_says_of_streams_holds_in_the_file(load: Load) -> None:
@@ -340,29 +336,3 @@ def test_settings_are_ranked_by_their_gain_over_adam_in_tolerances(
         ["| 0.1", "-0.50"],
         ["| 1.0", "-1.50"],
     ]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_run_of_estimators_measures_what_a_fit_written_out_gives(load: Load) -> None:
-    sklearn, estimators = pytest.importorskip("sklearn"), load("estimators")
-    X, X_test, y, y_test = estimators.split("iris", 3, "test")
-    by_hand = altmin.sklearn.AltMinClassifier(epochs=3, random_state=3).fit(X, y).predict(X_test)
-    row = estimators.run("iris", "AltMin", {"epochs": 3}, "raw", 3, "test")
-    assert row["value"] == np.mean(y_test == by_hand)
-    X, X_test, y, y_test = estimators.split("diabetes", 1, "test")
-    scale, unit = sklearn.preprocessing.StandardScaler().fit(X), y.std()
-    net = sklearn.neural_network.MLPRegressor(max_iter=2, random_state=1)
-    found = net.fit(scale.transform(X), (y - y.mean()) / unit).predict(scale.transform(X_test)) * unit + y.mean()
-    row = estimators.run("diabetes", "MLP", {"max_iter": 2}, "all scaled", 1, "test")
-    assert row["value"] == pytest.approx(np.sqrt(np.mean((found - y_test) ** 2)) / y_test.std())
-
-
-@pytest.mark.parametrize("name", ["iris", "moons"])
-def test_validation_never_sees_test_rows(load: Load, name: str) -> None:
-    split = load("estimators").split
-    _, held, *_ = split(name, 0, "test")
-    train, validation, *_ = split(name, 0, "validation")
-    if name == "iris":  # rows of iris may be alike, so they are counted
-        assert len(train) + len(validation) == 150 - len(held)
-    else:  # generated anew
-        assert not (held[:, None] == np.concatenate([train, validation])[None]).all(2).any()
