@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 
 class Layout(NamedTuple):
@@ -58,6 +59,49 @@ class CutValues:
         assert self._left is not None, "a block follows the one that made its input"
         left, self._left = self._left, None
         return left
+
+
+class Number:
+    """Of a value, in the place of the value."""
+
+    def __init__(self, i: int):
+        self.i = i
+
+
+class OutputValues(CutValues):
+    """The outputs of a model that returns several, or one in a tuple, list or dict: its code is the model's output as
+    the algorithm has it. form: what the model returns, with `Number`s in the places of its tensors.
+
+    >>> outputs = OutputValues(2, {"a": Number(0), "b": [Number(1), None]})
+    >>> code = outputs.join([torch.zeros(4, 2), torch.ones(4, 3)])
+    >>> found = outputs.structured(code)
+    >>> found["a"].shape, found["b"][0].shape, found["b"][1]
+    (torch.Size([4, 2]), torch.Size([4, 3]), None)
+    """
+
+    def __init__(self, moving: int, form: Any):
+        super().__init__(moving, "at the output")
+        self.form = form
+        self.shapes: list[torch.Size] = []
+
+    def join(self, values: Sequence[Any]) -> Tensor:
+        code = super().join(values)
+        self.shapes = [t.shape for t in values]
+        return code
+
+    def take(self) -> Layout:
+        """The layout of the code that was joined last. No block follows to drop it."""
+        return Layout(self.shapes, [])
+
+    def flat(self, given: Any) -> Tensor:
+        """What the model returned, as a code."""
+        leaves = [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
+        return flat(leaves)
+
+    def structured(self, code: Tensor) -> Any:
+        """The code as what the model returns."""
+        held = parts(code, [torch.Size((len(code), *shape[1:])) for shape in self.shapes])
+        return pytree.tree_map(lambda each: held[each.i] if isinstance(each, Number) else each, self.form)
 
 
 def shortened(names: Sequence[str], most: int = 7) -> str:

@@ -16,7 +16,7 @@ from torch.nn.modules import module as torch_modules
 from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.cut_values import shortened
+from altmin.calculus.cut_values import OutputValues, shortened
 from altmin.calculus.discrete import Estimated
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.linear import Affine, Convolution, Reshape
@@ -212,6 +212,8 @@ class Chain:
         self, model: nn.Module, blocks: Sequence[Block], inputs: tuple[str, ...] = ("input",), leading: bool = True
     ):
         self.model, self.blocks, self.inputs, self._leading = model, tuple(blocks), inputs, leading
+        self.outputs: OutputValues | None = getattr(self.blocks[-1].maps[-1].module, "exit", None)
+        """How the model's outputs are one, if it returns a tuple, list or dict."""
         self.recurrent = any(isinstance(block.core.maps[0], InTime) for block in blocks)
         self.keeps = any(block.keeps for block in blocks)
         """Whether a module may leave something in its buffers."""
@@ -260,7 +262,7 @@ class Chain:
         return ordered if len(self.inputs) > 1 else ordered.tensors[0]
 
     def __call__(self, x: Any) -> Tensor:
-        """Composes the modules again: exactly the model."""
+        """Composes the modules again: exactly the model, with its outputs as one if there are several."""
         x = self.blocks[0].begin(self.read(x))
         for block in self:
             for m in block.maps:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.discrete import Discrete, Estimated
 from altmin.calculus.other import AnyModule
-from altmin.common.inputs import Batch, Inputs, tensors_of
+from altmin.common.inputs import Batch, tensors_of
 from altmin.core.chain import Chain, Theta
 from altmin.core.losses import Loss
 from altmin.core.step import encode, statistics
@@ -100,24 +100,25 @@ def _next_buffers(chain: Chain, kept: Sequence[tuple[Any, Any]]) -> dict[str, Te
         return {name: b.clone() for name, b in chain.model.named_buffers()}
 
 
-class _Named(nn.Module):
-    """A model called with its inputs by name."""
+class _Whole(nn.Module):
+    """A chain's model, called with its inputs by name, with its outputs as one tensor."""
 
-    def __init__(self, model: nn.Module, inputs: Sequence[str]):
+    def __init__(self, chain: Chain):
         super().__init__()
-        self.model, self.inputs = model, inputs
+        self.model, self.inputs, self.outputs = chain.model, chain.inputs, chain.outputs
 
     def forward(self, *given: Tensor) -> Any:
-        return self.model(**dict(zip(self.inputs, given, strict=True)))
+        several = len(given) > 1
+        found = self.model(**dict(zip(self.inputs, given, strict=True))) if several else self.model(*given)
+        return found if self.outputs is None else self.outputs.flat(found)
 
 
 def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, blocks: Pass) -> Pass:
     """As the blocks: gradients where these have some. ValueError where autograd fails, and for a backward pass that is
     not linear."""
-    several = isinstance(x, Inputs)
-    whole = AnyModule(_Named(chain.model, chain.inputs), several=True) if several else AnyModule(chain.model)
-    held = [name.removeprefix("model.") if several else name for name in whole.names]
-    output, saved = whole.forward([parameters[name] for name in held], list(x.tensors) if isinstance(x, Inputs) else x)
+    whole = AnyModule(_Whole(chain), several=True)
+    held = [name.removeprefix("model.") for name in whole.names]
+    output, saved = whole.forward([parameters[name] for name in held], list(tensors_of(x)))
     assert saved.by.graph is not None
     _, leaves, end = saved.by.graph
     trained = [chain.model.get_parameter(name).requires_grad for name in held]
@@ -135,7 +136,7 @@ def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, block
                     "codes need derivatives; use clip_norm of the weight rule (nothing was changed)"
                 )
     grads = dict(zip(names, found, strict=True))
-    buffers = {name.removeprefix("model.") if several else name: b for name, b in saved.by.buffers.items()}
+    buffers = {name.removeprefix("model."): b for name, b in saved.by.buffers.items()}
     return Pass(output, blocks.delta, buffers, grads, saved.by.rng is not None)
 
 

@@ -285,6 +285,10 @@ class AnyLoss(Loss):
     def __repr__(self) -> str:
         return f"AnyLoss({describe_settings(self.function)})"
 
+    def __call__(self, output: Any, y: Tensor) -> Tensor:
+        """output: also what a model returns that is no tensor."""
+        return super().__call__(output, y) if isinstance(output, Tensor) else self.function(output, y)
+
     @property
     def adds(self) -> bool:  # type: ignore[override]
         return getattr(self.function, "reduction", "mean") == "sum"

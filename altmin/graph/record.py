@@ -256,11 +256,17 @@ def input_names(module: nn.Module, inputs: Sequence[str] | None = None) -> tuple
 INPUT = fx.Graph().placeholder("input")
 
 
-def record(module: nn.Module, args: Sequence[Any] = (INPUT,), kwargs: Mapping[str, Any] | None = None) -> fx.Graph:
+def record(
+    module: nn.Module,
+    args: Sequence[Any] = (INPUT,),
+    kwargs: Mapping[str, Any] | None = None,
+    structured: bool = False,
+) -> fx.Graph:
     """The graph of a module's forward: one tensor as output, and every module that it calls a node.
 
     args, kwargs: what the module is called with, other than one input: for every `fx.Node` among them there is a
-    placeholder, in this order; other values are fixed. Changes nothing. `Untraceable` unless the graph does what the
+    placeholder, in this order; other values are fixed. structured: whether the output may be a tuple, list or dict.
+    Changes nothing. `Untraceable` unless the graph does what the
     forward does, in training and in evaluation.
     """
     with _one_at_a_time, _as_it_was(module):
@@ -269,7 +275,7 @@ def record(module: nn.Module, args: Sequence[Any] = (INPUT,), kwargs: Mapping[st
         raise Untraceable("its forward asks whether it is in training (self.training)", MODULES)
     graph = graphs[0]
     output = graph.output_node().args[0]
-    if not isinstance(output, fx.Node):
+    if not isinstance(output, fx.Node) and not (structured and isinstance(output, tuple | list | dict)):
         remedy = "let it return the tensor that the loss takes"
         reason = f"its forward returns a {_kind(output)} where a chain ends with one tensor"
         raise Untraceable(reason, remedy, one_block=False)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from torch import fx, nn
 
 from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
-from altmin.calculus.cut_values import CutValues
+from altmin.calculus.cut_values import CutValues, Number, OutputValues
 from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
 from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
-from altmin.graph.piece import Piece
+from altmin.graph.piece import Piece, mapped
 from altmin.graph.record import INPUT, Untraceable, record
 from altmin.graph.recurrent import layers_of_outputs, recurrent_layers
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
@@ -89,7 +89,9 @@ def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> lis
 def _opened(module: nn.Module, name: str, at: Collection[str], inputs: Sequence[str] = ()) -> Iterator[Part]:
     """The parts of a module's forward. `Untraceable` if that cannot be traced. inputs: as in `trace`."""
     if len(inputs) > 1:
-        yield from _of_graph(record(module, (), dict.fromkeys(inputs, INPUT)), module, name, at, inputs)
+        yield from _of_graph(
+            record(module, (), dict.fromkeys(inputs, INPUT), structured=True), module, name, at, inputs
+        )
         return
     if is_known(module):
         yield Part(module)
@@ -103,7 +105,7 @@ def _opened(module: nn.Module, name: str, at: Collection[str], inputs: Sequence[
             assert each is not None
             yield from _parts(each, join(name, child), at)
         return
-    yield from _of_graph(record(module), module, name, at)
+    yield from _of_graph(record(module, structured=not name), module, name, at)
 
 
 def _of_graph(
@@ -205,7 +207,7 @@ def segments(
     """
     nodes = without_unused(graph)
     given = [node for node in nodes if node.op == "placeholder"]
-    output: Any = graph.output_node().args[0]
+    outputs, ends = _outputs(graph.output_node().args[0])
     flow = passing(nodes, given)
     if overwrites(owner, nodes, surely=True):
         reason = (
@@ -213,15 +215,15 @@ def segments(
         )
         remedy = "write that out of place, such as x = x + y instead of x += y, or put it into a module of its own"
         raise Untraceable(reason, remedy)
-    if output not in flow:
+    if not outputs or any(each not in flow for each in outputs):
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in flow]
     found: list[Segment] = []
     still = aside(owner, order, given, given if len(given) > 1 else ())
     start, entry = len(given), CutValues(1, "at the input", names=inputs) if len(given) > 1 else None
     for end, made, exit in [
-        *_cuts(order, output, still, at, name),
-        (len(order), [output], None),
+        *_cuts(order, outputs, still, at, name),
+        (len(order), outputs, ends),
     ]:
         segment = Segment(order[start:end], given, made, entry, exit)
         if found and found[-1].made[0] not in at and _weightless(found[-1]) and not _is_a_module(segment):
@@ -232,8 +234,26 @@ def segments(
     return [each._replace(nodes=with_constants(each.nodes, flow, nodes)) for each in found if each.nodes]
 
 
+def _outputs(given: Any) -> tuple[list[fx.Node], OutputValues | None]:
+    """The values that a graph gives, and how they are one, unless it gives one tensor."""
+    if isinstance(given, fx.Node):
+        return [given], None
+    found: list[fx.Node] = []
+
+    def numbered(node: fx.Node) -> Number:
+        found.append(node)
+        return Number(len(found) - 1)
+
+    form = mapped(given, fx.Node, numbered)
+    return found, OutputValues(len(found), form)
+
+
 def _cuts(
-    order: Sequence[fx.Node], output: fx.Node, still: Collection[fx.Node], at: Collection[fx.Node], name: str
+    order: Sequence[fx.Node],
+    outputs: Collection[fx.Node],
+    still: Collection[fx.Node],
+    at: Collection[fx.Node],
+    name: str,
 ) -> Iterator[tuple[int, list[fx.Node], CutValues | None]]:
     """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
     values have no derivative. No cut but those of `at` lies between a size and its use."""
@@ -244,7 +264,7 @@ def _cuts(
         live = [each for each in order[:i] if last_use[each] > i]
         moving = [node, *(each for each in live if each not in still)]
         asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
-        if asked and node.users and node is not output and node not in still and all(map(is_tensor, moving)):
+        if asked and node.users and node not in outputs and node not in still and all(map(is_tensor, moving)):
             masks = [each for each in live if each in still and each not in sizes]
             counts = [each for each in live if each in still and each in sizes]
             made = [*moving, *masks, *counts]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from altmin.common.describe import kind
 from altmin.common.errors import shown, unknown
@@ -97,6 +98,7 @@ METRICS: dict[str, Metric] = {
     )
 }
 """Those that need nothing but outputs and targets; "loss", the method's own, is another."""
+KNOWN = [metric.function for metric in METRICS.values()]
 HIGHER = {"accuracy": True, "top5": True, "r2": True, "loss": False, "mse": False, "mae": False, "rmse": False}
 """Whether larger values are better."""
 
@@ -179,7 +181,7 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
     device = device_of(model)
     modes = {module: module.training for module in model.modules()}
     sums: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics if metric.sums}
-    outputs, targets = list[Tensor](), list[Tensor]()
+    outputs, targets = list[Any](), list[Tensor]()
     whole = [metric for metric in metrics if not metric.sums]
     model.eval()
     try:
@@ -187,6 +189,11 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
             for x, y in source.parts(chunk):
                 output, y = call(model, x.to(device)), y.to(device)
                 for metric in metrics:
+                    if metric.function in KNOWN and not isinstance(output, Tensor):
+                        raise ValueError(
+                            f"{metric.name} is of a tensor, and the model returns a {type(output).__name__}; give "
+                            "metrics by name, as functions (output, y) -> number, or metrics='loss'"
+                        )
                     if metric.sums:
                         parts = [part.to(device, torch.float64) for part in metric.function(output, y)]
                         sums[metric.name].append(torch.stack(parts))
@@ -195,11 +202,16 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
                     targets.append(y)
             found = {name: _ratio(parts) for name, parts in sums.items()}
             for metric in whole:
-                found[metric.name] = _number(metric.name, metric.function(torch.cat(outputs), torch.cat(targets)))
+                found[metric.name] = _number(metric.name, metric.function(_together(outputs), torch.cat(targets)))
     finally:
         for module, mode in modes.items():
             module.training = mode
     return {metric.name: found[metric.name] for metric in metrics}
+
+
+def _together(outputs: Sequence[Any]) -> Any:
+    """The outputs of all parts as one, also where a model returns several."""
+    return pytree.tree_map(lambda *each: torch.cat(each) if isinstance(each[0], Tensor) else each[0], *outputs)
 
 
 def _ratio(parts: Sequence[Tensor]) -> float:
