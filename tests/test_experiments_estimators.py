@@ -66,6 +66,7 @@ def test_what_the_page_says_of_probabilities_holds_in_the_file() -> None:
     for name in ("AltMin", "AltMin, am-mem"):
         assert mean("log_loss", six, name, "temperature") < mean("log_loss", six, name)
         assert mean("accuracy", six, name, "early stopping") < mean("accuracy", six, name)
+        assert mean("accuracy", wrong, name, "early stopping") > mean("accuracy", wrong, name)
     for way in ("temperature", "early stopping"):
         assert mean("ece", wrong, "AltMin", way) < mean("ece", wrong, "AltMin") / 2
     for name in ("AltMin", "MLP, scaled", "gradient boosting"):
