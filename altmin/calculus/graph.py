@@ -1,6 +1,5 @@
 """A graph of maps: again a map."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,7 +53,8 @@ class Graph(Map):
     i - `ends.given`; a node takes values from before it.
 
     vjp and grads go through the nodes from the last to the first, and each value sums the gradients from its users;
-    the other operations go from the first to the last. Parameters are passed as a flat list, in the order of the nodes.
+    the other operations go from the first to the last. Parameters are passed as a flat list, in the order of the nodes,
+    each once.
     """
 
     def __init__(self, module: nn.Module, nodes: Sequence[Node], ends: Ends):
@@ -62,9 +62,13 @@ class Graph(Map):
         self.nodes, self.ends = tuple(nodes), ends
         self.maps = tuple(node.map for node in nodes)
         """Those of the nodes, by number; torch.compile knows where these come from, and not those of a `Node`."""
-        self.names = tuple(name for node in nodes for name in node.names)
-        counts = [len(node.names) for node in nodes]
-        self.slices = [slice(b - n, b) for n, b in zip(counts, itertools.accumulate(counts), strict=True)]
+        self.names = tuple(dict.fromkeys(name for node in nodes for name in node.names))
+        self._own = [[self.names.index(name) for name in node.names] for node in nodes]
+        """The numbers of each node's parameters; several may have one in common."""
+        self.first = [own[0] if own else 0 for own in self._own]
+        """The number of each node's first parameter; the others follow it, unless they are tied."""
+        self.tied = sum(map(len, self._own)) > len(self.names)
+        """Whether nodes have a parameter in common."""
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
         self._first = [m for m, node in zip(self.maps, self.nodes, strict=True) if 0 in node.inputs]
         self.takes_integers = any(m.takes_integers for m in self._first)
@@ -83,7 +87,13 @@ class Graph(Map):
         return self.maps
 
     def operands(self, p: Params) -> Params:
-        return [q for m, of in zip(self.maps, self.slices, strict=True) for q in m.operands(p[of])]
+        if self.tied:  # one of its uses may not be rounded
+            return p
+        return [q for i, m in enumerate(self.maps) for q in m.operands(self._of(p, i))]
+
+    def _of(self, p: Params, i: int) -> Params:
+        """The parameters of node i."""
+        return [p[j] for j in self._own[i]]
 
     def misfit(self, x: Tensor) -> str:
         return next((said for m in self._first if (said := m.misfit(x))), "")
@@ -94,14 +104,14 @@ class Graph(Map):
         light = self._sheds and context.eager
 
         def value(i: int, x: Any) -> tuple[Tensor, Saved]:
-            y, saved = self.maps[i].forward(p[self.slices[i]], x, context)
+            y, saved = self.maps[i].forward(self._of(p, i), x, context)
             return y, self.maps[i].without_quotient(saved) if light else saved
 
         y, point = self._run(x, layout, value)
         return y, point._replace(whole=not light)
 
     def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
-        y, point = self._run(x, saved.entry, lambda i, x: self.maps[i].replay(p[self.slices[i]], saved.saved[i], x))
+        y, point = self._run(x, saved.entry, lambda i, x: self.maps[i].replay(self._of(p, i), saved.saved[i], x))
         if self.ends.exit is not None:
             self.ends.exit.take()  # it is not used otherwise
         return y, point
@@ -140,32 +150,34 @@ class Graph(Map):
         sent: list[Direction] = [None] * (self.ends.given + len(self.nodes))
         for i, part in zip(self.ends.made, parts(v, saved.exit), strict=False):
             sent[i] = _added(sent[i], part)
-        found: list[Params] = [()] * len(self.nodes)
+        found: list[Direction] = [None] * len(self.names)
         for i in reversed(range(len(self.nodes))):
-            (_, inputs, names), place, mine = self.nodes[i], self.ends.given + i, p[self.slices[i]]
+            (_, inputs, names), place, mine = self.nodes[i], self.ends.given + i, self._of(p, i)
             m = self.maps[i]
             back, sent[place] = sent[place], None
             trains, sends = params and bool(names), any(wanted[j] for j in inputs)
             gs: Any = None
             if back is None:
-                found[i] = [torch.zeros_like(q) for q in mine] if trains else ()
                 continue
+            grads: Params = ()
             if trains and sends:
-                gs, found[i] = m.vjp_and_grads(mine, saved.saved[i], back)
+                gs, grads = m.vjp_and_grads(mine, saved.saved[i], back)
             elif trains:
-                found[i] = m.grads(mine, saved.saved[i], back)
+                grads = m.grads(mine, saved.saved[i], back)
             elif sends:
                 gs = m.vjp(mine, saved.saved[i], back)
+            for j, g in zip(self._own[i], grads, strict=False):
+                found[j] = _added(found[j], g)
             for j, g in zip(inputs, gs if m.several else [gs], strict=False) if sends else ():  # `Aside` sends none
                 if g is not None and wanted[j]:
                     sent[j] = _added(sent[j], g)
-        return sent, [grad for each in found for grad in each]
+        return sent, [torch.zeros_like(q) if g is None else g for q, g in zip(p, found, strict=True)] if params else []
 
     def jvp(self, p: Params, saved: Point, u: Tensor) -> Tensor:
         us = self._directions(saved, u)
         for i, node in enumerate(self.nodes):
             moves = node.moves(us)
-            us.append(self.maps[i].jvp(p[self.slices[i]], saved.saved[i], node.of(us)) if moves else None)
+            us.append(self.maps[i].jvp(self._of(p, i), saved.saved[i], node.of(us)) if moves else None)
         return _flat([us[i] for i in self.ends.made], saved.exit, u)
 
     def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor) -> tuple[Tensor, Point]:
@@ -174,7 +186,7 @@ class Graph(Map):
         for i, node in enumerate(self.nodes):
             q: Direction = None
             if node.moves(us):
-                q, kept[i] = self.maps[i].quotient(p[self.slices[i]], saved.saved[i], node.of(us), e)
+                q, kept[i] = self.maps[i].quotient(self._of(p, i), saved.saved[i], node.of(us), e)
             us.append(q)
         if light:  # of one form with what it moved from
             kept = [m.without_quotient(each) for m, each in zip(self.maps, kept, strict=True)]

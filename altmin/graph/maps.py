@@ -58,8 +58,8 @@ def map_of(module: nn.Module) -> Map:
 
 
 def _graph(module: nn.Module) -> Graph | None:
-    """None if all of it would go through autograd, if the order of its calls matters, if it calls a module and does not
-    use its output, or if it uses a parameter in two places."""
+    """None if all of it would go through autograd, if the order of its calls matters, or if it calls a module and does
+    not use its output."""
     if isinstance(module, Piece):
         graph, given, made = module.graph()
         entry, exit = module.entry, module.exit
@@ -71,7 +71,7 @@ def _graph(module: nn.Module) -> Graph | None:
     settle(graph, module)
     result: Any = graph.output_node().args[0]
     made = list(result) if isinstance(result, tuple) else [result]
-    nodes = without_unused(graph)
+    nodes = [node for node in without_unused(graph) if node in made or not _has_no_effect(module, node)]
     unused = any(node.op == "call_module" and not node.users and node not in made for node in nodes)
     if unused or overwrites(module, nodes):  # a module whose output is not used may have buffers that change
         return None
@@ -90,15 +90,18 @@ def _graph(module: nn.Module) -> Graph | None:
             break
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
-    tried = [(found, maps)]
-    if entry or exit:  # where it must be a graph, a parameter in two places is in one part, through autograd
-        tried.append((regions(nodes, flow, still, given, made) or [], {}))
-    for groups, closed in tried:
-        place = {node: i for i, node in enumerate([*given, *(region.output for region in groups)])}
-        assembled = _assembled(module, groups, closed, still, without, place)
-        if assembled:
-            return Graph(module, assembled, Ends(len(given), tuple(place[node] for node in made), entry, exit))
-    return None
+    place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
+    assembled = _assembled(module, found, maps, still, without, place)
+    ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
+    return None if assembled is None else Graph(module, assembled, ends)
+
+
+def _has_no_effect(module: nn.Module, node: fx.Node) -> bool:
+    """Whether a node calls a module for nothing: its output is not used, and there is no buffer that could change."""
+    if node.op != "call_module" or node.users:
+        return False
+    called = module.get_submodule(str(node.target))
+    return not any(True for _ in called.buffers()) and not any(map(own_call, called.modules()))
 
 
 def _assembled(
@@ -110,7 +113,7 @@ def _assembled(
     place: dict[fx.Node, int],
 ) -> list[Node] | None:
     """The nodes of the map. still: values that are computed but do not move. without: all without derivative. place:
-    the number of each value. None if two of them have a parameter in common."""
+    the number of each value. None if one of them takes no value."""
     named = {id(p): name for name, p in module.named_parameters()}
     nodes = []
     for region in found:
@@ -125,9 +128,9 @@ def _assembled(
             inputs = _operands(region.output)
         assert m is not None
         ids = [id(m.module.get_parameter(name)) for name in m.names if not isinstance(m, Aside)]
-        if not inputs or any(i not in named for i in ids):
+        if not inputs:
             return None
-        nodes.append(Node(m, tuple(place[each] for each in inputs), tuple(named.pop(i) for i in ids)))
+        nodes.append(Node(m, tuple(place[each] for each in inputs), tuple(named[i] for i in ids)))
     return nodes
 
 

@@ -37,11 +37,11 @@ class Layer(NamedTuple):
 
 
 def layers(block: Block) -> Iterator[Layer]:
-    """The linear maps of a block, also inside graphs, whose parameters are all trained."""
+    """The linear maps of a block, also inside graphs, whose parameters are all trained, and used once."""
     for core, (m, of) in enumerate(block.core.pairs):
         inner: list[tuple[Any, int | None, int]] = [(m, None, 0)]
         if isinstance(m, Graph):
-            inner = [(node.map, i, m.slices[i].start) for i, node in enumerate(m.nodes)]
+            inner = [] if m.tied else [(each, i, m.first[i]) for i, each in enumerate(m.maps)]
         for each, node, start in inner:
             trained = all(each.module.get_parameter(name).requires_grad for name in each.names)
             if isinstance(each, Affine) and each.groups and trained:
