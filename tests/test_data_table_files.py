@@ -35,6 +35,7 @@ def expect(table: object) -> None:
         ("T.CSV", b'age;city;"size, m2"\n20;Rome;1e2\n?;Bonn, DE;null\n 40 ;n/a;-3\n'),
         ("t.tsv", b"age\tcity\tsize, m2\n20\tRome\t1e2\n\tBonn, DE\t\n40\t\t-3\n"),
     ],
+    ids=["plain", "Windows", "with a mark", "empty lines", "gzip", "semicolons", "tabs"],
 )
 def test_csv_files_of_every_make_have_the_same_columns(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
