@@ -14,12 +14,13 @@ from altmin.common.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(4):
+found = []
+for _ in range(30):
     before = faults()
-    tensors = [torch.ones(2**23) for _ in range(3)]
-    found = faults() - before
+    tensors = [torch.ones(2**22) for _ in range(3)]
+    found.append(faults() - before)
     del tensors
-print(found)
+print(min(found[-10:]))  # the first rounds find places that fit
 """
 
 

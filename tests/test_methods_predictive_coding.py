@@ -228,7 +228,7 @@ def test_other_losses_have_the_size_that_backprop_gives_them() -> None:
     [
         (lambda: mlp(4, (5,), 3, Sign), "Sign has no derivative"),
         (lambda: altmin.models.elman(3, 4), "no codes in time"),
-        (lambda: nn.Bilinear(2, 2, 2), r"takes \(input1, input2\) where a chain has one input"),
+        (lambda: nn.Bilinear(2, 2, 2), r"inputs \(input1, input2\), and"),
     ],
 )
 @pytest.mark.parametrize("name", ["predictive-coding", "pc-alm"])

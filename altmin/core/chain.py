@@ -285,6 +285,16 @@ class Chain:
         """Registers the model's buffers as they are now, in the model and in its pieces."""
         self._buffers = [(*places[0], places[0][0]._buffers[places[0][1]]) for places in self.buffers() if places[1:]]
 
+    def demand_plain(self, who: str) -> None:
+        """ValueError, in the name of someone who needs one input, one output, and blocks with parameters of their
+        own."""
+        if len(self.inputs) > 1:
+            raise ValueError(f"the model takes the inputs ({', '.join(self.inputs)}), and {who} takes one; join them")
+        if self.outputs is not None:
+            kind = type(self.outputs.form).__name__
+            raise ValueError(f"the model returns a {kind}, and {who} needs one tensor; let it return that")
+        self.demand_untied(who)
+
     def demand_untied(self, who: str) -> None:
         """ValueError, in the name of someone who needs blocks with parameters of their own, if two share one."""
         for name in self.tied.values():

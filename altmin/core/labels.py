@@ -1,12 +1,13 @@
 """Outputs with a label for each sample, or for each place of a sequence or an image."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""A user's loss: (output, y) -> scalar, the mean over the batch."""
+LossFunction = Callable[[Any, Tensor], Tensor]
+"""A user's loss: (output, y) -> scalar, the mean over the batch; output is what the model returns."""
 
 
 def class_axis(output: Tensor, y: Tensor) -> int:

@@ -137,7 +137,7 @@ class GaussNewton(Stateful):
         check_model(model)
         demand_separate(model.named_parameters())
         self.model, self.chain, self.loss = model, split(model), adapt(nn.CrossEntropyLoss() if loss is None else loss)
-        self.chain.demand_untied("gauss-newton")
+        self.chain.demand_plain("gauss-newton")
         if self.chain.recurrent:
             raise TypeError("gauss-newton does not differentiate through time; train a recurrent net with am-adam")
         self.options = {"start": start, "forget": forget, "floor": floor, "walk": walk, "loss": loss}

@@ -183,7 +183,7 @@ class PredictiveCoding(OptimizerMethod):
 
     def __init__(self, name: str, model: nn.Module, options: dict[str, Any], rho: float = 1.0, dual: float = 0.0):
         self.chain = split(model)
-        self.chain.demand_untied(name)
+        self.chain.demand_plain(name)
         if options["inference_steps"] is None:
             options = {**options, "inference_steps": max(16, 2 * len(self.chain))}
         demand(name, "inference_steps", options["inference_steps"], low=1, whole=True)

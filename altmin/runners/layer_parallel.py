@@ -247,7 +247,7 @@ def _check(am: Any) -> None:
                 f"{name}={getattr(rule, name)} of {type(rule).__name__} needs all blocks at once, and ranks have some; "
                 f"give {name}={wanted}, or share rows alone (altmin.Distributed, no --layer-ranks)"
             )
-    am.chain.demand_untied("LayerParallel")
+    am.chain.demand_plain("LayerParallel")
 
 
 def _tensors(chain: Chain, l: int) -> list[Tensor]:
