@@ -18,13 +18,14 @@ from altmin.common.optional import need
 PROJECT = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())["project"]
 OPTIONAL = (
     *("matplotlib", "optuna", "jinja2", "sklearn", "scipy", "pandas", "river", "pyarrow"),
-    *("lightning", "skorch", "tensorboard", "pytorch_optimizer"),
+    *("lightning", "skorch", "transformers", "tensorboard", "pytorch_optimizer"),
 )
 NEEDED = [
     ("altmin.sklearn", "sklearn", "scikit-learn", '"altmin[sklearn]"'),
     ("altmin.stream", "river", "river", '"altmin[stream]"'),
     ("altmin.integrations.lightning", "lightning", "lightning", "lightning"),
     ("altmin.integrations.skorch", "skorch", "skorch", "skorch"),
+    ("altmin.integrations.transformers", "transformers", "transformers", '"altmin[examples]"'),
 ]
 """Module, what it imports, what that is called, and what to install."""
 
