@@ -1,6 +1,9 @@
 """The Lightning module trains as the method alone does; Lightning's counts, checkpoints and callbacks are right."""
 
 import copy
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 import torch
 from method_cases import problem
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 from trainer_cases import equal
 
 import altmin
@@ -18,7 +22,9 @@ from altmin.training.evaluate import accuracy as measured
 pl = pytest.importorskip("lightning.pytorch")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    import lightning_ranks
     from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+    from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 
     from altmin.integrations.lightning import AltMinModule, accuracy
 
@@ -200,6 +206,38 @@ def test_a_second_fit_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     assert equal(module.method.state_dict(), by_hand("am-mem").state_dict())
 
 
+# Several processes
+
+
+def test_two_processes_train_as_one_with_the_rows_of_both(tmp_path: Path) -> None:
+    """Ranks have every other row, so that a mini-batch of both is that of one process. Up to the order of sums; the
+    ranks have the same weights bit for bit, and one process resumes their checkpoint."""
+    name = "am-mem"
+    command = [sys.executable, lightning_ranks.__file__, name, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert equal(first, second)
+    rows = problem(lightning_ranks.ROWS)
+    method = lightning_ranks.create(name)
+    for _ in range(lightning_ranks.EPOCHS):
+        for x, y in zip(*(each.split(lightning_ranks.SIZE) for each in rows), strict=True):
+            method.step(x, y)
+        method.end_epoch()
+    assert first["steps"] == lightning_ranks.EPOCHS * lightning_ranks.ROWS // lightning_ranks.SIZE
+    for key, value in method.model.state_dict().items():
+        torch.testing.assert_close(first["model"][key], value, rtol=1e-4, atol=1e-6)
+    assert first["measured"]["val_accuracy"] == pytest.approx(measured(method.model, rows))
+
+    module = AltMinModule(lightning_ranks.create(name))
+    loader = DataLoader(TensorDataset(*rows), batch_size=lightning_ranks.SIZE)
+    given = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = pl.Trainer(max_epochs=lightning_ranks.EPOCHS, enable_checkpointing=False, **given)
+    trainer.fit(module, loader, ckpt_path=tmp_path / "epoch=1.ckpt", weights_only=True)
+    for key, value in module.model.state_dict().items():
+        torch.testing.assert_close(first["model"][key], value, rtol=1e-4, atol=1e-6)
+
+
 # What cannot work says so
 
 
@@ -208,11 +246,18 @@ def test_a_scheduler_for_a_method_without_a_rate_is_an_error() -> None:
         AltMinModule(create("bcd"), lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
 
 
-def test_several_processes_are_an_error_before_anything_is_trained() -> None:
-    module = AltMinModule(create("am-adam"))
+@pytest.mark.parametrize(
+    ("name", "strategy", "expected"),
+    [("bcd", DDPStrategy, "use devices=1, given 2"), ("am-adam", FSDPStrategy, 'strategy="ddp", given FSDPStrategy')],
+    ids=["variables of samples", "parameters in parts"],
+)
+def test_processes_that_cannot_train_together_are_an_error_before_anything_is_trained(
+    name: str, strategy: Any, expected: str
+) -> None:
+    module = AltMinModule(create(name))
     before = copy.deepcopy(module.model.state_dict())
-    module._trainer = type("Two", (), {"world_size": 2})()
-    with pytest.raises(ValueError, match="trains in one process, given 2"):
+    module._trainer = type("Two", (), {"world_size": 2, "strategy": strategy()})()
+    with pytest.raises(ValueError, match=expected):
         module.on_fit_start()
     assert equal(module.model.state_dict(), before)
 

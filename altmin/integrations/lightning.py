@@ -10,10 +10,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from altmin.common.optional import need
 from altmin.integrations.optimizer import MethodOptimizer
 from altmin.methods.protocol import Method
+from altmin.runners.distributed import Distributed
 
 need("lightning", what="altmin.integrations.lightning")
 
 import lightning.pytorch as pl
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import move_data_to_device
 
 Metric = Callable[[Tensor, Tensor], Tensor]
@@ -36,6 +38,9 @@ class AltMinModule(pl.LightningModule):
     "interval", "frequency", and "monitor" for ReduceLROnPlateau); alone it steps once per epoch. metrics: functions
     (output, y) -> mean over the batch, by name. Logged are `train_loss` (of a batch before its step), `val_loss`,
     `test_loss` and each metric under `val_` and `test_`; losses where `method.loss` is a function (output, y).
+
+    With several processes (strategy="ddp") each has its own rows of a mini-batch, equally many, as Lightning deals them
+    out: a step is that of one process with the rows of all.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class AltMinModule(pl.LightningModule):
         self.automatic_optimization = False
         self.model, self.method, self.scheduler = method.model, method, scheduler
         self.metrics = dict(metrics or {})
+        self.distributed: Distributed | None = None
         self.plan: dict[str, Any] = {}
         if scheduler is not None and method.optimizer is None:
             raise ValueError(f"{type(method).__name__} has no learning rate for a scheduler to move; leave it out")
@@ -65,20 +71,38 @@ class AltMinModule(pl.LightningModule):
         return [optimizer], [self.plan["scheduler"]]  # Lightning keeps its state; when it steps is left to us
 
     def on_fit_start(self) -> None:
-        """ValueError for several processes, whose weights would drift apart since no gradient is shared."""
-        if self.trainer.world_size > 1:
-            raise ValueError(f"AltMinModule trains in one process, given {self.trainer.world_size}; use devices=1")
+        """Joins the processes, if there are several. ValueError for a method or a strategy that takes one alone."""
+        if self.trainer.world_size == 1:
+            return
+        if getattr(self.method, "takes_rows", False):
+            raise ValueError(
+                f"{type(self.method).__name__} keeps variables for each sample, and is trained here in one process; "
+                f"use devices=1, given {self.trainer.world_size}"
+            )
+        if not isinstance(self.trainer.strategy, DDPStrategy):
+            given = type(self.trainer.strategy).__name__
+            raise ValueError(f'AltMinModule trains in several processes with strategy="ddp", given {given}')
+        self.distributed = Distributed(self.method)
+
+    def on_fit_end(self) -> None:
+        self.distributed = None
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         optimizer: Any = self.optimizers()
-        metrics = optimizer.step(lambda: self.method.step(*batch))
+        metrics = optimizer.step(lambda: self._step(*batch))
         self.log("train_loss", metrics.loss, batch_size=len(batch[0]), prog_bar=True)
         if self._due("step", batch_idx + 1):
             self.plan["scheduler"].step()
         if self.trainer.is_last_batch:
-            self.method.end_epoch()
+            (self.distributed or self.method).end_epoch()
             if self._due("epoch", self.current_epoch + 1):
                 self.plan["scheduler"].step()
+
+    def _step(self, x: Tensor, y: Tensor, *rows: Tensor) -> Any:
+        if self.distributed is None:
+            return self.method.step(x, y, *rows)
+        rank, size = self.trainer.global_rank, self.trainer.world_size
+        return self.distributed.step_share(x, y, rank * len(x), size * len(x))
 
     def on_train_epoch_end(self) -> None:
         """A scheduler that watches a metric, which is known only after validation."""
@@ -102,7 +126,7 @@ class AltMinModule(pl.LightningModule):
         output, loss = self(x), getattr(self.method, "loss", None)
         measured = {"loss": loss, **self.metrics} if callable(loss) else self.metrics
         for name, measure in measured.items():
-            self.log(f"{part}_{name}", measure(output, y), batch_size=len(x), prog_bar=True)
+            self.log(f"{part}_{name}", measure(output, y), batch_size=len(x), prog_bar=True, sync_dist=True)
 
     def _due(self, interval: str, count: int, watching: bool = False) -> bool:
         """Whether the scheduler steps after this number of batches of an epoch ("step"), or of epochs."""
