@@ -2,10 +2,11 @@
 
 from altmin import continual, data, methods, models, training
 from altmin.common.errors import Diverged
-from altmin.core.chain import Chain, split
+from altmin.core.chain import Chain
 from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.recurrent import RecurrentCodes
+from altmin.core.cutting import split
 from altmin.core.objective import objective
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Metrics

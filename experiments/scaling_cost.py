@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from altmin.calculus.context import BUCKET
 from altmin.calculus.normalisation import BatchNorm
-from altmin.core.chain import Chain, split
+from altmin.core.chain import Chain
+from altmin.core.cutting import split
 
 METHODS = ("am", "am-mem-fitted", "backprop")
 WIDE = 8

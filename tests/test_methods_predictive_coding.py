@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.common.errors import Diverged
-from altmin.core.chain import split
+from altmin.core.cutting import split
 from altmin.core.losses import adapt
 from altmin.layers import Sign
 from altmin.methods import create

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import altmin
-from altmin.core.chain import split
+from altmin.core.cutting import split
 from altmin.runners.layer_parallel import LayerParallel, boundaries
 
 PARTS = (1, 5)

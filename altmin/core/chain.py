@@ -5,9 +5,8 @@ pooling and reshaping that lie on top of the code below, without parameters. Its
 an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -20,19 +19,10 @@ from altmin.calculus.cut_values import OutputValues, shortened
 from altmin.calculus.discrete import Estimated
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.linear import Affine, Convolution, Reshape
-from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
-from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import InTime
 from altmin.calculus.series import Series
-from altmin.common.errors import shown
 from altmin.common.inputs import Batch, Inputs, as_inputs
-from altmin.graph.maps import map_of
-from altmin.graph.piece import Piece
-from altmin.graph.record import Untraceable, input_names
-from altmin.graph.recurrent import has_layers
-from altmin.graph.trace import ends_at, trace
-from altmin.graph.wrapped import demand_unwrapped
 
 Theta = Sequence[Params]
 """The parameters of a chain: for every block its own."""
@@ -357,126 +347,6 @@ def _hooks_for_all_modules() -> bool:
     return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 
 
-def split(model: nn.Module, at: Collection[str] | None = None, inputs: Sequence[str] | None = None) -> Chain:
-    """Cuts a model into blocks, one code per hidden block. Parameters stay the model's own.
-
-    An `nn.Sequential` is cut after every module with parameters. A normalisation right after an affine module belongs
-    to its block; modules after the last block belong to that block.
-
-    >>> print(split(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))))
-    block  modules              code    parameters
-    0      Linear, BatchNorm1d  3               21
-    1      ReLU, Linear         output           8
-                                                29
-
-    Any other module that `torch.fx` can trace is first converted to a chain of modules (see `graph.trace`): its graph
-    is cut where everything passes through one tensor, such as after a residual block.
-
-    A parameter may be used in several blocks (`Chain.tied`).
-
-    at: names of modules after which to cut, and nowhere else. ValueError for a name after which the model cannot be.
-    inputs: the names of the arguments of its forward that a mini-batch has; None for all without a default value.
-    Inputs of a model with several, such as masks, are handed on to every block that uses them.
-    """
-    modules, ends, names, leading = _modules(model, at, inputs)
-    maps = [map_of(module) for module in modules]
-    cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
-    bounds = [0, *cuts[:-1], len(maps)]
-    blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
-    _demand_entries([m for block in blocks for m in block])
-    return Chain(model, [_block(block, block is blocks[-1]) for block in blocks], names, leading)
-
-
-def _default_cuts(maps: Sequence[Map]) -> list[int]:
-    cuts = [
-        i + 1
-        for i, m in enumerate(maps)
-        if (_ends_a_block(m) and not (i + 1 < len(maps) and _belongs_to(maps[i + 1], m)))
-        or (i and _ends_a_block(maps[i - 1]) and _belongs_to(m, maps[i - 1]))
-        or (isinstance(m, Normalisation) and isinstance(next((n for n in maps[i + 1 :] if n.names), None), InTime))
-    ]
-    if not cuts:
-        raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
-    return cuts
-
-
-def _cuts_at(maps: Sequence[Map], ends: Sequence[int]) -> list[int]:
-    cuts = sorted({*ends, len(maps)})
-    for a, b in itertools.pairwise([0, *cuts]):
-        if not any(m.names for m in maps[a:b]):
-            held = ", ".join(m.module._get_name() for m in maps[a:b]) or "nothing"
-            raise ValueError(f"a block between the places given would have no parameters ({held}); give fewer places")
-    return cuts
-
-
-def _separate(maps: Sequence[Map], together: bool) -> list[Map]:
-    """The maps of a block; as one, through autograd, if two of them share a parameter. together: also if two or more go
-    through autograd, since one graph costs less than several."""
-    held = [id(p) for m in maps for p in m.module.parameters()]
-    several = together and sum(isinstance(m, AnyModule) for m in maps) > 1
-    return [map_of(Piece.of([m.module for m in maps]))] if several or len(held) > len(set(held)) else list(maps)
-
-
-def _pool_first(maps: list[Map]) -> list[Map]:
-    """max(relu(x)) = relu(max(x)), and pooling first leaves fewer entries to rectify and to save."""
-    maps = list(maps)
-    for i in range(len(maps) - 1):
-        if isinstance(maps[i], ReLU) and isinstance(maps[i + 1], MaxPool | SeparatePool):
-            maps[i], maps[i + 1] = maps[i + 1], maps[i]
-    return maps
-
-
-def _block(maps: Sequence[Map], last: bool) -> Block:
-    """Codes in time are those of a recurrent layer that is the whole core of a block below another one; elsewhere such
-    a layer goes through autograd."""
-    first = next(i for i, m in enumerate(maps) if m.names)
-    whole = first == len(maps) - 1 and not last
-    maps = [AnyModule(m.module) if isinstance(m, InTime) and not whole else m for m in maps]
-    return Block(maps[:first], maps[first:])
-
-
-def _belongs_to(m: Map, before: Map) -> bool:
-    """Whether a map is in the block of the one before: a normalisation, but not one of sequences in time."""
-    return isinstance(m, Normalisation) and not isinstance(before, InTime)
-
-
-def _ends_a_block(m: Map) -> bool:
-    return bool(m.names) and not isinstance(m, Normalisation)
-
-
-def _modules(
-    model: nn.Module, at: Collection[str] | None, inputs: Sequence[str] | None
-) -> tuple[list[nn.Module], list[int] | None, tuple[str, ...], bool]:
-    """The modules of a chain, after how many of them to cut if names were given, and what `input_names` says."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
-    demand_unwrapped(model)
-    if isinstance(at, str):
-        raise ValueError(f"at is a list of names of modules, given {at!r}; write [{at!r}]")
-    if at is not None and not (isinstance(at, Collection) and all(isinstance(name, str) for name in at)):
-        raise TypeError(f"at is a list of names of modules, given {shown(at)}")
-    if at is None and inputs is None and _plain(model) and not has_layers(model):
-        return _flat(model), None, ("input",), True
-    try:
-        names, leading = input_names(model, inputs)
-    except Untraceable as why:
-        raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}") from why
-    parts = trace(model, () if at is None else at, names)
-    return [part.module for part in parts], None if at is None else ends_at(model, parts, at), names, leading
-
-
-def _flat(model: Any) -> list[nn.Module]:
-    flat: list[nn.Module] = []
-    for module in model:
-        flat += _flat(module) if _plain(module) else [module]
-    return [module for module in flat if type(module) is not nn.Identity or own_call(module)]
-
-
-def _plain(module: nn.Module) -> bool:
-    """Whether a module does nothing but feed each of its modules into the next."""
-    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own_call(module)
-
-
 def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
     """The owner of each parameter: the module, and the parameter's name there."""
     return [(m, name, p) for m in module.modules() for name, p in m._parameters.items() if p is not None]
@@ -485,12 +355,3 @@ def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
 def _buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
     """The owner of each buffer: the module, and the buffer's name there."""
     return [(m, name, b) for m in module.modules() for name, b in m._buffers.items() if b is not None]
-
-
-def _demand_entries(maps: Sequence[Map]) -> None:
-    for m in maps:
-        for name, parameter in m.module.named_parameters():
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise ValueError(f"{m.module._get_name()} has no shape yet; pass one batch through the model first")
-            if not parameter.numel():
-                raise ValueError(f"the parameter {name!r} of {m.module._get_name()} has no entries: a width is 0")

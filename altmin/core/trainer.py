@@ -16,10 +16,11 @@ from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand_switch, demand_unclaimed, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import Stateful, by_number, demand_separate, overwrite
-from altmin.core.chain import Chain, split
+from altmin.core.chain import Chain
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import LocalProblem
+from altmin.core.cutting import split
 from altmin.core.first_step import check_first_step
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.penalty import Penalty

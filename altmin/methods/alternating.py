@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from altmin.core.chain import split
 from altmin.core.codes.choose import choose
+from altmin.core.cutting import split
 from altmin.core.losses import LossFunction
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Codes, WeightRule

@@ -33,7 +33,8 @@ from altmin.calculus.linear import Dropout
 from altmin.calculus.numbers import TINY
 from altmin.common.errors import Diverged, demand
 from altmin.common.state import Stateful, demand_separate
-from altmin.core.chain import Block, split
+from altmin.core.chain import Block
+from altmin.core.cutting import split
 from altmin.core.losses import CrossEntropy, LossFunction, SquaredError, adapt
 from altmin.core.step import encode
 from altmin.core.trainer import check, check_model, check_weights

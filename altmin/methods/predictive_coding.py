@@ -29,7 +29,8 @@ from altmin.calculus import Discrete, Elementwise, Linear, Params, ReLU, Residua
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged, demand
 from altmin.common.state import demand_separate
-from altmin.core.chain import Block, Chain, State, Theta, split
+from altmin.core.chain import Block, Chain, State, Theta
+from altmin.core.cutting import split
 from altmin.core.losses import Loss, LossFunction, adapt
 from altmin.core.reweighted import of_batch
 from altmin.core.step import encode, statistics

@@ -74,7 +74,7 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
 def attends(chain: Chain) -> bool:
     """Whether a block weighs values by a softmax: the attention of a transformer.
 
-    >>> from altmin.core.chain import split
+    >>> from altmin.core.cutting import split
     >>> layers = nn.Linear(3, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 2)
     >>> attends(split(nn.Sequential(*layers))), attends(split(nn.Sequential(*layers[::2])))
     (True, False)
