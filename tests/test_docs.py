@@ -18,7 +18,7 @@ from altmin.methods import protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [str(file.relative_to(ROOT)) for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
-OPTIONAL = ("lightning", "skorch", "onnxruntime", "onnxscript", "onnx")
+OPTIONAL = ("lightning", "skorch", "onnxruntime", "onnxscript", "onnx", "transformers", "accelerate")
 EVERY_DOCUMENT = pytest.mark.parametrize("name", DOCUMENTS)
 
 
