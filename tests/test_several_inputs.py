@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import altmin
 from altmin.common.inputs import Inputs
-from altmin.training import fit
+from altmin.training import accuracy, fit
 
 F64 = torch.float64
 
@@ -237,6 +237,20 @@ def test_a_model_of_one_input_takes_a_tuple_of_one() -> None:
     x, y = torch.randn(6, 4), torch.randint(2, (6,))
     one, other = altmin.AltMin(copy.deepcopy(model)), altmin.AltMin(model)
     assert float(one.step(x, y).loss) == float(other.step((x,), y).loss)
+
+
+def test_it_is_explained_and_measured_like_other_models() -> None:
+    x, y = learnable(60)
+    am = altmin.AltMin(Sentences())
+    found = altmin.explain(am, x, y)
+    assert len(found.rows) == len(am.chain)
+    still = altmin.explain(Sentences(), tuple(x.values()), y, share=0.0)
+    assert [row.cosine for row in still.rows] == pytest.approx([1.0] * len(still.rows), abs=1e-4)
+    with torch.no_grad():
+        right = (am.model(**x).argmax(1) == y).double().mean().item()
+    assert accuracy(am.model, (x, y)) == pytest.approx(right)
+    with pytest.raises(ValueError, match="the samples have several inputs; leave it out"):
+        fit(am, (x, y), epochs=1, batch_size=20, augment=lambda x, generator: x)
 
 
 def test_an_ensemble_says_that_it_takes_one_input() -> None:

@@ -82,7 +82,7 @@ class Explanation:
 
 
 def explain(
-    subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str = "am-adam", context: Context = LOCAL, **options: Any
+    subject: nn.Module | AltMin, x: Any, y: Tensor, method: str = "am-adam", context: Context = LOCAL, **options: Any
 ) -> Explanation:
     """What one step on the mini-batch (x, y) would do to each block of a model, and advice.
 

@@ -18,6 +18,7 @@ from altmin.calculus.cut_values import shortened
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.linear import Convolution
 from altmin.common.errors import Diverged
+from altmin.common.inputs import Batch, Inputs, call, tensors_of
 from altmin.core.chain import Chain
 from altmin.core.losses import CrossEntropy, Loss
 from altmin.core.trainer import AltMin
@@ -29,12 +30,13 @@ TIMED = 5
 
 
 def measure(
-    subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str, options: Mapping[str, Any], context: Context
+    subject: nn.Module | AltMin, x: Any, y: Tensor, method: str, options: Mapping[str, Any], context: Context
 ) -> tuple[list[Row], Facts]:
     """A row for each block, and what holds for the whole step. Neither the subject nor the state of random numbers
     changes. ValueError if the method has no codes, or the mini-batch does not fit the model."""
     with torch.no_grad():
         am = trainer_of(subject, "explain", method, options)
+        x = am.chain.read(x)
         reference = copy.deepcopy(am.model)
         name = f"AltMin with {type(am.weights).__name__}" if isinstance(subject, AltMin) else method
         before = [[p.clone() for p in block] for block in am.theta]
@@ -43,18 +45,19 @@ def measure(
             loss = float(watch.step(x, y).loss)
         _share_masks(am.chain, reference)
         with _forked(x):  # the random numbers of the step
-            backprop = _backprop(reference, x, y, am.loss)
+            backprop = _backprop(am.chain, reference, x, y, am.loss)
         rows = [_row(watch, l, before[l], backprop) for l in range(len(am.chain))]
-        facts = _facts(watch, name, x, y, loss)
+        facts = _facts(watch, name, tensors_of(x)[0], y, loss)
         with _forked(x):
             _measure_times(watch, x, y)
         rows = [replace(row, time=watch.milliseconds(row.block)) for row in rows]
         return rows, replace(facts, update=watch.median("update"))
 
 
-def _forked(x: Tensor) -> AbstractContextManager[None]:
+def _forked(x: Any) -> AbstractContextManager[None]:
     """Random numbers drawn inside are drawn again afterwards."""
-    return torch.random.fork_rng(devices=[x.device] if isinstance(x, Tensor) and x.is_cuda else [])
+    device = getattr(x, "device", None)
+    return torch.random.fork_rng(devices=[device] if device is not None and device.type == "cuda" else [])
 
 
 def _share_masks(chain: Chain, reference: nn.Module) -> None:
@@ -70,12 +73,14 @@ def _dropped(m: Dropout, x: Tensor) -> Tensor:
     return m.forward((), x)[0]
 
 
-def _backprop(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> dict[str, Tensor]:
+def _backprop(chain: Chain, model: nn.Module, x: Batch, y: Tensor, loss: Loss) -> dict[str, Tensor]:
     """Backprop's gradient of every parameter that has one, by autograd from the loss's gradient at the output; through
     activations without a derivative by the straight-through estimate."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad():
-        output = layers.straight_through(model)(x)
+        given = Inputs(dict(zip(chain.inputs, x.tensors, strict=True))) if isinstance(x, Inputs) else x
+        output = call(layers.straight_through(model), given)
+        output = output if chain.outputs is None else chain.outputs.flat(output)
     if not named or not output.requires_grad:
         return {}
     value = output.detach()
@@ -148,7 +153,7 @@ def _over(a: float, b: float) -> float | None:
     return a / b if b else None
 
 
-def _measure_times(watch: Watch, x: Tensor, y: Tensor) -> None:
+def _measure_times(watch: Watch, x: Batch, y: Tensor) -> None:
     """Those of further steps; the first one, which makes buffers, does not count."""
     watch.clear()
     with suppress(Diverged):  # of a run that does not hold, the times so far are good enough

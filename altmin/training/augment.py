@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from altmin.common.errors import shown, unknown
+from altmin.common.inputs import Inputs
 from altmin.data.augment import AUGMENTATIONS, Augmentation, Drawn
 from altmin.training.samples import Samples
 
@@ -32,6 +33,8 @@ def change(given: Any, train: Samples, trained: Any = ()) -> Change | None:
     """
     if given is None:
         return None
+    if isinstance(train[0], Inputs):
+        raise ValueError("augment of fit changes one tensor, and the samples have several inputs; leave it out")
     for method in trained:
         if getattr(method, "takes_rows", False):
             raise ValueError(f"{type(method).__name__} keeps variables of each sample; leave out augment")

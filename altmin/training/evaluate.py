@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.common.describe import kind
 from altmin.common.errors import shown, unknown
-from altmin.common.inputs import call
+from altmin.common.inputs import as_inputs, call
 from altmin.core.labels import class_axis
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
@@ -160,7 +160,7 @@ def accuracy(model: nn.Module, samples: Samples, chunk: int = LABELS) -> float:
     below 0 mark what does not count, as -100 does in torch. It leaves every layer in the mode it was in, and the
     random state as it was.
     """
-    return measure(model, Stored(*samples), [METRICS["accuracy"]], chunk)["accuracy"]
+    return measure(model, _stored(samples), [METRICS["accuracy"]], chunk)["accuracy"]
 
 
 def mean_loss(model: nn.Module, samples: Samples, loss: Loss, chunk: int = LABELS) -> float:
@@ -169,7 +169,7 @@ def mean_loss(model: nn.Module, samples: Samples, loss: Loss, chunk: int = LABEL
     Labels below 0 do not count, as in `accuracy`. It leaves every layer in the mode it was in, and the random state as
     it was.
     """
-    return measure(model, Stored(*samples), [Metric("loss", loss_sums(loss), sums=True)], chunk)["loss"]
+    return measure(model, _stored(samples), [Metric("loss", loss_sums(loss), sums=True)], chunk)["loss"]
 
 
 def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: int = LABELS) -> dict[str, float]:
@@ -207,6 +207,11 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
         for module, mode in modes.items():
             module.training = mode
     return {metric.name: found[metric.name] for metric in metrics}
+
+
+def _stored(samples: Samples) -> Stored:
+    x, y = samples
+    return Stored(as_inputs(x), y)
 
 
 def _together(outputs: Sequence[Any]) -> Any:
