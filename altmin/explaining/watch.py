@@ -95,7 +95,7 @@ class Watch:
         self.grads: dict[int, Params] = {}
         self.times: list[dict[tuple[str, int], float]] = []
 
-    def step(self, x: Tensor, y: Tensor) -> Any:
+    def step(self, x: Any, y: Tensor) -> Any:
         self.times.append(defaultdict(float))
         return self.am.step(x, y, context=self.context)
 
