@@ -107,6 +107,12 @@ def test_evaluation_is_that_of_the_model(tmp_path: Path) -> None:
     assert trainer.evaluate()["eval_loss"] == pytest.approx(loss, abs=1e-5)
 
 
+def test_samples_without_labels_are_an_error_that_names_what_they_have(tmp_path: Path) -> None:
+    rows = [{"numbers": row["numbers"], "mask": row["mask"]} for row in ROWS]
+    with pytest.raises(ValueError, match=r"one target, \['labels'\], beside their inputs; given \['numbers', 'mask'\]"):
+        AltMinTrainer(create("am-adam"), arguments(tmp_path), train_dataset=rows).train()
+
+
 @pytest.mark.parametrize(
     ("option", "expected"),
     [

@@ -72,6 +72,7 @@ class AltMinModule(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Joins the processes, if there are several. ValueError for a method or a strategy that takes one alone."""
+        self.distributed = None  # of a fit before that was interrupted
         if self.trainer.world_size == 1:
             return
         if getattr(self.method, "takes_rows", False):

@@ -53,7 +53,9 @@ class AltMinTrainer(Trainer):
         return (loss, {"logits": output}) if return_outputs else loss
 
     def _divided(self, inputs: Any) -> tuple[Any, Tensor]:
-        (name,) = self.label_names
+        name, *others = self.label_names
+        if others or name not in inputs:
+            raise ValueError(f"samples have one target, {self.label_names}, beside their inputs; given {list(inputs)}")
         return {key: value for key, value in inputs.items() if key != name}, inputs[name]
 
 
