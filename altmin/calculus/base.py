@@ -15,6 +15,7 @@ other module goes through autograd on that module alone.
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
@@ -159,5 +160,5 @@ def rounded(p: Params) -> Params:
 
 
 def shifted(x: Tensor, u: Tensor, e: Tensor) -> Tensor:
-    """x - e u."""
-    return x - e * u
+    """x - e u, in one pass."""
+    return torch.addcmul(x, e, u, value=-1)

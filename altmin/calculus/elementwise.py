@@ -23,7 +23,7 @@ class ReLU(Map):
 
     def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         x, y = saved
-        moved = x - e * u
+        moved = shifted(x, u, e)
         y_moved, e = moved.clamp_min(0), e.clamp_min(SMALLEST)
         return torch.where(y > 0, u.minimum(y / e), y_moved / -e), (moved, y_moved)
 

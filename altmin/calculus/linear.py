@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved, Weighted, rounded
+from altmin.calculus.base import Map, Params, Saved, Weighted, rounded, shifted
 from altmin.calculus.context import LOCAL, Context
 
 SMALL = 2**30
@@ -34,7 +34,7 @@ class Affine(Weighted):
         return rounded(p)
 
     def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        return self.jvp(p, saved, u), saved - e * u
+        return self.jvp(p, saved, u), shifted(saved, u, e)
 
 
 class Linear(Affine):
@@ -55,7 +55,7 @@ class Linear(Affine):
 
     def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
         q = F.linear(u, p[0]) if u.dtype == p[0].dtype else products.linear(u, p[0])
-        return q, saved - e * u
+        return q, shifted(saved, u, e)
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
