@@ -8,7 +8,7 @@ from test_training_loop import Recorder, learner, problem
 from torch import Tensor, nn
 
 from altmin import AltMin, Ensemble
-from altmin.models import gpt
+from altmin.models import gpt, mlp
 from altmin.training import METRICS, accuracy, epoch_order, fit, fit_ensemble, mean_loss
 from altmin.training.evaluate import Metric, measure
 from altmin.training.sources import Stored
@@ -159,3 +159,16 @@ def test_samples_without_a_label_that_counts_have_no_accuracy_of_their_own() -> 
     model = nn.Identity()
     assert accuracy(model, (torch.eye(3), torch.tensor([0, -100, 0]))) == 0.5
     assert math.isnan(accuracy(model, (torch.eye(3), torch.full((3,), -100))))
+
+
+def test_a_metric_of_ones_own_may_be_called_accuracy_whatever_the_targets_are() -> None:
+    x, y = torch.randn(20, 3), (torch.rand(20, 1) > 0.5).float()
+
+    def own(output: Tensor, y: Tensor) -> Tensor:
+        return ((output > 0) == (y > 0)).double().mean()
+
+    am = AltMin(mlp(3, (4,), 1), loss=nn.BCEWithLogitsLoss())
+    history = fit(am, (x, y), (x, y), epochs=1, batch_size=10, metrics={"accuracy": own})
+    assert history.epochs[0]["test_accuracy"] == float(own(am.model(x), y))
+    with pytest.raises(ValueError, match="have no accuracy"):
+        fit(am, (x, y), (x, y), epochs=1, batch_size=10, metrics="accuracy")

@@ -9,6 +9,7 @@ from torch import fx, nn
 
 from altmin import calculus
 from altmin.calculus import RANDOM, AnyModule, Map, own_call
+from altmin.calculus.cut_values import OutputValues
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
 from altmin.graph.attention import attention
@@ -52,7 +53,8 @@ def map_of(module: nn.Module) -> Map:
     if graph is None and cut:
         raise ValueError(
             f"the model cannot be cut {cut.where}: what passes there is not computed by modules and functions that "
-            "stand on one side of it, or changed in place; cut elsewhere"
+            "stand on one side of it, or changed in place; "
+            + ("let the model return one tensor" if isinstance(cut, OutputValues) else "cut elsewhere")
         )
     return graph or found
 

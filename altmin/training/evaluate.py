@@ -125,7 +125,7 @@ def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
         given = {_name(each): each for each in (given if several else [given])}
     found = [_metric(name, value, loss) for name, value in given.items()]
     for metric in found:
-        if metric.name == "accuracy" and targets is not None and targets.is_floating_point():
+        if metric.function is right and targets is not None and targets.is_floating_point():
             raise ValueError(f"targets of type {targets.dtype} have no accuracy; give metrics such as 'mse' or 'r2'")
     return found
 
