@@ -1,1 +1,1 @@
-"""altmin inside other people's training loops: Lightning, skorch and Hugging Face. Each is imported where it is used."""
+"""altmin in other training loops: Lightning, skorch and Hugging Face. Each is imported where it is used."""
