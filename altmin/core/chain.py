@@ -15,7 +15,7 @@ from torch.nn.modules import module as torch_modules
 from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.cut_values import OutputValues, shortened
+from altmin.calculus.cut_values import CutValues, OutputValues, shortened
 from altmin.calculus.discrete import Estimated
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.linear import Affine, Convolution, Reshape
@@ -97,7 +97,7 @@ class Block:
         """The shape of the block's output for one sample, as far as its modules determine it; where several values
         pass, their number and names."""
         exit = getattr(self.maps[-1].module, "exit", None)
-        if exit is not None:
+        if isinstance(exit, CutValues):
             return str(exit)
         for m in reversed(self.core.maps):
             if isinstance(m.module, nn.Linear):
@@ -202,7 +202,8 @@ class Chain:
         self, model: nn.Module, blocks: Sequence[Block], inputs: tuple[str, ...] = ("input",), leading: bool = True
     ):
         self.model, self.blocks, self.inputs, self._leading = model, tuple(blocks), inputs, leading
-        self.outputs: OutputValues | None = getattr(self.blocks[-1].maps[-1].module, "exit", None)
+        exit = getattr(self.blocks[-1].maps[-1].module, "exit", None)
+        self.outputs = exit if isinstance(exit, OutputValues) else None
         """How the model's outputs are one, if it returns a tuple, list or dict."""
         self.recurrent = any(isinstance(block.core.maps[0], InTime) for block in blocks)
         self.keeps = any(block.keeps for block in blocks)
