@@ -36,7 +36,7 @@ PARTS: dict[str, dict[str, Part]] = {
         "members": (10, ["--model", "mlp-2x100", *RECORDED, "--grow", "members", "--sizes", "1,8,64"]),
     },
     "cpu": {
-        "best": (60, ["--model", ",".join(BEST["cpu"]), *TWO_CORES]),
+        "best": (150, ["--model", ",".join(BEST["cpu"]), *TWO_CORES]),
         "nets": (60, ["--model", ",".join(CPU_NETS), *FUSED]),
         "large": (100, ["--model", ",".join([*LARGE[:1], RECURRENT]), *FUSED]),
         "depth": (24, ["--model", "mlp-2x100", *FUSED, "--grow", "depth", "--sizes", "1,2,5,10"]),
