@@ -11,18 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
-from altmin.calculus.cut_values import OutputValues
-from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand_switch, demand_unclaimed, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import Stateful, by_number, demand_separate, overwrite
-from altmin.core.chain import Chain
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import LocalProblem
 from altmin.core.cutting import split
 from altmin.core.first_step import check_first_step
-from altmin.core.losses import LossFunction, adapt
+from altmin.core.losses import LossFunction
+from altmin.core.outputs import loss_of
 from altmin.core.penalty import Penalty
 from altmin.core.step import CodeSolver, Moved, encode, move_codes
 from altmin.core.weights.local import LocalAdam
@@ -107,7 +105,7 @@ class AltMin(Stateful):
         self.chain = split(model, at, inputs)
         self.at = None if at is None else tuple(at)
         check_model(model)
-        self.loss = adapt(_of_outputs(loss, self.chain))
+        self.loss = loss_of(loss, self.chain)
         self.codes: CodeSolver = choose(codes, self.chain)
         init = getattr(self.codes, "init", None)
         self.code_states: dict[int, Any] = {} if init is None else dict(enumerate(init(self.chain)))
@@ -273,30 +271,6 @@ class AltMin(Stateful):
             if not bool(value.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
-
-
-class OutputsLoss:
-    """A loss of a model that returns a tuple, list or dict: of what it returns, or of its code."""
-
-    def __init__(self, loss: LossFunction, outputs: OutputValues):
-        self.loss, self.outputs = loss, outputs
-
-    def __repr__(self) -> str:
-        return describe(self.loss)
-
-    def __call__(self, output: Any, y: Tensor) -> Tensor:
-        return self.loss(self.outputs.structured(output) if isinstance(output, Tensor) else output, y)
-
-
-def _of_outputs(loss: LossFunction | None, chain: Chain) -> LossFunction:
-    """The loss of a chain's output; the default is cross-entropy. ValueError if the model needs one of its own."""
-    if chain.outputs is None:
-        return nn.CrossEntropyLoss() if loss is None else loss
-    kind = type(chain.outputs.form).__name__
-    if loss is None or isinstance(loss, nn.modules.loss._Loss):
-        raise ValueError(f"the model returns a {kind}; give a loss that takes it: a function (output, y) -> scalar")
-    adapt(loss)
-    return OutputsLoss(loss, chain.outputs)
 
 
 def check_model(model: nn.Module) -> None:
