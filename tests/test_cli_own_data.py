@@ -106,6 +106,9 @@ def test_evaluate_gives_accuracy_and_log_loss_also_of_a_column_of_another_name()
     given = [float(row[f"probability_{t}"]) for row, t in zip(csv.DictReader(io.StringIO(shown)), truth, strict=True)]
     assert read("found.json")["log_loss"] == pytest.approx(-np.log(given).mean(), rel=1e-4)
     assert read("found.json")["accuracy"] == pytest.approx(np.mean([p > 0.5 for p in given]))
+    code, _, error = said("evaluate", "dear.safetensors", "--data", "flats.csv", "--target", "age")
+    assert code != 0
+    assert "--target age is an input of the model, which predicts 'dear'" in error
 
 
 def test_a_model_of_a_data_set_is_kept_and_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from altmin.cli import options, output, own_data, saved
 from altmin.core.labels import by_label
+from altmin.data.columns import Columns
 from altmin.data.tables import with_target
 from altmin.training import evaluate as evaluation
 from altmin.training.sources import Stored
@@ -33,7 +34,10 @@ def evaluate(
     if target is not None:
         if trained.encoding is None:
             raise ValueError(f"--target is for tables, and the model was trained on {trained.data}; leave it out")
-        trained = replace(trained, encoding=replace(trained.encoding, target_name=target))
+        encoding = trained.encoding
+        if isinstance(encoding.inputs, Columns) and target in encoding.inputs.names:
+            raise ValueError(f"--target {target} is an input of the model, which predicts {encoding.target_name!r}")
+        trained = replace(trained, encoding=replace(encoding, target_name=target))
     name, table = saved.table_of(trained, data)
     if trained.encoding is not None and table is not None:
         table = with_target(table, trained.encoding.target_name)
