@@ -18,7 +18,7 @@ from altmin.methods.backprop import Backprop
 from altmin.paper.bench import modes
 from altmin.paper.bench.measure import spread, step_bytes, step_seconds, synthetic
 from altmin.runners import precision
-from altmin.runners.capture import can_fuse
+from altmin.runners.programs import can_fuse
 
 Entry = tuple[str, str]
 """A method, "am", "backprop" or "checkpointed", and the mode in which its step runs."""

@@ -12,18 +12,18 @@ from torch.utils import _pytree as pytree
 
 import altmin
 from altmin.calculus.context import LOCAL
-from altmin.runners import capture
+from altmin.runners import programs
 from altmin.runners.capture import AltMinStep, captured
 
 F64 = torch.float64
 
 
-class Rerun(capture.Program):
+class Rerun(programs.Program):
     """Runs the action again where a CUDA graph would replay it; as there, each result overwrites the last."""
 
     def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
         self.action = action
-        with capture._restored(state):
+        with programs._restored(state):
             self.result = action().clone()
 
     def replay(self) -> Tensor:
@@ -32,7 +32,7 @@ class Rerun(capture.Program):
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are run again instead of replayed, on whatever device the model is."""
-    monkeypatch.setattr(capture, "Program", Rerun)
+    monkeypatch.setattr(programs, "Program", Rerun)
     for module in ("altmin.runners.recorded", "altmin.training.on_device"):
         monkeypatch.setattr(f"{module}.demand_cuda", lambda model: None)
 

@@ -4,7 +4,6 @@ All of it runs on a CPU; that a CUDA graph of it gives the same is in test_runne
 """
 
 import copy
-import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -15,8 +14,9 @@ from torch import nn
 import altmin
 from altmin.calculus.context import LOCAL
 from altmin.methods.backprop import Backprop
-from altmin.runners import capture
-from altmin.runners.capture import Program, captured, check_capturable
+from altmin.runners import programs
+from altmin.runners.capture import captured, check_capturable
+from altmin.runners.programs import Program
 
 
 def plain(method):
@@ -330,86 +330,19 @@ def test_a_model_on_another_gpu_than_the_current_one_is_refused(monkeypatch):
     weight = SimpleNamespace(is_cuda=True, device=torch.device("cuda:1"))
     model = SimpleNamespace(parameters=lambda: [weight])
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    assert not capture.is_on_gpu(model)
+    assert not programs.is_on_gpu(model)
     with pytest.raises(
         ValueError, match=r"current CUDA device, cuda:0, and the model is on cuda:1; call .*set_device\(1\)"
     ):
-        capture.demand_cuda(model)
+        programs.demand_cuda(model)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
-    assert capture.is_on_gpu(model)
-    capture.demand_cuda(model)
+    assert programs.is_on_gpu(model)
+    programs.demand_cuda(model)
 
 
 def test_a_kind_of_method_nobody_has_thought_of_is_refused():
     with pytest.raises(ValueError, match="nobody has said how one of list"):
         plain([])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-def test_compiled_chains_of_operations_give_the_same_numbers():
-    torch.manual_seed(0)
-    ordinary, step = both(mlp(6, 6, 6), data=list(batches(3)), fuse=True)
-    assert step.am.penalty.value == ordinary.penalty.value
-
-
-@pytest.mark.parametrize(
-    "net, rule", [("mixed", "adam"), ("no biases", "adam"), ("two layers", "memory"), ("mixed", "solved memory")]
-)
-def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
-    """Or a capture would quietly not be compiled. Of the solved memory's first steps the third and fifth are."""
-    _, step = both(NETS[net](), rule, data=list(batches(6)), fuse=True)
-    assert step.fuse
-    assert step.compiled is not None
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: altmin.models.elman(5, length=6, inputs=2, outputs=3),
-        lambda: altmin.models.gru(5, inputs=2, outputs=3, layers=2),
-        lambda: altmin.models.lstm(5, inputs=2, outputs=3, bidirectional=True),
-        lambda: altmin.models.min_gru(5, inputs=2, outputs=3),
-    ],
-    ids=["elman", "gru", "lstm", "mingru"],
-)
-def test_torch_can_trace_a_step_of_recurrent_layers_as_a_whole(model, traced):
-    torch.manual_seed(0)
-    data = [(torch.randn(4, 6, 2, dtype=torch.float64), torch.randint(3, (4,))) for _ in range(3)]
-    _, step = both(model().double(), data=data, fuse=True)
-    assert step.fuse
-
-
-def test_steps_of_many_trainers_in_one_process_are_compiled(traced):
-    """Torch compiles one function at most eight times."""
-    for _ in range(10):
-        _, step = both(mlp(4), data=list(batches(3)), fuse=True)
-        assert step.fuse
-
-
-@pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
-def test_a_step_is_compiled_once_as_a_whole_or_not_at_all(monkeypatch, works):
-    from torch._dynamo.exc import TorchDynamoException
-
-    made, calls = [], []
-
-    def compiler(function, **options):
-        def call(*args):
-            calls.append(args)
-            if not works:
-                raise TorchDynamoException("not this one")
-            return function(*args)
-
-        made.append(options)
-        return call
-
-    monkeypatch.setattr("torch.compile", compiler)
-    both(NETS["a run"](), data=list(batches(4)), fuse=True)
-    assert made == [{"fullgraph": True, "dynamic": False}]
-    assert len(calls) == (3 if works else 1), "the first is as it is"
-    monkeypatch.setattr("altmin.runners.capture.WHOLE", 5)
-    both(NETS["a run"](), data=list(batches(2)), fuse=True)
-    assert len(made) == 1, "six blocks are too many then"
 
 
 @pytest.mark.cuda

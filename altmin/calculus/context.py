@@ -156,7 +156,7 @@ class Context:
 def _by_rows(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """<u, v> of each pair as one vector. A compiled function sums each row where u and v are made, and then all rows of
     all pairs in one kernel; sums over whole tensors would take two kernels for each pair."""
-    rows = [(u * v).reshape(len(u), -1).sum(1) for u, v in pairs]
+    rows = [(u * v).sum(tuple(range(1, u.ndim))) if u.ndim > 1 else u * v for u, v in pairs]
     if len({len(row) for row in rows}) > 1:
         return torch.stack([row.sum() for row in rows])
     return torch.stack(rows).sum(1)

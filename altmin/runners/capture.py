@@ -1,4 +1,4 @@
-"""What a captured step is: a mini-batch as a function of tensors that stay on the device, and its CUDA graph.
+"""What a captured step is: a mini-batch as a function of tensors that stay on the device.
 
 No result of a captured step is read back. Learning rates, mu and whether the step is accepted are tensors; a step that
 is not finite, and every one after it, leaves weights, moments, mu and statistics unchanged until the next
@@ -6,10 +6,9 @@ is not finite, and every one after it, leaves weights, moments, mu and statistic
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial, singledispatch
+from functools import singledispatch
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -22,6 +21,7 @@ from altmin.calculus.context import Context
 from altmin.calculus.numbers import Scalars, Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
+from altmin.core.chain import Theta
 from altmin.core.penalty import grown
 from altmin.core.step import Moved, move_codes
 from altmin.core.trainer import AltMin, Metrics
@@ -32,8 +32,9 @@ from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
 
 WHOLE = 64
 """Blocks up to which a step is compiled; a longer one would take minutes."""
-WITH_ADAM = 32
-"""Blocks up to which Adam's step is part of that."""
+WITH_ADAM = 48
+"""Parameters up to which Adam's step is part of that; for more of them its own kernel is as fast, and compiling takes
+less time."""
 
 
 class CapturedStep:
@@ -114,8 +115,9 @@ def captured(method: Any, fuse: bool, context: Context) -> CapturedStep:
 
 @captured.register(AltMin)
 class AltMinStep(CapturedStep):
-    """`AltMin.step`. fuse: whether it is compiled as a whole, from the second time on, when losses and optimizers have
-    their state; where torch cannot compile it, which is said once, and with more than `WHOLE` blocks, it is not."""
+    """`AltMin.step`. fuse: whether it is compiled as a whole, as soon as its optimizer has its state: with Adam from
+    the first time on, otherwise from the second. Where torch cannot compile it, which is said once, and with more than
+    `WHOLE` blocks, it is not."""
 
     def __init__(self, am: AltMin, fuse: bool, context: Context):
         self.am, self.local = am, am.updates.local
@@ -124,6 +126,10 @@ class AltMinStep(CapturedStep):
         self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
         self.places = self._places()
         self.fuse = fuse and len(am.chain) <= WHOLE
+        self.adam = self.local is not None and self.local.adam_alone
+        self.ready = self.adam or self.local is None
+        """Whether the optimizer has the state that a compiled step needs."""
+        self.channels_last = _gains_by_channels_last(am.model, context)
         self.kinds = (True, False) if am.updates.refreshes else (False,)
         self.compiled: Any = None
         self.known = am.penalty.value
@@ -145,6 +151,8 @@ class AltMinStep(CapturedStep):
         self.am.check_once(x, y)
         if self.local is not None:
             self.local.optimizer.zero_grad()  # otherwise old gradients stay in memory until the new ones are known
+        if self.adam and self.optimizer is not None:
+            self.optimizer.begin_adam()
         values, state, ok, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y, kind)
         self.state.copy_(state)
         if self.local is not None and self.optimizer is not None and contributions is not None:
@@ -152,15 +160,14 @@ class AltMinStep(CapturedStep):
                 self.local.update(contributions, check=False)
         self.am.updates.write(proposals, ok)
         overwrite(self.am.code_states, kept, ok)
-        for m, saved in statistics:
-            commit(m, saved, ok)
+        commit(statistics, ok)
         return values
 
-    def _compute(self, x: Tensor, y: Tensor, context: Context, refresh: bool) -> tuple[Any, ...]:
-        """The whole step up to the weights; nothing changes."""
+    def _compute(self, theta: Theta, x: Tensor, y: Tensor, context: Context, refresh: bool) -> tuple[Any, ...]:
+        """The whole step up to the weights; nothing changes. theta: those of the model, as products read them."""
         am, updates, mu = self.am, self.am.updates, self.state[2].to(self.dtype)
-        moved = move_codes(am.chain, am.theta, am.solver(am.code_states), am.loss, x, y, mu, context)
-        found = {l: updates.measure(l, am.theta[l], problem) for l, problem in enumerate(moved.problems)}
+        moved = move_codes(am.chain, theta, am.solver(am.code_states), am.loss, x, y, mu, context)
+        found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
         proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates, refresh)
         settled = _settled(moved, proposals, self.state, am.penalty.increment, am.penalty.maximum)
         sizes = [problem.delta.numel() for problem in moved.problems[:-1]]
@@ -168,25 +175,31 @@ class AltMinStep(CapturedStep):
         return *settled, sizes, contributions, proposals, moved.statistics, moved.solver_states
 
     def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute` with the next state written and, if the weights are Adam's and few enough, their update, which is
-        then left out."""
-        values, state, ok, sizes, contributions, *others = self._compute(
-            x, y, replace(self.context, numbers=Scalars, traced=True), refresh=False
+        """`_compute` with the next state and statistics written and, if the weights are Adam's and few enough, their
+        update; what is written is then left out."""
+        theta: Theta = self.am.theta
+        if self.channels_last:
+            x, theta = _channels_last(x), [[_channels_last(p) for p in block] for block in theta]
+        context = replace(self.context, numbers=Scalars, traced=True)
+        values, state, ok, sizes, contributions, proposals, statistics, kept = self._compute(
+            theta, x, y, context, refresh=False
         )
         self.state.copy_(state)
-        if self.local is not None and self.local.adam_alone and len(self.am.chain) <= WITH_ADAM:
+        commit(statistics, ok)
+        if self.local is not None and self.adam and sum(map(len, theta)) <= WITH_ADAM:
             assert self.optimizer is not None
             self.optimizer.step_adam(dict(self.local.of_parameters(contributions)), ok)
             contributions = None
-        return values, self.state, ok, sizes, contributions, *others
+        return values, self.state, ok, sizes, contributions, proposals, [], kept
 
     def _computed(self, x: Tensor, y: Tensor, refresh: bool) -> tuple[Any, ...]:
         """`_compute`, compiled if it is to be."""
-        if refresh or not self.fuse or self.compiled is None:
-            if self.fuse and not refresh:
-                own = MethodType(_fresh(AltMinStep._compute_all), self)
-                self.compiled = torch.compile(own, fullgraph=True, dynamic=False)
-            return self._compute(x, y, self.context, refresh)
+        if refresh or not self.fuse or not self.ready:
+            self.ready = self.ready or not refresh
+            return self._compute(self.am.theta, x, y, self.context, refresh)
+        if self.compiled is None:
+            own = MethodType(_fresh(AltMinStep._compute_all), self)
+            self.compiled = torch.compile(own, fullgraph=True, dynamic=False)
         from torch._dynamo import config  # not before something is compiled: it takes seconds
         from torch._dynamo.exc import TorchDynamoException
 
@@ -196,7 +209,7 @@ class AltMinStep(CapturedStep):
         except TorchDynamoException as error:
             self.fuse = False
             warnings.warn(f"a step is recorded without being compiled, since torch cannot: {_reason(error)}")
-            found = self._compute(x, y, self.context, refresh)
+            found = self._compute(self.am.theta, x, y, self.context, refresh)
         return found
 
     def metrics(self, values: Tensor) -> Any:
@@ -307,12 +320,27 @@ def _settled(
     return values, new, ok
 
 
-def commit(m: Map, kept: Any, ok: Tensor) -> None:
-    """`Map.commit` where ok; else the statistics stay as they are."""
-    before = [b.clone() for b in m.module.buffers()]
-    m.commit(kept)
-    for b, old in zip(m.module.buffers(), before, strict=True):
+def commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:
+    """`Map.commit` of all of them where ok; else they stay as they are."""
+    held = [b for m, _ in statistics for b in m.module.buffers()]
+    before = [b.clone() for b in held]
+    for m, kept in statistics:
+        m.commit(kept)
+    for b, old in zip(held, before, strict=True):
         b.copy_(torch.where(ok, b, old))
+
+
+def _gains_by_channels_last(model: nn.Module, context: Context) -> bool:
+    """Whether most weights of a model on a GPU are convolutions of many channels whose operands are shortened: kernels
+    for these want images with channels last, and otherwise each of them copies its operands."""
+    shortened = context.bf16 or torch.backends.cudnn.allow_tf32
+    weights = [m.weight for m in model.modules() if isinstance(m, nn.Conv2d)]
+    wide = sum(w.numel() for w in weights if min(w.shape[:2]) >= 32)
+    return shortened and any(w.is_cuda for w in weights) and 2 * wide > sum(p.numel() for p in model.parameters())
+
+
+def _channels_last(t: Tensor) -> Tensor:
+    return t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t
 
 
 def _reason(error: Exception) -> str:
@@ -324,92 +352,3 @@ def _reason(error: Exception) -> str:
 def _fresh(function: Any) -> Any:
     """The same function with a code object of its own: torch compiles each at most eight times."""
     return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
-
-
-class Program:
-    """An action captured as a CUDA graph. Before, it runs a few times, so that kernels are compiled and libraries are
-    ready; then `state()`, everything that it changes, is put back as it was, and so is the random state."""
-
-    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with _restored(state):
-            with torch.cuda.stream(stream):
-                for _ in range(3):
-                    action()
-            torch.cuda.synchronize()
-            self.graph = torch.cuda.CUDAGraph()
-            try:
-                with torch.cuda.graph(self.graph, stream=stream):
-                    self.result = action()
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                _renew_generator()
-                raise ValueError(f"this step cannot be captured: {str(error).splitlines()[0]}") from error
-        torch.cuda.current_stream().wait_stream(stream)
-
-    def replay(self) -> Tensor:
-        """Replays the capture; returns its result, which the next replay overwrites."""
-        self.graph.replay()
-        return self.result
-
-
-def _renew_generator() -> None:
-    """Gives the GPU's random generator a new state, since that of a capture that failed refuses to draw; its numbers
-    are for the caller to set."""
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    generator.graphsafe_set_state(torch.Generator(generator.device))
-
-
-class Programs:
-    """A captured step: a `Program` of an action for each of its kinds."""
-
-    def __init__(self, step: CapturedStep, action: Callable[[bool], Tensor], state: Callable[[], list[Tensor]]):
-        self.step = step
-        self.programs = {kind: Program(partial(action, kind), state) for kind in step.kinds}
-
-    def replay(self) -> Tensor:
-        """Takes the next step; returns its result, which the next one overwrites."""
-        return self.programs[self.step.begin_step()].replay()
-
-
-@contextmanager
-def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
-    """Restores the values of tensors, and the random state; tensors created since (an optimizer's first state) become
-    zeros."""
-    kept = {id(t): t.detach().clone() for t in state()}
-    try:
-        with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []):
-            yield
-    finally:
-        with torch.no_grad():
-            for t in state():
-                old = kept.get(id(t))
-                t.zero_() if old is None else t.copy_(old)
-
-
-def can_fuse() -> bool:
-    """Whether this machine has a GPU that torch can compile for."""
-    from torch.utils._triton import has_triton
-
-    return torch.cuda.is_available() and has_triton()
-
-
-def is_on_gpu(model: nn.Module) -> bool:
-    """Whether the model's parameters, of which there are some, lie on the current CUDA device, on which steps are
-    captured."""
-    first = next(iter(model.parameters()), None)
-    return first is not None and first.is_cuda and first.device.index == torch.cuda.current_device()
-
-
-def demand_cuda(model: nn.Module) -> None:
-    """ValueError unless the model is on the current CUDA device."""
-    device = next(iter(model.parameters())).device
-    if device.type != "cuda":
-        raise ValueError(f"a step is captured on a CUDA device, the model is on {device}; move it with .to('cuda')")
-    if not is_on_gpu(model):
-        raise ValueError(
-            f"a step is captured on the current CUDA device, cuda:{torch.cuda.current_device()}, and the model is on "
-            f"{device}; call torch.cuda.set_device({device.index}) first"
-        )

@@ -31,8 +31,7 @@ class PredictiveCodingStep(CapturedStep):
         self.state.copy_(torch.stack([ok, self.state[1] + ok]))
         with self.optimizer.swapped(1 - ok):
             self.method.weights.step(dict(enumerate(grads)), check=False)
-        for m, saved in statistics(self.method.chain.blocks, inference.states):
-            commit(m, saved, ok > 0)
+        commit(statistics(self.method.chain.blocks, inference.states), ok > 0)
         return inference.loss
 
     def tensors(self) -> list[Tensor]:

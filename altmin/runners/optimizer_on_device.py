@@ -65,6 +65,10 @@ class OptimizerOnDevice:
             self.optimizer.__dict__.pop("found_inf", None)
             self.places = self._places()
 
+    def begin_adam(self) -> None:
+        """Creates the state of Adam's parameters, which `step_adam` needs."""
+        self.optimizer.begin()
+
     def step_adam(self, grads: Mapping[Tensor, Tensor], ok: Tensor) -> None:
         """A step of Adam, by its formula instead of its kernel: compiled, it is one pass over memory on the whole
         device, where the kernel of a small net occupies a few of its processors. Nothing changes unless ok. Where a

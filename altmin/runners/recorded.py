@@ -15,17 +15,9 @@ from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
 from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import (
-    CapturedStep,
-    Programs,
-    can_capture,
-    can_fuse,
-    captured,
-    check_capturable,
-    demand_cuda,
-    is_on_gpu,
-)
+from altmin.runners.capture import CapturedStep, can_capture, captured, check_capturable
 from altmin.runners.ensemble import Ensemble
+from altmin.runners.programs import Programs, can_fuse, demand_cuda, is_on_gpu
 
 CHECK_EVERY = 256
 """The number of replays after which `Recorded` checks that all were finite."""

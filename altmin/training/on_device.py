@@ -11,8 +11,9 @@ from torch import Tensor
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.runners.capture import CapturedStep, Programs, can_fuse, captured, check_capturable, demand_cuda
+from altmin.runners.capture import CapturedStep, captured, check_capturable
 from altmin.runners.ensemble import Ensemble
+from altmin.runners.programs import Programs, can_fuse, demand_cuda
 from altmin.training.augment import drawn as in_two_parts
 from altmin.training.config import RunConfig, takes
 from altmin.training.explosion import LossWatch, exploded, scale_of

@@ -280,6 +280,13 @@ class FusedAdam(torch.optim.Adam):
 
     step.hooked = True  # type: ignore[attr-defined]  # otherwise torch wraps it in a profiler, as slow as the step
 
+    def begin(self) -> None:
+        """Creates the state of all parameters that are trained, as their first step would."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.requires_grad and not self.state[p]:
+                    self._begin(p, group)
+
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
         shared = begun[0] if begun and not begun[0].any() else torch.zeros((), dtype=torch.float32, device=p.device)
