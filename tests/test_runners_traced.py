@@ -9,6 +9,9 @@ from capture_cases import NETS, batches, both, mlp, same
 from torch import nn
 
 import altmin
+from altmin.calculus.context import LOCAL
+from altmin.runners.capture import captured
+from altmin.runners.whole import Whole
 
 
 @pytest.mark.slow
@@ -25,8 +28,7 @@ def test_compiled_chains_of_operations_give_the_same_numbers():
 def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
     """Or a capture would quietly not be compiled. Of the solved memory's first steps the third and fifth are."""
     _, step = both(NETS[net](), rule, data=list(batches(6)), fuse=True)
-    assert step.fuse
-    assert step.compiled is not None
+    assert step.whole.works
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_torch_can_trace_a_step_of_recurrent_layers_as_a_whole(model, traced):
     torch.manual_seed(0)
     data = [(torch.randn(4, 6, 2, dtype=torch.float64), torch.randint(3, (4,))) for _ in range(3)]
     _, step = both(model().double(), data=data, fuse=True)
-    assert step.fuse
+    assert step.whole.works
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -55,8 +57,7 @@ def test_a_traced_step_of_images_writes_statistics_once_and_not_if_it_is_refused
     )
     net = nn.Sequential(*net, nn.Flatten(), nn.Linear(3, 3)).double()
     _, step = both(net, data=list(batches(4, (2, 6, 6))), fuse=True)
-    assert step.fuse
-    assert step.compiled is not None
+    assert step.whole.works
     before = copy.deepcopy(step.am.model)
     x, y = next(batches(1, (2, 6, 6), seed=1))
     step.run(x * torch.nan, y)
@@ -64,11 +65,32 @@ def test_a_traced_step_of_images_writes_statistics_once_and_not_if_it_is_refused
     assert step.pull() == 0
 
 
+@pytest.mark.parametrize("method", ["am-adam", "am-mem", "adam"])
+@pytest.mark.parametrize("each", [False, True])
+def test_a_traced_step_of_an_ensemble_has_the_numbers_of_its_own(method, each, traced):
+    def crew() -> altmin.Ensemble:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(7, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).double()
+        rates = (2**-7, 2**-6, 1e30)
+        return altmin.Ensemble([altmin.methods.create(method, copy.deepcopy(net), lr=lr) for lr in rates])
+
+    ordinary, other = crew(), crew()
+    step = captured(other, True, LOCAL)
+    for x, y in batches(6):
+        x, y = (x.expand(3, -1, -1), y.expand(3, -1)) if each else (x, y)
+        expected = ordinary.advance(x, y, each)
+        torch.testing.assert_close(step.run(x, y, step.begin_step(), each=each), expected, equal_nan=True)
+    assert step.whole.works
+    assert other.alive.tolist() == ordinary.alive.tolist()
+    for i in range(2):
+        same(ordinary.member(i), other.member(i))
+
+
 def test_steps_of_many_trainers_in_one_process_are_compiled(traced):
     """Torch compiles one function at most eight times."""
     for _ in range(10):
         _, step = both(mlp(4), data=list(batches(3)), fuse=True)
-        assert step.fuse
+        assert step.whole.works
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
@@ -89,8 +111,35 @@ def test_a_step_is_compiled_once_as_a_whole_or_not_at_all(monkeypatch, works):
 
     monkeypatch.setattr("torch.compile", compiler)
     both(NETS["a run"](), data=list(batches(4)), fuse=True)
-    assert made == [{"fullgraph": True, "dynamic": False}]
+    assert made == [{"fullgraph": True, "dynamic": False, "options": None}]
     assert len(calls) == (4 if works else 1)
     monkeypatch.setattr("altmin.runners.capture.WHOLE", 5)
     both(NETS["a run"](), data=list(batches(2)), fuse=True)
     assert len(made) == 1, "six blocks are too many then"
+
+
+def test_where_the_compiler_fails_with_one_set_of_options_it_tries_the_next(monkeypatch):
+    from torch._dynamo.exc import TorchDynamoException
+
+    tried = []
+
+    def compiler(function, options, **settings):
+        def call(*args):
+            tried.append(set(options))
+            if "combo_kernels" in options:
+                raise TorchDynamoException("not these")
+            return function(*args)
+
+        return call
+
+    class Owner:
+        def add(self, a, b):
+            return a + b
+
+    monkeypatch.setattr("torch.compile", compiler)
+    whole = Whole(Owner.add, Owner(), torch.device("cuda"))
+    assert whole.works is None
+    assert [whole(1, 2), whole(3, 4)] == [3, 7]
+    assert whole.works
+    joined = {"combo_kernels", "post_grad_custom_pre_pass", "fallback_random"}
+    assert tried == [joined, joined | {"loop_ordering_after_fusion"}, {"fallback_random"}, {"fallback_random"}]

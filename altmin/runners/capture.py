@@ -5,11 +5,9 @@ is not finite, and every one after it, leaves weights, moments, mu and statistic
 `CapturedStep.pull`.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -29,6 +27,7 @@ from altmin.core.weights.updates import Proposal
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
+from altmin.runners.whole import Whole
 
 WHOLE = 64
 """Blocks up to which a step is compiled; a longer one would take minutes."""
@@ -56,6 +55,10 @@ class CapturedStep:
     def metrics(self, values: Tensor) -> Any:
         """The return value of the method's own step, as far as it is known."""
         return LossOnly(values)
+
+    def losses(self, values: Tensor) -> Tensor:
+        """The loss of the method, or of each member of an ensemble, in double precision."""
+        return values.detach().double()
 
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes."""
@@ -125,13 +128,13 @@ class AltMinStep(CapturedStep):
         first = am.theta[0][0]
         self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
         self.places = self._places()
-        self.fuse = fuse and len(am.chain) <= WHOLE
+        compiles = fuse and len(am.chain) <= WHOLE
+        self.whole = Whole(AltMinStep._compute_all, self, first.device) if compiles else None
         self.adam = self.local is not None and self.local.adam_alone
         self.ready = self.adam or self.local is None
         """Whether the optimizer has the state that a compiled step needs."""
         self.channels_last = _gains_by_channels_last(am.model, context)
         self.kinds = (True, False) if am.updates.refreshes else (False,)
-        self.compiled: Any = None
         self.known = am.penalty.value
         self.rates = {name: torch.zeros((), dtype=self.dtype, device=first.device) for name in am.updates.rates}
         """Of a weight rule that is not an optimizer, on the device; see `push`."""
@@ -194,26 +197,15 @@ class AltMinStep(CapturedStep):
 
     def _computed(self, x: Tensor, y: Tensor, refresh: bool) -> tuple[Any, ...]:
         """`_compute`, compiled if it is to be."""
-        if refresh or not self.fuse or not self.ready:
-            self.ready = self.ready or not refresh
-            return self._compute(self.am.theta, x, y, self.context, refresh)
-        if self.compiled is None:
-            own = MethodType(_fresh(AltMinStep._compute_all), self)
-            self.compiled = torch.compile(own, fullgraph=True, dynamic=False)
-        from torch._dynamo import config  # not before something is compiled: it takes seconds
-        from torch._dynamo.exc import TorchDynamoException
-
-        try:
-            with config.patch(allow_rnn=True):  # a recurrent layer is called by `opaque_recurrence`
-                found: tuple[Any, ...] = self.compiled(x, y)
-        except TorchDynamoException as error:
-            self.fuse = False
-            warnings.warn(f"a step is recorded without being compiled, since torch cannot: {_reason(error)}")
-            found = self._compute(self.am.theta, x, y, self.context, refresh)
-        return found
+        found = self.whole(x, y) if self.whole and self.ready and not refresh else None
+        self.ready = self.ready or not refresh
+        return found or self._compute(self.am.theta, x, y, self.context, refresh)
 
     def metrics(self, values: Tensor) -> Any:
         return LaterMetrics(values, self.sizes, self.dtype)
+
+    def losses(self, values: Tensor) -> Tensor:
+        return values[:1]
 
     def tensors(self) -> list[Tensor]:
         optimizer = [] if self.optimizer is None else self.optimizer.tensors()
@@ -281,10 +273,11 @@ class BackpropStep(CapturedStep):
 @captured.register(Ensemble)
 class EnsembleStep(CapturedStep):
     """`Ensemble.advance`: mu, rates and who takes part lie on the device already, and a member that diverges takes no
-    further part by itself."""
+    further part by itself. fuse: whether it is compiled as a whole, where torch can."""
 
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
         self.ensemble, self.context = ensemble, context
+        self.whole = Whole(Ensemble.advance_checked, ensemble, ensemble.alive.device) if fuse else None
         self.kinds = (True, False) if ensemble.refreshes else (False,)
 
     def begin_step(self) -> bool:
@@ -292,8 +285,11 @@ class EnsembleStep(CapturedStep):
         self.ensemble.count += 1
         return kind
 
+    @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
-        return self.ensemble.advance(x, y, **{**how, "context": self.context}, refresh=kind)
+        each = self.ensemble.check(x, y, how.get("each"))
+        found = self.whole(x, y, each, self.context, kind) if self.whole and not kind else None
+        return self.ensemble.advance_checked(x, y, each, self.context, kind) if found is None else found
 
     def tensors(self) -> list[Tensor]:
         return self.ensemble.tensors()
@@ -341,14 +337,3 @@ def _gains_by_channels_last(model: nn.Module, context: Context) -> bool:
 
 def _channels_last(t: Tensor) -> Tensor:
     return t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t
-
-
-def _reason(error: Exception) -> str:
-    """Why torch cannot compile something, on one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2])[:300] or type(error).__name__
-
-
-def _fresh(function: Any) -> Any:
-    """The same function with a code object of its own: torch compiles each at most eight times."""
-    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)

@@ -142,7 +142,7 @@ class Ensemble(Stateful):
         changed. A member whose own batch is not finite skips it; its loss is NaN, and the step counts for what weight
         rules compute in some steps only. `Diverged` if no member is
         left."""
-        each = self._each(x, y, each)
+        each = self.check(x, y, each)
         found = self._compute(x, y, each, context, self.refresh)
         sound = _sound(x, y, each, self.alive)
         alive, finite, clean = torch.stack([self.alive, found.finite, sound]).tolist()
@@ -169,12 +169,17 @@ class Ensemble(Stateful):
         Returns the members' losses, NaN for those that have diverged. A batch that is not finite is skipped. refresh:
         whether weight rules compute what they keep for several steps, None for where it is due; only such steps are
         counted."""
-        each = self._each(x, y, each)
-        found = self._compute(x, y, each, context, self.refresh if refresh is None else refresh)
+        each, due = self.check(x, y, each), self.refresh if refresh is None else refresh
+        loss = self.advance_checked(x, y, each, context, due)
+        self.count += refresh is None
+        return loss
+
+    def advance_checked(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Tensor:
+        """`advance` of a batch that was checked, inside `torch.no_grad`: nothing but tensors is read and changed."""
+        found = self._compute(x, y, each, context, refresh)
         sound = _sound(x, y, each, self.alive)
         loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)
         self._write(found, sound)
-        self.count += refresh is None
         return loss
 
     @torch.no_grad()
@@ -241,7 +246,7 @@ class Ensemble(Stateful):
         own = pytree.tree_map(lambda *parts: torch.stack(parts), *owns)
         return torch.tensor(counts, dtype=torch.float64, device=self._template.device), own
 
-    def _each(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
+    def check(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Whether every member has a mini-batch of its own. ValueError for one that does not fit."""
         self.demand_views()
         for method in self._methods:

@@ -51,7 +51,10 @@ class FlatGroup:
     def flat(self, parts: Sequence[Tensor]) -> Tensor:
         """Tensors like the parameters as one row; with a dimension more in front, as all rows."""
         shaped = zip(parts, self.shapes, strict=True)
-        return torch.cat([part.reshape(*part.shape[: part.ndim - len(shape)], -1) for part, shape in shaped], -1)
+        flat = [part.reshape(*part.shape[: part.ndim - len(shape)], -1) for part, shape in shaped]
+        if torch.compiler.is_compiling():  # of eight parts or fewer a kernel would choose one anew for each entry
+            flat = [piece for part in flat for piece in part.chunk(1 + 8 // len(flat), -1)]
+        return torch.cat(flat, -1)
 
     def stepped(self, row: Row, grads: Sequence[Tensor], c: Mapping[str, Tensor]) -> Row:
         """One member's row, or all rows, after a step of the optimizer with its `coefficients` c."""

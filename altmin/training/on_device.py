@@ -104,9 +104,10 @@ class _Epochs:
 
     def action(self, kind: bool) -> Tensor:
         """The function that is recorded, for a kind of step."""
-        rows, drawn = (t.index_select(0, self.cursor)[0] for t in (self.order, self.numbers))
-        loss = self.step.metrics(self.step.run(*self.batch(rows, drawn), kind, **self.how)).loss
-        self.losses.index_copy_(0, self.cursor, loss.detach().view(1, -1).double())
+        rows = self.order.index_select(0, self.cursor)[0]
+        drawn = rows if self.change is None else self.numbers.index_select(0, self.cursor)[0]
+        loss = self.step.losses(self.step.run(*self.batch(rows, drawn), kind, **self.how))
+        self.losses.index_copy_(0, self.cursor, loss.view(1, -1))
         self.cursor.add_(1).remainder_(self.full)
         return loss
 

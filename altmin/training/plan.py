@@ -124,6 +124,11 @@ class Plan:
         """The batches to learn from."""
         return Epochs(source("train", self.train, model), model, seeds, self.run)
 
+    def steps(self, model: nn.Module) -> int | None:
+        """How many batches the run has, None if the data do not tell."""
+        per_epoch = self.data(model, [self.run.seed]).per_epoch
+        return None if per_epoch is None else self.run.epochs * per_epoch
+
     def tests(self, model: nn.Module) -> dict[str, Source]:
         """The data to evaluate on, by the prefix of its columns."""
         if self.test is None:

@@ -115,7 +115,9 @@ def fit_ensemble(
 def fit_one(plan: Plan, method: Method, history: History, callbacks: Any, config: Mapping[str, Any]) -> History:
     """`fit`, of a plan. Rows are added to `history`, which is returned."""
     demand_method("fit", method)
-    steps = method if isinstance(method, Recorded) else recorded(method, plan.run.record, plan.run.batch_size)
+    steps: Any = method
+    if not isinstance(method, Recorded):
+        steps = recorded(method, plan.run.record, plan.run.batch_size, lambda: plan.steps(method.model))
     try:
         _carry_out(plan, Single(steps), [history], [plan.run.seed], callbacks, config)
     finally:

@@ -67,7 +67,9 @@ class Trial:
 
     def steps(self, method: Any, otherwise: Callable[[Any], Any]) -> Any:
         """A method, or an ensemble, whose steps are recorded if the run says so, or otherwise what is made of it."""
-        made = recorded(method, self.run.record, self.run.batch_size)
+        made = recorded(
+            method, self.run.record, self.run.batch_size, lambda: self.run.epochs * self._batches(method.model)
+        )
         return otherwise(method) if made is method else made
 
     def check(self, runs: Sequence[RunConfig]) -> int:
@@ -75,6 +77,9 @@ class Trial:
         before the first run starts."""
         for run in runs:
             model = self.steps(self.build(run), self.wrap).model
+        return self._batches(model)
+
+    def _batches(self, model: nn.Module) -> int:
         assert self.run.batch_size is not None
         return batches_per_epoch(model, len(self.train[0]), self.run.batch_size)
 

@@ -1,0 +1,97 @@
+"""Products of one shape as one batched product: a pass over the graph of a compiled step.
+
+The product of a small layer leaves most of a GPU idle. Jvps and gradients of different blocks do not depend on each
+other, so those of equal layers can be computed together. Inputs are stacked for it, which kernels that make them do as
+they write.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.pattern_matcher import stable_topological_sort
+
+FEWEST = 4
+"""Products that are worth a batch."""
+LARGEST = 1 << 20
+"""Entries of an operand up to which a product leaves much of a GPU idle."""
+
+Key = tuple[Any, ...]
+aten = torch.ops.aten
+
+
+class BatchedProducts(CustomGraphPass):
+    """Replaces matrix products of one shape that do not depend on each other by batched ones, on a GPU.
+
+    fewest: how many there must be. devices: where.
+    """
+
+    def __init__(self, fewest: int = FEWEST, devices: Sequence[str] = ("cuda",)):
+        self.fewest, self.devices = fewest, tuple(devices)
+
+    def uuid(self) -> Any:
+        return get_hash_for_files((__file__,), repr((self.fewest, self.devices)))
+
+    def __call__(self, graph: fx.Graph) -> None:
+        keys = defaultdict[Key, int](int)
+        for node in graph.nodes:
+            if (key := self._key(node)) is not None:
+                keys[key] += 1
+        for key, count in keys.items():
+            if count >= self.fewest:
+                self._batch(graph, key)
+
+    def _key(self, node: fx.Node) -> Key | None:
+        """What products have in common that can be one; None for another operation."""
+        if node.target is not aten.mm.default:
+            return None
+        values = [_base(each)[0].meta["val"] for each in node.args]
+        if values[0].device.type not in self.devices or max(value.numel() for value in values) > LARGEST:
+            return None
+        turned = tuple(_base(each)[1] for each in node.args)
+        return values[0].dtype, turned, *(tuple(value.shape) for value in values)
+
+    def _batch(self, graph: fx.Graph, key: Key) -> None:
+        """Batches the products of one key. Those on paths of equal length, counted in such products, are independent of
+        each other, and the graph remains without cycles."""
+        depths: dict[fx.Node, int] = {}
+        groups = defaultdict[int, list[fx.Node]](list)
+        for node in graph.nodes:
+            depth = max((depths[each] for each in node.all_input_nodes), default=0)
+            if self._key(node) == key:
+                groups[depth].append(node)
+                depth += 1
+            depths[node] = depth
+        batched = [group for group in groups.values() if len(group) >= self.fewest]
+        for group in batched:
+            _replace(graph, group)
+        if batched:
+            stable_topological_sort(graph)
+
+
+def _base(node: Any) -> tuple[fx.Node, bool]:
+    """A matrix, and whether it is transposed: what a transposed one is a view of."""
+    turned = node.target is aten.permute.default and list(node.args[1]) == [1, 0]
+    return (node.args[0], True) if turned else (node, False)
+
+
+def _replace(graph: fx.Graph, group: Sequence[fx.Node]) -> None:
+    def call(target: Any, *args: Any) -> fx.Node:
+        node = graph.call_function(target, args)
+        node.meta["val"] = target(*fx.map_arg(args, lambda each: each.meta["val"]))
+        return node
+
+    def stacked(operands: Sequence[Any]) -> fx.Node:
+        bases = [_base(each) for each in operands]
+        whole = call(aten.cat.default, [call(aten.unsqueeze.default, base, 0) for base, _ in bases])
+        return call(aten.permute.default, whole, [0, 2, 1]) if bases[0][1] else whole
+
+    with graph.inserting_before(group[-1]):
+        product = call(aten.bmm.default, *(stacked(side) for side in zip(*(node.args for node in group), strict=True)))
+        for i, node in enumerate(group):
+            node.replace_all_uses_with(call(aten.select.int, product, 0, i))
+    for node in group:
+        graph.erase_node(node)
