@@ -122,7 +122,7 @@ class Timing:
             }
             for entry in times
         ]
-        return {"results": results, "skipped": skipped, "recorded_is_compiled": can_fuse()}
+        return {"results": results, "skipped": skipped, "recorded_is_compiled": can_fuse(torch.device("cuda"))}
 
     def _built(self, batch: Any, where: Where) -> tuple[dict[Entry, Any], dict[Entry, Row], list[Row]]:
         built: dict[Entry, Any] = {}

@@ -151,4 +151,3 @@ def traced(monkeypatch):
     torch._dynamo.reset()  # what was traced for other nets counts towards a limit
     compiler = torch.compile
     monkeypatch.setattr("torch.compile", lambda function, **options: compiler(function, backend="eager", **options))
-    monkeypatch.setattr("altmin.runners.programs.can_fuse", lambda: True)

@@ -14,7 +14,9 @@ from altmin.paper.bench import measure, modes, run
 from altmin.paper.bench.cases import Entry, Net, Variant, grown
 from altmin.paper.bench.measure import Batch, spread, step_bytes, step_seconds, synthetic
 from altmin.paper.bench.run import Plan, ratio
+from altmin.runners import Recorded
 from altmin.runners.compiled import Compiled
+from altmin.runners.programs import can_fuse
 
 CASE = Net("mlp-2x100:50", "mlp-2x100", "mnist", 50)
 
@@ -187,11 +189,13 @@ def test_a_mode_with_a_plus_applies_one_after_the_other(monkeypatch: pytest.Monk
     assert modes.apply("eager", "adam") == "adam"  # type: ignore[arg-type, comparison-overlap]
 
 
-def test_only_backprop_is_compiled() -> None:
+def test_backprop_is_compiled_and_on_a_cpu_am_too() -> None:
     net = models.mlp(4, (3,), 2)
     assert isinstance(modes.apply("compile", methods.create("adam", net)), Compiled)
     with pytest.raises(TypeError, match="only backprop is compiled"):
-        modes.apply("compile", methods.create("am-adam", net))
+        modes.apply("compile", methods.create("dtp", net))
+    if can_fuse(CPU):
+        assert isinstance(modes.apply("compile", methods.create("am-adam", net)), Recorded)
 
 
 def test_activations_that_are_computed_again_take_less_memory_and_give_the_same_step() -> None:
@@ -226,8 +230,8 @@ def test_activations_are_computed_again_by_backprop_in_sequential_models(
 def test_a_graph_needs_a_gpu(mode: str) -> None:
     with pytest.raises(ValueError, match="records CUDA graphs, which --device cpu does not have"):
         modes.check(mode, torch.device("cpu"))
-    with pytest.raises(ValueError, match=r"a step is captured on a CUDA device"):
-        modes.apply("graph", methods.create("am-adam", models.mlp(4, (3,), 2)))
+    with pytest.raises(ValueError, match=r"on a CPU; steps of AltMin and of ensembles are recorded there"):
+        modes.apply("graph", methods.create("adam", models.mlp(4, (3,), 2)))
 
 
 NET = Net("mlp-1x4", "mlp-1x4", "mnist", 10)

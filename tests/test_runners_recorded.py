@@ -260,11 +260,26 @@ def test_two_of_one_method_write_to_the_same_weights():
     assert method.penalty.value == pytest.approx(ordinary.penalty.value)  # type: ignore[attr-defined]
 
 
-def test_recording_wants_a_gpu(monkeypatch):
+@pytest.mark.parametrize(
+    "method, net, options, reason",
+    [
+        ("adam", nn.Linear(7, 3), {}, "steps of AltMin and of ensembles are recorded there, not those of Backprop"),
+        ("am-adam", altmin.models.mlp(7, (5,), 3), {"fuse": False}, "by compiling it, which fuse=False forbids"),
+        ("am-adam", altmin.models.mlp(7, [5] * 64, 3), {}, "for at most 64 blocks, and the model has 65"),
+    ],
+)
+def test_on_a_cpu_recording_is_compiling(method, net, options, reason, monkeypatch):
     monkeypatch.undo()
-    method = altmin.methods.create("am-adam", altmin.models.mlp(7, (5,), 3))
-    with pytest.raises(ValueError, match=r"on a CUDA device, the model is on cpu; move it with \.to\('cuda'\)"):
-        Recorded(method, torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64))
+    made = altmin.methods.create(method, nn.Sequential(net) if isinstance(net, nn.Linear) else net)
+    with pytest.raises(ValueError, match=rf"the model is on a CPU; .*{reason}.*; use the method as it is, or move"):
+        Recorded(made, torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64), **options)
+
+
+def test_on_a_cpu_recording_needs_a_compiler(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs a C\+\+ compiler"):
+        Recorded(altmin.methods.create("am-adam", altmin.models.mlp(7, (5,), 3)))
 
 
 # -- ensembles --------------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_a_step_is_compiled_once_as_a_whole_or_not_at_all(monkeypatch, works):
 
     monkeypatch.setattr("torch.compile", compiler)
     both(NETS["a run"](), data=list(batches(4)), fuse=True)
-    assert made == [{"fullgraph": True, "dynamic": False, "options": None}]
+    assert [(options["fullgraph"], options["dynamic"]) for options in made] == [(True, False)]
     assert len(calls) == (4 if works else 1)
     monkeypatch.setattr("altmin.runners.capture.WHOLE", 5)
     both(NETS["a run"](), data=list(batches(2)), fuse=True)
@@ -143,3 +143,17 @@ def test_where_the_compiler_fails_with_one_set_of_options_it_tries_the_next(monk
     assert whole.works
     joined = {"combo_kernels", "post_grad_custom_pre_pass", "fallback_random"}
     assert tried == [joined, joined | {"loop_ordering_after_fusion"}, {"fallback_random"}, {"fallback_random"}]
+
+
+@pytest.mark.filterwarnings("ignore:a batch of .* takes the ordinary step")
+def test_a_recorded_step_on_a_cpu_takes_any_layout_and_the_ordinary_step_for_other_shapes(traced):
+    torch.manual_seed(0)
+    ordinary = altmin.methods.create("am-adam", altmin.models.mlp(7, (5, 5), 3).double(), lr=2**-7)
+    method = altmin.Recorded(copy.deepcopy(ordinary))
+    for i, (x, y) in enumerate(batches(5)):
+        x = x.T.contiguous().T if i == 2 else x
+        x, y = (x[:6], y[:6]) if i == 3 else (x, y)
+        assert float(method.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-12)
+    same(ordinary.model, method.model)
+    assert method.captured.whole.works
+    assert method.others == 1

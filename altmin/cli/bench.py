@@ -35,8 +35,9 @@ class Bench(options.OfMethods):
     batch_size: int = options.batch()
     modes: str = option(
         ways.ALL,
-        "eager, graph (CUDA graphs), or of backprop only compile and checkpoint (activations are computed again, for "
-        "less memory); all is for those that the machine allows, with --grow for eager alone.",
+        "eager, graph (CUDA graphs), compile (of backprop, and of AM on a CPU), or of backprop only checkpoint "
+        "(activations are computed again, for less memory); all is for those that the machine allows, with --grow for "
+        "eager alone.",
         metavar="NAME,NAME,...",
     )
     ensemble: str = option("1", "How many members run as one, as in 1,8,64.", metavar="N,N,...")

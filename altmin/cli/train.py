@@ -27,7 +27,7 @@ class Train(options.OfRuns):
     checkpoint_every: int | None = options.option(None, "Keep it every N batches too.", min=1)
     resume: bool = options.option(False, "Go on from the checkpoint, as if never stopped.", "--resume")
     record: bool = options.option(
-        False, "On a GPU: compile the steps, which are recorded anyway if they can be.", "--record"
+        False, "Compile the steps, which takes seconds; on a GPU they are recorded anyway if they can be.", "--record"
     )
     sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
     layer_ranks: int = options.option(
@@ -45,8 +45,6 @@ def train(ctx: typer.Context, given: Train) -> None:
     _check(given)
     ranks.check_gpus(given.device)
     device = training.prepare(ranks.device(given.device), given.threads, given.precision)
-    if given.record and device.type != "cuda":
-        raise ValueError(f"--record records CUDA graphs, which --device {given.device} lacks; give --device cuda")
     parts = ranks.PARTS if given.micro_batches is None and given.layer_ranks > 1 else given.micro_batches
     tables = config.tables(ctx)
     of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]

@@ -217,7 +217,9 @@ def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tens
     # on a CPU columns are many times faster for few classes
     log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
     p = log_p.exp()
-    return (y * log_p).sum() / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
+    # on a GPU, sums of rows first: a compiled sum over everything would have one processor compute the softmax too
+    total = (y * log_p).sum(1).sum() if output.is_cuda else (y * log_p).sum()
+    return total / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
 
 
 def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:

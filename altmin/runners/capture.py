@@ -31,9 +31,9 @@ from altmin.runners.whole import Whole
 
 WHOLE = 64
 """Blocks up to which a step is compiled; a longer one would take minutes."""
-WITH_ADAM = 48
-"""Parameters up to which Adam's step is part of that; for more of them its own kernel is as fast, and compiling takes
-less time."""
+WITH_ADAM = {"cuda": 48, "cpu": 1 << 17}
+"""How many parameters there may be for Adam's step to be part of that: on a GPU tensors, since for more of them its own
+kernel is as fast and compiling takes less time; on a CPU entries, since its own kernel takes one pass over memory."""
 
 
 class CapturedStep:
@@ -127,10 +127,16 @@ class AltMinStep(CapturedStep):
         self.optimizer = None if self.local is None else OptimizerOnDevice(self.local.optimizer)
         first = am.theta[0][0]
         self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
+        groups = [] if self.local is None else self.local.optimizer.param_groups
+        self.trained = [p for group in groups for p in group["params"]]
+        """The parameters of the optimizer."""
         self.places = self._places()
         compiles = fuse and len(am.chain) <= WHOLE
         self.whole = Whole(AltMinStep._compute_all, self, first.device) if compiles else None
         self.adam = self.local is not None and self.local.adam_alone
+        parameters = list(am.model.parameters())
+        count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
+        self.adam_inside = self.adam and count <= WITH_ADAM[first.device.type]
         self.ready = self.adam or self.local is None
         """Whether the optimizer has the state that a compiled step needs."""
         self.channels_last = _gains_by_channels_last(am.model, context)
@@ -152,8 +158,8 @@ class AltMinStep(CapturedStep):
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
         """kind: whether rules compute again what they keep for several updates; such a step is not compiled."""
         self.am.check_once(x, y)
-        if self.local is not None:
-            self.local.optimizer.zero_grad()  # otherwise old gradients stay in memory until the new ones are known
+        for p in self.trained:  # otherwise old gradients stay in memory until the new ones are known
+            p.grad = None
         if self.adam and self.optimizer is not None:
             self.optimizer.begin_adam()
         values, state, ok, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y, kind)
@@ -189,7 +195,8 @@ class AltMinStep(CapturedStep):
         )
         self.state.copy_(state)
         commit(statistics, ok)
-        if self.local is not None and self.adam and sum(map(len, theta)) <= WITH_ADAM:
+        if self.adam_inside:
+            assert self.local is not None
             assert self.optimizer is not None
             self.optimizer.step_adam(dict(self.local.of_parameters(contributions)), ok)
             contributions = None

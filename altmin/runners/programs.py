@@ -1,13 +1,15 @@
-"""An action on the device captured as a CUDA graph, and where that is possible."""
+"""An action captured as a CUDA graph, or compiled for a CPU, and where that is possible."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from altmin.runners.capture import CapturedStep
+from altmin.runners.compiled import check as check_compiler
 
 
 @cache
@@ -46,6 +48,20 @@ class Program:
         return self.result
 
 
+class Call:
+    """An action on a CPU, which is called again. Before, it runs once, so that it is compiled; then `state()` is put
+    back as it was, and so is the random state."""
+
+    def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
+        self.action = action
+        with _restored(state):
+            action()
+
+    def replay(self) -> Tensor:
+        """Runs the action; returns its result."""
+        return self.action()
+
+
 def _renew_generator() -> None:
     """Gives the GPU's random generator a new state, since that of a capture that failed refuses to draw; its numbers
     are for the caller to set."""
@@ -54,11 +70,18 @@ def _renew_generator() -> None:
 
 
 class Programs:
-    """A captured step: a `Program` of an action for each of its kinds."""
+    """A captured step: a `Program` of an action for each of its kinds, on a CPU a `Call`. device: where it runs."""
 
-    def __init__(self, step: CapturedStep, action: Callable[[bool], Tensor], state: Callable[[], list[Tensor]]):
+    def __init__(
+        self,
+        step: CapturedStep,
+        action: Callable[[bool], Tensor],
+        state: Callable[[], list[Tensor]],
+        device: torch.device,
+    ):
         self.step = step
-        self.programs = {kind: Program(partial(action, kind), state) for kind in step.kinds}
+        program: Any = Program if device.type == "cuda" else Call
+        self.programs = {kind: program(partial(action, kind), state) for kind in step.kinds}
 
     def replay(self) -> Tensor:
         """Takes the next step; returns its result, which the next one overwrites."""
@@ -80,8 +103,14 @@ def _restored(state: Callable[[], list[Tensor]]) -> Iterator[None]:
                 t.zero_() if old is None else t.copy_(old)
 
 
-def can_fuse() -> bool:
-    """Whether this machine has a GPU that torch can compile for."""
+def can_fuse(device: torch.device) -> bool:
+    """Whether torch can compile for a device."""
+    try:
+        check_compiler(device)
+    except ValueError:
+        return False
+    if device.type == "cpu":
+        return True
     from torch.utils._triton import has_triton
 
     return torch.cuda.is_available() and has_triton()

@@ -16,7 +16,8 @@ from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
 from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import CapturedStep, can_capture, captured, check_capturable
+from altmin.runners.capture import WHOLE, CapturedStep, can_capture, captured, check_capturable
+from altmin.runners.compiled import check as check_compiler
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.programs import Programs, can_fuse, demand_cuda, is_on_gpu
 
@@ -28,6 +29,25 @@ LONG = 30_000
 and takes about three seconds per block."""
 
 
+def demand_recordable(method: Any, fuse: bool | None) -> None:
+    """ValueError unless a method's steps can be recorded where its model is: on the current CUDA device, or on a CPU
+    that torch can compile for."""
+    device = next(iter(method.model.parameters())).device
+    if device.type != "cpu":
+        demand_cuda(method.model)
+        return
+    why = ""
+    if not isinstance(method, AltMin | Ensemble):
+        why = f"steps of AltMin and of ensembles are recorded there, not those of {type(method).__name__}"
+    elif isinstance(method, AltMin) and len(method.chain) > WHOLE:
+        why = f"a step is compiled there, for at most {WHOLE} blocks, and the model has {len(method.chain)}"
+    elif fuse is False:
+        why = "a step is recorded there by compiling it, which fuse=False forbids"
+    if why:
+        raise ValueError(f"the model is on a CPU; {why}; use the method as it is, or move the model with .to('cuda')")
+    check_compiler(device)
+
+
 class Changed(ValueError):
     """The method is no longer the one that was captured: weights were frozen or replaced, or an option has changed."""
 
@@ -36,7 +56,8 @@ class Recorded(Wrapper):
     """A method whose step is captured and then replayed: `Recorded(method)` captures the first batch that comes,
     `Recorded(method, x, y)` one given now. It is a `Method` again and gives the numbers of the method's own step.
 
-    fuse: whether chains of small operations are compiled into one kernel each; None for wherever torch can.
+    fuse: whether the step is compiled, which takes seconds, for deep nets a minute; None for wherever torch can. On a
+    CPU, where steps of `AltMin` and of ensembles are recorded, that is all, and it needs a C++ compiler.
 
     Batches of another shape (the last of an epoch, often), and those that come while the model is in another mode
     (`train`, `eval`), take the method's own step, with one warning. A step of
@@ -49,7 +70,7 @@ class Recorded(Wrapper):
 
     def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
         demand_method("Recorded", method)
-        demand_cuda(method.model)
+        demand_recordable(method, fuse)
         check_capturable(method)
         super().__init__(method)
         self.fuse = fuse
@@ -64,9 +85,9 @@ class Recorded(Wrapper):
         self.modules = list(self.method.model.modules())
         self.modes = [m.training for m in self.modules]
         context = how.get("context", LOCAL)
-        step: CapturedStep = captured(self.method, can_fuse() if self.fuse is None else self.fuse, context)
+        step: CapturedStep = captured(self.method, can_fuse(x.device) if self.fuse is None else self.fuse, context)
         self.captured = step
-        self.programs = Programs(step, lambda kind: step.run(self.x, self.y, kind, **how), step.tensors)
+        self.programs = Programs(step, lambda kind: step.run(self.x, self.y, kind, **how), step.tensors, x.device)
 
     def _current(self) -> Any:
         """The method, after `synchronize`: its model, its state, and all else (`penalty`, and what an ensemble has)."""
@@ -93,13 +114,19 @@ class Recorded(Wrapper):
         if not same or [m.training for m in self.modules] != self.modes:
             return self._ordinary(x, y, how)
         self._push()
-        self.x.copy_(x, non_blocking=True)
-        self.y.copy_(y, non_blocking=True)
+        self.x, self.y = self._given(self.x, x), self._given(self.y, y)
         values = self.programs.replay().clone()
         self.unseen += 1
         if self.unseen >= CHECK_EVERY:
             self.synchronize()
         return self.captured.metrics(values)
+
+    @staticmethod
+    def _given(held: Tensor, t: Tensor) -> Tensor:
+        """A batch where the step reads it: on a GPU in memory of its own, on a CPU anywhere, in the same layout."""
+        if held.is_cuda or t.stride() != held.stride() or t.device != held.device:
+            return held.copy_(t, non_blocking=True) if held.is_cuda else torch.empty_like(held).copy_(t)
+        return t
 
     def _push(self) -> None:
         """`CapturedStep.push`; `Changed` where that refuses."""
@@ -206,7 +233,7 @@ def recorded(
         return Recorded(method)
     if record is False or not _is_safe(method):
         return method
-    return RecordedIfPossible(method, rows, fuse=(steps() or 0) >= LONG and can_fuse())
+    return RecordedIfPossible(method, rows, fuse=(steps() or 0) >= LONG and can_fuse(torch.device("cuda")))
 
 
 def _is_safe(method: Any) -> bool:

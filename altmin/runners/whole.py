@@ -11,47 +11,56 @@ Options = dict[str, Any]
 
 
 class Whole:
-    """A method of an object that is compiled at its first call.
+    """A method of an object that is compiled at its first call. Later calls must be like it: nothing may differ but the
+    values in tensors.
 
-    device: where it computes. On a GPU independent kernels are joined, products of one shape are batched, and random
-    numbers are those of the ordinary step. works: whether torch can compile it, None before the first call. If it
-    cannot, a warning says why, and each call returns None.
+    device: where it computes. works: whether torch can compile it, None before the first call. If it cannot, a warning
+    says why, and each call returns None.
     """
 
     def __init__(self, function: Any, owner: Any, device: torch.device):
         # a code object of its own: torch compiles each at most eight times
         code = function.__code__.replace()
         self.function = MethodType(FunctionType(code, function.__globals__, function.__name__), owner)
-        self.left = list[Options](({},) if device.type != "cuda" else _on_gpu())
+        self.left = list(_on_gpu() if device.type == "cuda" else _on_cpu())
         """The compiler's options that are still to be tried, from the last to the first."""
         self.compiled: Any = None
         self.works: bool | None = None
 
     def __call__(self, *args: Any) -> Any:
         """What the method returns, which is not None; None if torch cannot compile it."""
+        if self.works:
+            return self.compiled(*args)
+        return None if self.works is False else self._first(args)
+
+    def _first(self, args: Any) -> Any:
         from torch._dynamo import config  # not before something is compiled: it takes seconds
         from torch._dynamo.exc import TorchDynamoException
 
-        while self.works is not False:
-            if self.compiled is None:
-                options = self.left.pop() or None
-                self.compiled = torch.compile(self.function, fullgraph=True, dynamic=False, options=options)
+        while self.left:
+            compiled = torch.compile(self.function, fullgraph=True, dynamic=False, options=self.left.pop())
             try:
                 with config.patch(allow_rnn=True):  # a recurrent layer is called by `opaque_recurrence`
-                    found = self.compiled(*args)
+                    found = compiled(*args)
             except TorchDynamoException as error:
-                self.compiled = None
-                if not self.left:
-                    self.works = False
-                    warnings.warn(f"a step is recorded without being compiled, since torch cannot: {_reason(error)}")
+                reason = _reason(error)
             else:
-                self.works = True
+                self.compiled, self.works = compiled, True
                 return found
+        self.works = False
+        warnings.warn(f"a step is recorded without being compiled, since torch cannot: {reason}")
         return None
 
 
+def _on_cpu() -> Iterator[Options]:
+    """Layouts as they are, since the gradients of convolutions would be copied to and fro. What a call checks first,
+    that it is like the one that was compiled, takes as long as a small step."""
+    yield {"layout_optimization": False, "guard_filter_fn": lambda guards: [False] * len(guards)}
+
+
 def _on_gpu() -> Iterator[Options]:
-    """Without batches and joined kernels; without reordered loops, in which torch 2.11 fails on some nets; with all."""
+    """Independent kernels are joined, products of one shape are batched, and random numbers are those of the ordinary
+    step. Before: the same without reordered loops, in which torch 2.11 fails for some nets, and with none of it."""
     from altmin.runners.batching import BatchedProducts  # imports the compiler, which takes seconds
 
     same: Options = {"fallback_random": True}

@@ -59,10 +59,11 @@ def train_on_device(
     with ExitStack() as during:
         context = during.enter_context(plan.products())
         epochs = _Epochs(plan, method, seeds, shuffle, context)
-        epochs.step = captured(method, can_fuse() if fuse is None else fuse, context)
+        epochs.step = captured(method, can_fuse(x.device) if fuse is None else fuse, context)
         during.enter_context(epochs.schedule.during())
         epochs.schedule.begin(0, 0)
-        programs = Programs(epochs.step, epochs.action, lambda: [epochs.cursor, *epochs.step.tensors()])
+        tensors = lambda: [epochs.cursor, *epochs.step.tensors()]  # noqa: E731
+        programs = Programs(epochs.step, epochs.action, tensors, x.device)
         means = [epochs.train(epoch, programs) for epoch in range(run.epochs)]
     return means if isinstance(method, Ensemble) else [mean[0] for mean in means]
 

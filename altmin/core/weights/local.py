@@ -223,6 +223,8 @@ class FusedAdam(torch.optim.Adam):
     dimensions that is 1, a step changes nothing. A group of tables with sparse gradients takes a step of SparseAdam.
     """
 
+    _step_supports_amp_scaling = True  # torch sets this on the object, where a copy of it does not have it
+
     @torch.no_grad()
     def update(self) -> None:
         """One step."""

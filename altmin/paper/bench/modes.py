@@ -7,14 +7,22 @@ from typing import Any
 import torch
 
 from altmin.common.errors import unknown
+from altmin.core.trainer import AltMin
 from altmin.methods import Method
 from altmin.paper.bench.checkpointed import checkpointed
 from altmin.runners import Recorded, compiled
 
+
+def _compiled(method: Any) -> Method:
+    """Backprop compiled by torch.compile; on a CPU steps of AM too, which are recorded so."""
+    on_cpu = isinstance(method, AltMin) and next(iter(method.model.parameters())).device.type == "cpu"
+    return Recorded(method) if on_cpu else compiled.compiled(method)
+
+
 MODES: dict[str, Callable[[Any], Method]] = {
     "eager": lambda method: method,
     "graph": Recorded,
-    "compile": compiled.compiled,
+    "compile": _compiled,
     "checkpoint": checkpointed,
 }
 
@@ -24,7 +32,7 @@ ALL = "all"
 
 
 def allowed(device: torch.device) -> tuple[list[str], list[str]]:
-    """The modes that a device allows: of all methods, and of backprop alone."""
+    """The modes that a device allows: of all methods, and of backprop and of methods that have them too."""
     of_all = ["eager", "graph"] if device.type == "cuda" else ["eager"]
     try:
         compiled.check(device)

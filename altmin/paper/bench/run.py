@@ -33,7 +33,8 @@ class Plan(NamedTuple):
     context: Context = LOCAL
     """Of the steps."""
     of_backprop: Sequence[str] = ()
-    """Further modes, in which the yardstick and its variants alone are measured."""
+    """Further modes, in which the yardstick and its variants alone are measured; compiled, other methods too that can
+    be."""
 
     def build(self, net: Net, entry: Entry) -> list[Method]:
         """The members of an entry, from seeds that follow each other. Raises what a method has against the model."""
@@ -59,9 +60,11 @@ class Plan(NamedTuple):
 
     def entries(self, net: Net) -> tuple[list[Entry], dict[Entry, str]]:
         """What can be measured on a net, and what cannot, with the reason. Two members represent any number of them."""
-        rivals = [v for v in self.variants if v.method == YARDSTICK]
-        asked = [(mode, self.variants) for mode in self.modes] + [(mode, rivals) for mode in self.of_backprop]
-        wanted = [Entry(v.label, mode, n) for mode, variants in asked for n in self.members for v in variants]
+        rivals = [v.label for v in self.variants if v.method == YARDSTICK]
+        labels = [v.label for v in self.variants]
+        asked = [(mode, labels) for mode in self.modes]
+        asked += [(mode, labels if mode == "compile" else rivals) for mode in self.of_backprop]
+        wanted = [Entry(label, mode, n) for mode, given in asked for n in self.members for label in given]
         reasons: dict[Entry, str] = {}
         for entry in wanted:
             built = self.build(net, entry._replace(members=min(entry.members, 2)))
@@ -72,7 +75,9 @@ class Plan(NamedTuple):
         for entry in wanted:
             if why := reasons.get(entry._replace(method=YARDSTICK)):
                 reasons.setdefault(entry, f"{YARDSTICK}, which it is measured against, cannot: {why}")
-        return [entry for entry in wanted if entry not in reasons], reasons
+        possible = [entry for entry in wanted if entry not in reasons]
+        told = {e: why for e, why in reasons.items() if e.mode in self.modes or e.method in rivals}
+        return possible, told
 
 
 def measure(plan: Plan, nets: Sequence[Net], seconds: float, report: Report) -> tuple[list[Row], list[Row]]:
