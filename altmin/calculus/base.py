@@ -161,4 +161,4 @@ def rounded(p: Params) -> Params:
 
 def shifted(x: Tensor, u: Tensor, e: Tensor) -> Tensor:
     """x - e u, in one pass."""
-    return torch.addcmul(x, e, u, value=-1)
+    return torch.addcmul(x, u, e, value=-1)  # the last may be in main memory while the others are on a GPU

@@ -284,7 +284,8 @@ class EnsembleStep(CapturedStep):
 
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
         self.ensemble, self.context = ensemble, context
-        self.whole = Whole(Ensemble.advance_checked, ensemble, ensemble.alive.device) if fuse else None
+        compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= WHOLE
+        self.whole = Whole(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
         self.kinds = (True, False) if ensemble.refreshes else (False,)
 
     def begin_step(self) -> bool:
