@@ -48,9 +48,9 @@ GRAPH = {
 }
 FUSED_CPU = dict.fromkeys(CPU_NETS[:3], 1.1)
 LONG = {
-    "higgs-epoch": ("an epoch of HIGGS size, mlp-1x300, seconds", "seconds", 5.0),
+    "higgs-epoch": ("an epoch of HIGGS size, mlp-1x300, seconds", "seconds", 3.5),
     "five-seeds": ("five seeds of mlp-2x100, 50 epochs of MNIST, seconds", "seconds", 15.0),
-    "many-settings": ("64 settings over one, time of an epoch", "ratio", 4.0),
+    "many-settings": ("64 settings over one, time of an epoch", "ratio", 2.5),
 }
 
 
