@@ -52,20 +52,23 @@ class Whole:
         return None
 
 
+SAME: Options = {"fallback_random": True}
+"""Random numbers are those of the ordinary step."""
+
+
 def _on_cpu() -> Iterator[Options]:
     """Layouts as they are, since the gradients of convolutions would be copied to and fro. What a call checks first,
     that it is like the one that was compiled, takes as long as a small step."""
-    yield {"layout_optimization": False, "guard_filter_fn": lambda guards: [False] * len(guards)}
+    yield {**SAME, "layout_optimization": False, "guard_filter_fn": lambda guards: [False] * len(guards)}
 
 
 def _on_gpu() -> Iterator[Options]:
-    """Independent kernels are joined, products of one shape are batched, and random numbers are those of the ordinary
-    step. Before: the same without reordered loops, in which torch 2.11 fails for some nets, and with none of it."""
+    """Independent kernels are joined, and products of one shape are batched. Before: the same without reordered loops,
+    in which torch 2.11 fails for some nets, and with none of it."""
     from altmin.runners.batching import BatchedProducts  # imports the compiler, which takes seconds
 
-    same: Options = {"fallback_random": True}
-    joined: Options = {**same, "combo_kernels": True, "post_grad_custom_pre_pass": BatchedProducts()}
-    yield from (same, {**joined, "loop_ordering_after_fusion": False}, joined)
+    joined: Options = {**SAME, "combo_kernels": True, "post_grad_custom_pre_pass": BatchedProducts()}
+    yield from (dict(SAME), {**joined, "loop_ordering_after_fusion": False}, joined)
 
 
 def _reason(error: Exception) -> str:
