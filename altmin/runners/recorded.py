@@ -1,4 +1,5 @@
-"""A step captured once as a CUDA graph and replayed: the GPU no longer waits for the processor to start its kernels."""
+"""A step captured once and replayed: on a GPU as a CUDA graph, which no longer waits for the processor to start its
+kernels, on a CPU as compiled code."""
 
 import warnings
 from collections.abc import Callable
