@@ -7,6 +7,7 @@ from conftest import update_codes
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
 from altmin import GradientCodes
@@ -94,3 +95,32 @@ def test_soft_threshold_minimises_half_the_squared_distance_plus_the_l1_term(p, 
 def test_soft_threshold_takes_a_tensor_of_thresholds():
     p, threshold = torch.tensor([[-3.0, 0.5], [2.0, -2.0]]), torch.tensor([[1.0], [2.0]])
     assert soft_threshold(p, threshold).tolist() == [[-2.0, 0.0], [0.0, 0.0]]
+
+
+class Factors(TorchDispatchMode):
+    """The dimensions of the first factor of every x + a b."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation is torch.ops.aten.addcmul.default:
+            self.found.append(args[1].ndim)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("options", [{}, {"codes": GradientCodes(steps=3)}], ids=["one step", "several"])
+def test_step_lengths_are_the_last_factor_as_torch_demands_on_a_gpu(activation, options):
+    """There they are in main memory, and a product of three takes such a number in one place only."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 5), activation(), nn.Linear(5, 5), nn.BatchNorm1d(5), activation(), nn.Linear(5, 3)
+    )
+    am, y = altmin.AltMin(model, **options), torch.randint(3, (6,))
+    am.step(torch.randn(6, 4), y)
+    with Factors() as seen:
+        am.step(torch.randn(6, 4), y)
+    assert seen.found
+    assert 0 not in seen.found

@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from altmin.calculus.base import shifted
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import TINY, select
 from altmin.common.errors import demand, shown
@@ -325,10 +324,10 @@ def _try(
             r = at.delta
         else:
             Q, state = (each.q, each.state) if each.exact or k >= still else each.move(m[k + 1])
-            r = shifted(each.delta, Q, a[k])
+            r = torch.addcmul(each.delta, Q, a[k], value=-1)
             if Q is not each.q:
                 offset = links[k - 1].offset if k else above.offset
-                tried[k] = r if offset is each.delta else shifted(offset, Q, a[k])
+                tried[k] = r if offset is each.delta else torch.addcmul(offset, Q, a[k], value=-1)
         residuals.append(r)
         states.append(state)
     left, eps = search.left, torch.finfo(above.delta.dtype).eps
@@ -369,7 +368,7 @@ def _reject(
     here, ahead = ([torch.as_tensor(flag, device=above.delta.device) for flag in each] for each in (accepted, before))
     a = numbers.unbind(numbers.tensor(search.lengths, dtype=above.delta.dtype))
     for k, each in enumerate(links):
-        stays = torch.where(ahead[k], each.delta, shifted(each.delta, each.q, a[k]))
+        stays = torch.where(ahead[k], each.delta, torch.addcmul(each.delta, each.q, a[k], value=-1))
         residuals.append(torch.where(here[k], trial.residuals[k], stays))
         states.append(each.state if each.exact else select(here[k], trial.states[k], each.state))
     stay = numbers.each(numbers.where, before, search.oo, search.left)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import Params, Saved
-from altmin.calculus.base import SMALLEST, shifted
+from altmin.calculus.base import SMALLEST
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import TINY
 from altmin.core.chain import Block, State, Theta
@@ -205,7 +205,7 @@ class Link:
 
     def output(self, e: Tensor, output: Tensor, context: Context) -> tuple[Tensor, State]:
         """F(c - e u), and the block's state there; output: F(c)."""
-        moved = shifted(self.code, self.u, e)
+        moved = torch.addcmul(self.code, self.u, e, value=-1)
         if self.block.replays:
             return self.block.replay(self.p, self.state, moved)
         return self.block.forward(self.p, moved, context)
@@ -239,7 +239,7 @@ class PiecewiseLinearLink(Link):
         self.q = self.layer.jvp(self.p, self.x, self.u)
 
     def move(self, e: Tensor) -> tuple[Tensor, State]:
-        return self.q, State(self.state.prelude, [shifted(self.x, self.u, e)])
+        return self.q, State(self.state.prelude, [torch.addcmul(self.x, self.u, e, value=-1)])
 
 
 class EstimatedLink(Link):
