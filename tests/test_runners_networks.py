@@ -260,5 +260,5 @@ def test_torch_can_trace_a_step_as_a_whole_also_where_blocks_hand_several_values
     for x, y in net.batches(3):
         ordinary.step(x, y)
         step.run(x, y)
-    assert step.whole.works
+    assert step.compiled.works
     same(ordinary.model, other.model, 1e-7)

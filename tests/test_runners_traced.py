@@ -11,7 +11,7 @@ from torch import nn
 import altmin
 from altmin.calculus.context import LOCAL
 from altmin.runners.capture import captured
-from altmin.runners.whole import Whole
+from altmin.runners.full_graph import FullGraph
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_compiled_chains_of_operations_give_the_same_numbers():
 def test_torch_can_trace_a_step_as_a_whole(net, rule, traced):
     """Or a capture would quietly not be compiled. Of the solved memory's first steps the third and fifth are."""
     _, step = both(NETS[net](), rule, data=list(batches(6)), fuse=True)
-    assert step.whole.works
+    assert step.compiled.works
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_torch_can_trace_a_step_of_recurrent_layers_as_a_whole(model, traced):
     torch.manual_seed(0)
     data = [(torch.randn(4, 6, 2, dtype=torch.float64), torch.randint(3, (4,))) for _ in range(3)]
     _, step = both(model().double(), data=data, fuse=True)
-    assert step.whole.works
+    assert step.compiled.works
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -57,7 +57,7 @@ def test_a_traced_step_of_images_writes_statistics_once_and_not_if_it_is_refused
     )
     net = nn.Sequential(*net, nn.Flatten(), nn.Linear(3, 3)).double()
     _, step = both(net, data=list(batches(4, (2, 6, 6))), fuse=True)
-    assert step.whole.works
+    assert step.compiled.works
     before = copy.deepcopy(step.am.model)
     x, y = next(batches(1, (2, 6, 6), seed=1))
     step.run(x * torch.nan, y)
@@ -80,7 +80,7 @@ def test_a_traced_step_of_an_ensemble_has_the_numbers_of_its_own(method, each, t
         x, y = (x.expand(3, -1, -1), y.expand(3, -1)) if each else (x, y)
         expected = ordinary.advance(x, y, each)
         torch.testing.assert_close(step.run(x, y, step.begin_step(), each=each), expected, equal_nan=True)
-    assert step.whole.works
+    assert step.compiled.works
     assert other.alive.tolist() == ordinary.alive.tolist()
     for i in range(2):
         same(ordinary.member(i), other.member(i))
@@ -90,7 +90,7 @@ def test_steps_of_many_trainers_in_one_process_are_compiled(traced):
     """Torch compiles one function at most eight times."""
     for _ in range(10):
         _, step = both(mlp(4), data=list(batches(3)), fuse=True)
-        assert step.whole.works
+        assert step.compiled.works
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["compiled", "torch cannot compile it"])
@@ -137,7 +137,7 @@ def test_where_the_compiler_fails_with_one_set_of_options_it_tries_the_next(monk
             return a + b
 
     monkeypatch.setattr("torch.compile", compiler)
-    whole = Whole(Owner.add, Owner(), torch.device("cuda"))
+    whole = FullGraph(Owner.add, Owner(), torch.device("cuda"))
     assert whole.works is None
     assert [whole(1, 2), whole(3, 4)] == [3, 7]
     assert whole.works
@@ -155,5 +155,5 @@ def test_a_recorded_step_on_a_cpu_takes_any_layout_and_the_ordinary_step_for_oth
         x, y = (x[:6], y[:6]) if i == 3 else (x, y)
         assert float(method.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-12)
     same(ordinary.model, method.model)
-    assert method.captured.whole.works
+    assert method.captured.compiled.works
     assert method.others == 1

@@ -26,8 +26,8 @@ from altmin.core.trainer import AltMin, Metrics
 from altmin.core.weights.updates import Proposal
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.runners.ensemble import Ensemble
+from altmin.runners.full_graph import FullGraph
 from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
-from altmin.runners.whole import Whole
 
 WHOLE = 64
 """Blocks up to which a step is compiled; a longer one would take minutes."""
@@ -132,7 +132,7 @@ class AltMinStep(CapturedStep):
         """The parameters of the optimizer."""
         self.places = self._places()
         compiles = fuse and len(am.chain) <= WHOLE
-        self.whole = Whole(AltMinStep._compute_all, self, first.device) if compiles else None
+        self.compiled = FullGraph(AltMinStep._compute_all, self, first.device) if compiles else None
         self.adam = self.local is not None and self.local.adam_alone
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
@@ -204,7 +204,7 @@ class AltMinStep(CapturedStep):
 
     def _computed(self, x: Tensor, y: Tensor, refresh: bool) -> tuple[Any, ...]:
         """`_compute`, compiled if it is to be."""
-        found = self.whole(x, y) if self.whole and self.ready and not refresh else None
+        found = self.compiled(x, y) if self.compiled and self.ready and not refresh else None
         self.ready = self.ready or not refresh
         return found or self._compute(self.am.theta, x, y, self.context, refresh)
 
@@ -285,7 +285,7 @@ class EnsembleStep(CapturedStep):
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
         self.ensemble, self.context = ensemble, context
         compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= WHOLE
-        self.whole = Whole(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
+        self.compiled = FullGraph(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
         self.kinds = (True, False) if ensemble.refreshes else (False,)
 
     def begin_step(self) -> bool:
@@ -296,7 +296,7 @@ class EnsembleStep(CapturedStep):
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
         each = self.ensemble.check(x, y, how.get("each"))
-        found = self.whole(x, y, each, self.context, kind) if self.whole and not kind else None
+        found = self.compiled(x, y, each, self.context, kind) if self.compiled and not kind else None
         return self.ensemble.advance_checked(x, y, each, self.context, kind) if found is None else found
 
     def tensors(self) -> list[Tensor]:

@@ -125,9 +125,9 @@ class Recorded(Wrapper):
     @staticmethod
     def _given(held: Tensor, t: Tensor) -> Tensor:
         """A batch where the step reads it: on a GPU in memory of its own, on a CPU anywhere, in the same layout."""
-        if held.is_cuda or t.stride() != held.stride() or t.device != held.device:
-            return held.copy_(t, non_blocking=True) if held.is_cuda else torch.empty_like(held).copy_(t)
-        return t
+        if held.is_cuda:
+            return held.copy_(t, non_blocking=True)
+        return t if t.device == held.device and t.stride() == held.stride() else torch.empty_like(held).copy_(t)
 
     def _push(self) -> None:
         """`CapturedStep.push`; `Changed` where that refuses."""

@@ -62,8 +62,7 @@ def train_on_device(
         epochs.step = captured(method, can_fuse(x.device) if fuse is None else fuse, context)
         during.enter_context(epochs.schedule.during())
         epochs.schedule.begin(0, 0)
-        tensors = lambda: [epochs.cursor, *epochs.step.tensors()]  # noqa: E731
-        programs = Programs(epochs.step, epochs.action, tensors, x.device)
+        programs = Programs(epochs.step, epochs.action, epochs.tensors, x.device)
         means = [epochs.train(epoch, programs) for epoch in range(run.epochs)]
     return means if isinstance(method, Ensemble) else [mean[0] for mean in means]
 
@@ -102,6 +101,10 @@ class _Epochs:
         x, y = (t.index_select(0, flat) for t in self.samples)
         inputs, targets = (x, y) if self.change is None else self.change.apply(x, y, drawn.reshape(-1))
         return inputs.view(*rows.shape, *x.shape[1:]), targets.view(*rows.shape, *y.shape[1:])
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that `action` changes, except for the losses."""
+        return [self.cursor, *self.step.tensors()]
 
     def action(self, kind: bool) -> Tensor:
         """The function that is recorded, for a kind of step."""

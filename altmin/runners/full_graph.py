@@ -10,7 +10,7 @@ import torch
 Options = dict[str, Any]
 
 
-class Whole:
+class FullGraph:
     """A method of an object that is compiled at its first call. Later calls must be like it: nothing may differ but the
     values in tensors.
 
