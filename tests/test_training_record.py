@@ -177,6 +177,36 @@ def test_a_change_after_the_end_of_an_epoch_is_seen_by_the_next_step(device) -> 
     assert steps.programs is not first
 
 
+@pytest.mark.parametrize("owner, option", [("codes", "share"), ("penalty", "increment")])
+def test_options_of_codes_and_penalty_that_change_during_a_run_are_followed(owner, option, device) -> None:
+    torch.manual_seed(0)
+    model = net().double().to(device)
+    x, y = samples(48)
+
+    def trained(record: bool | None) -> list[torch.Tensor]:
+        am = AltMin(copy.deepcopy(model), weights=altmin.LocalAdam(2**-7))
+
+        def changes(progress: Progress) -> None:
+            if progress.batch == 4:
+                setattr(getattr(am, owner), option, 0.9)
+
+        fit(am, (x.double(), y), epochs=2, batch_size=16, record=record, callbacks=EachBatch(changes))
+        return [*am.model.parameters(), torch.tensor(am.penalty.value)]
+
+    torch.testing.assert_close(trained(None), trained(False), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("owner, option", [("codes", "share"), ("penalty", "maximum")])
+def test_a_recorded_method_refuses_other_options_of_codes_and_penalty(owner, option, device) -> None:
+    steps = Recorded(AltMin(net().to(device)), fuse=False)
+    x, y = (t[:16].to(device) for t in samples())
+    steps.step(x, y)
+    steps.step(x, y)
+    setattr(getattr(steps.method, owner), option, 0.9)
+    with pytest.raises(ValueError, match="options of the code solver and the penalty are part of the capture"):
+        steps.step(x, y)
+
+
 def test_a_run_with_recorded_steps_goes_on_from_its_checkpoint_bit_by_bit(tmp_path, device) -> None:
     """Stopped before the smaller last batch of an epoch, which comes first when it goes on."""
 

@@ -142,6 +142,8 @@ class AltMinStep(CapturedStep):
         self.channels_last = _gains_by_channels_last(am.model, context)
         self.kinds = (True, False) if am.updates.refreshes else (False,)
         self.known = am.penalty.value
+        self.settings: list[dict[str, Any]] | None = None
+        """The options of the code solver and the penalty at the first `push`, after the capture."""
         self.rates = {name: torch.zeros((), dtype=self.dtype, device=first.device) for name in am.updates.rates}
         """Of a weight rule that is not an optimizer, on the device; see `push`."""
         self.rates_known = dict[str, float]()
@@ -232,10 +234,22 @@ class AltMinStep(CapturedStep):
                 "the tensors of the weight rule or the code solver are no longer those of the captured step: they were "
                 "moved, loaded, frozen or freed; make a new Recorded(method)"
             )
+        self.settings = self.settings or self._settings()
+        if self._settings() != self.settings:
+            raise ValueError(
+                f"options of the code solver and the penalty are part of the capture: {self.settings}, now "
+                f"{self._settings()}; make a new Recorded(method)"
+            )
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
             self.state[2].fill_(self.known)
         self._push_rates()
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """Numbers and names that `_compute` reads from the code solver and the penalty; mu itself is on the device."""
+        held = (getattr(each, "__dict__", {}) for each in (self.am.codes, self.am.penalty))
+        plain = (int, float, str, type(None))
+        return [{k: v for k, v in each.items() if k != "value" and isinstance(v, plain)} for each in held]
 
     def _push_rates(self) -> None:
         now = self.am.updates.rates
