@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: setup demo test test-slow check unit slow docs trial mutants build smoke clean
+.PHONY: setup demo test test-slow check unit slow docs fuzz mutants build smoke clean
 setup: .venv/.dev
 
 .venv/.demo: pyproject.toml constraints.txt
@@ -22,11 +22,11 @@ setup: .venv/.dev
 demo: .venv/.demo
 	$(BIN)/altmin compare --data mnist --model mlp-2x100 --methods am-adam,am-mem,adam --epochs 2 --batch-size 200 --threads 1 --plot demo.png --json demo.json
 
-# Everything that protects users: minutes. test-slow adds what opens a browser, the trial and mutants: hours.
+# Everything that protects users: minutes. test-slow adds what opens a browser, fuzzers and mutants: hours.
 test: setup
 	$(MAKE) --jobs 2 check unit
 
-test-slow: slow trial mutants
+test-slow: slow fuzz mutants
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -44,10 +44,11 @@ slow: setup
 docs: setup
 	$(BIN)/mkdocs build --strict
 
-# COUNTS=short takes a minute; COUNTS=nightly draws 20,000 networks instead of 2,000, which adds half an hour.
-COUNTS ?= full
-trial: setup
-	$(BIN)/python -m tests.trial --counts $(COUNTS) --json benchmarks/trial.json
+# Networks written at random, compared with autograd, and killed runs that are resumed. CASES=20000 for a long night.
+CASES ?= 2000
+fuzz: setup
+	$(BIN)/python -m tests.fuzz networks --cases $(CASES)
+	$(BIN)/python -m tests.fuzz kills
 
 # Defects injected into the mathematics. ONLY="altmin/calculus/linear.py ..." takes some files, which is minutes.
 mutants: setup

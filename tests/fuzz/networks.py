@@ -4,8 +4,8 @@ different batches, is backprop's, or is refused in one clear sentence and leaves
 `share` is 0 and the learning rate 1, so that the weights move by the gradient. What autograd makes of the
 same source is compared: the loss, every parameter, every buffer, the numbers that modules keep, the output afterwards.
 
-Case number i of a run with seed s is case 0 of a run with seed s + i: `python -m tests.trial networks --seed S --counts
-1` repeats it. `--counts short` runs 200, full 2,000 and nightly 20,000 (about 0.06 s each).
+Case number i of a run with seed s is case 0 of a run with seed s + i, so that `python -m tests.fuzz networks --seed S
+--cases 1` repeats it. A case takes about 0.06 s.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from .judge import REFUSED, Judge, all_finite
 from .networks_drawn import Network, draw
 
 
-def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
+def fuzz(count: int, seed: int, failures: list[str]) -> dict[str, int]:
     """Counts the steps compared with backprop's, the networks refused, and those that were then trained as the refusal
     says, as one block."""
     counters = {"steps as backprop's": 0, "networks refused": 0, "trained as one block after a refusal": 0}
@@ -35,17 +35,6 @@ def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
         counters["networks refused"] += judge.refused > 0
         counters["trained as one block after a refusal"] += judge.refused == 1 and judge.compared > 1
     return counters
-
-
-class NetworkJudge(Judge):
-    """A judge that also counts the steps compared with backprop's, and keeps the last refusal."""
-
-    compared = 0
-    said = ""
-
-    def _judge_message(self, name: str, error: Exception) -> None:
-        self.said = str(error)
-        super()._judge_message(name, error)
 
 
 @dataclass
@@ -90,7 +79,7 @@ class Found:
     largest: float = 0.0
 
 
-def case(seed: int, failures: list[str]) -> NetworkJudge:
+def case(seed: int, failures: list[str]) -> Judge:
     """One network that autograd can train: others are drawn again."""
     r = Random(seed)
     with torch.random.fork_rng(devices=()), torch.enable_grad():  # what a forward sets is undone
@@ -102,7 +91,7 @@ def case(seed: int, failures: list[str]) -> NetworkJudge:
                 continue
             if all(map(tame, wanted)):
                 drawn = [" / ".join(network.used), "\n" + network.source]
-                judge = NetworkJudge(f"networks --seed {seed}", failures, drawn)
+                judge = Judge(f"networks --seed {seed}", failures, drawn)
                 compare(network, seed, wanted, judge)
                 return judge
     raise AssertionError(f"none of 100 networks drawn with seed {seed} can be trained by autograd")
@@ -169,7 +158,7 @@ def found(m: Made, loss: float, x: Tensor, random: Tensor, largest: float = 0.0)
     return Found(loss, parameters, state, output, drew, largest)
 
 
-def compare(network: Network, seed: int, wanted: list[Found], judge: NetworkJudge) -> None:
+def compare(network: Network, seed: int, wanted: list[Found], judge: Judge) -> None:
     """Trains the network by the library and says where it departs."""
     with made(network, seed) as m:
         am = judge.call("AltMin", lambda: _trainer(m.model, m.loss), lambda: held(m))

@@ -79,7 +79,7 @@ def final(path: Path) -> Any:
     )
 
 
-def trial(count: int, seed: int, failures: list[str]) -> dict[str, int]:
+def fuzz(count: int, seed: int, failures: list[str]) -> dict[str, int]:
     """Runs `count` kills, of as many runs as it takes; adds a sentence to `failures` for each run that went wrong."""
     draw = Random(seed)
     counters = {"kills": 0, "kills while writing": 0, "runs": 0}

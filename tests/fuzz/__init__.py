@@ -1,0 +1,2 @@
+"""Fuzzers: `python -m tests.fuzz`. A part is a function of cases, seed and failures: it adds a sentence to `failures` for
+each case that failed and returns counters."""
