@@ -1,2 +1,2 @@
-"""Fuzzers: `python -m tests.fuzz`. A part is a function of cases, seed and failures: it adds a sentence to `failures` for
-each case that failed and returns counters."""
+"""Fuzzers: `python -m tests.fuzz`. A part is a function of cases, seed and failures that adds a sentence to `failures`
+for each case that failed and returns counters."""
