@@ -85,10 +85,6 @@ def test_pages_without_measurements_of_their_own_have_those_of_the_files_and_no_
         assert document == "README.md" or not set(re.findall(r"\d+\.\d+", text)) - settings
 
 
-def test_the_results_of_the_interactive_page_are_those_of_the_files(load: Load) -> None:
-    assert json.loads((ROOT / "docs/measured.json").read_text()) == load("pages").measured()
-
-
 def test_a_mean_is_over_all_seeds_and_geometric_for_errors(load: Load) -> None:
     for task, mean in (("lenet5", statistics.fmean), ("sine", statistics.geometric_mean)):
         found = [row for row in rows("defaults") if (row["task"], row["method"]) == (task, "adam")]
