@@ -11,15 +11,16 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
 from altmin.common.errors import demand
+from altmin.core.weights.adam_sgd import adam
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import Given, LayerMemory
-from altmin.core.weights.memory import adam_step, check_options, inputs, layer_memory, parted
+from altmin.core.weights.memory import adam_coefficients, check_options, inputs, layer_memory, moments, parted
 from altmin.core.weights.rule import as_matrix
 
 LAYERS: dict[type, type[Affine]] = {
     nn.Linear: Linear, nn.Conv1d: Convolution, nn.Conv2d: Convolution, nn.Conv3d: Convolution
 }  # fmt: skip
-ADAM = {"step", "mean", "square"}
+ADAM = {"step", "exp_avg", "exp_avg_sq"}
 """The state of a parameter without a memory."""
 
 
@@ -85,13 +86,9 @@ class CoActivation(torch.optim.Optimizer):
             changes |= self._solved(given)
         for p in (p for p in rates if p.grad is not None and p not in changes):
             grad, state = p.grad.to_dense() if p.grad.is_sparse else p.grad, self.state[p]
-            state = (
-                state
-                if "mean" in state
-                else {"step": _count(), "mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
-            )
+            state = state if "exp_avg" in state else {"step": _count(), **moments(p)}
             count = state["step"] + 1
-            changes[p], after = adam_step(state, grad, count, rates[p])
+            changes[p], after = adam(state, grad, adam_coefficients(count, rates[p]))
             self.state[p] = {"step": count, **after}
         for group in self.param_groups:
             for p in (p for p in group["params"] if p in changes):

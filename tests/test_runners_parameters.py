@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from altmin.runners.optimizers import coefficients
+from altmin.core.weights.adam_sgd import coefficients
 from altmin.runners.parameters import FlatGroup, flat_groups
 
 

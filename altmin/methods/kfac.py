@@ -25,9 +25,10 @@ from altmin.core.labels import as_rows, class_axis, from_rows
 from altmin.core.losses import CrossEntropy, Loss, adapt
 from altmin.core.reweighted import of_batch
 from altmin.core.trainer import check_weights
+from altmin.core.weights.adam_sgd import BETAS, EPS
 from altmin.core.weights.decay import groups, undecayed
 from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
-from altmin.methods.muon import ADAM, adamw_step
+from altmin.methods.muon import adamw_step
 from altmin.methods.protocol import register
 
 DECAY = 0.95
@@ -47,7 +48,7 @@ class KFAC(Optimizer):
     def __init__(self, params: Any, **options: Any):
         """options: lr, weight_decay, momentum, damping, kl_clip, factor_frequency, precondition_frequency,
         decay_biases."""
-        super().__init__(params, {**options, **ADAM, "step": 0, "kronecker": False})
+        super().__init__(params, {**options, "betas": BETAS, "eps": EPS, "step": 0, "kronecker": False})
 
     @property
     def layers(self) -> list[dict[str, Any]]:

@@ -10,12 +10,10 @@ from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from altmin.common.errors import demand_fraction
+from altmin.core.weights.adam_sgd import BETAS, EPS
 from altmin.core.weights.decay import groups, undecayed
 from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
 from altmin.methods.protocol import register
-
-ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
-"""Of `torch.optim.AdamW`, its defaults."""
 
 
 class MuonAdamW(Optimizer):
@@ -26,7 +24,7 @@ class MuonAdamW(Optimizer):
     """
 
     def __init__(self, params: Any, lr: float, weight_decay: float):
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **ADAM})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": BETAS, "eps": EPS})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -17,10 +17,10 @@ from altmin.common.errors import Diverged
 from altmin.common.state import Stateful
 from altmin.core.losses import adapt
 from altmin.core.trainer import check
+from altmin.core.weights.adam_sgd import coefficients
 from altmin.methods.protocol import Method
 from altmin.runners import compatible
 from altmin.runners.members import TEMPLATES, Outcome, State, Template, buffers_of
-from altmin.runners.optimizers import coefficients
 from altmin.runners.parameters import FlatGroup
 
 

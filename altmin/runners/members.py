@@ -20,9 +20,9 @@ from altmin.core.chain import Theta
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes
 from altmin.core.trainer import AltMin
+from altmin.core.weights.adam_sgd import Row, coefficients
 from altmin.core.weights.local import LocalOptimizer
 from altmin.methods.backprop import Backprop
-from altmin.runners.optimizers import Row, coefficients
 from altmin.runners.parameters import flat_groups
 
 

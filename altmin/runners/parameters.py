@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from altmin.core.step import soft_threshold
-from altmin.runners.optimizers import Row, adam, sgd
+from altmin.core.weights.adam_sgd import Row, stepped
 
 Parameters = Sequence[nn.Parameter]
 """All of one model, in its order."""
@@ -58,9 +57,7 @@ class FlatGroup:
 
     def stepped(self, row: Row, grads: Sequence[Tensor], c: Mapping[str, Tensor]) -> Row:
         """One member's row, or all rows, after a step of the optimizer with its `coefficients` c."""
-        g = self.flat(grads)
-        new = sgd(row, g, c) if self.kind == "sgd" else adam(row, g, c, self.kind == "adamw")
-        return {**new, "weights": soft_threshold(new["weights"], c["threshold"])} if "threshold" in c else new
+        return stepped(self.kind, row, self.flat(grads), c)
 
     def read(self, i: int, own: Parameters, optimizer: Optimizer) -> float:
         """Copies member i's rate and moments from its optimizer; returns how many steps it has taken."""

@@ -31,11 +31,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from altmin.core.weights.adam_sgd import BETAS, EPS, adam_direction, coefficients
+
 LENGTHS = ("adam", "fixed")
 ROOT_MEAN_SQUARE = 0.2
 """Of the entries of a step of fixed length, over lr: about that of Adam's, so that rates mean the same."""
-SQUARES, EPS = 0.999, 1e-8
-"""Of Adam: the momentum of squared gradients, and what is added to their root."""
 SHIFT = 2e-3
 """Added to A, over |Y|: more than the rounding of products on tensor cores, so that S^T Y stays positive."""
 COEFFICIENTS = ((8.093369, -23.62043, 17.446152), (3.636586, -2.721927, 0.536546), (2.6613, -1.977155, 0.452616))
@@ -112,15 +112,15 @@ class LayerMemory:
         N = mixed(G, M, self.beta)
         after = {"A": A, "B": B, "scale": scale, "M": M}
         if "squares" in state:
-            after["squares"] = mixed(G * G, state["squares"], SQUARES)
+            after["squares"] = torch.lerp(state["squares"], G * G, 1 - BETAS[1])
         return solved(N if A.ndim == 2 else N.unflatten(0, (len(A), -1)), B), after
 
     def _stepped(self, given: Given, U: Tensor, after: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """U with its length, and the next state."""
         length: Any = ROOT_MEAN_SQUARE * math.sqrt(U.numel())
         if "squares" in after:
-            step, times = adam(after["M"], after["squares"], given.steps, self.beta)
-            length = times * torch.linalg.vector_norm(step)
+            c = coefficients({"lr": 1.0, "beta1": self.beta, "beta2": BETAS[1], "eps": EPS}, given.steps)
+            length = c["rate"] * torch.linalg.vector_norm(adam_direction(after["M"], after["squares"], c))
         size = torch.linalg.vector_norm(U).clamp_min(_tiny(U))
         return U.reshape(after["M"].shape) * (-given.lr * length / size), after
 
@@ -201,12 +201,6 @@ def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:
 def mixed(new: Tensor, old: Tensor, share: Any) -> Tensor:
     """(1 - share) new + share old. share: a number; a tensor inside an ensemble."""
     return new + share * (old - new) if isinstance(share, Tensor) else torch.lerp(new, old, share)
-
-
-def adam(mean: Tensor, square: Tensor, steps: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """Adam's step for a learning rate of 1, as a tensor and a factor of it."""
-    left = (1 - SQUARES**steps).sqrt()
-    return mean / (square.sqrt() + EPS * left), left / (1 - beta**steps)
 
 
 def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -228,43 +228,37 @@ class FusedAdam(torch.optim.Adam):
     @torch.no_grad()
     def update(self) -> None:
         """One step."""
-        found_inf = getattr(self, "found_inf", None)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
-            if not params:  # everything is frozen
-                continue
-            states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
-            steps: list[Tensor] = []
-            grads, means, squares, counted = [], [], [], set[int]()
-            for p, state in zip(params, states, strict=True):
-                step = state["step"]
-                if id(step) not in counted:  # usually one count for all
-                    counted.add(id(step))
-                    step += 1 if found_inf is None else 1 - found_inf
-                steps.append(step)
-                grads.append(p.grad)
-                means.append(state["exp_avg"])
-                squares.append(state["exp_avg_sq"])
-            if params[0].grad.is_sparse:
-                sparse.step_rows(group, params, states)
-                continue
-            kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-            kernel(
-                params,
-                grads,
-                means,
-                squares,
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-                found_inf=found_inf,
-            )
+            if params:
+                self.update_group(params, group)
+
+    def update_group(self, params: list[Any], group: dict[str, Any]) -> None:
+        """Take one step for the parameters of a group that have a gradient."""
+        found_inf = getattr(self, "found_inf", None)
+        states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
+        for step in {id(s["step"]): s["step"] for s in states}.values():  # usually one count for all
+            step += 1 if found_inf is None else 1 - found_inf
+        if params[0].grad.is_sparse:
+            sparse.step_rows(group, params, states)
+            return
+        kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+        kernel(
+            params,
+            [p.grad for p in params],
+            [s["exp_avg"] for s in states],
+            [s["exp_avg_sq"] for s in states],
+            [],
+            [s["step"] for s in states],
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            found_inf=found_inf,
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)

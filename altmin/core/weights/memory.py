@@ -13,13 +13,12 @@ from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_fraction, demand_switch
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.layer_memory import LENGTHS, SQUARES, Given, LayerMemory, adam, mixed
+from altmin.core.weights.adam_sgd import BETAS, EPS, adam, coefficients
+from altmin.core.weights.layer_memory import LENGTHS, Given, LayerMemory
 from altmin.core.weights.rule import WeightRule, as_matrix
 
 POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
-BETA = 0.9
-"""Of Adam's momentum, for parameters without a memory."""
 
 
 class Layer(NamedTuple):
@@ -112,12 +111,8 @@ class CoActivationMemory(WeightRule):
             i: self.layer.init(as_matrix(parameters[i : i + len(layer.map.names)]), layer.map.groups)
             for i, layer in of.items()
         }
-        adam = {
-            j: {"mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
-            for j, p in enumerate(parameters)
-            if j not in held
-        }
-        return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": adam}
+        rest = {j: moments(p) for j, p in enumerate(parameters) if j not in held}
+        return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": rest}
 
     def is_due(self, count: int) -> bool:
         return self.layer.is_due(count)
@@ -167,8 +162,9 @@ class CoActivationMemory(WeightRule):
             changes[l][own] = parted(change, theta[l][own])
             after[l]["memory"][own.start] = held
         for l, state in states.items():
+            c = adam_coefficients(steps[l], lr) if state["adam"] else {}
             for j, held in state["adam"].items():
-                changes[l][j], after[l]["adam"][j] = adam_step(held, grads[l][j], steps[l], lr)
+                changes[l][j], after[l]["adam"][j] = adam(held, grads[l][j], c)
         return {l: (self._decayed(changes[l], theta[l], lr), after[l]) for l in states}
 
     def _clipped(self, grads: dict[int, list[Tensor]]) -> dict[int, list[Tensor]]:
@@ -191,11 +187,14 @@ def parted(U: Tensor, parameters: Params) -> list[Tensor]:
     return [part.reshape(q.shape).to(q.dtype) for q, part in parts]
 
 
-def adam_step(held: dict[str, Tensor], grad: Tensor, steps: Tensor, lr: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """The change that Adam makes, and its next state."""
-    mean, square = mixed(grad, held["mean"], BETA), mixed(grad * grad, held["square"], SQUARES)
-    step, factor = adam(mean, square, steps, BETA)
-    return step * (-lr * factor), {"mean": mean, "square": square}
+def moments(p: Tensor) -> dict[str, Tensor]:
+    """Return Adam's state before the first step of a parameter without a memory."""
+    return {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+
+def adam_coefficients(steps: Tensor, lr: Any) -> dict[str, Any]:
+    """Return those of Adam's step for parameters without a memory."""
+    return coefficients({"lr": lr, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS}, steps)
 
 
 def check_options(of: str, lr: float, weight_decay: float, decay_biases: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from altmin.runners.optimizers import adam, coefficients, sgd
+from altmin.core.weights.adam_sgd import coefficients, stepped
 
 STEPS = 6
 
@@ -44,7 +44,7 @@ def test_adam_goes_where_torchs_adam_goes(decoupled: bool, betas: dict[str, floa
     p, grads = entries()
     row = zeros(p, "exp_avg", "exp_avg_sq")
     for k, g in enumerate(grads, 1):
-        row = adam(row, g, rates(k, lr=0.1, eps=1e-3, **betas, **decay), decoupled)
+        row = stepped("adamw" if decoupled else "adam", row, g, rates(k, lr=0.1, eps=1e-3, **betas, **decay))
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     given = {
         "betas": (betas.get("beta1", 0.0), betas.get("beta2", 0.0)),
@@ -59,7 +59,7 @@ def test_sgd_goes_where_torchs_sgd_goes(momentum: dict[str, float], decay: dict[
     p, grads = entries()
     row = zeros(p, "momentum_buffer")
     for k, g in enumerate(grads, 1):
-        row = sgd(row, g, rates(k, lr=0.1, **momentum, **decay))
+        row = stepped("sgd", row, g, rates(k, lr=0.1, **momentum, **decay))
     torch.testing.assert_close(
         row["weights"], by_torch(torch.optim.SGD, lr=0.1, **momentum, **decay), rtol=1e-12, atol=0
     )
@@ -71,8 +71,8 @@ def test_coefficients_have_the_digits_that_the_weights_type_has() -> None:
     given = {name: torch.tensor([value, value], dtype=torch.float64) for name, value in options.items()}
     found = coefficients(given, torch.tensor([1.0, 5.0], dtype=torch.float64), torch.float32)
     for name, expected in {
-        "rate": [0.003 / 0.1, 0.003 / (1 - 0.9**5)],
-        "root": [0.001**0.5, (1 - 0.999**5) ** 0.5],
+        "rate": [0.003 * 0.001**0.5 / 0.1, 0.003 * (1 - 0.999**5) ** 0.5 / (1 - 0.9**5)],
+        "eps": [1e-8 * 0.001**0.5, 1e-8 * (1 - 0.999**5) ** 0.5],
         "new1": [0.1, 0.1],
         "new2": [0.001, 0.001],
         "threshold": [0.0021, 0.0021],
@@ -92,13 +92,10 @@ def test_options_may_be_one_for_each_row(kind: str) -> None:
     g, m, v = torch.stack(grads[:3]), torch.stack(grads[3:6]), torch.stack(grads[1:4]).square()
     rows = {"weights": 3 * v, "exp_avg": m, "exp_avg_sq": v, "momentum_buffer": m}
 
-    def stepped(rows: dict[str, Tensor], g: Tensor, c: dict[str, Tensor]) -> dict[str, Tensor]:
-        return sgd(rows, g, c) if kind == "sgd" else adam(rows, g, c, kind == "adamw")
-
-    found = stepped(rows, g, coefficients(columns, steps, torch.float32))
+    found = stepped(kind, rows, g, coefficients(columns, steps, torch.float32))
     for i in range(3):
         own = {name: column[i] for name, column in columns.items()}
         row = {name: value[i] for name, value in rows.items()}
-        single = stepped(row, g[i], coefficients(own, steps[i], torch.float32))
+        single = stepped(kind, row, g[i], coefficients(own, steps[i], torch.float32))
         for name, expected in single.items():
             torch.testing.assert_close(found[name][i], expected, rtol=1e-6, atol=1e-7)
