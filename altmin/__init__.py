@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0.dev0"
-_ON_FIRST_USE = ("integrations", "optim", "paper", "sklearn", "stream")
+_ON_FIRST_USE = ("integrations", "optim", "sklearn", "stream")
 """Packages that are imported by themselves: some need libraries that not everybody has."""
 
 if TYPE_CHECKING:
-    from altmin import integrations, optim, paper, sklearn, stream  # noqa: F401
+    from altmin import integrations, optim, sklearn, stream  # noqa: F401
     from altmin.public import *  # noqa: F403
     from altmin.public import __all__ as __all__
 else:

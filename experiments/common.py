@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def ratio(row: Row) -> str:
-    """A time ratio of `altmin bench`: median and quartiles."""
+    """A time ratio of `python -m reproduction speed`: median and quartiles."""
     return f"{row['median']:.2f} ({row['q1']:.2f} to {row['q3']:.2f})"
 
 

@@ -14,7 +14,7 @@ from continual_search import Here
 
 from altmin.cli import output
 from altmin.continual import Stream
-from altmin.paper.figures.continual import KEPT, LEARNERS, OUTPUT
+from reproduction.figures.continual import KEPT, LEARNERS, OUTPUT
 
 RESULTS = HERE / "benchmarks/continual-batches.jsonl"
 SIZES = (20, 50, 200, 1000)

@@ -1,4 +1,4 @@
-"""Options of the figure `continual`, tried on validation data; benchmarks/reproduce/search/continual.jsonl has all.
+"""Options of the figure `continual`, tried on validation data; reproduction/results/search/continual.jsonl has all.
 
 python experiments/continual_search.py [--jobs 2]     # what the file has already is not tried again
 python experiments/continual_search.py best           # of each learner the options with the best mean accuracy
@@ -16,7 +16,7 @@ from common import HERE, Row, jobs_given, parallel, read, write
 import altmin
 from altmin.continual import Stream
 
-HISTORY = HERE / "benchmarks/reproduce/search/continual.jsonl"
+HISTORY = HERE / "reproduction/results/search/continual.jsonl"
 SEEDS = {"split": (0, 1), "permuted": (0,)}
 LIMIT = {"split": None, "permuted": 10_000}
 """On permuted inputs the first 10,000 samples: ten passes over all of them take long."""

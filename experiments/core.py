@@ -2,7 +2,7 @@
 
 `accuracy` tunes the learning rate of backprop-Adam on validation data and reports every case on test data, seeds 0 to
 2, in benchmarks/core-accuracy.jsonl, with --jobs N in N processes at once, with --only NAME of one method; the
-HIGGS cases need `altmin data fetch higgs`, or a part of that file. `speed` calls `altmin bench` for each data set and
+HIGGS cases need `altmin data fetch higgs`, or a part of that file. `speed` calls `speed` for each data set and
 keeps its JSON beside. `table` writes all into docs/ and trains nothing.
 """
 
@@ -14,8 +14,9 @@ import torch
 from common import HERE, SEEDS, Row, best, fill, jobs_given, parallel, ratio, read, spread, table, write
 
 import altmin
-from altmin.cli import output, run
+from altmin.cli import output
 from altmin.training import fit
+from reproduction.__main__ import run
 
 ACCURACY = HERE / "benchmarks/core-accuracy.jsonl"
 SPEED = {"mnist": HERE / "benchmarks/core-speed-mnist.json", "higgs": HERE / "benchmarks/core-speed-higgs.json"}
@@ -95,7 +96,7 @@ def speed() -> None:
     for data, models in (("mnist", "mlp-2x100,mlp-2x500,lenet5"), ("higgs", "mlp-1x300")):
         arguments = ["--data", data, "--model", models, "--methods", "am-adam,am-mem,am-mem-fitted", "--threads", "2"]
         arguments += ["--modes", "eager"]
-        if code := run(["bench", *arguments, "--json", str(SPEED[data])]):
+        if code := run(["speed", *arguments, "--json", str(SPEED[data])]):
             sys.exit(code)
 
 

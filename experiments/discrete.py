@@ -21,7 +21,7 @@ from torch import nn
 
 import altmin
 from altmin.cli import output
-from altmin.paper.plot import COLOURS
+from altmin.cli.plot import COLOURS
 from altmin.training import fit
 
 ACCURACY, SPEED = HERE / "benchmarks/discrete-accuracy.jsonl", HERE / "benchmarks/discrete-speed.json"

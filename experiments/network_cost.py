@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 import altmin
 from altmin.methods.backprop import Backprop
-from altmin.paper.bench import modes
-from altmin.paper.bench.measure import spread, step_bytes, step_seconds, synthetic
 from altmin.runners import precision
 from altmin.runners.programs import can_fuse
+from reproduction.speed import modes
+from reproduction.speed.measure import spread, step_bytes, step_seconds, synthetic
 
 Entry = tuple[str, str]
 """A method, "am", "backprop" or "checkpointed", and the mode in which its step runs."""
@@ -49,7 +49,7 @@ class Checkpointed(nn.Module):
 
 @dataclass(frozen=True)
 class Timing:
-    """One net whose step is measured. modes: of `altmin bench`; memory: whether to count bytes and to measure the
+    """One net whose step is measured. modes: of `reproduction speed`; memory: whether to count bytes and to measure the
     checkpointed step too."""
 
     part: str

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import altmin
 from altmin.common.errors import Diverged
 from altmin.methods.backprop import Backprop
-from altmin.paper.bench import modes
 from altmin.runners import precision
 from altmin.training import Progress, fit
+from reproduction.speed import modes
 
 Samples = tuple[Tensor, Tensor]
 SPLITS = ("train", "validation", "test")

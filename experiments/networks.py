@@ -32,7 +32,7 @@ from network_table import fill_tables
 import altmin
 from altmin.cli import output
 from altmin.cli.training import prepare
-from altmin.paper.bench import modes
+from reproduction.speed import modes
 
 RESULTS, QUICK = HERE / "benchmarks/networks", HERE / "runs/networks"
 SEEDS = (0, 1)

@@ -12,9 +12,9 @@ from typing import Any
 
 from common import HERE, Row, fill, read, table
 
-from altmin.paper.reproduce.figure import load
-from altmin.paper.reproduce.folders import FIGURES, RESULTS
-from altmin.paper.reproduce.results import Results
+from reproduction.figure import load
+from reproduction.folders import FIGURES, RESULTS
+from reproduction.results import Results
 
 BENCHMARKS = HERE / "benchmarks"
 NETWORKS = BENCHMARKS / "networks"

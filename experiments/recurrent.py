@@ -3,8 +3,8 @@
 `tasks` trains gated nets on the adding and copying tasks, tuning rates on validation samples and reporting on test
 samples, seeds 0 to 2, in benchmarks/recurrent-tasks.jsonl: minutes on a GPU, hours on a CPU. What the file already
 holds is not done again, so it can be stopped; delete the file to start again; --jobs N runs N at once. `speed` calls
-`altmin bench` on the GPU if there is one, else on one core. `table` and `picture` train nothing; accuracies on MNIST
-are those of `altmin reproduce fig6`, `rnn50`, `rows` and `pixels`.
+`speed` on the GPU if there is one, else on one core. `table` and `picture` train nothing; accuracies on MNIST
+are those of `python -m reproduction figure fig6`, `rnn50`, `rows` and `pixels`.
 """
 
 import json
@@ -15,10 +15,11 @@ import torch
 from common import HERE, SEEDS, Row, fill, jobs_given, parallel, ratio, read, table, write
 from sequence_tasks import MODELS, TASKS, train
 
-from altmin.cli import output, run
-from altmin.paper.reproduce.figure import load
-from altmin.paper.reproduce.folders import FIGURES, RESULTS
-from altmin.paper.reproduce.results import Results
+from altmin.cli import output
+from reproduction.__main__ import run
+from reproduction.figure import load
+from reproduction.folders import FIGURES, RESULTS
+from reproduction.results import Results
 
 RESULT, DOCUMENT = HERE / "benchmarks/recurrent-tasks.jsonl", HERE / "docs/recurrent.md"
 SPEED = {"cuda": HERE / "benchmarks/recurrent-speed-cuda.json", "cpu": HERE / "benchmarks/recurrent-speed-cpu.json"}
@@ -72,7 +73,7 @@ def tasks(jobs: int) -> None:
 def speed() -> None:
     arguments = ["--model", TIMED[DEVICE.type], "--methods", "am-adam,adam", "--device", DEVICE.type, "--threads", "1"]
     arguments += ["--modes", "eager,graph" if DEVICE.type == "cuda" else "eager", "--seconds", "70"]
-    if code := run(["bench", *arguments, "--json", str(SPEED[DEVICE.type])]):
+    if code := run(["speed", *arguments, "--json", str(SPEED[DEVICE.type])]):
         sys.exit(code)
 
 

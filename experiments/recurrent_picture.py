@@ -15,10 +15,10 @@ from altmin.calculus.context import LOCAL
 from altmin.cli import output
 from altmin.core.losses import adapt
 from altmin.core.step import move_codes
-from altmin.paper.figures._families import TRUNCATED
-from altmin.paper.reproduce.figure import load
-from altmin.paper.reproduce.folders import FIGURES, RESULTS
-from altmin.paper.reproduce.results import Results
+from reproduction.figure import load
+from reproduction.figures._families import TRUNCATED
+from reproduction.folders import FIGURES, RESULTS
+from reproduction.results import Results
 
 BLUE, RED, GREEN, GREY = "#1f77b4", "#d62728", "#2ca02c", "#777777"
 

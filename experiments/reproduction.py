@@ -1,8 +1,8 @@
 """The tables of docs/reproduction.md, the pages that go through the paper figure by figure, docs/learning.md and
-docs/continual.md from the files of benchmarks/reproduce: the command is `python experiments/reproduction.py table`.
+docs/continual.md from the files of reproduction/results: the command is `python experiments/reproduction.py table`.
 
-The files are written by `altmin reproduce FIGURE` and `altmin search FIGURE`; this trains nothing. `pictures` draws all
-figures again from their results. `settings` writes the best of every search to altmin/paper/figures/settings.jsonl,
+The files are written by `figure FIGURE` and `search FIGURE`; this trains nothing. `pictures` draws all
+figures again from their results. `settings` writes the best of every search to reproduction/figures/settings.jsonl,
 from which an installed package takes them. `prune FIGURE...` drops results and searches that belong to no run of
 a figure.
 """
@@ -14,15 +14,15 @@ from statistics import mean
 
 from common import HERE, fill, table
 
-from altmin.cli.verify import summary, verdicts
-from altmin.paper.learning import Learner
-from altmin.paper.learning.table import tables
-from altmin.paper.reproduce.claims import judged
-from altmin.paper.reproduce.draw import draw
-from altmin.paper.reproduce.figure import Figure, choose, load
-from altmin.paper.reproduce.folders import CHOSEN, FIGURES, RESULTS, history
-from altmin.paper.reproduce.results import Results, words
-from altmin.paper.reproduce.settings import History, chosen, judged_alike
+from reproduction.claims import judged
+from reproduction.commands.verify import summary, verdicts
+from reproduction.draw import draw
+from reproduction.figure import Figure, choose, load
+from reproduction.folders import CHOSEN, FIGURES, RESULTS, history
+from reproduction.learning import Learner
+from reproduction.learning.table import tables
+from reproduction.results import Results, words
+from reproduction.settings import History, chosen, judged_alike
 
 DOCUMENT = HERE / "docs/reproduction.md"
 
@@ -50,9 +50,9 @@ def statements(names: Sequence[str]) -> str:
     parts, known = [], load(FIGURES)
     for name in names:
         figure, results = known[name], Results.read(RESULTS / f"{name}.jsonl")
-        parts.append(f"## {TITLES[name]}\n\n![{figure.title}](../benchmarks/reproduce/{name}.png)\n")
+        parts.append(f"## {TITLES[name]}\n\n![{figure.title}](../reproduction/results/{name}.png)\n")
         for claim in figure.claims:
-            row = judged(claim, results, f"altmin reproduce {name}")
+            row = judged(claim, results, f"python -m reproduction figure {name}")
             rows = [
                 [each["text"], f"**{each['verdict']}**", each["criterion"], each["ours"], each["because"]]
                 for each in row["statements"]
@@ -85,7 +85,7 @@ def figures() -> str:
     for name, figure in load(FIGURES).items():
         made = sum(len(Results.read(RESULTS / f"{name}.jsonl").of(run)) for run in figure.runs)
         judged = ", ".join(claim.id for claim in figure.claims)
-        shown = f"[{figure.title}](../benchmarks/reproduce/{name}.png)" if made else figure.title
+        shown = f"[{figure.title}](../reproduction/results/{name}.png)" if made else figure.title
         rows.append([name, shown, f"{figure.minutes:g}", judged])
     return table(["figure", "shows", "minutes on an H200", "claims"], rows)
 
@@ -130,7 +130,7 @@ def continual() -> str:
 def learning() -> str:
     found = tables(load(FIGURES)["learning"], Results.read(RESULTS / "learning.jsonl"))
     parts = [f"**{title}**\n\n{table(head, rows)}" for title, head, rows in found]
-    picture = "![Accuracy or loss against samples and seconds](../benchmarks/reproduce/learning.png)\n"
+    picture = "![Accuracy or loss against samples and seconds](../reproduction/results/learning.png)\n"
     return "\n".join([picture, *parts]) if parts else "Not measured yet.\n"
 
 

@@ -2,7 +2,7 @@
 
 `accuracy` trains every case on MNIST (its first 50,000 rows) or Fashion-MNIST, seeds 0 to 2, and keeps test accuracies
 after each epoch in benchmarks/rivals-accuracy.jsonl; runs that are in the file are not made again, --jobs N makes so
-many at once, and --only NAME,NAME those of some methods. `speed` measures passes over the data by `altmin bench`
+many at once, and --only NAME,NAME those of some methods. `speed` measures passes over the data by `reproduction speed`
 and keeps them in benchmarks/rivals-speed-*.json. `table` and `picture` write into docs/ and train nothing.
 """
 
@@ -17,8 +17,8 @@ from common import HERE, SEEDS, Row, fill, jobs_given, parallel, ratio, read, sp
 
 import altmin
 from altmin.cli import output
-from altmin.cli import run as command
 from altmin.training import fit
+from reproduction.__main__ import run as command
 
 ACCURACY = HERE / "benchmarks/rivals-accuracy.jsonl"
 DOCUMENT, PICTURE = HERE / "docs/methods.md", HERE / "docs/images/rivals.png"
@@ -95,7 +95,7 @@ def speed(seconds: float = 30.0, only: str | None = None) -> None:
     for net, (methods, samples) in SPEED.items():
         if only in (None, net):
             given = ["--model", net, "--methods", methods, "--samples", str(samples), "--seconds", str(seconds)]
-            command(["bench", *given, "--modes", "eager", "--threads", "2", "--json", str(_speed_file(net))])
+            command(["speed", *given, "--modes", "eager", "--threads", "2", "--json", str(_speed_file(net))])
 
 
 def fill_table() -> None:
@@ -126,7 +126,7 @@ def picture() -> None:
     """Accuracy against passes over the data, one panel for each net."""
     from matplotlib.figure import Figure
 
-    from altmin.paper.plot import mark, style, tidy
+    from altmin.cli.plot import mark, style, tidy
 
     rows, nets = read(ACCURACY)[1:], ("mlp-2x100", "mlp-2x500", "tanh-2x500", "binary-500")
     figure = Figure(figsize=(13, 3.8), layout="constrained")

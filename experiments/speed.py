@@ -1,6 +1,6 @@
 """The figures of docs/speed-measured.md: `python experiments/speed.py cpu`, `... cuda`, then `... table`.
 
-`cpu` and `cuda` call `altmin bench` for each part and keep its JSON in benchmarks/ and its picture in docs/images/;
+`cpu` and `cuda` call `speed` for each part and keep its JSON in benchmarks/, its picture in docs/images/;
 parts can be named, as in `speed.py cuda nets long`. The seconds of a part are spent measuring; building and
 compiling come on top. `--quick` takes a tenth of them, to try things out, and writes to runs/ instead. `table` fills
 docs/speed-measured.md from the files alone, with the targets, and measures nothing.
@@ -12,7 +12,7 @@ import sys
 from common import HERE
 from speed_table import BEST, CPU_NETS, NETS, RECURRENT, file_of, fill_tables
 
-from altmin.cli import run
+from reproduction.__main__ import run
 
 RECORDED = ["--modes", "eager,graph"]
 GROWN = ["--modes", "graph", "--model", "mlp-2x100"]
@@ -56,7 +56,7 @@ def bench(device: str, part: str, quick: bool) -> int:
         path.parent.mkdir(exist_ok=True)
     print(f"{device} {part}: {seconds:g} s of measuring", flush=True)
     places = ["--json", str(file), "--plot", str(picture)]
-    return run(["bench", *arguments, "--device", device, "--seconds", str(seconds), *places])
+    return run(["speed", *arguments, "--device", device, "--seconds", str(seconds), *places])
 
 
 def long_runs(quick: bool) -> int:

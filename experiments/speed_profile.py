@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from altmin import data, methods, models
 from altmin.cli import output
 from altmin.common.memory import keep_freed_memory
-from altmin.paper.bench.measure import synthetic
+from reproduction.speed.measure import synthetic
 
 RESULT, DOCUMENT = HERE / "benchmarks/speed-profile.json", HERE / "docs/speed.md"
 NETS = {"mlp-2x100": "mnist", "mlp-2x500": "mnist", "mlp-1x300": "higgs", "lenet5": "mnist"}

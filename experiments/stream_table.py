@@ -1,14 +1,14 @@
-"""The tables of docs/streams.md, from the files of `altmin reproduce streams` and of `experiments/streams.py`."""
+"""The tables of docs/streams.md, from the files of `reproduction figure streams` and of `experiments/streams.py`."""
 
 import statistics
 from pathlib import Path
 
 from common import HERE, Row, fill, ratio, read, table
 
-from altmin.paper.streams import MODELS, STREAMS
+from reproduction.streams import MODELS, STREAMS
 
 DOCUMENT = HERE / "docs/streams.md"
-RUNS = HERE / "benchmarks/reproduce/streams.jsonl"
+RUNS = HERE / "reproduction/results/streams.jsonl"
 OURS = "Gauss-Newton"
 
 

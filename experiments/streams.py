@@ -3,8 +3,8 @@
 
 `cost`: the time that the processor spends on a sample, predicted and learnt, by Adam and the others in turn, so that
 whatever else the machine does meets all alike. `memory`: the bytes that each model keeps after a stream. Both are kept
-in benchmarks/streams.jsonl. `table` fills docs/streams.md from this file and from benchmarks/reproduce/streams.jsonl,
-to which `altmin reproduce streams --threads 1` adds the accuracy of every model on every stream; it trains nothing.
+in benchmarks/streams.jsonl. `table` fills docs/streams.md from this file and from reproduction/results/streams.jsonl,
+to which `reproduction figure streams --threads 1` adds the accuracy of every model on every stream; it trains nothing.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import torch
 from common import HERE, read, write
 from stream_table import fill_tables
 
-from altmin.paper.streams import MODELS, create, samples
 from altmin.stream import OnlineClassifier
+from reproduction.streams import MODELS, create, samples
 
 RESULTS = HERE / "benchmarks/streams.jsonl"
 ROUNDS, PER_ROUND = 40, 50

@@ -1,6 +1,6 @@
 """The table of docs/theory-measured.md from benchmarks/theory.json: `python experiments/theory.py table`.
 
-The file and the picture are written by `altmin theory --json benchmarks/theory.json --plot docs/images/theory.png`.
+The file and the picture are written by `theory --json benchmarks/theory.json --plot docs/images/theory.png`.
 """
 
 import json

@@ -78,6 +78,7 @@ def commands() -> None:
     assert 0.1 < epoch["test_accuracy"] <= 1, epoch
     refused = command("train", "--model", "mlp")
     assert refused.returncode == 2, refused
+    assert not (PACKAGE.parent / "reproduction").exists(), "measurements are no part of the package"
 
 
 def optional() -> None:

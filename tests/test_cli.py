@@ -138,7 +138,7 @@ def test_the_package_is_the_command_too_which_is_quiet_in_a_pipe(tmp_path: Path)
     assert second == "wrote run.json"
 
 
-@pytest.mark.parametrize("command", ["train", "compare", "bench", "data"])
+@pytest.mark.parametrize("command", ["train", "compare", "data"])
 def test_every_command_has_help_with_the_common_options(
     command: str, altmin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,6 @@ def test_a_module_that_is_imported_registers_a_method_for_every_command(
     needed = ["--set", "mine.hurry=false"]
     assert altmin(*COMPARE, *imported, *needed, "--methods", "mine,adam", "--json", "d.json") == 0
     assert read("d.json")["methods"] == ["mine", "adam"]
-    assert altmin("bench", *imported, *needed, "--methods", "mine", "--model", "mlp-1x4", "--seconds", 0.1) == 0
     capsys.readouterr()
     assert altmin(*mine) == 2
     assert "method 'mine' needs its option hurry; give it by --set hurry=VALUE" in capsys.readouterr().err

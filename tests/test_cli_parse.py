@@ -85,31 +85,6 @@ def test_an_option_of_one_method_overrides_one_of_all() -> None:
     assert parse.given_options(pairs, ["am-adam", "adam"]) == {"am-adam": {"lr": 0.2}, "adam": {"lr": 0.1}}
 
 
-def test_a_model_may_have_data_and_a_batch_size_of_its_own() -> None:
-    found = parse.nets("lenet5, mlp-1x300@higgs,mlp-50x1024:128,elman-15@mnist-sequential:1024", "mnist", 200)
-    assert [(net.model, net.data, net.batch_size) for net in found] == [
-        ("lenet5", "mnist", 200),
-        ("mlp-1x300", "higgs", 200),
-        ("mlp-50x1024", "mnist", 128),
-        ("elman-15", "mnist-sequential", 1024),
-    ]
-
-
-def test_a_label_goes_before_set_and_that_before_what_is_usual() -> None:
-    found = parse.variants("am-adam,adam:fused=false:lr=0.5", ["lr=0.1", "am-adam.lr=0.2"], fused=True)
-    assert [(v.label, v.method, v.options["lr"], v.options.get("fused")) for v in found] == [
-        ("adam", "adam", 0.1, True),
-        ("am-adam", "am-adam", 0.2, None),
-        ("adam:fused=false:lr=0.5", "adam", 0.5, False),
-    ]
-
-
-def test_on_a_gpu_backprop_is_fused_unless_told_otherwise() -> None:
-    assert [v.options["fused"] for v in parse.variants("sgd", [], fused=True)] == [True, True]
-    assert [v.options["fused"] for v in parse.variants("sgd", [], fused=False)] == [False, False]
-    assert [v.options["fused"] for v in parse.variants("sgd", ["adam.fused=false"], fused=True)] == [False, True]
-
-
 def test_what_json_cannot_hold_is_described() -> None:
     given = {"lr": (0.1, 0.2), "loss": nn.MSELoss(), 3: None}
     assert plain(given) == {"lr": [0.1, 0.2], "loss": "MSELoss()", "3": None}

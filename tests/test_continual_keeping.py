@@ -41,7 +41,7 @@ def test_only_the_output_layer_has_a_rate_and_it_is_slow() -> None:
 
 
 def test_it_equals_the_learner_of_the_figure() -> None:
-    """That is `create("am-mem-fitted", ...)` with the options of benchmarks/reproduce/continual.jsonl."""
+    """That is `create("am-mem-fitted", ...)` with the options of reproduction/results/continual.jsonl."""
     first, second = net(), net()
     options = {"forget": 1.0, "lr": 0.0001, "rate": 30.0, "damping": 10.0, "steps": None}
     figure: Any = continual.create("am-mem-fitted", first, **options)

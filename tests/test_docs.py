@@ -12,9 +12,10 @@ from torch.distributed.run import get_args_parser
 
 import altmin
 from altmin import calculus as maps
-from altmin.cli import app, parse
+from altmin.cli import app
 from altmin.cli.data import app as data_app
 from altmin.methods import protocol
+from reproduction.__main__ import app as measurements
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [str(file.relative_to(ROOT)) for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
@@ -70,7 +71,7 @@ def test_the_documents_show_code_and_commands():
     assert {"README.md", "docs/tour.md"} <= {
         name for name in DOCUMENTS for kind, *_ in blocks(name) if kind == "python"
     }
-    assert {line.split()[1] for line in commands("altmin")} >= {"train", "compare", "bench", "theory", "data"}
+    assert {line.split()[1] for line in commands("altmin")} >= {"train", "compare", "data"}
     assert {"nnodes", "$SLURM_JOB_NUM_NODES"} <= {
         word for line in launched() for word in re.findall(r"nnodes|\$\w+", line)
     }
@@ -131,11 +132,20 @@ def test_every_command_shown_is_one_that_altmin_takes(line: str, settings: None)
     given = command.make_context(name, rest).params  # an unknown option, or a value of the wrong kind, raises here
     for method in ",".join(given.get(key, "") for key in ("method", "methods")).strip(",").split(","):
         if method:
-            parse.variants(method, [])
+            altmin.methods.factory(method)
     if "data" in given and given["data"] in altmin.data.names():
-        for net in parse.nets(given["model"], given["data"], 200):
-            data = altmin.data.dataset(net.data)
-            altmin.models.create(net.model, data.sample_shape, data.classes, data.tokens)
+        data = altmin.data.dataset(given["data"])
+        altmin.models.create(given["model"], data.sample_shape, data.classes, data.tokens)
+
+
+@pytest.mark.parametrize("line", commands("python -m reproduction"))
+def test_every_command_shown_is_one_that_reproduction_takes(line: str):
+    group: Any = typer.main.get_command(measurements)
+    arguments = shlex.split(line, comments=True)[3:]
+    if arguments:
+        context = group.make_context("reproduction", [arguments[0], "--help"])
+        name, command, rest = group.resolve_command(context, arguments)
+        command.make_context(name, rest)  # an unknown option, or a value of the wrong kind, raises here
 
 
 def launched() -> list[str]:

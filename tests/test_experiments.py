@@ -151,7 +151,7 @@ def test_the_defaults_of_streams_are_the_best_that_the_search_has_found() -> Non
 
 
 def test_what_the_page_says_of_the_output_layers_rate_is_in_the_search() -> None:
-    searched = rows("continual", ROOT / "benchmarks/reproduce/search")
+    searched = rows("continual", ROOT / "reproduction/results/search")
     fixed = {"forget": 1.0, "rate": 30.0, "damping": 30.0, "steps": None}
     means = []
     for lr in (1e-5, 1e-4, 1e-3):

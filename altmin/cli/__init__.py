@@ -40,22 +40,10 @@ COMMANDS = {
         "Show a model's blocks, what one step does to each of them, and advice.",
         "altmin doctor mlp-20x100 --data mnist",
     ),
-    "bench": (
-        "Measure the time and the memory of a step against backprop with Adam.",
-        "altmin bench --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png",
-    ),
-    "theory": (
-        "Measure the paper's convergence theorem: error against bound.",
-        "altmin theory --quick --plot theory.png",
-    ),
-    "reproduce": ("Make a figure of the paper from scratch.", "altmin reproduce fig1 --quick"),
-    "search": ("Look for the settings of a figure's runs.", "altmin search fig1 --trials 16"),
-    "verify": ("Print the paper's claims beside what was found.", "altmin verify --json claims.json"),
     "merge": (
         "Add up the co-activation memories that several sites gathered.",
         "altmin merge site1.safetensors site2.safetensors --out merged.safetensors",
     ),
-    "report": ("Write a page of the paper's claims and figures.", "altmin report --out report.html"),
     "data": ("List, fetch and verify the data sets; make shards of a table.", "altmin data list"),
 }
 """What each command does, and an example. A command is imported, and torch with it, when it is called."""

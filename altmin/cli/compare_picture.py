@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from altmin.cli import plot
 from altmin.cli.compare import column_of, title_of
-from altmin.paper import plot
 
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
 CLOSEST = 1e-4  # to 0 and 1, where a logit scale has no end

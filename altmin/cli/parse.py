@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -10,7 +9,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from altmin import methods as registry
 from altmin.common.errors import unknown
-from altmin.paper.bench.cases import YARDSTICK, Net, Variant
 
 Options = dict[str, Any]
 Number = TypeVar("Number", int, float)
@@ -142,42 +140,6 @@ def check_options(method: str, given: Mapping[str, Any], where: str = "") -> Opt
         if name not in registry.options(method):
             raise unknown(f"option of {of},", name, registry.options(method))
     return {name: checked(name, of, hints.get(name, Any), value) for name, value in given.items()}
-
-
-def nets(text: str, data: str, batch_size: int) -> list[Net]:
-    """The nets in a list of NAME, NAME@DATA, NAME:BATCH or NAME@DATA:BATCH.
-
-    >>> [(net.model, net.data, net.batch_size) for net in nets("lenet5,elman-15@mnist-sequential:1024", "mnist", 200)]
-    [('lenet5', 'mnist', 200), ('elman-15', 'mnist-sequential', 1024)]
-    """
-    found = []
-    for word in names("--model", text):
-        parts = re.fullmatch(r"([^@:]+)(?:@([^@:]+))?(?::([^@:]+))?", word)
-        if not parts:
-            raise ValueError(f"--model {word!r} should be NAME, NAME@DATA, NAME:BATCH or NAME@DATA:BATCH")
-        model, own_data, batch = parts.groups()
-        if batch is not None and not re.fullmatch(r"[1-9]\d*", batch):
-            raise ValueError(f"--model {word!r} should have a batch size from 1, as in {model}:128, not {batch!r}")
-        found.append(Net(word, model, own_data or data, int(batch or batch_size)))
-    return found
-
-
-def variants(text: str, pairs: Sequence[str], fused: bool = False) -> list[Variant]:
-    """The variants in a list of METHOD or METHOD:OPTION=VALUE, the yardstick first.
-
-    An option of the label overrides one of `pairs`, and that the default, which is a fused optimizer if `fused`.
-
-    >>> [(v.label, v.options["lr"]) for v in variants("sgd:lr=0.5,sgd", ["sgd.lr=0.01"])]
-    [('adam', 0.001), ('sgd:lr=0.5', 0.5), ('sgd', 0.01)]
-    """
-    split = {label: label.split(":") for label in words(f"{YARDSTICK},{text}")}
-    given = given_options(pairs, [method for method, *_ in split.values()])
-    found = []
-    for label, (method, *own) in split.items():
-        usual = {"fused": True} if fused and "fused" in registry.options(method) else {}
-        options = {**given[method], **settings(own, f"--methods {label}")}
-        found.append(Variant(label, method, method_options(method, options, usual)))
-    return found
 
 
 def _value(text: str) -> Any:

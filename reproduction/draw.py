@@ -1,0 +1,144 @@
+"""A figure's picture from its results alone: mean and spread over seeds, the paper's stated values as marks."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator, NullLocator
+
+from altmin.cli.plot import content, mark, tidy
+from reproduction.figure import Curve, Figure, Mark
+from reproduction.results import Results
+
+ROW = 3
+"""Panels side by side; of four, and of a picture with several axes, two with all theirs."""
+MARKED = 8
+"""Places up to which each is written at a logarithmic axis."""
+ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
+"""Where a scale of accuracies is written."""
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
+NEAR = 0.06
+"""How far apart two marks are, as a part of a panel's height, that share a text."""
+
+
+def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
+    """The picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
+    figure = figure.with_results(results)
+    drawn = figure.axes[: figure.drawn]
+    curves = {axis: figure.curves(results, axis) for axis in drawn}
+    shown = {(curve.panel, axis) for axis in drawn for curve in curves[axis]}
+    every = [(panel, axis) for panel in figure.panels for axis in drawn]
+    cells = [cell for cell in every if cell in shown or cell[1] == drawn[0]]
+    across = min(2 * len(drawn) if len(drawn) > 1 or len(cells) == 4 else ROW, len(cells))
+    down = -(-len(cells) // across)
+    picture = Picture(figsize=(3.2 + 4.8 * across, 4.2 * down), layout="constrained")
+    grid = iter(picture.subplots(down, across, squeeze=False, sharey="row" if figure.level else False).flat)
+    lines: dict[str, Line2D] = {}
+    for (panel, axis), axes in zip(cells, grid, strict=False):
+        lines |= _panel(axes, [curve for curve in curves[axis] if curve.panel == panel], figure)
+        _scales(axes, figure, panel)
+        _marks(axes, [stated for stated in figure.marks if stated.panel == panel and axis == drawn[0]])
+        axes.set_title(panel, loc="left", fontweight="bold")
+        axes.set(xlabel=axis, ylabel=figure.measured(panel))
+    for axes in grid:
+        axes.set_visible(False)
+    if lines:
+        ordered = [name for name in figure.names if name in lines]
+        picture.legend([lines[name] for name in ordered], ordered, loc="outside right upper", frameon=False, fontsize=9)
+    picture.suptitle(figure.title + (f"\n{note}" if note else ""), x=0.01, ha="left")
+    return content(picture, file_format)
+
+
+def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    """Stars at what the paper, or another source, states; those of one place, or nearly so, have one text."""
+    for stated in marks:
+        axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
+    texts: list[list[Mark]] = []
+    for stated in sorted(marks, key=lambda each: (each.x, each.y)):
+        if texts and _near(axes, texts[-1][-1], stated):
+            texts[-1].append(stated)
+        else:
+            texts.append([stated])
+    for group in texts:
+        left = _place(axes, group[0])[0] > 0.4
+        axes.annotate(
+            f"{group[0].source}: {', '.join(each.name for each in group)}",
+            (group[0].x, group[0].y),
+            xytext=(-9 if left else 9, -2),
+            textcoords="offset points",
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
+            fontsize=8,
+            color="0.3",
+            va="center",
+            ha="right" if left else "left",
+        )
+
+
+def _near(axes: Axes, one: Mark, other: Mark) -> bool:
+    """Whether two marks share a text, the second one not below the first."""
+    above = _place(axes, other)[1] - _place(axes, one)[1]
+    return (one.x, one.source) == (other.x, other.source) and above < NEAR
+
+
+def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
+    """From 0 to 1 in both directions."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((stated.x, stated.y)))
+    return float(x), float(y)
+
+
+def _scales(axes: Axes, figure: Figure, panel: str) -> None:
+    """Logarithmic axes where requested; a few places that were measured are written out in full, and whole numbers
+    stand at whole numbers alone."""
+    places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), float)})
+    if "x" in figure.log:
+        axes.set_xscale("log")
+        if len(places) <= MARKED:
+            mark(axes.xaxis, _apart(places))
+    elif all(x.is_integer() for x in places):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.set_yscale(figure.scale(panel, "y"))
+    if axes.get_yscale() == "logit":
+        axes.yaxis.set_major_locator(FixedLocator(ACCURACIES))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(PLAIN)
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log" and high < 30 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+            axis.set_major_formatter(PLAIN)
+            axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.4)))
+    if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
+        axes.set_ylim(bottom=figure.bottom)
+    if figure.right is not None:
+        axes.set_xlim(0, figure.right)
+    if figure.measured(panel).endswith("accuracy") and axes.get_ylim()[1] > 1:
+        axes.set_ylim(top=1.0)
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """Places of a logarithmic axis that leave room for their numbers.
+
+    >>> _apart([1, 2, 2.5, 4])
+    [1, 2, 4]
+    """
+    kept = list(places[:1])
+    for place in places:
+        if place >= 1.5 * kept[-1]:
+            kept.append(place)
+    return kept
+
+
+def _panel(axes: Axes, curves: Sequence[Curve], figure: Figure) -> dict[str, Line2D]:
+    """Draws the curves, each with a band from its smallest to its largest; their lines by name."""
+    drawn = {}
+    for curve in curves:
+        where = [x for x, _ in curve.points]
+        low, middle, high = ([f(values) for _, values in curve.points] for f in (min, mean, max))
+        looks, every = figure.looks(curve.name), max(1, len(where) // 8)
+        (line,) = axes.plot(where, middle, markevery=every, label=curve.name, **looks)
+        axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
+        drawn[curve.name] = line
+    tidy(axes)
+    return drawn

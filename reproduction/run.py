@@ -1,0 +1,115 @@
+"""`Run`: a training run, the measurement that most figures are made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from altmin import data
+from altmin.common.describe import plain
+from altmin.training.config import RunConfig
+from altmin.training.trial import Trial
+from reproduction.measurement import Row, Setting, Tick
+
+QUICK_ROWS = 10_000
+CONFIG = (
+    *("method", "model", "data", "options", "epochs", "batch_size"),
+    *("schedule", "eval_batches", "freeze_first", "limit", "part", "whole"),
+)
+"""The settings by which results belong to a run."""
+LATER = ("augment", "warmup")
+"""Those that came later: a config has them only where they are given, so that older results still belong to runs."""
+
+
+@dataclass(frozen=True)
+class Run(RunConfig):
+    """A method on a model and data, evaluated on `part` of them. whole: not to be made from a file with a part of the
+    data. seeds: how many runs there are, with seeds from 0. label: the curve's name in the picture; the method's if
+    there is none. title: its panel's, by default data and model. at: where the run is on an axis that is not one of
+    training (its depth, say)."""
+
+    method: str
+    model: str
+    data: str = "mnist"
+    batch_size: int = 200
+    precision: str = "float32"
+    eval_batches: tuple[int, ...] = ()
+    seeds: int = 5
+    whole: bool = False
+    label: str = ""
+    title: str = ""
+    at: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.label or self.method
+
+    @property
+    def panel(self) -> str:
+        return self.title or f"{self.data}, {self.model}"
+
+    def config(self) -> dict[str, Any]:
+        given = {name: plain(getattr(self, name)) for name in (*CONFIG, *LATER)}
+        return {name: value for name, value in given.items() if value or name not in LATER}
+
+    def lacking(self, setting: Setting) -> str:
+        """The rest of the data, if `whole` and the file has only a part."""
+        if not self.whole or data.describe(self.data, setting.data_dir).state != "partial":
+            return ""
+        return f"the file of {self.data} is a partial one"
+
+    def reduced(self, most: int = QUICK_ROWS) -> "Run":
+        """One seed, two epochs at most, the first `most` samples."""
+        limit = min(self.limit or most, most)
+        epochs, batches = min(self.epochs, 2), -(-limit // self.batch_size)
+        seen = tuple(n for n in self.eval_batches if n <= epochs * batches)
+        return replace(self, seeds=1, epochs=epochs, limit=limit, eval_batches=seen, whole=False)
+
+    def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
+        """The seeds as an ensemble where that is faster and can be. Each row has "batches" and "epochs", as
+        `altmin train` writes them."""
+        return self.make_all([(self.options, seed) for seed in seeds], setting, tick)
+
+    def make_all(self, jobs: Sequence[tuple[Mapping[str, Any], int]], setting: Setting, tick: Tick) -> list[Row]:
+        """As `make`, for options and seeds in their place."""
+        trial = self.trial(setting)
+        runs = [replace(trial.run, options=dict(options), seed=seed) for options, seed in jobs]
+        return [{**setting.about(trial.train), **row} for row in trial.run_seeds(runs, tick)]
+
+    def trial(self, setting: Setting, record: bool | None = None) -> Trial:
+        """What its seeds have in common. record: whether steps are recorded; None for wherever they can be."""
+        train = setting.samples(self.data, "train", self.limit)
+        run = replace(self, device=setting.device, record=record)
+        return Trial(run, train, setting.samples(self.data, self.part))
+
+    def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
+        """The accuracy against "batches", "epochs" or "seconds" of training; against any other axis that at the end, at
+        `at`."""
+        per_epoch = -(-row["rows"] // self.batch_size)
+        last = [(self.at, accuracy(row["epochs"][-1]))] if row["epochs"] and self.at is not None else []
+        if axis not in ("batches", "epochs", "seconds"):
+            return last
+        ends = row["epochs"]
+        if axis == "seconds":
+            seconds = accumulate(point["seconds"] for point in ends)
+            return [(at, accuracy(point)) for at, point in zip(seconds, ends, strict=True)]
+        found = {point["batch"]: accuracy(point) for point in row["batches"]}
+        found |= {point["epoch"] * per_epoch: accuracy(point) for point in ends}
+        return [(n if axis == "batches" else n / per_epoch, value) for n, value in sorted(found.items())]
+
+    def score(self, row: Row, at_batch: int | None = None) -> float:
+        """What a search goes by, the more the better: the accuracy after a batch, or at the end; 0 if the run has
+        diverged. ValueError if it ends before."""
+        if "diverged" in row:
+            return 0.0
+        if at_batch is None:
+            return accuracy(row["epochs"][-1])
+        for point in row["batches"]:
+            if point["batch"] == at_batch:
+                return accuracy(point)
+        raise ValueError(f"a search is judged after batch {at_batch}, and its run of {self.method} ends before")
+
+
+def accuracy(point: Row) -> float:
+    """What a row of a history measured on test or validation samples."""
+    return float(next(value for name, value in point.items() if name.endswith("_accuracy")))

@@ -1,0 +1,7 @@
+"""Learning from streams: streams of river, models that learn them, and runs of one on the other."""
+
+from reproduction.streams.data import STREAMS, Stream, samples
+from reproduction.streams.measurement import Progressive, progressive
+from reproduction.streams.models import MODELS, Model, create
+
+__all__ = ["MODELS", "STREAMS", "Model", "Progressive", "Stream", "create", "progressive", "samples"]

@@ -1,0 +1,107 @@
+"""Models that learn streams: those of `altmin.stream` with their defaults, river's, and a baseline. River is imported
+when one is created."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from altmin.common.errors import unknown
+from reproduction.streams.data import river
+
+
+class Model(NamedTuple):
+    """Functions of a seed that make a classifier and a regressor; None where there is none. kind: "ours", "single" or
+    "ensemble" of river's, "baseline"."""
+
+    classifier: Callable[[int], Any] | None
+    regressor: Callable[[int], Any] | None
+    kind: str = "single"
+
+    def serves(self, regression: bool) -> bool:
+        return (self.regressor if regression else self.classifier) is not None
+
+
+class LastTarget:
+    """Predicts the target before."""
+
+    last: float = 0.0
+
+    def predict_one(self, x: Any) -> float:
+        return self.last
+
+    def learn_one(self, x: Any, y: float) -> None:
+        self.last = y
+
+
+def _ours(**options: Any) -> Model:
+    def classifier(seed: int) -> Any:
+        from altmin.stream import OnlineClassifier
+
+        return OnlineClassifier(**options, seed=seed)
+
+    def regressor(seed: int) -> Any:
+        from altmin.stream import OnlineRegressor
+
+        return OnlineRegressor(**options, seed=seed)
+
+    return Model(classifier, regressor, "ours")
+
+
+def _scaled(model: Any) -> Any:
+    return river("preprocessing").StandardScaler() | model
+
+
+MODELS = {
+    "Gauss-Newton": _ours(),
+    "Gauss-Newton (one net)": _ours(members=1),
+    "AM-mem": _ours(method="am-mem-fitted"),
+    "AM-Adam": _ours(method="am-adam"),
+    "Adam": _ours(method="adam"),
+    "linear": Model(
+        lambda seed: _scaled(river("multiclass").OneVsRestClassifier(river("linear_model").LogisticRegression())),
+        lambda seed: _scaled(river("linear_model").LinearRegression()),
+    ),
+    "naive Bayes": Model(lambda seed: river("naive_bayes").GaussianNB(), None),
+    "Hoeffding tree": Model(
+        lambda seed: river("tree").HoeffdingTreeClassifier(),
+        lambda seed: _scaled(river("tree").HoeffdingTreeRegressor()),
+    ),
+    "Hoeffding adaptive tree": Model(
+        lambda seed: river("tree").HoeffdingAdaptiveTreeClassifier(seed=seed),
+        lambda seed: _scaled(river("tree").HoeffdingAdaptiveTreeRegressor(seed=seed)),
+    ),
+    "adaptive rules": Model(None, lambda seed: _scaled(river("rules").AMRules())),
+    "adaptive forest": Model(
+        lambda seed: river("forest").ARFClassifier(seed=seed),
+        lambda seed: _scaled(river("forest").ARFRegressor(seed=seed)),
+        "ensemble",
+    ),
+    "Mondrian forest": Model(
+        lambda seed: river("forest").AMFClassifier(seed=seed),
+        lambda seed: river("forest").AMFRegressor(seed=seed),
+        "ensemble",
+    ),
+    "random patches": Model(
+        lambda seed: river("ensemble").SRPClassifier(seed=seed),
+        lambda seed: _scaled(river("ensemble").SRPRegressor(seed=seed)),
+        "ensemble",
+    ),
+    "leveraging bagging": Model(
+        lambda seed: river("ensemble").LeveragingBaggingClassifier(
+            model=river("tree").HoeffdingTreeClassifier(), seed=seed
+        ),
+        None,
+        "ensemble",
+    ),
+    "target before": Model(lambda seed: river("dummy").NoChangeClassifier(), lambda seed: LastTarget(), "baseline"),
+}
+"""In the order of the tables."""
+
+
+def create(name: str, regression: bool, seed: int) -> Any:
+    """A model by its name. ValueError for an unknown one, and one that has no such kind."""
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    made = MODELS[name].regressor if regression else MODELS[name].classifier
+    if made is None:
+        raise ValueError(f"there is no {'regressor' if regression else 'classifier'} {name!r}")
+    return made(seed)

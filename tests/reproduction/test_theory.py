@@ -1,0 +1,264 @@
+"""The theorem: its constants, step size and bound are the paper's, the steps of its proof hold as corrected and not as
+printed, and its quadratic problems have the constants of the definitions."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from theory_problems import SEEDS, exact_errors, random_moments, random_problem
+from torch import nn
+
+import altmin
+from reproduction import theory
+from reproduction.theory import bounds, checks
+from reproduction.theory.constants import Constants, assumptions, harmonic
+from reproduction.theory.quadratic import Quadratic, family
+
+
+def test_the_step_size_and_the_bound_are_the_papers() -> None:
+    xi, gamma, K, sigma2, start = 1.3, 0.1, 4, 7.0, 2.0
+    for t in (0, 5):
+        eta = 1.5 / ((2 * xi - 3 * gamma * 3) * (t + 2) + 1.5 * 3 * gamma)
+        assert bounds.step_size(t, xi, gamma, K) == pytest.approx(eta)
+        claimed = start * (2 / (t + 3)) ** 1.5 + 9 * sigma2 / ((2 * xi - 3 * gamma * 3) ** 2 * (t + 3))
+        assert bounds.bound(t + 1, start, xi, gamma, K, sigma2) == pytest.approx(claimed)
+
+
+@given(SEEDS)
+def test_the_bound_is_never_below_the_recursion_it_expands(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    K, xi, start, sigma2 = int(rng.integers(2, 9)), *np.exp(rng.uniform(-3, 3, 3))
+    gamma = rng.uniform(0, 0.99) * 2 * xi / (3 * (K - 1))
+    error = start
+    for t in range(300):
+        assert error <= bounds.bound(t, start, xi, gamma, K, sigma2) * (1 + 1e-12)
+        error = bounds.recursion(error, bounds.step_size(t, xi, gamma, K), xi, gamma, K, sigma2)
+
+
+def test_past_the_limit_there_is_no_step_size() -> None:
+    with pytest.raises(ValueError, match="reaches the limit"):
+        bounds.step_size(0, xi=1.0, gamma=1 / 3, blocks=3)
+    with pytest.raises(ValueError, match="needs"):
+        bounds.recursion(1.0, 10.0, 1.0, 0.3, 2, 1.0)
+
+
+@given(st.floats(0.01, 10), st.floats(1, 1e4), st.floats(0.001, 1))
+def test_the_corrected_lemma_holds_and_the_printed_factor_belongs_to_the_square(
+    lam: float, condition: float, part: float
+) -> None:
+    mu = lam * condition
+    eta = part * 2 / (mu + lam)
+    assert checks.contraction([lam, mu], eta).holds
+    assert checks.contraction([lam, mu], eta, "squared").holds
+
+
+def test_the_printed_lemma_is_refuted_by_curvatures_1_and_10() -> None:
+    check = checks.contraction([1.0, 10.0], 2 / 11, "as-printed")
+    assert not check.holds
+    assert (check.left, check.right) == (pytest.approx(0.818, abs=5e-4), pytest.approx(0.669, abs=5e-4))
+    assert checks.contraction([1.0, 4.0], 0.1).left == pytest.approx(0.9)
+    assert checks.contraction([3.0, 3.0], 0.2, "as-printed").holds, "with equal curvatures it is true"
+    with pytest.raises(ValueError, match="eta"):
+        checks.contraction([1.0, 10.0], 0.2)
+
+
+@given(SEEDS)
+def test_the_theorem_on_the_population_operator_holds_as_corrected(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = random_problem(rng)
+    theta = rng.standard_normal(p.start.size)
+    c = p.constants()
+    eta = rng.uniform(0, 1) * min(2 / (a + b) for a, b in zip(c.strong, c.smooth, strict=True))
+    assert all(checks.operator(p, theta, d, eta).holds for d in range(p.blocks))
+
+
+@given(SEEDS)
+def test_the_corrected_recursion_holds_with_exact_expectations(seed: int) -> None:
+    """At any step below 1 / ((K - 1) gamma), from any moments: no smoothness and no 2 / (mu + lambda) is needed."""
+    rng = np.random.default_rng(seed)
+    p = random_problem(rng)
+    largest = 0.999 / ((p.blocks - 1) * p.constants().gamma)
+    for eta in (float(p.constants().step_size(rng.integers(0, 1000))), min(3.0, largest) * rng.uniform()):
+        assert checks.one_step(p, random_moments(rng, p.start.size), eta).holds
+
+
+@given(SEEDS)
+def test_from_a_point_of_the_balls_the_recursion_holds_with_sigma_itself(seed: int) -> None:
+    """Only as far as the newest values stay in the balls, which for a small step they do."""
+    rng = np.random.default_rng(seed)
+    p = random_problem(rng)
+    eta = 1e-3 / max(p.constants().smooth)
+    assert checks.one_step(p, np.outer(p.start, p.start), eta, sup=True).holds
+
+
+@pytest.mark.parametrize("lam, xi", [(1.0, 1.0), (1.0, 20 / 11), (1.5, 1.0)])
+def test_the_slow_direction_in_closed_form_is_the_product_it_stands_for(lam: float, xi: float) -> None:
+    product = np.prod([(1 - 0.75 * lam / xi / j) ** 2 for j in range(2, 502)])
+    assert checks.slow_direction(500, lam, xi) == pytest.approx(product)
+    both_sides = checks.slow_direction(1e6 - 1, lam, xi), checks.slow_direction(1e6 + 1, lam, xi)
+    assert both_sides[0] == pytest.approx(both_sides[1], rel=1e-5)
+    decade = checks.slow_direction(1e5, lam, xi) / checks.slow_direction(1e4, lam, xi)
+    assert math.log10(decade) == pytest.approx(-1.5 * lam / xi, abs=1e-3)
+
+
+def test_the_printed_xi_leaves_9e_5_at_t_100_000_and_in_the_end_breaks_its_bound() -> None:
+    assert checks.slow_direction(1e5, 1.0, 20 / 11) == pytest.approx(9.4e-5, rel=0.01)
+    after, xi = checks.crossing(), 20 / 11
+    for t, broken in ((after / 2, False), (after * 2, True)):
+        assert (2 * checks.slow_direction(t, 1.0, xi) > bounds.bound(t, 2.0, xi, 0.0, 2, 800.0)) == broken
+    assert checks.crossing(1.0, 2.0) == math.inf, "below a condition of 3 the rate is still faster than 1 / t"
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="unknown version 'printed'; did you mean 'as-printed'"):
+        checks.contraction([1.0, 2.0], 0.1, "printed")
+    with pytest.raises(ValueError, match="lambda / xi must be between 0 and 8/3, given 3"):
+        checks.slow_direction(10, lam=3.0, xi=1.0)
+
+
+def test_both_values_of_xi() -> None:
+    c = family(2, 0.0, 10.0).constants()
+    assert c.xi() == 1
+    assert c.xi("as-printed") == pytest.approx(20 / 11)
+    with pytest.raises(ValueError, match="did you mean 'as-printed'"):
+        c.xi("printed")
+
+
+@pytest.mark.parametrize(
+    "change, name, margin",
+    [
+        ({"coupling": 1.3}, "gradient stability", -0.3),
+        ({"start": 1.25}, "a start within r/2 of it", -0.25),
+    ],
+)
+def test_the_report_names_the_assumption_that_fails_and_by_how_much(
+    change: dict[str, float], name: str, margin: float
+) -> None:
+    p = family(3, change.get("coupling", 0.5), 4.0)
+    if "start" in change:
+        start = p.start.copy()
+        start[1] *= change["start"] / np.linalg.norm(start[1])
+        p = dataclasses.replace(p, start=start)
+    (failing,) = [a for a in p.assumptions() if not a.holds]
+    assert (failing.name, failing.margin) == (name, pytest.approx(margin))
+    assert "start" not in change or failing.where.startswith("block 2")
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1, 1e4))
+def test_the_printed_xi_of_one_block_lies_between_its_curvature_and_twice_that(lam: float, condition: float) -> None:
+    value = harmonic(lam, lam * condition)
+    assert lam * (1 - 1e-12) <= value <= 2 * lam
+    assert 1 / value == pytest.approx((1 / lam + 1 / (lam * condition)) / 2), "the harmonic mean"
+
+
+def test_the_constants_of_several_blocks_are_the_worst_and_the_sum() -> None:
+    c = Constants(strong=(2.0, 1.0, 3.0), smooth=(4.0, 5.0, 6.0), stability=(0.1, 0.3, 0.2), moments=(1.0, 2.0, 4.0))
+    assert (c.blocks, c.gamma, c.sigma2, c.condition) == (3, 0.3, 7.0, 5.0)
+    assert (c.xi(), c.xi("as-printed")) == (1.0, pytest.approx(10 / 6))
+    assert c.limit() == pytest.approx(1 / 3)
+    assert c.step_size(3) == bounds.step_size(3, 1.0, 0.3, 3)
+    assert c.bound(50, 2.0, "as-printed") == bounds.bound(50, 2.0, 10 / 6, 0.3, 3, 7.0)
+
+
+def test_a_point_with_a_slope_is_no_optimum_and_a_flat_block_not_strongly_convex() -> None:
+    c = Constants((1.0, 0.0), (4.0, 2.0), (0.0, 0.0), (1.0, 1.0))
+    failing = {a.name: a for a in assumptions(c, [0.1, 0.1], [1.0, 1.0], slope=0.2) if not a.holds}
+    assert list(failing) == ["strong convexity", "gradient stability", "a stationary optimum"]
+    assert failing["a stationary optimum"].margin == pytest.approx(-0.05)
+    assert failing["strong convexity"].where.startswith("block 2")
+
+
+@given(SEEDS)
+def test_the_constants_of_a_quadratic_are_those_of_its_hessian(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = random_problem(rng)
+    c, H = p.constants(), p.hessian
+    for d in range(p.blocks):
+        own = np.linalg.eigvalsh(H[p.rows(d), p.rows(d)])
+        assert (c.strong[d], c.smooth[d]) == pytest.approx((own[0], own[-1]))
+        others = [np.linalg.norm(H[p.rows(d), p.rows(i)], 2) for i in range(p.blocks) if i != d]
+        assert c.stability[d] == pytest.approx(max(others))
+    assert all(a.holds for a in p.assumptions())
+
+
+def test_sigma_is_attained_in_the_family_and_never_passed() -> None:
+    p = family(3, 0.7, 5.0, noise=1.5)
+    c, rng = p.constants(), np.random.default_rng(0)
+    way = rng.standard_normal((20_000, 3, 2))
+    points = p.radius[:, None] * way / np.linalg.norm(way, axis=2, keepdims=True)
+    for d in range(3):
+        seen = np.square(points.reshape(-1, 6) @ p.hessian[p.rows(d)].T).sum(1) + p.noise[d] ** 2
+        assert seen.max() <= c.moments[d] * (1 + 1e-12)
+        lean = np.zeros((3, 2))
+        lean[:, 1] = -p.radius  # the steep axis; coupling is negative, so block d leans the other way
+        lean[d] *= -1
+        attained = np.square(p.hessian[p.rows(d)] @ lean.ravel()).sum() + p.noise[d] ** 2
+        assert attained == pytest.approx(c.moments[d])
+
+
+def test_exact_moments_are_those_of_all_samples() -> None:
+    """Signs as noise, one coordinate in each of two blocks: four equally likely outcomes of a round."""
+    p = Quadratic(
+        np.array([[2.0], [3.0]]), np.array([[0, 0.5], [0.5, 0]]), np.array([0.7, 0.3]), np.ones(2), np.ones((2, 1)) / 2
+    )
+    squares = []
+    for z1 in (0.7, -0.7):
+        for z2 in (0.3, -0.3):
+            a = 0.5 - 0.1 * (2 * 0.5 + 0.5 * 0.5 + z1)
+            b = 0.5 - 0.1 * (3 * 0.5 + 0.5 * a + z2)
+            squares.append(a**2 + b**2)
+    assert exact_errors(p, [0.1])[1] == pytest.approx(np.mean(squares))
+
+
+@pytest.mark.parametrize(
+    "given", [{"blocks": 9}, {"blocks": 1}, {"coupling": -0.1}, {"condition": 0.5}, {"noise": -1.0}]
+)
+def test_the_family_refuses_what_it_does_not_have(given: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(given.values())))):
+        family(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"curvatures": np.array([[1.0], [0.0]])}, "curvatures must be above 0, given 0"),
+        ({"coupling": np.array([[0.0, 0.1], [0.2, 0.0]])}, "coupling must be a symmetric 2 x 2 matrix"),
+        ({"coupling": np.array([[0.1, 0.2], [0.2, 0.0]])}, "coupling has a diagonal that is not 0"),
+        ({"noise": np.ones(3)}, "noise and radius need 2 entries and start 2 x 1"),
+    ],
+)
+def test_a_problem_that_is_none_is_refused(change: dict[str, np.ndarray], words: str) -> None:
+    sound = {
+        "curvatures": np.ones((2, 1)),
+        "coupling": np.zeros((2, 2)),
+        "noise": np.ones(2),
+        "radius": np.ones(2),
+        "start": np.zeros((2, 1)),
+    }
+    with pytest.raises(ValueError, match=words):
+        Quadratic(**{**sound, **change})
+
+
+def test_the_schedule_gives_local_sgd_the_theorems_step_sizes_and_resumes() -> None:
+    model = altmin.models.mlp(3, (4,), 2, nn.Tanh)
+    am = altmin.AltMin(model, nn.MSELoss(), weights=altmin.LocalSGD(lr=0.1), penalty=1.0)
+    schedule = theory.TheoremSchedule(am.optimizer, xi=2.0, gamma=0.1, blocks=3)
+    x, y = torch.randn(8, 3), torch.randn(8, 2)
+    for t in range(3):
+        rates = {group["lr"] for group in am.optimizer.param_groups}
+        assert rates == {theory.step_size(t, 2.0, 0.1, 3)}
+        am.step(x, y)
+        schedule.step()
+    again = theory.TheoremSchedule(am.optimizer, xi=2.0, gamma=0.1, blocks=3)
+    again.load_state_dict(schedule.state_dict())
+    am.step(x, y)
+    again.step()
+    assert am.optimizer.param_groups[0]["lr"] == theory.step_size(4, 2.0, 0.1, 3)
+    with pytest.raises(ValueError, match="reaches the limit"):
+        theory.TheoremSchedule(am.optimizer, xi=1.0, gamma=0.5, blocks=3)
+    with pytest.raises(ValueError, match="xi > 0"):
+        theory.TheoremSchedule(am.optimizer, xi=0.0, gamma=0.5, blocks=3)

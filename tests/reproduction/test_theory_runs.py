@@ -1,0 +1,270 @@
+"""The scheme that the theorem speaks of, many runs of it on quadratic problems and on a small network, against exact
+expectations and the bound; and what `python -m reproduction theory` makes of them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from theory_problems import SEEDS, below, exact_errors, measure, random_problem, rule_of
+from torch import nn
+
+import altmin
+from reproduction.theory import Network, checks, scheme, study
+from reproduction.theory.bounds import step_size
+from reproduction.theory.quadratic import Quadratic, family
+from reproduction.theory.scheme import Adam, Decay, Measured, Stack, run, simulate, times_until
+
+HELD = study.networks()[0][1]
+
+FREE = study.networks()[-1][1]
+
+
+@pytest.mark.parametrize("net", [HELD, FREE, Network(inputs=3, hidden=4, samples=5, hold=1.0)])
+def test_the_mean_of_the_samples_gradients_is_autograds(net: Network) -> None:
+    theta = net.points(1)
+    full = torch.func.grad(net.objective)(torch.as_tensor(theta[0])).numpy()
+    repeated = np.repeat(theta[0][None, :, None], net.samples, axis=2)
+    for d, at in enumerate(net.rows):
+        every = net.gradient(d, repeated, np.arange(net.samples))
+        assert every.shape == (1, at.stop - at.start, net.samples)
+        assert every[0].mean(1) == pytest.approx(full[at], abs=1e-12)
+
+
+def test_the_objective_is_the_librarys_on_the_same_network() -> None:
+    """Without the hold: f(W, C; mu) of `altmin.objective`, with codes in its own units."""
+    net = Network(seed=5, penalty=0.7)
+    theta = np.random.default_rng(0).standard_normal(18)
+    W1, C, W2 = (theta[at] for at in net.rows)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 2, bias=False), torch.nn.Tanh(), torch.nn.Linear(2, 1, bias=False)
+    ).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.as_tensor(W1.reshape(2, 2)))
+        model[2].weight.copy_(torch.as_tensor(W2[None]))
+    x, y = (torch.as_tensor(each) for each in net.data)
+    codes = [torch.as_tensor(C.reshape(6, 2) * 6**0.5)]
+    f = altmin.objective(altmin.split(model), codes, x, y[:, None], 0.7, torch.nn.MSELoss())
+    assert float(net.objective(torch.as_tensor(theta))) == pytest.approx(f.item(), rel=1e-12)
+
+
+def test_the_optimum_is_a_strict_minimum() -> None:
+    for net in (HELD, FREE):
+        theta = torch.as_tensor(net.best)
+        assert float(torch.func.grad(net.objective)(theta).norm()) < 1e-10
+        assert float(torch.linalg.eigvalsh(torch.func.hessian(net.objective)(theta))[0]) > 0
+
+
+def test_the_constants_hold_at_points_that_were_not_sampled_for_them() -> None:
+    """Gradient stability and strong convexity from their definitions, at fresh points of the balls."""
+    c = HELD.constants()
+    fresh = dataclasses.replace(HELD)
+    points = HELD.best + (np.random.default_rng(9).uniform(-1, 1, (50, len(HELD.best))) * 0.05)
+    grad = torch.func.grad(fresh.objective)
+    for theta in points:
+        moved = [np.linalg.norm(theta[at] - HELD.best[at]) for at in HELD.rows]
+        inside = HELD.best + np.concatenate(
+            [(theta - HELD.best)[at] * min(1.0, HELD.reach / m) for at, m in zip(HELD.rows, moved, strict=True)]
+        )
+        g = grad(torch.as_tensor(inside)).numpy()
+        for d, at in enumerate(HELD.rows):
+            alone = HELD.best.copy()
+            alone[at] = inside[at]
+            own = grad(torch.as_tensor(alone)).numpy()[at]
+            away = inside[at] - HELD.best[at]
+            others = sum(np.linalg.norm((inside - HELD.best)[o]) for i, o in enumerate(HELD.rows) if i != d)
+            assert np.linalg.norm(g[at] - own) <= c.stability[d] * others
+            assert own @ away >= c.strong[d] * (away @ away)
+            assert np.linalg.norm(own) <= c.smooth[d] * np.linalg.norm(away)
+
+
+def test_safety_moves_every_constant_to_the_unkind_side() -> None:
+    bare, safe = (dataclasses.replace(HELD, safety=s).constants(count=20) for s in (0.0, 0.2))
+    assert safe.strong == pytest.approx([0.8 * v for v in bare.strong])
+    assert safe.smooth == pytest.approx([1.2 * v for v in bare.smooth])
+    assert safe.stability == pytest.approx([1.2 * v for v in bare.stability])
+    assert safe.moments == pytest.approx([1.44 * v for v in bare.moments])
+    assert not safe.exact
+
+
+def test_all_assumptions_hold_for_the_held_network_and_its_error_stays_below_the_bound() -> None:
+    c = HELD.constants()
+    assert all(a.holds for a in HELD.assumptions(c))
+    m = run(HELD, Decay([c.terms()]), 1000, 400)
+    assert (m.mean[0] + 3 * m.error[0] <= c.bound(np.array(m.times, float), HELD.start_error)).all()
+    assert m.mean[0, -1] < 1e-3 * HELD.start_error
+
+
+def test_of_the_free_network_the_report_says_that_gradient_stability_fails_and_where() -> None:
+    c = FREE.constants()
+    (failing,) = [a for a in FREE.assumptions(c) if not a.holds]
+    assert failing.name == "gradient stability"
+    assert failing.margin == pytest.approx(1 - c.gamma / c.limit())
+    assert failing.margin < -10
+    assert failing.where.startswith("W1") or failing.where.startswith("codes")
+
+
+def test_one_draw_has_one_sample_for_all_blocks_or_a_fresh_one_for_each() -> None:
+    """Two independent samples of n are equal with probability 1 / n, here in 500 pairs."""
+    shared = dataclasses.replace(HELD, fresh=False).draw(np.random.default_rng(0), 50, [0, 1, 2], 10)
+    fresh = HELD.draw(np.random.default_rng(0), 50, [0, 1, 2], 10)
+    assert shared.shape == fresh.shape == (50, 3, 10)
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        assert (shared[:, first] == shared[:, second]).all()
+        alike = (fresh[:, first] == fresh[:, second]).mean()
+        assert alike == pytest.approx(1 / HELD.samples, abs=4 * (5 / 36 / 500) ** 0.5), "within four standard errors"
+
+
+@pytest.mark.parametrize("K", [2, 5])
+def test_without_projection_the_mean_of_the_runs_is_the_exact_expectation(K: int) -> None:
+    p = family(K, 0.6, 3.0, noise=1.0)
+    m = measure(p, 100, 4000, project=False)
+    exact = exact_errors(p, [float(p.constants().step_size(t)) for t in range(100)])[m.times]
+    assert (np.abs(m.mean[0] - exact) <= 4 * m.error[0]).all()
+    assert m.runs == [4000] * len(m.times)
+
+
+@pytest.mark.parametrize("K", [2, 5, 8])
+def test_the_mean_plus_three_standard_errors_stays_below_the_bound(K: int) -> None:
+    problems = [
+        family(K, share, condition, noise) for share in (0, 0.5, 0.95) for condition, noise in ((1, 4), (10, 1))
+    ]
+    m = run(Stack(problems), rule_of(problems), 1000, 1000)
+    for j, p in enumerate(problems):
+        limit = p.constants().bound(np.array(m.times, float), p.start_error)
+        assert (m.mean[j] + 3 * m.error[j] <= limit).all()
+
+
+@given(SEEDS)
+def test_the_bound_holds_for_any_admissible_problem_after_each_of_the_first_rounds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = random_problem(rng)
+    assert all(below(p, simulate(p, n, 300, seed=seed)) for n in (3, 7, 60))
+
+
+def test_simulate_takes_the_step_size_of_the_constants_asked_for() -> None:
+    p = family(2, 0.0, 4.0, noise=0)  # even enough that no step is cut short by the projection
+    left = [simulate(p, 200, 2, constants=kind).mean[0, -1] for kind in ("corrected", "as-printed")]
+    slow = np.square(p.start[:, 0]).sum()
+    expected = [slow * checks.slow_direction(200, 1.0, xi) for xi in (1.0, 1.6)]
+    assert left == pytest.approx(expected, rel=1e-3), "what is left is along the slow axis"
+
+
+def test_a_sign_flipped_gradient_breaks_the_bound() -> None:
+    p = family(2, 0.5, 2.0)
+    stack = Stack([p])
+    stack.hessian *= -1
+    assert below(p, measure(p, 1000, 500))
+    assert not below(p, run(stack, rule_of([p]), 1000, 500))
+
+
+def test_a_start_outside_the_ball_breaks_the_bound() -> None:
+    p = family(2, 0.0, 1.0)
+    outside = dataclasses.replace(p, start=p.start * 3)  # 1.5 away, where r/2 is 1
+    assert not all(a.holds for a in outside.assumptions())
+    assert not below(outside, measure(outside, 1000, 500))
+
+
+def test_every_iterate_stays_within_r_of_the_optimum_and_the_step_is_the_projection() -> None:
+    p = family(2, 0.0, 1.0, noise=50.0)
+    assert (measure(p, 50, 200).mean[0] <= 2 * p.radius[0] ** 2).all()
+    still = dataclasses.replace(p, noise=np.zeros(2))
+    far = run(Stack([still]), Decay([(0.01, 0.0, 2)]), 1, 2)  # 37.5 times the gradient: far beyond the optimum
+    ends = p.start * (1 - 1 / np.linalg.norm(p.start, axis=1, keepdims=True))  # r/2 = 1 away from the start
+    assert far.mean[0] == pytest.approx(np.square(ends).sum())
+
+
+def test_fewer_runs_go_on_after_many_and_a_seed_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheme, "MANY_UNTIL", 20)
+    p = family(2, 0.5, 1.0)
+    first, second = (measure(p, 40, 80, seed=3) for _ in range(2))
+    assert first.runs == [80] * 5 + [20]
+    assert np.array_equal(first.mean, second.mean)
+    assert not np.array_equal(first.mean, measure(p, 40, 80, seed=4).mean)
+
+
+def test_problems_that_run_together_are_as_if_alone_but_for_the_noise() -> None:
+    still, other = family(2, 0.3, 4.0, noise=0), family(2, 0.8, 2.0, noise=0)
+    both = run(Stack([still, other]), rule_of([still, other]), 20, 3)
+    for j, p in enumerate((still, other)):
+        assert both.mean[j] == pytest.approx(measure(p, 20, 3).mean[0], rel=1e-12)
+    with pytest.raises(ValueError, match="as many blocks"):
+        Stack([family(2), family(3)])
+
+
+def test_decay_takes_each_problems_own_step_size() -> None:
+    rule = Decay([(1.0, 0.0, 2), (2.0, 0.1, 3)])
+    for t in (0, 7, 999, 1000, 2500, 3):
+        expected = [step_size(t, 1.0, 0.0, 2), step_size(t, 2.0, 0.1, 3)]
+        assert rule(0, t, np.ones((2, 1, 1))).ravel().tolist() == expected
+
+
+def test_adam_is_torchs() -> None:
+    p = family(2, 0.0, 3.0, noise=0)
+    m = run(Stack([p]), Adam(0.05), 5, 2, project=False)
+    w = nn.Parameter(torch.tensor(p.start[0]))
+    optimizer = torch.optim.Adam([w], lr=0.05)
+    for _ in range(5):
+        w.grad = torch.tensor(p.curvatures[0]) * w.detach()
+        optimizer.step()
+    assert m.mean[0, -1] == pytest.approx(2 * float(w.detach().square().sum()))
+
+
+def test_the_printed_recursion_and_operator_are_refuted() -> None:
+    verdicts = {(c.name, c.version): c.holds for c in study.lemmas()}
+    assert {version for (_, version), holds in verdicts.items() if not holds} == {"as-printed"}
+    assert len([v for v in verdicts.values() if not v]) == 3
+
+
+def test_rates_without_noise_and_where_noise_dominates() -> None:
+    """The exact expectation, so no run is needed: t^-3/2, t^-1, and with the printed xi t^(-1.5 lambda / xi)."""
+    times = times_until(5000)
+
+    def fitted(p: Quadratic, kind: str = "corrected") -> float:
+        etas = np.asarray(p.constants().step_size(np.arange(5000.0), kind))
+        return study.slope(times, exact_errors(p, etas)[times]) or 0.0
+
+    assert fitted(family(2, 0, 1, noise=0)) == pytest.approx(-1.5, abs=0.01)
+    assert fitted(family(2, 0, 1, noise=2)) == pytest.approx(-1, abs=0.05)
+    assert fitted(family(2, 0, 10, noise=0), "as-printed") == pytest.approx(-1.5 * 11 / 20, abs=0.01)
+
+
+def test_a_coupling_past_the_limit_is_run_and_marked_outside() -> None:
+    (group,) = study.grid([2], [1.2], [1.0], 2.0)
+    assert group.cases[0].outside == "no gradient stability"
+    assert study.terms(group.cases[0].problem.constants()) == (1.0, 0.0, 2)
+
+
+def test_the_slope_is_the_exponent_of_a_power_from_1000_on_or_over_the_last_decade() -> None:
+    times = times_until(100_000)
+    bent = [t**-0.5 if t < 1000 else 1000 * t**-1.5 for t in times]
+    assert study.slope(times, bent) == pytest.approx(-1.5)
+    short = times_until(100)
+    assert study.slope(short, [1.0 if t < 10 else t**-2.0 for t in short]) == pytest.approx(-2)
+    assert study.slope([1, 2, 5], [1.0, np.inf, 0.0]) is None, "no two points to fit"
+
+
+def test_a_mini_batch_leaves_its_part_of_the_noise_and_the_step_size_as_it_was() -> None:
+    p = family(2, 0.5, 10, noise=2.0)
+    quarter = dataclasses.replace(p, noise=p.noise / 4)
+    left, less = (study.Group([case]) for case in (study.Case("", p, noise_part=0.25), study.Case("", quarter)))
+    assert np.array_equal(*(group.measure(50, 16, 0, lambda t: None).mean for group in (left, less)))
+
+
+def test_a_mean_is_below_the_bound_or_has_broken_it_by_three_errors_or_neither() -> None:
+    p = family(2, 0.5, 10)
+    limit = p.constants().bound(np.array([1.0, 2.0]), p.start_error)
+
+    def verdict(last: float) -> tuple[bool, bool]:
+        mean, error = limit * [0.1, last], limit * 0.02
+        row = study._row("", p, p.constants(), "corrected", "", Measured([1, 2], mean[None], error[None], [9, 9]), 0)
+        assert row["tightness"] == pytest.approx(1 / last)
+        return row["below_bound"], row["broken"]
+
+    assert [verdict(last) for last in (0.92, 0.96, 1.04, 1.08)] == [
+        (True, False),
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
