@@ -51,18 +51,18 @@ def of_network(file: str, model: str, method: str, key: str, lr: float, **config
 
 def of_run(figure: str, model: str, method: str) -> float:
     """The test accuracy at the end of the runs of a figure of the paper."""
-    rows = [row for row in read(BENCHMARKS / f"reproduce/{figure}.jsonl") if row["config"]["model"] == model]
+    rows = [row for row in read(RESULTS / f"{figure}.jsonl") if row["config"]["model"] == model]
     return mean(row["epochs"][-1]["test_accuracy"] for row in rows if row["config"]["method"] == method)
 
 
 def of_stream(stream: str, model: str) -> float:
     """The progressive accuracy of a model of the figure `streams`."""
-    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/streams.jsonl")]
+    rows = [row["config"] | row for row in read(RESULTS / "streams.jsonl")]
     return mean(row["value"] for row in rows if (row["stream"], row["model"]) == (stream, model))
 
 
 def continual(learner: str, sequence: str, **options: Any) -> float:
-    rows = [row["config"] | row for row in read(BENCHMARKS / "reproduce/continual.jsonl")]
+    rows = [row["config"] | row for row in read(RESULTS / "continual.jsonl")]
     found = [
         row for row in rows if (row["learner"], row["sequence"], row["freeze_hidden"]) == (learner, sequence, False)
     ]
@@ -119,7 +119,7 @@ def times() -> str:
 
 def first() -> list[list[Any]]:
     """The problems on which the memory is ahead, in the form of `problems`."""
-    file, use = "reproduce/learning.jsonl", "`am-mem`, its defaults"
+    file, use = "reproduction/results/learning.jsonl", "`am-mem`, its defaults"
     cases = [
         ("few samples", "lenet5, accuracy after 25 batches", "lenet5", 25, "test_accuracy"),
         ("images, one pass", "lenet5, accuracy after an epoch", "lenet5", 250, "test_accuracy"),
@@ -149,32 +149,32 @@ def problems() -> list[list[Any]]:
     ):
         adam, am = (of_task(rows, task, method) for method in ("adam", "am-adam"))
         what = next(row for row in rows if row["task"] == task)["config"]["metric"]
-        lines.append([have, f"{task}, {_metric(what)}", adam, am, take, "defaults.jsonl"])
+        lines.append([have, f"{task}, {_metric(what)}", adam, am, take, "benchmarks/defaults.jsonl"])
     residual = {"key": "test_accuracy", "lr": 0.001}
     return [
         *first(),
         *lines,
         ["hundreds of residual layers", "residual-512x32, accuracy"]
         + [of_network("residual.jsonl", "residual-512x32", method, **residual) for method in ("backprop", "am")]
-        + ["`am-adam`, its defaults", "networks/residual.jsonl"],
+        + ["`am-adam`, its defaults", "benchmarks/networks/residual.jsonl"],
         ["batch norm, shortcuts", "resnet18-64 on CIFAR-10, accuracy"]
         + [of_network("resnet.jsonl", "resnet18-64", method, "test_accuracy", 0.2) for method in ("backprop", "am")]
-        + ["`AltMin` with `LocalSGD`", "networks/resnet.jsonl"],
+        + ["`AltMin` with `LocalSGD`", "benchmarks/networks/resnet.jsonl"],
         ["attention", "gpt-6x128, loss"]
         + [of_network("gpt.jsonl", "gpt-6x128", method, "validation_loss", 0.004) for method in ("backprop", "am")]
-        + ['`order="weights-first"`, the default there', "networks/gpt.jsonl"],
+        + ['`order="weights-first"`, the default there', "benchmarks/networks/gpt.jsonl"],
         ["sequences, recurrent layers", "elman-50, accuracy"]
         + [of_run("rnn50", "elman-50", method) for method in ("adam", "am-adam")]
-        + ["either; backprop is faster", "reproduce/rnn50.jsonl"],
+        + ["either; backprop is faster", "reproduction/results/rnn50.jsonl"],
         ["a stream, one sample at a time", "bananas stream, accuracy"]
         + [of_stream("bananas", model) for model in ("Adam", "Gauss-Newton")]
-        + ["`OnlineClassifier()`", "reproduce/streams.jsonl"],
+        + ["`OnlineClassifier()`", "reproduction/results/streams.jsonl"],
         ["tasks in sequence", "split MNIST, accuracy"]
         + [
             continual(method, "split", **options)
             for method, options in (("adam", {}), ("am-mem-fitted", {"forget": 1.0}))
         ]
-        + ["`am-mem-fitted` with `forget=1`", "reproduce/continual.jsonl"],
+        + ["`am-mem-fitted` with `forget=1`", "reproduction/results/continual.jsonl"],
     ]
 
 
@@ -193,7 +193,7 @@ def summary() -> str:
     for _, what, adam, am, _, file in problems():
         names = [name for name in shown if what.startswith(name)]
         if names:
-            lines.append([what, number(adam), number(am), shown[names[-1]], f"[{_name(file)}](benchmarks/{file})"])
+            lines.append([what, number(adam), number(am), shown[names[-1]], f"[{_name(file)}]({file})"])
     (step,) = [row for row in of_step() if (row["net"], row["method"]) == ("mlp-2x100", "am-adam")]
     file = "core-speed-mnist.json"
     time = f"{step['time_ratio']['median']:.2f}"

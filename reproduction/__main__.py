@@ -39,6 +39,13 @@ class Commands(TyperGroup):
             self.commands[args[0]] = typer.main.get_command(alone)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            _tell(str(stop) or "stopped")
+            raise typer.Exit(130) from None
+
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -54,9 +61,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         result = typer.main.get_command(app).main(arguments, prog_name="python -m reproduction", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except KeyboardInterrupt as stop:
-        _tell(str(stop) or "stopped")
-        return 130
     except (OSError, ValueError, ImportError) as error:
         _tell(str(error))
     except Exception as error:

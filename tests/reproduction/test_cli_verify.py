@@ -13,7 +13,7 @@ def judge(results):
 CLAIMS = [Claim(c, "text", "paper", [Statement("part", "criterion", judge)]) for c in {ids}]
 FIGURE = Figure("{name}", "t", [Run("adam", "mlp-1x4")], ["epochs"], 1, CLAIMS)
 """
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_claims_of_all_figures_stand_in_one_order(tmp_path: Path) -> None:

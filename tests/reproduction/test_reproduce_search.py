@@ -206,7 +206,7 @@ def test_without_optuna_a_grid_works_and_a_bayesian_search_says_how_to_install_i
     Trained(peak, monkeypatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert len(made(GRID).rows) == 6
-    with pytest.raises(ImportError, match=r'a Bayesian search needs optuna, .*: pip install "altmin[dev]"'):
+    with pytest.raises(ImportError, match=r'a Bayesian search needs optuna, .*: pip install "altmin\[dev\]"'):
         made(BAYES)
 
 
