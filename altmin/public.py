@@ -14,8 +14,7 @@ from altmin.core.weights.fitted_memory import FittedMemory, Memory
 from altmin.core.weights.local import LocalAdam, LocalOptimizer, LocalSGD
 from altmin.core.weights.memory import CoActivationMemory
 from altmin.core.weights.rule import WeightRule
-from altmin.explaining import Explanation, explain
-from altmin.explaining.audit import Audit, audit
+from altmin.explaining import Audit, Explanation, audit, explain
 from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.runners.distributed import Distributed
 from altmin.runners.ensemble import Ensemble, EnsembleMetrics

@@ -1,7 +1,5 @@
 """`altmin doctor` shows what `altmin.explain` finds for a model and data by their names."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +7,6 @@ import torch
 from commands import altmin, read  # noqa: F401  (a fixture)
 
 from altmin import data, explain, methods, models
-from altmin.cli import run
 from altmin.training.samples import epoch_order
 
 # ruff: noqa: F811
@@ -25,10 +22,8 @@ def test_it_shows_and_writes_what_explain_finds(altmin: Any, capsys: pytest.Capt
     rows = epoch_order(300, 3, 0)[:50]
     expected = explain(model, x[rows], y[rows], share=0.3, lr=0.02)
     for mine, theirs in zip(found["rows"], expected.to_dict()["rows"], strict=True):
-        assert {**mine, "time": 0} == {**theirs, "time": 0, "names": list(theirs["names"])} | {
-            name: list(theirs[name]) for name in ("output", "through_autograd", "avoidable")
-        }
-        assert f"{mine['cosine']:.4f}" in shown
+        assert mine == theirs | {name: list(theirs[name]) for name in ("output", "autograd")}
+        assert f"{mine['cosine']:.3g}" in shown
     assert found["config"]["options"]["share"] == 0.3
     assert all(f"- {sentence}" in shown for sentence in found["advice"])
 
@@ -42,7 +37,7 @@ def test_it_may_train_first(altmin: Any) -> None:
     for rows in (first, second):
         method.step(x[rows], y[rows])
     expected = float(torch.nn.functional.cross_entropy(model(x[third]), y[third]).detach())
-    assert read("d.json")["facts"]["loss"] == pytest.approx(expected, rel=1e-5)
+    assert read("d.json")["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_text_model_is_explained_too(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +50,7 @@ def test_a_text_model_is_explained_too(altmin: Any, capsys: pytest.CaptureFixtur
     [
         ("doctor", "MODEL"),
         ("doctor mlp", "unknown model 'mlp'"),
-        ("doctor mlp-2x16 --method adam", "explain is about codes, and 'adam' moves none in a step"),
+        ("doctor mlp-2x16 --method adam", "'adam' moves no codes"),
         ("doctor mlp-2x16 --method am-adm", "did you mean 'am-adam'?"),
         ("doctor mlp-2x16 --data shakespeare", "mlp-2x16 reads numbers"),
         ("doctor mlp-2x16 --set shares=1", "did you mean 'share'?"),
@@ -69,25 +64,3 @@ def test_a_mistake_gets_one_line(altmin: Any, line: str, words: str, capsys: pyt
     out, error = capsys.readouterr()
     assert words in error
     assert (out, error.count("\n")) == ("", 1)
-
-
-def cells(text: str) -> list[list[str]]:
-    """The cells of a table's rows."""
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
-
-
-def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """Words and counts as they are, numbers but for rounding; times are the machine's."""
-    page = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
-    (line,) = re.findall(r"^    altmin (doctor .*)$", page, re.MULTILINE)
-    threads = torch.get_num_threads()
-    assert run(line.split()) == 0
-    torch.set_num_threads(threads)
-    shown = cells(page.partition("```\n")[2].partition("```\n")[0])
-    printed = cells(capsys.readouterr().out)
-    assert len(printed) == len(shown) == 10
-    for mine, theirs in zip(printed[:5], shown[:5], strict=True):
-        assert mine[:5] == theirs[:5]
-    for mine, theirs in zip(printed[5:], shown[5:], strict=True):
-        numbers = [[float(cell.strip("%")) for cell in row if cell] for row in (mine, theirs)]
-        assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=1e-8)

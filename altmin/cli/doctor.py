@@ -10,7 +10,6 @@ from altmin import data as datasets
 from altmin import explain, methods, models
 from altmin.cli import config, options, output, parse, training
 from altmin.common.describe import plain
-from altmin.runners import precision as products
 from altmin.training.samples import epoch_order
 
 
@@ -43,19 +42,16 @@ def doctor(ctx: typer.Context, given: Doctor) -> None:
     rows = epoch_order(len(x), given.seed, 0).split(given.batch_size)
     if given.after >= len(rows):
         raise ValueError(f"--after {given.after} leaves no batch: there are {len(rows)} of {given.batch_size} samples")
-    with products.using(given.precision) as context:
-        if given.after:
-            trainer: Any = methods.create(given.method, net, **of_method)
-            for batch in rows[: given.after]:
-                trainer.step(x[batch], y[batch], context=context)
-        batch = rows[given.after]
-        found = explain(net, x[batch], y[batch], given.method, context, **of_method)
-    screen = output.console()
-    for table in found.tables():
-        screen.print(table)
+    if given.after:
+        trainer: Any = methods.create(given.method, net, **of_method)
+        for batch in rows[: given.after]:
+            trainer.step(x[batch], y[batch])
+    batch = rows[given.after]
+    found = explain(net, x[batch], y[batch], given.method, **of_method)
+    output.console().print(found.table())
     for sentence in found.advice:
         print(f"- {sentence}")
-    settings = {name: getattr(given, name) for name in ("batch_size", "after", "precision")}
+    settings = {name: getattr(given, name) for name in ("batch_size", "after")}
     result = {
         **{name: getattr(given, name) for name in ("data", "model", "method", "seed")},
         "config": {**settings, "options": plain(of_method)},

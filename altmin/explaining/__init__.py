@@ -1,6 +1,6 @@
-"""What a network's blocks are, what one step does to them, where its time goes, and advice: `altmin.explain`."""
+"""What one step does inside each block: `altmin.explain` measures it, `altmin.audit` looks for autograd."""
 
-from altmin.explaining.explanation import Explanation, explain
-from altmin.explaining.rows import Facts, Row
+from altmin.explaining.audit import Audit, audit
+from altmin.explaining.explanation import Explanation, Row, explain
 
-__all__ = ["Explanation", "Facts", "Row", "explain"]
+__all__ = ["Audit", "Explanation", "Row", "audit", "explain"]

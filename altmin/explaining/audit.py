@@ -1,7 +1,7 @@
-"""What one step does inside each block: whether an autograd graph leaves it, whether a derivative is an estimate."""
+"""`audit`: whether an autograd graph leaves a block in one step, and whether a derivative is an estimate."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from altmin.calculus import AveragePool2d, Discrete, Estimated, LinearModule, Re
 from altmin.calculus.other import Pass
 from altmin.core.losses import AnyLoss
 from altmin.core.trainer import AltMin
-from altmin.explaining.watch import after, trainer_of
+from altmin.explaining.trainers import random_state, trainer_of
 
 
 @dataclass
@@ -20,8 +20,7 @@ class Finding:
 
     local: the modules that autograd differentiates, each by a graph of its own. escaped: how many tensors carried a
     graph out of such a module, or into it. discrete: activations without derivatives. estimates: how often an estimate
-    stood in for their vjp or jvp. derivatives: how often these were used all the same, which the library's own maps
-    refuse.
+    stood in for their vjp or jvp. derivatives: how often these were used all the same, which altmin's own maps refuse.
     """
 
     name: str
@@ -31,31 +30,25 @@ class Finding:
     estimates: int = 0
     derivatives: int = 0
 
-    def see(self, result: Any) -> None:
-        """Notes what an operation returned."""
-        self.escaped += sum(t.grad_fn is not None for t in _reachable(result))
+    def count_graphs(self, result: Any) -> None:
+        self.escaped += sum(t.grad_fn is not None for t in _boundary(result))
 
-    def count(self, what: str, result: Any) -> None:
-        setattr(self, what, getattr(self, what) + 1)
+    def count_estimate(self, result: Any) -> None:
+        self.estimates += 1
+
+    def count_derivative(self, result: Any) -> None:
+        self.derivatives += 1
 
     def __str__(self) -> str:
         how = f"a graph inside {', '.join(self.local)} alone" if self.local else "closed forms"
-        return f"{self.name}: {how}{self._without()}, {self.escaped} tensors left it with a graph"
-
-    def _without(self) -> str:
-        if not self.discrete:
-            return ""
-        names = ", ".join(self.discrete)
-        if self.derivatives:
-            return f", A DERIVATIVE OF {names} WAS USED {self.derivatives} times"
-        if self.estimates:
-            return f", a straight-through estimate stood in for the derivative of {names} {self.estimates} times"
-        return f", no derivative of {names} exists and none was used"
+        if self.discrete:
+            how += f"; {', '.join(self.discrete)}: {self.derivatives} derivatives, {self.estimates} estimates"
+        return f"{self.name}: {how}; {self.escaped} tensors left it with a graph"
 
 
 @dataclass
 class Audit:
-    """What each block's maps, and last the loss, did in one step."""
+    """The findings about every block, and last about the loss, in one step."""
 
     findings: list[Finding]
 
@@ -70,48 +63,54 @@ class Audit:
 
 
 def audit(subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str = "am-adam", **options: Any) -> Audit:
-    """Runs one step of a copy of `subject`, which stays as it is, and watches what each module's map, and the loss,
-    returns. subject, method, options: a trainer, or a model with a method and its options, as in `explain`.
+    """Run one step of a copy and look at what each module's map, and the loss, returns. subject, method, options: as
+    in `explain`.
 
-    A graph can cross a block only on a tensor that carries it. A module without closed form keeps a graph of its own,
-    from its detached input to its output, and a loss of the user's builds one inside its call; the audit names those,
-    and counts tensors that carry a graph beyond them.
+    A graph can cross a block only on a tensor that carries it. A module without closed form builds a graph of its own,
+    from its detached input to its output, and a loss of the user's one inside its call; the audit names those, and
+    counts tensors that carry a graph beyond them.
 
     >>> import torch
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 3), nn.Softmax(1), nn.Linear(3, 2))
     >>> print(audit(AltMin(model), torch.ones(4, 2), torch.tensor([0, 1, 0, 1])))
-    block 0 (Linear): closed forms, 0 tensors left it with a graph
-    block 1 (Tanh, Linear): closed forms, 0 tensors left it with a graph
-    block 2 (Softmax, Linear): a graph inside Softmax alone, 0 tensors left it with a graph
-    loss: closed forms, 0 tensors left it with a graph
+    block 0 (Linear): closed forms; 0 tensors left it with a graph
+    block 1 (Tanh, Linear): closed forms; 0 tensors left it with a graph
+    block 2 (Softmax, Linear): a graph inside Softmax alone; 0 tensors left it with a graph
+    loss: closed forms; 0 tensors left it with a graph
     no autograd graph crosses a block
-
-    Of an activation without derivative it tells whether an estimate stood in for one.
-
-    >>> from altmin.layers import Sign
-    >>> model = nn.Sequential(nn.Linear(2, 3), Sign(), nn.Linear(3, 2))
-    >>> print(audit(AltMin(model, codes="discrete"), torch.ones(4, 2), torch.tensor([0, 1, 0, 1])).findings[1])
-    block 1 (Sign, Linear): closed forms, no derivative of Sign exists and none was used, 0 tensors left it with a graph
     """
-    am = trainer_of(subject, "audit", method, options)
+    am = trainer_of(subject, method, options)
     findings = []
     for l, block in enumerate(am.chain):
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
             finding.local += [each.module._get_name() for each in m.inner if each.uses_autograd or _by_function(each)]
             for name in ("forward", "vjp", "jvp", "quotient", "grads", "replay"):
-                after(m, name, finding.see)
+                _after(m, name, finding.count_graphs)
             if isinstance(m, Discrete):
                 finding.discrete.append(type(m.module).__name__)
-                after(m, "estimate", partial(finding.count, "estimates"))
+                _after(m, "estimate", finding.count_estimate)
                 for name in () if isinstance(m, Estimated) else ("vjp", "jvp"):
-                    after(m, name, partial(finding.count, "derivatives"))
+                    _after(m, name, finding.count_derivative)
         findings.append(finding)
     findings.append(Finding("loss", local=["the given function"] if isinstance(am.loss, AnyLoss) else []))
-    after(am.loss, "at", findings[-1].see)
-    am.step(x, y)
+    _after(am.loss, "at", findings[-1].count_graphs)
+    with random_state(x):
+        am.step(x, y)
     return Audit(findings)
+
+
+def _after(owner: Any, name: str, note: Callable[[Any], None]) -> None:
+    """Call `note` with each result of a method of an object."""
+    method = getattr(owner, name)
+
+    def noted(*args: Any) -> Any:
+        result = method(*args)
+        note(result)
+        return result
+
+    setattr(owner, name, noted)
 
 
 def _by_function(m: Any) -> bool:
@@ -119,8 +118,8 @@ def _by_function(m: Any) -> bool:
     return isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d | Scaling)
 
 
-def _reachable(result: Any) -> list[Tensor]:
-    """The tensors that a map's operation returns; of a module with a graph of its own those at which it begins."""
+def _boundary(result: Any) -> list[Tensor]:
+    """Return the tensors that a map's operation returns; of a module with a graph of its own those at its begin."""
     tensors: list[Tensor] = []
     for leaf in pytree.tree_leaves(result):
         if isinstance(leaf, Pass) and leaf.graph is not None:
