@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from altmin.common.errors import demand
-from altmin.common.state import Stateful, number
+from altmin.common.state import matched
 
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
@@ -17,7 +17,7 @@ def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
     return new if maximum is None else min(new, maximum)
 
 
-class Penalty(Stateful):
+class Penalty:
     """mu starts at `start`, gains `increment` with each mini-batch, is multiplied by `growth` with each epoch, and
     stops at `maximum` (None: no limit).
 
@@ -57,8 +57,6 @@ class Penalty(Stateful):
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value}
 
-    def state_form(self) -> dict[str, Any]:
-        return {"value": lambda value, what: float(number(value, "mu", 0.0))}
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        self.value = new["value"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        self.value = float(matched(state, self.state_dict(), "Penalty")["value"])

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_switch, demand_unclaimed, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
-from altmin.common.state import Stateful, by_number, demand_separate, overwrite
+from altmin.common.state import demand_separate, load_parts, matched, overwrite
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import LocalProblem
@@ -68,7 +67,7 @@ def _floats(column: Any) -> list[float]:
     return column if isinstance(column, list) else column.tolist()
 
 
-class AltMin(Stateful):
+class AltMin:
     """Trains a model in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
@@ -208,15 +207,12 @@ class AltMin(Stateful):
         state = {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
         return {**state, "codes": copy.deepcopy(self.code_states)} if self.code_states else state
 
-    def state_form(self) -> dict[str, Any]:
-        form = {"weights": self.updates.state_form(), "penalty": self.penalty.state_form()}
-        codes = partial(by_number, form=self.code_states, known=range(len(self.chain)), needed=self.code_states)
-        return {**form, "codes": codes} if self.code_states else form
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        self.updates.set_state(new["weights"])
-        self.penalty.set_state(new["penalty"])
-        overwrite(self.code_states, new.get("codes", {}))
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        states = dict(state)
+        codes = matched(states.pop("codes", {}), self.code_states, "codes of AltMin")
+        load_parts({"weights": self.updates, "penalty": self.penalty}, states, "AltMin")
+        overwrite(self.code_states, codes)
 
     def _measured(self, x: Batch, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; the model does not change. `Diverged` or

@@ -1,14 +1,12 @@
 """What rivals have in common: the metrics of a step, and the state of one torch optimizer."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from altmin.common.state import Stateful, fitted_optimizer
-from altmin.core.weights.sparse import tables
+from altmin.common.state import load_optimizer
 
 
 @dataclass(frozen=True)
@@ -18,13 +16,11 @@ class LossOnly:
     loss: Tensor
 
 
-class OptimizerMethod(Stateful):
+class OptimizerMethod:
     """A method that steps by one torch optimizer and keeps nothing besides.
 
-    options: the arguments of its factory, by name. complete: whether every parameter takes part in every step.
+    options: the arguments of its factory, by name.
     """
-
-    complete = True
 
     def __init__(self, model: nn.Module, options: dict[str, Any], optimizer: Optimizer):
         self.model, self.options, self.optimizer = model, options, optimizer
@@ -38,12 +34,11 @@ class OptimizerMethod(Stateful):
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
 
-    def state_form(self) -> dict[str, Any]:
-        sparse = {id(p) for p in tables(self.model)}
-        return {"optimizer": partial(fitted_optimizer, optimizer=self.optimizer, complete=self.complete, tables=sparse)}
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(new["optimizer"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        if set(state) != set(self.state_dict()):
+            raise ValueError(f"this is no state of {type(self).__name__}: {state!r:.60}")
+        load_optimizer(self.optimizer, state["optimizer"], f"the optimizer of {type(self).__name__}")
 
 
 def without_model(arguments: dict[str, Any]) -> dict[str, Any]:

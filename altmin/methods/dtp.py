@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from altmin.common.state import matched
 from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged, demand
@@ -193,12 +194,11 @@ class DifferenceTargetPropagation(OptimizerMethod):
     def state_dict(self) -> dict[str, Any]:
         return {"inverses": self.inverses.state_dict(), **super().state_dict()}
 
-    def state_form(self) -> dict[str, Any]:
-        return {"inverses": self.inverses.state_dict(), **super().state_form()}
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        super().set_state(new)
-        self.inverses.load_state_dict(new["inverses"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        inverses = matched(state.get("inverses"), self.inverses.state_dict(), "inverses")
+        super().load_state_dict(state)
+        self.inverses.load_state_dict(inverses)
 
 
 @register("dtp")

@@ -32,7 +32,7 @@ from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Dropout
 from altmin.calculus.numbers import TINY
 from altmin.common.errors import Diverged, demand
-from altmin.common.state import Stateful, demand_separate
+from altmin.common.state import demand_separate, matched
 from altmin.core.chain import Block
 from altmin.core.cutting import split
 from altmin.core.losses import CrossEntropy, LossFunction, SquaredError, adapt
@@ -111,7 +111,7 @@ class Part(NamedTuple):
     linear: bool
 
 
-class GaussNewton(Stateful):
+class GaussNewton:
     """Trains any model whose samples do not depend on each other, by the step above, on a few samples at a time.
 
     loss: as of `AltMin`, taken as the negative logarithm of a probability; of a squared error that is the normal one
@@ -281,11 +281,10 @@ class GaussNewton(Stateful):
     def state_dict(self) -> dict[str, Any]:
         return {"P": [P.clone() for P in self.P], "noise": self.noise}
 
-    def state_form(self) -> dict[str, Any]:
-        return {"P": self.P, "noise": self.noise}
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        self.P, self.noise = list(new["P"]), float(new["noise"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        new = matched(state, self.state_dict(), "GaussNewton")
+        self.P, self.noise = [new.to(old.device) for new, old in zip(new["P"], self.P, strict=True)], new["noise"]
 
 
 def check_options(of: str, start: float, forget: float, floor: float, walk: float) -> None:

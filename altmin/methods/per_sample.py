@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import BatchShard, BucketedSum, Context, sum_tree
 from altmin.common.errors import Diverged
-from altmin.common.state import fitted
+from altmin.common.state import matched
 
 
 class Table:
@@ -91,12 +91,10 @@ class Table:
         values = {name: value[:n] for name, value in self.values.items()}
         return {"values": values, "known": self.known[:n], "seen": self.seen[:n]}
 
-    def fitted(self, state: Any, what: str) -> dict[str, Any]:
-        """A copy of a state of any number of samples; ValueError unless it is one."""
-        known = state.get("known") if isinstance(state, Mapping) else None
-        n = len(known) if isinstance(known, Tensor) and known.ndim else 0
-        found: dict[str, Any] = fitted(state, self._zeros(n), what)
-        return found
+    def matched(self, state: Any, what: str) -> dict[str, Any]:
+        """Return a copy, on the table's device, of a state of any number of samples; ValueError unless it is one."""
+        copied = matched(state, self._zeros(len(state["known"])), what)
+        return pytree.tree_map(lambda t: t.to(self.like.device), copied)  # type: ignore[no-any-return]
 
     def set_state(self, new: Mapping[str, Any], length: int | None = None) -> None:
         """Keeps these tensors. length: how many rows are in use; None for all."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
-from altmin.common.state import Stateful, fitted
+from altmin.common.state import matched, overwrite
 from altmin.core.losses import IGNORED, CrossEntropy
 from altmin.methods.base import LossOnly, options_text
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
@@ -43,7 +43,7 @@ class Fixed(NamedTuple):
         return nn.functional.linear(a, self.weights[l], self.biases[l])
 
 
-class Splitting(Stateful):
+class Splitting:
     """Block descent, one block after the other, on the sum over samples of
 
         output term + sum_l rho_l / 2 (|z_l - W_l a_(l-1) - b_l|^2 + ridge |[W_l, b_l]|^2)
@@ -246,20 +246,18 @@ class Splitting(Stateful):
         state = {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
         return state if context.shard is None else whole_state(state, context)
 
-    def state_form(self) -> dict[str, Any]:
-        return {"passes": 0, "samples": self.table.fitted, "grams": [gram.state_dict() for gram in self.grams]}
-
     def load_state_dict(self, state: dict[str, Any], context: Context = LOCAL) -> None:
-        """Continues from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Where
+        """Continue from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Where
         samples are spread over ranks, each rank continues with its own."""
-        new = fitted(state, self.state_form(), type(self).__name__)
-        self.set_state(new if context.shard is None else part_of_state(new, context.shard))
-
-    def set_state(self, new: dict[str, Any]) -> None:
+        name, grams = type(self).__name__, [gram.state_dict() for gram in self.grams]
+        if set(state) != {"passes", "samples", "grams"}:
+            raise ValueError(f"this is no state of {name}: {state!r:.60}")
+        samples = self.table.matched(state["samples"], f"samples of {name}")
+        new = matched({**state, "samples": 0}, {"passes": 0, "samples": 0, "grams": grams}, name) | {"samples": samples}
+        new = new if context.shard is None else part_of_state(new, context.shard)
         self.passes, self._fixed = new["passes"], None
         self.table.set_state(new["samples"])
-        for gram, each in zip(self.grams, new["grams"], strict=True):
-            gram.inputs, gram.products = each["inputs"], each["products"]
+        overwrite(grams, new["grams"])
 
 
 def _gram(layer: Layer) -> Gram:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.numbers import Tensors
 from altmin.common.errors import Diverged
-from altmin.common.state import Stateful
+from altmin.common.state import load_parts, matched
 from altmin.core.losses import adapt
 from altmin.core.trainer import check
 from altmin.core.weights.adam_sgd import coefficients
@@ -36,7 +36,7 @@ class EnsembleMetrics:
     objective: Tensor
 
 
-class Ensemble(Stateful):
+class Ensemble:
     """N ordinary methods of one kind, on models of one architecture, advanced together.
 
     Numbers may differ from member to member: learning rates, also of single blocks, eps, betas, weight decay, momentum,
@@ -197,13 +197,12 @@ class Ensemble(Stateful):
         members = [method.state_dict() for method in self.methods]
         return {"members": members, "taken": self._state.taken.tolist(), "alive": self.alive.tolist()}
 
-    def state_form(self) -> dict[str, Any]:
-        members = [method.state_form() for method in self._methods]
-        return {"members": members, "taken": [0] * len(self), "alive": [True] * len(self)}
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        for method, own in zip(self._methods, new["members"], strict=True):
-            method.set_state(own)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        members = dict(enumerate(self.methods))
+        counts = {"taken": [0] * len(self), "alive": [True] * len(self)}
+        new = matched({name: state.get(name) for name in counts}, counts, "Ensemble")
+        load_parts(members, dict(enumerate(state["members"])), "Ensemble")
         _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
         self._recount()
         self._state.taken.copy_(torch.tensor(new["taken"]))

@@ -164,9 +164,15 @@ class LayerParallel(Wrapper):
         return _united(parts)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads a trainer's `state_dict`, written by any number of ranks; the state of other ranks' blocks is left
+        """Load a trainer's `state_dict`, written by any number of ranks; the state of other ranks' blocks is left
         out."""
-        super().load_state_dict(state)
+
+        def of_rank(blocks: Mapping[int, Any]) -> dict[int, Any]:
+            return {l: each for l, each in blocks.items() if l in self.blocks}
+
+        weights = {**state["weights"], **{name: of_rank(state["weights"][name]) for name in ("states", "gathered")}}
+        codes = {"codes": of_rank(state["codes"])} if "codes" in state else {}
+        super().load_state_dict({**state, "weights": weights, **codes})
         self._leave_others()
 
     def _leave_others(self) -> None:

@@ -166,8 +166,10 @@ class Recorded(Wrapper):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the method's state; the next step is captured again, as an optimizer's state may lie elsewhere then."""
-        super().load_state_dict(state)
-        self.programs = None
+        try:
+            super().load_state_dict(state)
+        finally:
+            self.programs = None
 
 
 class RecordedIfPossible(Recorded):

@@ -31,7 +31,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand, shown
-from altmin.common.state import fitted, module_form, unchecked
+from altmin.common.state import matched
 from altmin.training.evaluate import higher_is_better
 
 HOOKS = ("on_start", "after_step", "evaluated_model", "on_batch_end", "on_epoch_end", "on_end")
@@ -167,7 +167,7 @@ class Monitor:
         return {name: getattr(self, name) for name in self.fresh}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(copy.deepcopy(fitted(state, dict.fromkeys(self.fresh, unchecked), type(self).__name__)))
+        vars(self).update(copy.deepcopy({name: state[name] for name in self.fresh}))
 
 
 class EarlyStopping(Monitor):
@@ -261,4 +261,4 @@ class EMA:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """ValueError, and nothing changes, for weights of another model."""
-        self.average.load_state_dict(fitted(state, module_form(self.average), "the average of the weights"))
+        self.average.load_state_dict(matched(state, self.average.state_dict(), "the average of the weights"))

@@ -1,111 +1,66 @@
-"""Checkpoints: nested state in one safetensors file, nothing pickled.
+"""State in files: nested dicts, lists and tuples of tensors, numbers and strings, as `torch.save` writes them, behind a
+line with the format and a digest. A file is whole or not there, and one that has changed since is refused."""
 
-Tensors are stored as such, all else as JSON in the same file's header. One file and one rename mean that a
-checkpoint is whole or not there, and that its tensors never belong to another moment than its numbers.
-"""
-
-import json
+import io
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from altmin.common.describe import digest
-from altmin.common.devices import usable
 from altmin.data.atomic import discard, replacing
 
-FORMAT = "altmin checkpoint 4"
+FORMAT = "altmin state 1"
 LONG = 160
 """The number of characters of a setting that an error message shows."""
 
 
-def save(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write `state` to `path`, whole or not at all.
-
-    It may nest dicts, lists and tuples of tensors, numbers, strings, booleans and None: what the `state_dict`
-    of a module or an optimizer holds. Anything else is a `ValueError`.
-    """
-    tensors: dict[str, Tensor] = {}
-    tree = json.dumps(_encode(state, "state", tensors))
-    data = to_bytes(tensors, {"format": FORMAT, "state": tree, "digest": _digest(tree, tensors)})
+def save(path: str | Path, state: Any) -> None:
+    """Write `state` to `path`, whole or not at all: nested dicts, lists and tuples of tensors, numbers, strings and
+    None. ValueError for anything else."""
+    content = io.BytesIO()
+    torch.save(_plain(state, "state"), content)
     with replacing(Path(path)) as file:
-        file.write(data)
+        file.write(f"{FORMAT} {sha256(content.getbuffer()).hexdigest()}\n".encode())
+        file.write(content.getbuffer())
 
 
-def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save` was given, bit for bit: a file that has changed since is a `ValueError`, and so is a device that this
-    machine lacks. Tensors that lived on an accelerator go to `device`, the others to the CPU."""
-    place = usable("device of a checkpoint", device)
-    tensors, header = read(path, "a checkpoint")
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a checkpoint written by this version of altmin, which is {FORMAT!r}")
-    if header.get("digest") != _digest(header.get("state", ""), tensors):
+def load(path: str | Path, device: torch.device | str = "cpu") -> Any:
+    """Return what `save` was given, bit for bit; ValueError for a file that is damaged or of another kind. Tensors that
+    lived on an accelerator go to `device`, the others to the CPU. Nothing in a file is run."""
+    with open(path, "rb") as file:
+        header, content = file.readline(200), file.read()
+    if not header.startswith(FORMAT.encode()):
+        raise ValueError(f"{path} is not a file of {FORMAT!r}: another program or another version of altmin wrote it")
+    if header.split()[-1].decode(errors="replace") != sha256(content).hexdigest():
         raise ValueError(f"{path} is damaged: it no longer holds what was written; go back to an earlier copy of it")
-    state: dict[str, Any] = _decode(json.loads(header["state"]), tensors, place)
-    return state
+
+    def place(storage: Any, location: str) -> Any:
+        there = "cpu" if location == "cpu" else str(torch.device(device))
+        return torch.serialization.default_restore_location(storage, there)
+
+    return torch.load(io.BytesIO(content), map_location=place, weights_only=True)
 
 
-def read(path: str | Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the header of a safetensors file; ValueError, which says what it should be, for another file."""
-    with open(path, "rb"):  # raises for a missing or forbidden file
-        pass
-    try:
-        with safe_open(path, framework="pt") as file:
-            # Copies, since the file's own memory must not change under a training run.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except Exception as error:  # a damaged file may raise anything
-        raise ValueError(f"{path} cannot be read as {what}: it is damaged or of another kind") from error
-
-
-def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
-    """The digest of a checkpoint: the tree, and names, types, shapes and bytes of tensors."""
-    parts: list[Tensor | str] = [tree]
-    for name, x in sorted(tensors.items()):
-        parts += [f"\0{name}\0{x.dtype}\0{tuple(x.shape)}\0", x]
-    return digest(*parts, size=32)
-
-
-def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for `value`: plain values and lists are unchanged; other types are objects that name the type."""
+def _plain(value: Any, where: str) -> Any:
+    """Return a copy of `value` that `torch.load` reads without running code. Tensors are themselves, unless they are
+    views, with which all that they look into would be written."""
     match value:
-        case Tensor() if value.is_sparse:
-            parts = value.coalesce()
-            held = [parts.indices(), parts.values()]
-            return {"sparse": [_encode(part, where, tensors) for part in held], "shape": list(value.shape)}
         case Tensor():
-            name = f"{len(tensors)} {where}"
-            tensors[name] = value.detach().to("cpu", copy=True).contiguous()
-            return {"tensor": name, "accelerator": value.device.type != "cpu"}
-        case None | bool() | int() | float() | str():
+            whole = value.is_sparse or value.untyped_storage().nbytes() == value.nbytes
+            return value.detach() if whole else value.detach().clone()
+        case None | bool() | int() | float() | str() | Counter():
             return value
-        case list():
-            return [_encode(v, f"{where}.{i}", tensors) for i, v in enumerate(value)]
-        case tuple():
-            return {"tuple": [_encode(v, f"{where}.{i}", tensors) for i, v in enumerate(value)]}
+        case list() | tuple():
+            items = [_plain(v, f"{where}.{i}") for i, v in enumerate(value)]
+            return items if isinstance(value, list) else tuple(items)
         case Mapping():
-            pairs = value.items()
-            return {"dict": [[_encode(k, where, tensors), _encode(v, f"{where}.{k}", tensors)] for k, v in pairs]}
-    raise ValueError(f"a checkpoint cannot hold {where}, which is of type {type(value).__name__}")
-
-
-def _decode(tree: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:
-    match tree:
-        case {"tensor": name, "accelerator": moved}:
-            return tensors[name].to(device) if moved else tensors[name]
-        case {"sparse": parts, "shape": shape}:
-            indices, values = (_decode(part, tensors, device) for part in parts)
-            return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True, is_coalesced=True)
-        case {"tuple": items}:
-            return tuple(_decode(v, tensors, device) for v in items)
-        case {"dict": pairs}:
-            return {_decode(k, tensors, device): _decode(v, tensors, device) for k, v in pairs}
-        case list():
-            return [_decode(v, tensors, device) for v in tree]
-    return tree
+            kind = OrderedDict if isinstance(value, OrderedDict) else dict
+            return kind((_plain(k, where), _plain(v, f"{where}.{k}")) for k, v in value.items())
+    raise ValueError(f"a file of state cannot hold {where}, which is of type {type(value).__name__}")
 
 
 class CheckpointFile:

@@ -10,7 +10,7 @@ from torch import nn
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe, kind
-from altmin.common.state import fitted, module_form, unchecked
+from altmin.common.state import matched
 from altmin.methods.offline import Offline
 from altmin.runners import precision
 from altmin.runners.distributed import Distributed
@@ -37,26 +37,18 @@ def state_of(loop: Any) -> dict[str, Any]:
 
 
 def restore(loop: Any) -> None:
-    """Restores the position of the checkpoint; a `ValueError`, and no change, if it does not fit."""
+    """Restore the position of the checkpoint; a `ValueError`, and no change, if it does not fit."""
     before = copy.deepcopy(state_of(loop))
-    state = {"watch": before["watch"], **loop.file.load(loop.device)}  # which older checkpoints lack
     try:
-        _load(_fitted(state, before, loop), loop)
+        state = loop.file.load(loop.device)
+        state["model"] = matched(state["model"], loop.method.model.state_dict(), "the model")
+        if state["at"]["epoch"] > loop.epochs:
+            raise ValueError(f"it holds {state['at']['epoch']} epochs, more than {loop.epochs}")
+        _load(state, loop)
     except Exception as error:
-        _load(before, loop)  # a part may check as it loads
+        _load(before, loop)  # a part may fail as it loads
         raise ValueError(f"{loop.file.path} does not fit this run: {' '.join(str(error).split())}") from error
     loop.file.written = True
-
-
-def _fitted(state: Any, own: dict[str, Any], loop: Any) -> dict[str, Any]:
-    """A copy of a run's state; ValueError unless it has the entries of `own`, this run's, and finite weights of its
-    shapes. What only method, schedule and callbacks know shows when they load their parts."""
-    form = dict.fromkeys([*own, "config"], unchecked) | {name: own[name] for name in ("at", "watch")}
-    form["model"] = module_form(loop.method.model)
-    new: dict[str, Any] = fitted(state, form, "the run")
-    if new["at"]["epoch"] > loop.epochs:
-        raise ValueError(f"it holds {new['at']['epoch']} epochs, more than {loop.epochs}")
-    return new
 
 
 def _load(state: dict[str, Any], loop: Any) -> None:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus.context import BucketedSum
 from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import Stateful, by_number, fitted, fitted_optimizer, overwrite
+from altmin.common.state import load_optimizer, matched, overwrite
 from altmin.core.chain import Chain, Theta
 from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.local import LocalOptimizer
@@ -30,7 +30,7 @@ class Proposal(NamedTuple):
     finite: Tensor
 
 
-class Updates(Stateful):
+class Updates:
     """Binds a rule to the blocks of a chain, once.
 
     states: for every block whose rule is not an optimizer. local: the optimizer rule of the other blocks, None
@@ -228,39 +228,17 @@ class Updates(Stateful):
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
         }
 
-    def state_form(self) -> dict[str, Any]:
-        tables = () if self.local is None else self.local.tables
-        gathered = {l: partial(self._fitted_contribution, l) for l in self.rules}
-        return {
-            "states": partial(by_number, form=self.states, known=self.rules, needed=self.states),
-            "gathered": partial(by_number, form=gathered, known=self.rules),
-            "samples": 0,
-            "optimizer": self.optimizer and partial(fitted_optimizer, optimizer=self.optimizer, tables=tables),
-        }
-
-    def _fitted_contribution(self, l: int, contribution: Any, what: str) -> Any:
-        """A copy of what block l has gathered: gradients for an optimizer, contributions for other rules.
-        ValueError for something that it cannot have gathered."""
-        if self.local is not None and self._is_local(l):
-            zeros = [torch.zeros_like(p) for p in self.theta[l]]
-            pairs = zip(zeros, self.theta[l], strict=True)
-            return fitted(contribution, [z.to_sparse(1) if id(p) in self.local.tables else z for z, p in pairs], what)
-        try:
-            own = pytree.tree_map(lambda t: t.to(self.theta[l][0].device, copy=True), contribution)
-            proposal = self.propose(self.theta, self.states, {l: own}, 1, self.rates, refresh=True)[l]
-        except (RuntimeError, TypeError, KeyError, AttributeError, IndexError, ValueError) as error:
-            raise ValueError(f"{what} does not fit its rule: {error}") from None
-        if not bool(proposal.finite):
-            raise ValueError(f"{what} holds numbers that are not finite")
-        return own
-
-    def set_state(self, new: dict[str, Any]) -> None:
-        overwrite(self.states, new["states"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        if set(state) != set(self.state_dict()) or not set(state["gathered"]) <= set(self.rules):
+            raise ValueError(f"this is no state of the weights of {len(self.rules)} blocks: {state!r:.60}")
+        states = matched(state["states"], self.states, "states of weights")
+        if self.optimizer is not None:
+            load_optimizer(self.optimizer, state["optimizer"], "the optimizer of weights")
+        overwrite(self.states, states)
         self.recount()
         self.forget()
-        self.gathered, self.samples = new["gathered"], new["samples"]
-        if self.optimizer is not None:
-            self.optimizer.load_state_dict(new["optimizer"])
+        self.gathered, self.samples = _copied(state["gathered"]), state["samples"]
 
 
 def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
