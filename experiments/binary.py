@@ -21,7 +21,6 @@ from altmin.cli import output
 from altmin.layers import Committed
 from altmin.training import fit
 from altmin.training.commitment import Commitment
-from altmin.training.integer import IntegerNet
 
 ACCURACY, DOCUMENT = HERE / "benchmarks/binary.jsonl", HERE / "docs/discrete.md"
 NETS = {
@@ -76,9 +75,6 @@ def train(net: str, method: str, lr: float, seed: int, measured_on: str) -> Row:
     row: Row = {"net": net, "method": method, "lr": lr, "seed": seed, "measured_on": measured_on, "epochs": epochs}
     row |= {"callbacks": [repr(each) for each in callbacks], "rows": len(samples[0]), "schedule": "cosine"}
     row |= {"curve": curve, "accuracy": curve[-1], "seconds": round(time.perf_counter() - start)}
-    if net in ("fashion-cnn", "mnist-4-bits") and measured_on == "test":
-        made.model.eval()
-        row["integers"] = IntegerNet(made.model).check(made.model, x)._asdict()
     return row
 
 

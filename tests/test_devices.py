@@ -1,7 +1,6 @@
 """A device that a machine lacks is refused in one sentence, wherever its name is given, and nothing is changed."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from torch import nn
 
 from altmin.cli.training import chosen_device
 from altmin.common.devices import usable
-from altmin.training import checkpoint
 from altmin.training.config import RunConfig
 from altmin.training.trial import Trial
 
@@ -57,10 +55,7 @@ def test_nets_of_skorch_refuse_it() -> None:
         AltMinNetClassifier(nn.Linear(3, 2), device="cuda:99").fit(X, Y)
 
 
-def test_a_checkpoint_and_a_run_refuse_it(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path / "file", {"a": torch.ones(2)})
-    with pytest.raises(ValueError, match="^device of a checkpoint is " + LACKING):
-        checkpoint.load(tmp_path / "file", "cuda:99")
+def test_a_run_refuses_it() -> None:
     run = RunConfig("adam", "mlp-1x4", "mnist", device=torch.device("cuda", 99))
     with pytest.raises(ValueError, match="^device of a run is " + LACKING):
         Trial(run, (torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(2))).build(run)

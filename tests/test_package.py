@@ -147,4 +147,4 @@ def test_a_library_that_is_installed_but_broken_is_not_called_missing(
 
 def test_few_packages_are_required() -> None:
     required = {re.split("[<>]", each)[0] for each in PROJECT["dependencies"]}
-    assert required <= {"torch", "numpy", "typer", "rich", "safetensors"}
+    assert required <= {"torch", "numpy", "typer", "rich"}

@@ -18,7 +18,7 @@ from altmin.methods.offline import Offline
 from altmin.runners import Recorded
 from altmin.runners.capture import check_capturable
 from altmin.runners.layer_parallel import LayerParallel
-from altmin.training import apply_memories, checkpoint, fit, merge_memories, save_memories
+from altmin.training import checkpoint, fit
 
 F64 = torch.float64
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -238,27 +238,6 @@ def test_offline(case: str, of_ranks: Any) -> None:
 
 
 @EVERY
-def test_from_several_sites(case: str, tmp_path: Path) -> None:
-    one, sites = trainer(case), [trainer(case) for _ in range(2)]
-    data = batches()
-    if one.code_states:
-        one.gather(*data[0])
-        with pytest.raises(ValueError, match="TrustRegion keeps a state that each site changes by its own samples"):
-            save_memories(one, tmp_path / "kept")
-        return
-    for turn in (data[:2], data[2:]):
-        files = [tmp_path / f"{i}.safetensors" for i in range(2)]
-        for site, file, (x, y) in zip(sites, files, turn, strict=True):
-            one.gather(x, y)
-            site.gather(x, y)
-            save_memories(site, file)
-        one.apply()
-        for site in sites:
-            apply_memories(site, merge_memories(files))
-            same(state(site), state(one))
-
-
-@EVERY
 def test_saved_and_loaded(case: str, tmp_path: Path) -> None:
     whole, first, second = (trainer(case) for _ in range(3))
     train(whole, batches())
@@ -268,17 +247,6 @@ def test_saved_and_loaded(case: str, tmp_path: Path) -> None:
     second.model.load_state_dict(kept["model"])
     second.load_state_dict(kept["method"])
     same(state(train(second, batches()[2:])), state(whole))
-
-
-def test_settings_of_a_rule_tell_sites_apart(tmp_path: Path) -> None:
-    for i, beta in enumerate((0.5, 0.75)):
-        torch.manual_seed(0)
-        rule = PARTS["SignDescent"](beta=beta)
-        am = altmin.AltMin(altmin.models.mlp(4, (7,), 3).double(), nn.MSELoss(), weights=rule)
-        am.gather(*batches()[0])
-        save_memories(am, tmp_path / str(i))
-    with pytest.raises(ValueError, match=r"the settings differ, .*beta=0.75"):
-        merge_memories([tmp_path / "0", tmp_path / "1"])
 
 
 @pytest.mark.filterwarnings("error")

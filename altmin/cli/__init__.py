@@ -22,7 +22,7 @@ from altmin.common.errors import Diverged
 COMMANDS = {
     "train": (
         "Train a model and report how well it does.",
-        "altmin train --data flats.csv --target price --save-model flats.safetensors",
+        "altmin train --data flats.csv --target price --save-model flats.altmin",
     ),
     "compare": (
         "Train with several methods and compare how they learn.",
@@ -30,19 +30,15 @@ COMMANDS = {
     ),
     "predict": (
         "Predict the target of every row of a table with a trained model.",
-        "altmin predict flats.safetensors --data new.csv --out predictions.csv",
+        "altmin predict flats.altmin --data new.csv --out predictions.csv",
     ),
     "evaluate": (
         "Measure a trained model on a table or a data set.",
-        "altmin evaluate flats.safetensors --data more.csv",
+        "altmin evaluate flats.altmin --data more.csv",
     ),
     "doctor": (
         "Show a model's blocks, what one step does to each of them, and advice.",
         "altmin doctor mlp-20x100 --data mnist",
-    ),
-    "merge": (
-        "Add up the co-activation memories that several sites gathered.",
-        "altmin merge site1.safetensors site2.safetensors --out merged.safetensors",
     ),
     "data": ("List, fetch and verify the data sets; make shards of a table.", "altmin data list"),
 }

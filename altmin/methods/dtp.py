@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.common.state import matched
 from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged, demand
+from altmin.common.state import matched
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
 from altmin.layers import Sign, Staircase, Stepwise

@@ -93,8 +93,9 @@ class Table:
 
     def matched(self, state: Any, what: str) -> dict[str, Any]:
         """Return a copy, on the table's device, of a state of any number of samples; ValueError unless it is one."""
-        copied = matched(state, self._zeros(len(state["known"])), what)
-        return pytree.tree_map(lambda t: t.to(self.like.device), copied)  # type: ignore[no-any-return]
+        known = state["known"]
+        copied = matched(state, self._zeros(len(known) if isinstance(known, Tensor) else 0), what)
+        return pytree.tree_map(lambda t: t.to(self.like.device), copied)
 
     def set_state(self, new: Mapping[str, Any], length: int | None = None) -> None:
         """Keeps these tensors. length: how many rows are in use; None for all."""

@@ -4,14 +4,6 @@ learns."""
 from altmin.training.callbacks import EMA, BestWeights, EachBatch, EarlyStopping
 from altmin.training.evaluate import METRICS, accuracy, mean_loss
 from altmin.training.loop import History, MemberHistory, Progress
-from altmin.training.merging import (
-    SiteMemories,
-    apply_memories,
-    fitted_weights,
-    load_memories,
-    merge_memories,
-    save_memories,
-)
 from altmin.training.on_device import train_on_device
 from altmin.training.reporters import ProgressBar, TensorBoard
 from altmin.training.run import fit, fit_ensemble
@@ -29,18 +21,12 @@ __all__ = [
     "MemberHistory",
     "Progress",
     "ProgressBar",
-    "SiteMemories",
     "TensorBoard",
     "accuracy",
-    "apply_memories",
     "batches_per_epoch",
     "epoch_order",
     "fit",
     "fit_ensemble",
-    "fitted_weights",
-    "load_memories",
     "mean_loss",
-    "merge_memories",
-    "save_memories",
     "train_on_device",
 ]

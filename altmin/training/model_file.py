@@ -1,5 +1,4 @@
-"""Trained models in files: weights, and all that is needed to predict with them, in one safetensors file without
-pickled objects."""
+"""Trained models in files: weights, and all that is needed to predict with them, in one file."""
 
 import json
 from dataclasses import dataclass
@@ -7,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from altmin import models
-from altmin.data.atomic import replacing
 from altmin.data.tables import Encoding
 from altmin.data.targets import Classes, Target
 from altmin.training import checkpoint
 from altmin.training.samples import device_of
 
-FORMAT = "altmin model 1"
+KIND = "model"
 ROWS = 1000
 """Samples that a model sees at once."""
 
@@ -42,37 +39,31 @@ class TrainedModel:
         """Write it, whole or not at all. version: that of altmin, for readers."""
         names = ("model", "data", "sample_shape", "outputs", "tokens")
         about = {"altmin": version, **{name: getattr(self, name) for name in names}}
-        about["encoding"] = None if self.encoding is None else self.encoding.to_json()
-        weights = {name: x.detach().to("cpu", copy=True).contiguous() for name, x in self.network.state_dict().items()}
-        with replacing(Path(path)) as file:
-            file.write(to_bytes(weights, {"format": FORMAT, "about": json.dumps(about)}))
+        encoding = None if self.encoding is None else json.dumps(self.encoding.to_json())
+        weights = self.network.state_dict()
+        checkpoint.save(path, {"kind": KIND, **about, "encoding": encoding, "weights": weights})
 
     @classmethod
     def load(cls, path: str | Path, own: str | None = None) -> "TrainedModel":
-        """What `save` wrote, on the CPU.
+        """Return what `save` wrote, on the CPU.
 
         own: the name MODULE:FUNCTION of a model of one's own. A file cannot have code imported by itself: ValueError if
         it holds such a model and this is not given; also for a file of another kind, and for weights that do not fit.
         """
-        weights, header = checkpoint.read(path, "a model that altmin train --save-model wrote")
-        if header.get("format") != FORMAT:
-            raise ValueError(f"{path} is no model that altmin train --save-model wrote, which is {FORMAT!r}")
-        try:
-            about = json.loads(header["about"])
-            name, data, tokens = str(about["model"]), str(about["data"]), bool(about["tokens"])
-            shape, outputs = tuple(map(int, about["sample_shape"])), int(about["outputs"])
-            encoding = None if about["encoding"] is None else Encoding.from_json(about["encoding"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged: its description of the model has a {type(error).__name__}") from None
+        state = checkpoint.load(path)
+        if not isinstance(state, dict) or state.get("kind") != KIND:
+            raise ValueError(f"{path} is no model that altmin train --save-model wrote")
+        name, shape, outputs, tokens = (state[key] for key in ("model", "sample_shape", "outputs", "tokens"))
         if ":" in name and own is None:
             raise ValueError(f"{path} holds the weights of {name}, which is code of your own; give --model {name}")
         network = models.create(own or name, shape, outputs, tokens)
         try:
-            network.load_state_dict(weights)
+            network.load_state_dict(state["weights"])
         except RuntimeError as error:
             words = " ".join(str(error).split())
             raise ValueError(f"the weights in {path} do not fit the model {own or name}: {words:.200}") from None
-        about = {"data": data, "tokens": tokens, "encoding": encoding}
+        encoding = None if state["encoding"] is None else Encoding.from_json(json.loads(state["encoding"]))
+        about = {"data": state["data"], "tokens": tokens, "encoding": encoding}
         return cls(network=network, model=name, sample_shape=shape, outputs=outputs, **about)
 
     @property

@@ -38,9 +38,8 @@ def state_of(loop: Any) -> dict[str, Any]:
 
 def restore(loop: Any) -> None:
     """Restore the position of the checkpoint; a `ValueError`, and no change, if it does not fit."""
-    before = copy.deepcopy(state_of(loop))
+    state, before = loop.file.load(loop.device), copy.deepcopy(state_of(loop))
     try:
-        state = loop.file.load(loop.device)
         state["model"] = matched(state["model"], loop.method.model.state_dict(), "the model")
         if state["at"]["epoch"] > loop.epochs:
             raise ValueError(f"it holds {state['at']['epoch']} epochs, more than {loop.epochs}")
