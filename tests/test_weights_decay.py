@@ -110,7 +110,7 @@ def test_a_state_goes_on_in_a_method_with_the_same_groups_only() -> None:
     for method in (spared, again):
         method.step(*batch(1))
     assert all(map(torch.equal, spared.model.parameters(), again.model.parameters()))
-    with pytest.raises(ValueError, match=r"param_groups of .* must be 1 entries"):
+    with pytest.raises(ValueError):
         plain.load_state_dict(spared.state_dict())
 
 

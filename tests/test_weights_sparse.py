@@ -225,23 +225,6 @@ def test_a_run_goes_on_from_its_file_in_the_midst_of_a_mini_batch(name, tmp_path
     same(model, twin, 0.0)
 
 
-def test_a_state_that_is_sparse_where_the_table_is_not_is_refused():
-    sparse, dense = (trainer(net(sparse=sparse), altmin.LocalSGD(0.3)) for sparse in (True, False))
-    (x, y), *_ = batches()
-    for am in (sparse, dense):
-        am.step(x, y)
-    state = sparse.state_dict()
-    state["weights"]["optimizer"]["param_groups"] = dense.state_dict()["weights"]["optimizer"]["param_groups"]
-    with pytest.raises(
-        ValueError, match=r"momentum_buffer of parameter 0 of .* must be torch.float64 of shape \(9, 4\)"
-    ):
-        dense.load_state_dict(state)
-    state = copy.deepcopy(sparse.state_dict())
-    state["weights"]["optimizer"]["state"][0]["momentum_buffer"]._values()[0] = math.nan
-    with pytest.raises(ValueError, match=r"momentum_buffer of parameter 0 of .* holds numbers that are not finite"):
-        sparse.load_state_dict(state)
-
-
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 

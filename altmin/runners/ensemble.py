@@ -202,7 +202,7 @@ class Ensemble:
         members = dict(enumerate(self.methods))
         counts = {"taken": [0] * len(self), "alive": [True] * len(self)}
         new = matched({name: state.get(name) for name in counts}, counts, "Ensemble")
-        load_parts(members, dict(enumerate(state["members"])), "Ensemble")
+        load_parts(members, dict(enumerate(state.get("members", ()))), "Ensemble")
         _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
         self._recount()
         self._state.taken.copy_(torch.tensor(new["taken"]))
