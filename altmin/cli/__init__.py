@@ -1,9 +1,7 @@
 """The command line: one file per command, and what several of them share (options, parse, training, output)."""
 
 import os
-import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -62,8 +60,6 @@ class Commands(TyperGroup):
             with startup.lifted():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            if torchrun.count() > 1:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # torchrun passes on what the terminal has sent already
             if torchrun.first():
                 _say(str(stop) or "stopped")
             raise typer.Exit(130) from None
@@ -90,9 +86,6 @@ def top(
     ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
 ) -> None:
     """Train neural networks without backpropagation, by online alternating minimization."""
-    torchrun.check(ctx.invoked_subcommand)
-    if not torchrun.first() and ctx.invoked_subcommand is None:
-        return
     if version:
         print(f"altmin {__version__}")
     elif ctx.invoked_subcommand is None:
@@ -102,20 +95,14 @@ def top(
 def main(arguments: Sequence[str] | None = None) -> None:
     """The `altmin` command: runs it and ends the process. Warnings are one line each on standard error.
 
-    Of several processes under torchrun the first one speaks for all; a mistake ends each of them with 1, at once, since
-    a message to a process that is gone would never leave."""
+    Of several processes under torchrun the first one prints; an error ends the one that has it, and torchrun the
+    others.
+    """
     warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}") if torchrun.first() else None
-    if torchrun.count() == 1:
+    if torchrun.first():
         sys.exit(run(arguments))
-    try:
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if torchrun.first() else nowhere):
-            code = run(arguments)
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if code in (0, 130) else 1)
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -126,30 +113,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
         result = typer.main.get_command(app).main(words, prog_name="altmin", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except Diverged as error:
-        _tell(str(error), error)
+        _say(str(error))
         return 1
     except OSError as error:
-        _tell(f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error), error)
+        _say(f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error))
     except (ValueError, TypeError, ImportError, MemoryError) as error:
-        _tell(str(error) or type(error).__name__, error)
+        _say(str(error) or type(error).__name__)
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
-            _tell(f"{error} Lower --batch-size, or choose another --device.", error)
+            _say(f"{error} Lower --batch-size, or choose another --device.")
         elif hasattr(error, "format_message"):  # which typer's errors about options have, whatever their class
-            _tell(error.format_message(), error)
+            _say(error.format_message())
         else:
             raise
     return 2
-
-
-def _tell(message: str, error: Exception) -> None:
-    """Says what went wrong, once for all processes."""
-    if torchrun.count() > 1:
-        from altmin.cli import ranks
-
-        if not ranks.speaks(message, error):
-            return
-    _say(message)
 
 
 def _say(message: str) -> None:

@@ -1,4 +1,5 @@
-"""Whether torchrun has started this process, as one of how many. Nothing here imports torch."""
+"""The `altmin` command under torchrun: how many processes run it, and which of them speaks. Nothing here imports
+torch."""
 
 import os
 
@@ -8,17 +9,21 @@ def started() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def count() -> int:
-    """The processes that run this command."""
-    return int(os.environ["WORLD_SIZE"]) if started() else 1
-
-
 def first() -> bool:
-    """Whether this one prints and writes for all."""
+    """Whether this process prints and writes for all."""
     return not started() or os.environ["RANK"] == "0"
 
 
-def check(command: str | None) -> None:
-    """ValueError for a command that several processes would do several times."""
-    if count() > 1 and command not in (None, "train"):
-        raise ValueError(f"altmin {command} runs in one process, and torchrun has started {count()}; leave it out")
+def count() -> int:
+    """The number of processes that run this command."""
+    return int(os.environ["WORLD_SIZE"]) if started() else 1
+
+
+def device(name: str) -> str:
+    """The device of this process: under torchrun "cuda" is the GPU of its number on its machine."""
+    return f"cuda:{os.environ['LOCAL_RANK']}" if started() and name == "cuda" else name
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this process again, after one has failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -11,7 +10,9 @@ import typer
 from torch import nn
 
 from altmin import __version__, methods
-from altmin.cli import config, options, output, own_data, parse, ranks, training
+from altmin.cli import config, options, output, own_data, parse, torchrun, training
+from altmin.runners import ranks
+from altmin.runners.distributed import Distributed
 from altmin.training import model_file
 from altmin.training.trial import Trial, described, with_loss
 
@@ -30,35 +31,26 @@ class Train(options.OfRuns):
         False, "Compile the steps, which takes seconds; on a GPU they are recorded anyway if they can be.", "--record"
     )
     sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
-    layer_ranks: int = options.option(
-        1, "Under torchrun: spread the layers over N processes, of am-adam, am-mem or am-sgd.", min=1
-    )
-    micro_batches: int | None = options.option(
-        None, "Parts in which a mini-batch passes through the layers [4].", min=1
-    )
 
 
-@options.command(Train)
 def train(ctx: typer.Context, given: Train) -> None:
     """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
     given = replace(given, device=training.chosen_device(given.device))
     _check(given)
-    ranks.check_gpus(given.device)
-    device = training.prepare(ranks.device(given.device), given.threads, given.precision)
-    parts = ranks.PARTS if given.micro_batches is None and given.layer_ranks > 1 else given.micro_batches
+    device = training.prepare(torchrun.device(given.device), given.threads, given.precision)
     tables = config.tables(ctx)
     of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]
     known = own_data.known_data(given)
     given = own_data.settled(given, known, epochs=1)
-    record = given.record or (None if ranks.count() == 1 else False)
+    record = given.record or (None if torchrun.count() == 1 else False)
     own = own_data.for_target(given.method, of_method, known)
     run = training.configured(given, device, known, options=own, record=record)
     samples = training.load(run, known, given.data_dir)
-    ranks.join(device)
-    trial = Trial(run, *samples, partial(ranks.wrapped, layers=given.layer_ranks, parts=parts), known)
+    ranks.start(device)
+    trial = Trial(run, *samples, Distributed if torchrun.started() else lambda method: method, known)
     text: list[str] = []
     rows = _trained(given, trial, text)
-    if not ranks.first():
+    if not torchrun.first():
         return
     name = f"{given.method}, {given.model}, {given.data}"
     measured = lines(name, rows, f"{run.part}_{own_data.measure(known)}", run.epochs)
@@ -66,36 +58,34 @@ def train(ctx: typer.Context, given: Train) -> None:
         print(line)
     if given.save_model is not None:
         print(f"wrote {given.save_model}")
-    spread = {} if parts is None else {"layer_ranks": given.layer_ranks, "micro_batches": parts}
     result = {
         **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
         **own_data.about(known),
         "config": {
             **{**trial.config(), "device": given.device, "record": given.record},
-            **spread,
             **described(run.options),
         },
-        "environment": output.environment(device) | ({"ranks": ranks.count()} if ranks.started() else {}),
+        "environment": output.environment(device) | ({"ranks": torchrun.count()} if torchrun.started() else {}),
         **{key: rows[0][key] for key in ("batches", "epochs")},
         **({"sample": text[0]} if text else {}),
         **({"seeds": [row["seed"] for row in rows], "runs": rows} if given.seeds > 1 else {}),
     }
     output.write_json(given.json_file, result)
-    chose = training.chosen(given, run) | {"micro_batches": parts}
-    config.save(given.save_config, ctx, {given.method: of_method}, **chose)
+    config.save(given.save_config, ctx, {given.method: of_method}, **training.chosen(given, run))
     output.report_failures({f"seed {row['seed']}": row.get("diverged") for row in rows})
 
 
 def _check(given: Train) -> None:
     """ValueError for options that exclude each other, before anything is loaded."""
-    if ranks.first():
+    if torchrun.first():
         output.check_writable(given.json_file, given.checkpoint, given.save_config, given.save_model)
-    if ranks.count() > 1 and (given.seeds > 1 or given.record):
+    if torchrun.count() > 1 and (given.seeds > 1 or given.record):
         what = (
             "--record records steps of one process" if given.record else f"--seeds {given.seeds} trains several models"
         )
-        raise ValueError(f"{what}, and torchrun has started {ranks.count()} processes for one; leave one of them out")
-    ranks.check_layers(given.layer_ranks, given.micro_batches, given.method, given.record)
+        raise ValueError(
+            f"{what}, and torchrun has started {torchrun.count()} processes for one; leave one of them out"
+        )
     if given.checkpoint is None and (given.resume or given.checkpoint_every is not None):
         raise ValueError(f"--{'resume' if given.resume else 'checkpoint-every'} needs --checkpoint FILE")
     if given.checkpoint is not None:
@@ -104,6 +94,12 @@ def _check(given: Train) -> None:
         raise ValueError(f"--save-model keeps one model, given --seeds {given.seeds}; leave one of them out")
     if given.sample is not None:
         training.check_sample(given.model, given.data, given.seeds)
+
+
+def _resumes(given: Train) -> bool:
+    """Whether the run goes on from its checkpoint: as asked for, or when torchrun has started its processes again."""
+    again = torchrun.restarted() and given.checkpoint is not None and given.checkpoint.exists()
+    return given.resume or ranks.Ranks().total(again)[0] > 0
 
 
 def _check_file(path: Path, given: Train) -> None:
@@ -117,15 +113,15 @@ def _trained(given: Train, trial: Trial, text: list[str]) -> list[dict[str, Any]
     """A row for each seed. text: gets what the trained model writes, if it is to write something."""
 
     def finished(model: nn.Module) -> None:
-        if given.sample is not None and ranks.first():
+        if given.sample is not None and torchrun.first():
             text.append(training.sampled(model, given.data, given.sample, given.seed))
-        if given.save_model is not None and ranks.first():
+        if given.save_model is not None and torchrun.first():
             data = model_file.described(trial.known)
             model_file.TrainedModel(network=model, model=given.model, **data).save(given.save_model, __version__)
 
-    with output.progress(f"{given.method} on {given.data}", ranks.first()) as tick:
+    with output.progress(f"{given.method} on {given.data}", torchrun.first()) as tick:
         if given.seeds == 1:
-            run = replace(trial.run, resume=ranks.goes_on(given.checkpoint, given.resume))
+            run = replace(trial.run, resume=_resumes(given))
             return [trial.one(run, with_loss(tick), finished)]
         runs = [replace(trial.run, seed=each) for each in range(given.seed, given.seed + given.seeds)]
         trial.check(runs[:1])

@@ -32,9 +32,10 @@ class Distributed(Wrapper):
 
     When it is built, all ranks take weights, buffers, state and random numbers of rank 0. A batch with fewer samples
     than ranks is computed by all of them, and rank 0's numbers count. Of a method that keeps variables for each sample
-    (`takes_rows`) each rank keeps those of every size-th row of the data. An error on one rank is raised on all, with
-    its name. A model whose output for a sample depends on others other than by torch's batch norm, or that draws random
-    numbers other than by torch's dropout, rand_like and randn_like, is refused at its first step with a ValueError.
+    (`takes_rows`) each rank keeps those of every size-th row of the data. A rank that fails changes nothing on the
+    others, which wait for it until torchrun ends them. A model whose output for a sample depends on others other than
+    by torch's batch norm, or that draws random numbers other than by torch's dropout, rand_like and randn_like, is
+    refused at its first step with a ValueError.
     """
 
     def __init__(self, method: Any, group: Any = None):
@@ -61,9 +62,7 @@ class Distributed(Wrapper):
         self.load_state_dict(state)  # some of it are copies, and of samples' variables each rank keeps its own
 
     def _why_not_copied(self) -> str:
-        return (
-            "" if self.ranks.alone else "a Distributed belongs to its processes and cannot be copied; copy its method"
-        )
+        return "" if self.ranks.size == 1 else "a Distributed belongs to its processes; copy its method"
 
     @property
     def takes_rows(self) -> bool:
@@ -117,7 +116,7 @@ class Distributed(Wrapper):
         tried: Tensor | None = None,
         **how: Any,
     ) -> Any:
-        """Calls a function of the method, whose sums go over ranks; an error is published to the others.
+        """Call a function of the method, whose sums go over ranks.
 
         part: this rank's part of the mini-batch, as `Ranks.share` takes it; outside of any mini-batch that of one
         sample, which all ranks have. tried: samples with which the model is tried, if it has not been (`Rowwise`)."""
@@ -127,18 +126,9 @@ class Distributed(Wrapper):
         context = replace(how.pop("context", LOCAL), shard=shard)
         if _takes_context(function):
             how["context"] = context
-        try:
-            if tried is not None:
-                self.rowwise.demand(self.method.model, tried)
-            return function(*args, **how)
-        except Exception as error:
-            named = self.ranks.publish(error)
-            if named is error:
-                raise
-            raise named from error
-        except BaseException as error:
-            self.ranks.interrupted(error)
-            raise
+        if tried is not None:
+            self.rowwise.demand(self.method.model, tried)
+        return function(*args, **how)
 
     def end_epoch(self) -> None:
         self._call(self.method.end_epoch)

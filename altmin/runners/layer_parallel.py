@@ -3,164 +3,89 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NoReturn
-from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.calculus import InTime
 from altmin.common.errors import demand
 from altmin.core.chain import Chain
 from altmin.core.trainer import AltMin, Metrics
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.neighbours import Neighbours
 from altmin.runners.pipelined import Pipelined
-from altmin.runners.ranks import RankFailed, Ranks, digest, start
-from altmin.runners.rowwise import Rowwise
-
-_spread: WeakSet[AltMin] = WeakSet()
-"""Trainers whose blocks are on several ranks."""
-_ahead: WeakSet[nn.Module] = WeakSet()
-"""Models whose newest weights are on other ranks."""
+from altmin.runners.ranks import Ranks, connected, digest, start
 
 
 class LayerParallel(Wrapper):
     """An `AltMin` whose blocks are spread over the ranks of torchrun, consecutive ones on each.
 
-    Every process makes the same model and trainer and gives `step` the same batches. A mini-batch passes in
-    `micro_batches` parts: codes are sent up from rank to rank, then the targets for their blocks are sent down, and
-    each rank moves the weights of its own blocks, whose optimizer state and memories no other rank has. Weights are
-    measured while a rank waits for others. A step is that of `am.gather` for each part, in order, and `am.apply`; with
-    one part that of `am.step`. In a script that torchrun has not started there is one rank.
+    Every process makes the same model and trainer, wraps it once and gives `step` the same batches. A mini-batch passes
+    in `micro_batches` parts: codes are sent up from rank to rank, then the targets for their blocks are sent down, and
+    each rank moves the weights of its own blocks, whose optimizer state and memories no other rank has. A step is that
+    of `am.gather` for each part, in order, and `am.apply`; with one part that of `am.step`. In a script that torchrun
+    has not started there is one rank.
 
-    data_ranks: how many ranks have the same blocks, each with a share of every part's rows, as in `Distributed`: with 8
-    ranks and data_ranks=2 there are 2 chains of 4 ranks, ranks 0 to 3 and 4 to 7. cuts: the numbers of the blocks with
-    which the ranks of a chain after the first begin; None for about as many parameters on each.
-
-    Weights of other ranks' blocks are those of the last `synchronize`. Dropout draws numbers of its own for each part
-    and block, so that they do not depend on the number of ranks.
+    cuts: the numbers of the blocks with which the ranks after the first begin; None for about as many parameters on
+    each. Weights of other ranks' blocks are those of the last `synchronize`. Dropout draws numbers of its own for each
+    part and block, so that they do not depend on the number of ranks.
     """
 
-    def __init__(self, am: AltMin, micro_batches: int = 4, data_ranks: int = 1, cuts: Sequence[int] | None = None):
+    def __init__(self, am: AltMin, micro_batches: int = 4, cuts: Sequence[int] | None = None):
         demand("LayerParallel", "micro_batches", micro_batches, low=1, whole=True)
-        demand("LayerParallel", "data_ranks", data_ranks, low=1, whole=True)
         _check(am)
         start(am.theta[0][0].device)
         super().__init__(am)
         self.micro_batches = micro_batches
-        self.ranks, self.rowwise = Ranks(), Rowwise()
-        if self.ranks.size % data_ranks:
-            raise ValueError(
-                f"{self.ranks.size} ranks cannot be divided into {data_ranks} chains of ranks; give data_ranks that "
-                "divides their number, or start other ones"
-            )
-        stages = self.ranks.size // data_ranks
-        self.replica, self.stage = divmod(self.ranks.rank, stages)
-        self.data_ranks = data_ranks
-        self.column, self.data = self._groups(stages)
+        self.ranks = Ranks()
+        stage, stages = self.ranks.rank, self.ranks.size
         self.bounds = boundaries(am.chain, stages) if cuts is None else _given(am.chain, cuts, stages)
-        self.blocks = range(*self.bounds[self.stage : self.stage + 2])
-        self.first, self.last = self.stage == 0, self.stage == stages - 1
-        rank = self.ranks.rank
-        self.neighbours = Neighbours(self.ranks, None if self.first else rank - 1, None if self.last else rank + 1)
-        if self.ranks.size > 1:
-            self._claim()
+        self.blocks = range(*self.bounds[stage : stage + 2])
+        self.below = None if stage == 0 else stage - 1
+        self.above = None if stage == stages - 1 else stage + 1
+        if stages > 1:
             self.ranks.equalise(list(am.model.state_dict().values()))
             self.ranks.equalise_random_numbers(am.theta[0][0].device)
             self._leave_others()
-
-    def _claim(self) -> None:
-        """ValueError for a trainer or a model whose newest state is partly on other ranks."""
-        if self.method in _spread:
-            raise ValueError(
-                "the blocks of this trainer are spread by another LayerParallel, and ranks have the state of their own "
-                "ones; go on with that one, or give its state_dict() to a new trainer"
-            )
-        if self.method.model in _ahead:
-            raise ValueError(
-                "other ranks have newer weights of this model; call synchronize() of the LayerParallel that has "
-                "trained it first"
-            )
-        if self.column.size > 1:
-            _spread.add(self.method)
-
-    def _groups(self, stages: int) -> tuple[Ranks, Ranks | None]:
-        """The ranks of this rank's chain, and those that have its blocks; None if it alone has them."""
-        if self.data_ranks == 1:
-            return Ranks(self.ranks.group, self.ranks), None
-        ranks = range(self.ranks.size)
-        columns = [dist.new_group(list(ranks[i * stages :][:stages])) for i in range(self.data_ranks)]
-        alike = [dist.new_group(list(ranks[stage::stages])) for stage in range(stages)]
-        return Ranks(columns[self.replica], self.ranks), Ranks(alike[self.stage], self.ranks)
 
     def __repr__(self) -> str:
         return f"LayerParallel({self.method!r}, micro_batches={self.micro_batches})"
 
     def _why_not_copied(self) -> str:
-        reason = "a LayerParallel belongs to its processes and cannot be copied; copy its model or state_dict()"
-        return "" if self.ranks.alone else reason
+        return (
+            "" if self.ranks.size == 1 else "a LayerParallel belongs to its processes; copy its model or state_dict()"
+        )
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
-        """One mini-batch, the same on all ranks. Errors are raised on all of them; then nothing has changed."""
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
-        if self.ranks.broken:
-            raise RankFailed(self.ranks.broken)
-        signature = [tuple(x.shape), digest(x[:1], y)]
-        for ranks in (self.ranks, self.column):
-            ranks.share(0, 1, 1, signature)
-        if self.column.size > 1:
-            _ahead.add(self.model)
+        """One mini-batch, the same on all ranks. A rank that fails changes nothing on any; `Diverged` is raised on all
+        of them, which can go on."""
+        self.ranks.share(0, 1, 1, [tuple(x.shape), digest(x[:1], y)])
         try:
-            if self.data_ranks > 1:
-                self.rowwise.demand(self.model, x)
-            return Pipelined(self, x, y, signature).run()
-        except Exception as error:
+            return Pipelined(self, x, y).run()
+        finally:
             self.method.updates.forget()
-            found = self.ranks.publish(error)
-            if self.neighbours.awaited:
-                self.ranks.end(" ".join(str(error).split()))
-            if found is error:
-                raise
-            raise found from error
-        except BaseException as error:
-            self.method.updates.forget()
-            self.ranks.interrupted(error)
-            raise
 
     def gather(self, x: Tensor, y: Tensor) -> NoReturn:
-        """Not to be had: TypeError."""
+        """TypeError: a rank has only some of the blocks."""
         raise TypeError("LayerParallel has no gather and apply; give step all samples, and micro_batches their parts")
-
-    def apply(self) -> NoReturn:
-        """Not to be had: TypeError."""
-        self.gather(torch.empty(0), torch.empty(0))
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Copies the weights and buffers of all blocks to all ranks. Must be called on all of them."""
-        stages = self.column.size
-        for stage in range(stages if stages > 1 else 0):
-            held = [t for l in range(*self.bounds[stage : stage + 2]) for t in _tensors(self.method.chain, l)]
-            for kind in dict.fromkeys((t.dtype, t.device) for t in held):  # in the same order on all ranks
-                alike = [t for t in held if (t.dtype, t.device) == kind]
-                flat = torch.cat([t.reshape(-1) for t in alike])
-                with self.ranks.connected():
-                    dist.broadcast(flat, self.replica * stages + stage, group=self.column.group)
-                for t, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-                    t.copy_(part.view(t.shape))
-        _ahead.discard(self.model)
+        """Copy the weights and buffers of all blocks to all ranks. Must be called on all of them."""
+        for stage in range(self.ranks.size if self.ranks.size > 1 else 0):
+            for l in range(*self.bounds[stage : stage + 2]):
+                for t in _tensors(self.method.chain, l):
+                    with connected():
+                        dist.broadcast(t, stage)
 
     def state_dict(self) -> dict[str, Any]:
         """The `state_dict` of the trainer in one process, collected from all ranks. Must be called on all of them."""
-        own = self.method.state_dict()
-        if self.column.size == 1:
-            return own
-        parts: list[Any] = [None] * self.column.size
-        with self.ranks.connected():
-            dist.all_gather_object(parts, own, group=self.column.group)
+        parts: list[Any] = [self.method.state_dict()]
+        if self.ranks.size > 1:
+            parts *= self.ranks.size
+            with connected():
+                dist.all_gather_object(parts, parts[0])
         return _united(parts)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -176,7 +101,7 @@ class LayerParallel(Wrapper):
         self._leave_others()
 
     def _leave_others(self) -> None:
-        """Drops the state of other ranks' blocks, and gradients that the optimizer would use."""
+        """Drop the state of other ranks' blocks, and gradients that the optimizer would use."""
         keep = {id(p) for l in self.blocks for p in self.method.theta[l]}
         for own in self.model.parameters():
             own.grad = own.grad if id(own) in keep else None
@@ -251,7 +176,7 @@ def _check(am: Any) -> None:
         if getattr(rule, name, wanted) != wanted:
             raise ValueError(
                 f"{name}={getattr(rule, name)} of {type(rule).__name__} needs all blocks at once, and ranks have some; "
-                f"give {name}={wanted}, or share rows alone (altmin.Distributed, no --layer-ranks)"
+                f"give {name}={wanted}, or use altmin.Distributed"
             )
     am.chain.demand_plain("LayerParallel")
 

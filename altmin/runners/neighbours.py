@@ -1,7 +1,5 @@
-"""Messages between ranks with neighbouring blocks: codes go up, and the gradients at them come down."""
+"""Messages between ranks with neighbouring blocks: codes go up, and the targets for their blocks come down."""
 
-import queue
-import threading
 from typing import Any
 
 import torch
@@ -9,185 +7,95 @@ import torch.distributed as dist
 from torch import Tensor
 
 from altmin.core.codes.links import Upstream
-from altmin.runners.ranks import POLL, Ranks
+from altmin.runners.ranks import Ranks, connected
 
-CODE, SHAPE, NUMBERS, DELTA, OFFSET = range(5)
-"""Kinds of messages; the tag of one is its kind and its part of the batch, `_tag`."""
+SHAPE, CODE, NUMBERS, DELTA, OFFSET = range(5)
+"""Kinds of messages; the tag of one is its kind and its part of the batch."""
 LONGEST = 12
 """Dimensions of a code, at most, and one more number."""
 
 
-class Incoming:
-    """A tensor that is being received. done: whether it has arrived."""
-
-    def __init__(self, tensor: Tensor):
-        self.tensor, self.error = tensor, ""
-        self._here = threading.Event()
-
-    def arrive(self, error: str = "") -> None:
-        """Marks it as arrived, or as failed with an error."""
-        self.error = error
-        self._here.set()
-
-    @property
-    def done(self) -> bool:
-        return self._here.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it arrives within the given number of seconds."""
-        return self._here.wait(seconds)
-
-
-class Receiver:
-    """Receives from one rank in the background, one tensor after the other, in a thread: gloo reports a message only
-    to a waiting thread, and cannot stop waiting without closing the connection."""
-
-    def __init__(self, source: int, group: Any = None):
-        self.source, self.group = source, group
-        self.queue: queue.SimpleQueue[tuple[Incoming, int]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def expect(self, t: Tensor, tag: int) -> Incoming:
-        """Begins to receive a tensor into t."""
-        found = Incoming(t)
-        self.queue.put((found, tag))
-        return found
-
-    def _run(self) -> None:
-        while True:
-            found, tag = self.queue.get()
-            try:
-                dist.recv(found.tensor, self.source, self.group, tag)
-                found.arrive()
-            except RuntimeError as error:
-                found.arrive(" ".join(str(error).split())[:200] or "it is gone")
-
-
 class Neighbours:
-    """The ranks below and above in a chain of ranks, None where there is none. sent, messages: bytes and messages that
-    this rank has sent so far.
+    """The messages of one mini-batch between a rank and those that have the blocks below and above its own, None where
+    there are none. like: a tensor of the codes' type, on their device.
 
-    Messages are received into preallocated memory: receives are started before their messages are sent. The
-    shape of codes, and whether they stop at kinks, is known from the first batch of a kind. Messages are in the memory
-    of the processor and go by gloo, also on GPUs: nccl sends and receives between two ranks in one order, and a receive
-    that is begun early would hold up what is sent after it.
+    Messages are in the processor's memory and go by gloo, also from GPUs: nccl sends and receives between two ranks in
+    one order, and a receive that is begun early would hold up what is sent after it.
     """
 
-    def __init__(self, ranks: Ranks, below: int | None, above: int | None):
-        self.ranks, self.below, self.above = ranks, below, above
-        self.sent = self.messages = 0
-        self.known: dict[Any, tuple[int, ...]] = {}
-        """Shapes of codes from below, with the rows of one sample first, by kind of batch."""
-        self.announced: set[Any] = set()
-        self.offsets: dict[Any, bool] = {}
+    def __init__(self, ranks: Ranks, below: int | None, above: int | None, like: Tensor):
+        self.ranks, self.below, self.above, self.like = ranks, below, above, like
         self._leaving: list[tuple[Any, Tensor]] = []
-        self._coming: dict[tuple[int, int], Incoming] = {}
-        self._device = torch.device("cpu")
-        self._from = {rank: Receiver(rank, ranks.group) for rank in (below, above) if rank is not None}
+        self._coming: dict[int, tuple[Any, Tensor]] = {}
 
-    def expect_codes(self, kind: Any, counts: list[int], like: Tensor) -> None:
-        """Begins to receive the codes of a batch from below, in parts with the given numbers of samples. like: a tensor
-        of their type, on their device."""
-        self._device = like.device
+    def expect_codes(self, counts: list[int]) -> None:
+        """Wait for the shape of the codes from below, and begin to receive those of all parts. counts: the number of
+        samples of each."""
         if self.below is None:
             return
-        if kind not in self.known:
-            found = self._receive(torch.empty(LONGEST, dtype=torch.int64), self.below, SHAPE)
-            ndim, *sizes = self._arrived(found).tolist()
-            self.known[kind] = tuple(sizes[:ndim])
-        rows, *shape = self.known[kind]
+        header = torch.empty(LONGEST, dtype=torch.int64)
+        with connected():
+            dist.recv(header, self.below, tag=SHAPE)
+        ndim, rows, *sizes = header.tolist()
         for i, count in enumerate(counts):
-            self._coming[CODE, i] = self._receive(
-                torch.empty(count * rows, *shape, dtype=like.dtype), self.below, _tag(CODE, i)
-            )
+            self._expect(CODE, i, (count * rows, *sizes[: ndim - 1]), self.below)
 
-    def send_code(self, kind: Any, i: int, code: Tensor, count: int) -> None:
-        """Sends the code of `count` samples to the rank above."""
+    def send_code(self, i: int, code: Tensor, count: int) -> None:
+        """Send the code of `count` samples to the rank above, and begin to receive its target."""
         assert self.above is not None
-        if kind not in self.announced:
+        if i == 0:
             sizes = [code.ndim, len(code) // count, *code.shape[1:]]
-            self._send(torch.tensor(sizes + [0] * (LONGEST - len(sizes))), self.above, SHAPE)
-            self.announced.add(kind)
-        self._send(code, self.above, _tag(CODE, i))
-
-    def expect_upstream(self, kind: Any, i: int, code: Tensor) -> None:
-        """Starts to receive the target of the rank above for a code that was sent to it."""
-        assert self.above is not None
-        self._coming[NUMBERS, i] = self._receive(torch.empty(4, dtype=torch.float64), self.above, _tag(NUMBERS, i))
-        self._coming[DELTA, i] = self._receive(_empty(code), self.above, _tag(DELTA, i))
-        if self.offsets.get(kind):
-            self._coming[OFFSET, i] = self._receive(_empty(code), self.above, _tag(OFFSET, i))
-
-    @property
-    def awaited(self) -> bool:
-        """Whether messages are still expected, which must not be confused with those of another step."""
-        return bool(self._coming)
-
-    def arrived(self, i: int) -> bool:
-        """Whether a code from below has arrived."""
-        return self._coming[CODE, i].done
-
-    def upstream_arrived(self, i: int) -> bool:
-        """Whether the target of the rank above for a code has arrived, as far as is known."""
-        return all(self._coming[tag, i].done for tag in (NUMBERS, DELTA))
+            self._send(torch.tensor(sizes + [0] * (LONGEST - len(sizes))), SHAPE, 0, self.above)
+        self._send(code, CODE, i, self.above)
+        self._expect(NUMBERS, i, (4,), self.above)
+        self._expect(DELTA, i, code.shape, self.above)
 
     def code(self, i: int) -> Tensor:
-        """Waits for a code from below."""
-        return self._take(CODE, i)
+        """Wait for a code from below."""
+        return self._arrived(CODE, i)
 
-    def upstream(self, kind: Any, i: int) -> Upstream:
-        """Waits for the target of the rank above for a code."""
-        numbers = self._arrived(self._coming.pop((NUMBERS, i)))
-        delta = self._take(DELTA, i)
-        stopped, scale, longest, square = numbers.to(delta.dtype)
-        if not stopped:
-            return Upstream(delta, scale, longest, delta, square)
-        self.offsets[kind] = True
-        if (OFFSET, i) not in self._coming:  # it was not expected
-            self._coming[OFFSET, i] = self._receive(_empty(delta), self.above, _tag(OFFSET, i))
-        return Upstream(delta, scale, longest, self._take(OFFSET, i), square)
-
-    def send_upstream(self, i: int, wanted: Upstream) -> None:
-        """Sends the target that a code sets for its block to the rank below, with its offset if that is not delta."""
+    def send_upstream(self, i: int, target: Upstream) -> None:
+        """Send the target that a code sets for its block to the rank below, with its offset if that is not delta."""
         assert self.below is not None
-        stopped = wanted.offset is not wanted.delta
-        numbers: list[Any] = [stopped, wanted.scale, wanted.longest, wanted.offset_square]
-        self._send(torch.tensor([float(n) for n in numbers], dtype=torch.float64), self.below, _tag(NUMBERS, i))
-        self._send(wanted.delta, self.below, _tag(DELTA, i))
+        stopped = target.offset is not target.delta
+        numbers = [float(n) for n in (stopped, target.scale, target.longest, target.offset_square)]
+        self._send(torch.tensor(numbers, dtype=self.like.dtype), NUMBERS, i, self.below)
+        self._send(target.delta, DELTA, i, self.below)
         if stopped:
-            self._send(wanted.offset, self.below, _tag(OFFSET, i))
+            self._send(target.offset, OFFSET, i, self.below)
+
+    def upstream(self, i: int) -> Upstream:
+        """Wait for the target of the rank above for a code."""
+        stopped, scale, longest, square = self._arrived(NUMBERS, i).cpu()
+        delta = offset = self._arrived(DELTA, i)
+        if stopped:
+            assert self.above is not None
+            self._expect(OFFSET, i, delta.shape, self.above)
+            offset = self._arrived(OFFSET, i)
+        return Upstream(delta, scale, longest, offset, square)
 
     def finish(self) -> None:
-        """Waits until all that was sent has left."""
-        with self.ranks.connected():
+        """Wait until all that was sent has left."""
+        with connected():
             for work, _ in self._leaving:
                 work.wait()
-        self._leaving = []
 
-    def _send(self, t: Tensor, to: int, tag: int) -> None:
+    def _send(self, t: Tensor, kind: int, i: int, to: int) -> None:
         t = t.detach().cpu().contiguous()
-        self.sent += t.numel() * t.element_size()
-        self.messages += 1
-        with self.ranks.connected():
-            self._leaving.append((dist.isend(t, to, self.ranks.group, tag), t))  # kept until it is sent
+        self.ranks.count(t)
+        with connected():
+            self._leaving.append((dist.isend(t, to, tag=_tag(kind, i)), t))  # t lives until it is sent
 
-    def _receive(self, t: Tensor, source: Any, tag: int) -> Incoming:
-        return self._from[source].expect(t, tag)
+    def _expect(self, kind: int, i: int, shape: tuple[int, ...], source: int) -> None:
+        t = torch.empty(shape, dtype=self.like.dtype)
+        with connected():
+            self._coming[_tag(kind, i)] = dist.irecv(t, source, tag=_tag(kind, i)), t
 
-    def _take(self, tag: int, i: int) -> Tensor:
-        return self._arrived(self._coming.pop((tag, i))).to(self._device)
-
-    def _arrived(self, found: Incoming) -> Tensor:
-        while not found.wait(POLL.total_seconds()):
-            self.ranks.check_failures()
-        if found.error:
-            raise self.ranks.gone(found.error)
-        return found.tensor
-
-
-def _empty(t: Tensor) -> Tensor:
-    """Memory for a message like this tensor."""
-    return torch.empty(t.shape, dtype=t.dtype)
+    def _arrived(self, kind: int, i: int) -> Tensor:
+        work, t = self._coming.pop(_tag(kind, i))
+        with connected():
+            work.wait()
+        return t.to(self.like.device)
 
 
 def _tag(kind: int, part: int) -> int:

@@ -83,7 +83,7 @@ def demand_rowwise(model: nn.Module, x: Tensor) -> None:
                 f"the output of {type(model).__name__} for a sample, or one of its buffers, depends on the other "
                 "samples of the mini-batch other than by torch's batch norm, or dropout is applied to a tensor whose "
                 "first dimension does not count samples; ranks have some of the samples each, so train it in one "
-                "process, or by altmin.LayerParallel with data_ranks=1 (nothing was changed)"
+                "process, or by altmin.LayerParallel (nothing was changed)"
             )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
 from altmin.methods.protocol import Method
+from altmin.runners.ranks import Ranks
 from altmin.training import resumed
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
@@ -21,7 +22,6 @@ from altmin.training.evaluate import measure
 from altmin.training.explosion import LossWatch, exploded, scale_of, warn_of_large_targets
 from altmin.training.plan import Plan, demand_context
 from altmin.training.samples import Samples, batch_generator, device_of
-from altmin.training.together import Together
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Loop:
     """A run of `trained`, an `Ensemble` or a `Single`, by a plan, and where it is.
 
     histories: one for each member; rows are added to those of members that have not diverged. seeds: one for each
-    member, which give the orders in which they see the data. context: of the steps. together: the ranks that train.
+    member, which give the orders in which they see the data. context: of the steps. ranks: those that train.
     file: where the run is kept. A loop that is made moves the rates of the optimizer only within `schedule.during()`.
     """
 
@@ -133,14 +133,14 @@ class Loop:
         plan: Plan,
         callbacks: Callbacks,
         context: Context,
-        together: Together,
+        ranks: Ranks,
     ):
         self.method = trained.method if isinstance(trained, Single) else trained
         if context is not LOCAL:
             demand_context(self.method)
         model = trained.member(0)
         self.trained, self.histories, self.seeds = trained, list(histories), list(seeds)
-        self.plan, self.callbacks, self.context, self.together = plan, callbacks, context, together
+        self.plan, self.callbacks, self.context, self.ranks = plan, callbacks, context, ranks
         self.epochs, self.steps_before = plan.run.epochs, trained.steps
         self.data = plan.data(model, seeds)
         self.per_epoch = self.data.per_epoch
@@ -155,7 +155,9 @@ class Loop:
         if self.data.give_rows and not self.data.resumes:
             raise ValueError(f"{type(methods[0]).__name__} keeps variables of each sample; give tensors or a Dataset")
         if self.change is None and not self.data.give_rows:
-            self.data.spread = together.spread
+            self.data.spread = (
+                (ranks.rank, ranks.size) if ranks.size > 1 and hasattr(methods[0], "step_share") else None
+            )
         self.at = Position([0.0] * len(self.seeds))
         self.stopped = False
         self.unread: list[Tensor] = []
@@ -220,9 +222,9 @@ class Loop:
             if resume:
                 resumed.restore(self)
                 another = "is not the same file on all ranks; put it on a disc that all machines share"
-                self.together.demand_same(self.number, f"{self.file.path} {another}")
+                self.ranks.check_same(self.number, f"{self.file.path} {another}")
                 self.stopped = self.callbacks.stopped
-            if self.together.first:
+            if self.ranks.rank == 0:
                 self.file.tidy()
             self.schedule.begin(self.number, self.at.epoch)
             if not resume:
@@ -277,7 +279,7 @@ class Loop:
                 row = {"epoch": self.at.epoch + 1, "train_loss": self.at.losses[i] / self.at.batch}
                 row |= {**self._measured(i), "seconds": self.at.seconds / len(self.seeds)}
                 self.histories[i].epochs.append(row)
-            if row and self.at.epoch == 0 and self.together.first and self.latest is not None:
+            if row and self.at.epoch == 0 and self.ranks.rank == 0 and self.latest is not None:
                 warn_of_large_targets(row["train_loss"], getattr(self.trained.methods[0], "loss", None), self.latest[1])
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
             self.schedule.after_epoch(self.at.epoch, row)
@@ -299,13 +301,13 @@ class Loop:
         self.stopped |= self.callbacks.epoch_end(self.progress(), kept=True)
         self.save()
         self.stopped |= self.callbacks.epoch_end(self.progress(), kept=False)
-        self.stopped = self.together.total(self.stopped)[0] > 0
+        self.stopped = self.ranks.total(self.stopped)[0] > 0
 
     def save(self) -> None:
         """Write a checkpoint, if there is a file for it. `Diverged` if a loss or a parameter is not finite."""
         self.demand_finite()
         if self.file.path is not None:
-            self.file.save(resumed.state_of(self), self.together.first)  # ranks may gather their states
+            self.file.save(resumed.state_of(self), self.ranks.rank == 0)  # ranks may gather their states
 
     def read(self) -> None:
         """Wait for pending losses and for which members have diverged.
@@ -331,7 +333,7 @@ class Loop:
     def _scale(self) -> float:
         """Of the latest batch; ranks may have parts of it."""
         assert self.latest is not None
-        return self.together.total(scale_of(*self.latest))[0]
+        return self.ranks.total(scale_of(*self.latest))[0]
 
     def _stop(self, i: int, loss: float, later: int) -> None:
         """End the training of a member whose loss exploded; later: the number of batches from there on."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from altmin.methods.protocol import Method, demand_method
 from altmin.runners.ensemble import Ensemble
+from altmin.runners.ranks import ranks_of
 from altmin.runners.recorded import Recorded, recorded
 from altmin.training.callbacks import Callbacks
 from altmin.training.checkpoint import CheckpointFile
@@ -13,7 +14,6 @@ from altmin.training.config import OF_BATCHES, RunConfig, takes
 from altmin.training.loop import History, Loop, MemberHistory, Single
 from altmin.training.plan import Plan
 from altmin.training.resumed import settings_of
-from altmin.training.together import Together
 
 
 @takes("seed", *OF_BATCHES, "scheduler", "scheduler_every", "checkpoint", "checkpoint_every", "resume", "record")
@@ -147,23 +147,20 @@ def _carry_out(
     config: Mapping[str, Any],
 ) -> None:
     """A run of an `Ensemble` or a `Single`. Rows are added to the histories."""
-    run, together = plan.run, Together(trained.methods[0])
+    run, ranks = plan.run, ranks_of(trained.methods[0])
     with ExitStack() as during:
         context = during.enter_context(plan.products())
-        with together.telling():
-            loop = Loop(trained, histories, seeds, plan, Callbacks(callbacks, together.first), context, together)
-            loop.data.demand_whole(together.size)
-            during.enter_context(loop.schedule.during())
-            identity = {} if run.checkpoint is None else _identity(loop, config)
-            loop.file = CheckpointFile(run.checkpoint, run.checkpoint_every, identity)
-            _check_file(loop)
-            there = loop.file.exists
+        loop = Loop(trained, histories, seeds, plan, Callbacks(callbacks, ranks.rank == 0), context, ranks)
+        loop.data.demand_whole(ranks.size)
+        during.enter_context(loop.schedule.during())
+        identity = {} if run.checkpoint is None else _identity(loop, config)
+        loop.file = CheckpointFile(run.checkpoint, run.checkpoint_every, identity)
+        _check_file(loop)
         same = "the ranks were given different data, seeds or batch sizes; give all the same"
-        together.demand_same((loop.seeds, loop.data.settings()), same)
-        loop.file.demand_place(together.total(there)[0], together.size, run.resume)
-        with together.telling():
-            loop.run(run.resume)
-        together.total(0.0)  # waits until all ranks have come here
+        ranks.check_same((loop.seeds, loop.data.settings()), same)
+        loop.file.demand_place(ranks.total(loop.file.exists)[0], ranks.size, run.resume)
+        loop.run(run.resume)
+        ranks.total(0.0)  # waits until all ranks have come here
 
 
 def _identity(loop: Loop, config: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
