@@ -87,9 +87,6 @@ class ThreadRanks:
 
         return BatchShard(begin, start, own, of, self.rank, self.size)
 
-    def publish(self, error: Exception) -> Exception:
-        return error
-
 
 def threads(size: int, function: Callable[[ThreadRanks], Any]) -> list[Any]:
     """What function(ranks) returns in each of `size` threads, whose sums are over all of them. The error of the first

@@ -1,6 +1,5 @@
 """Blocks over ranks: a step is that of one process which gathers the parts of a mini-batch and applies them."""
 
-import copy
 import itertools
 from typing import Any
 
@@ -13,11 +12,10 @@ from torch.utils import _pytree as pytree
 
 import altmin
 from altmin.core.cutting import split
+from altmin.runners import pipelined
 from altmin.runners.layer_parallel import LayerParallel, boundaries
 
 PARTS = (1, 5)
-OF = ((3, 1), (4, 2))
-"""Ranks, and chains of them."""
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -27,54 +25,17 @@ def _tensors(am: Any) -> list[Tensor]:
     return [torch.as_tensor(t).detach().double().clone() for t in held if isinstance(t, Tensor | float)]
 
 
-def train(rank: int, data_ranks: int, names: list[str], every: tuple[int, ...]) -> dict[Any, Any]:
-    """Metrics of every step, the tensors at the end and the bytes sent, of every case and number of parts."""
-    found = {}
-    for name, parts in itertools.product(names, every):
-        run = LayerParallel(cases.trainer(name), parts, data_ranks)
-        torch.manual_seed(5)
-        seen = [cases.numbers(run.step(x, y)) for x, y in cases.batches()]
-        run.end_epoch()
-        run.synchronize()
-        found[name, parts] = seen, _tensors(run)
-    return found
+def train(name: str, parts: int) -> tuple[list[list[float]], list[Tensor]]:
+    """Metrics of every step, and the tensors at the end."""
+    run = LayerParallel(cases.trainer(name), parts)
+    torch.manual_seed(5)
+    seen = [cases.numbers(run.step(x, y)) for x, y in cases.batches()]
+    run.end_epoch()
+    run.synchronize()
+    return seen, _tensors(run)
 
 
-@pytest.fixture(scope="module")
-def spread() -> dict[tuple[int, int], list[Any]]:
-    """By ranks and data ranks."""
-    names = [*cases.CASES, "dropped"]
-    return {of: ranks.run(of[0], train, of[1], names, PARTS) for of in OF}
-
-
-@pytest.mark.parametrize("of", OF, ids=str)
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("name", cases.CASES)
-def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name: str, parts: int, of: Any) -> None:
-    am = cases.trainer(name)
-    least = 1 + (name in ("normed", "branching"))
-    if parts == 1:
-        expected: list[Any] = [cases.numbers(am.step(x, y)) for x, y in cases.batches()]
-    else:
-        expected = [cases.in_parts(am, x, y, parts, least) for x, y in cases.batches()]
-    am.end_epoch()
-    for result in spread[of]:
-        seen, tensors = result[name, parts]
-        seen = seen if parts == 1 else [each[0] for each in seen]
-        torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=1e-8, atol=1e-10)
-        torch.testing.assert_close([*tensors], [*_tensors(am)], rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("of", OF, ids=str)
-@pytest.mark.parametrize("parts", PARTS)
-def test_dropout_does_not_depend_on_the_number_of_ranks(spread: Any, parts: int, of: Any) -> None:
-    seen, expected = train(0, 1, ["dropped"], (parts,))["dropped", parts]
-    for result in spread[of]:
-        torch.testing.assert_close(torch.tensor(result["dropped", parts][0]), torch.tensor(seen), **EXACT)
-        torch.testing.assert_close([*result["dropped", parts][1]], [*expected], **EXACT)
-
-
-def go_on(rank: int, state: Any, name: str) -> tuple[Any, Any, int]:
+def go_on(state: Any, name: str) -> tuple[Any, Any, int]:
     """Two more steps after a state, and how much of the optimizer's state a rank has."""
     run = LayerParallel(cases.trainer(name), 2)
     if state is not None:
@@ -86,58 +47,136 @@ def go_on(rank: int, state: Any, name: str) -> tuple[Any, Any, int]:
     return run.model.state_dict(), run.state_dict(), sum(map(bool, run.optimizer.state.values()))
 
 
-@pytest.mark.parametrize("name", ["straight", "memory"])
-def test_a_state_goes_on_with_another_number_of_ranks(name: str) -> None:
-    model, state, held = ranks.run(3, go_on, None, name)[1]
-    assert held < len(state["weights"].get("rest", state["weights"])["optimizer"]["state"]) or name == "memory"
-    further = ranks.run(2, go_on, (model, state), name)[0]
-    again = go_on(0, go_on(0, None, name)[:2], name)
-    for a, b in zip(pytree.tree_leaves(further[:2]), pytree.tree_leaves(again[:2]), strict=True):
-        if isinstance(a, Tensor):
-            torch.testing.assert_close(a, b, **EXACT)
-
-
-def refused(rank: int) -> list[Any]:
-    """Texts of errors for bad batches, and whether anything has changed; then a good step."""
-    found = []
+def refused(parts: int, spoil: Any) -> list[Any]:
+    """The error of a step on a batch or model that is spoiled, whether it has changed anything, and then the loss of a
+    good step."""
+    run = LayerParallel(cases.trainer("straight"), parts)
     x, y = cases.batches()[0]
-    nan, wrong = x.clone(), y.clone()
-    nan[7, 2] = torch.nan
-    wrong[8] = 4
-    run = LayerParallel(cases.trainer("straight"), 3)
+    restore = spoil(run, x := x.clone())
     before = [p.clone() for p in run.model.parameters()]
-    for batch in ((nan, y), (x, wrong)):
-        try:
-            run.step(*batch)
-            text = "none"
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-        found.append(text)
-    same = all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
-    return [*found, same, run.penalty.value]
-
-
-def test_an_error_on_one_rank_stops_all_and_changes_nothing() -> None:
-    for nan, wrong, same, mu in ranks.run(2, refused):
-        assert "the input holds NaN" in nan
-        assert "label 4 is out of range" in wrong
-        assert "rank 1" in wrong
-        assert same
-        assert mu == 10.0
-
-
-def differing(rank: int) -> str:
-    x, y = cases.batches()[0]
-    run = LayerParallel(cases.trainer("straight"))
+    kind = ""
     try:
-        run.step(x + rank, y)
-    except ValueError as error:
-        return str(error)
-    return "none"
+        run.step(x, y)
+    except Exception as error:
+        kind = type(error).__name__
+    same = all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
+    restore()
+    return [kind, same, float(run.penalty.value), float(run.step(*cases.batches()[0]).loss)]
 
 
-def test_ranks_with_other_batches_are_refused() -> None:
-    assert all("different batches" in text for text in ranks.run(2, differing))
+def nan_input(run: Any, x: Tensor) -> Any:
+    x[7, 2] = torch.nan
+    return lambda: None
+
+
+def other_batch(run: Any, x: Tensor) -> Any:
+    x += run.ranks.rank
+    return lambda: None
+
+
+def infinite_weight(run: Any, x: Tensor) -> Any:
+    weight = run.chain.blocks[-1].parameters()[0].detach()
+    good = weight.clone()
+    weight.fill_(torch.inf)
+    return lambda: weight.copy_(good)
+
+
+SPOILED = (nan_input, other_batch, infinite_weight)
+
+
+def after_one_process() -> list[Tensor]:
+    """A trainer that has made a step by itself goes on over ranks."""
+    x, y = cases.batches()[0]
+    am = cases.trainer("straight")
+    am.step(x, y)
+    run = LayerParallel(am, 1)
+    run.step(x, y)
+    run.synchronize()
+    return _tensors(run)
+
+
+def on_rank(rank: int, state: Any) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for name, parts in itertools.product([*cases.CASES, "dropped"], PARTS):
+        found[name, parts] = train(name, parts)
+    for name in ("straight", "memory"):
+        found[name, "state"] = go_on(None, name), go_on(state[name], name)
+    for spoil in SPOILED:
+        found[spoil.__name__] = refused(2, spoil)
+    found["after one process"] = after_one_process()
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """States of one process after two steps."""
+    return {name: go_on(None, name) for name in ("straight", "memory")}
+
+
+@pytest.fixture(scope="module")
+def spread(alone: Any) -> list[dict[Any, Any]]:
+    return ranks.run(3, on_rank, alone)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("name", cases.CASES)
+def test_a_step_is_that_of_one_process_which_gathers_the_parts(spread: Any, name: str, parts: int) -> None:
+    am = cases.trainer(name)
+    least = 1 + (name in ("normed", "branching"))
+    if parts == 1:
+        expected: list[Any] = [cases.numbers(am.step(x, y)) for x, y in cases.batches()]
+    else:
+        expected = [cases.in_parts(am, x, y, parts, least) for x, y in cases.batches()]
+    am.end_epoch()
+    for result in spread:
+        seen, tensors = result[name, parts]
+        seen = seen if parts == 1 else [each[0] for each in seen]
+        torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close([*tensors], [*_tensors(am)], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_dropout_does_not_depend_on_the_number_of_ranks(spread: Any, parts: int) -> None:
+    seen, expected = train("dropped", parts)
+    for result in spread:
+        torch.testing.assert_close(torch.tensor(result["dropped", parts][0]), torch.tensor(seen), **EXACT)
+        torch.testing.assert_close([*result["dropped", parts][1]], [*expected], **EXACT)
+
+
+@pytest.mark.parametrize("name", ["straight", "memory"])
+def test_a_state_goes_on_with_another_number_of_ranks(name: str, spread: Any, alone: Any) -> None:
+    expected = go_on(alone[name], name)
+    for result in spread:
+        begun, on = result[name, "state"]
+        assert begun[2] < alone[name][2] or name == "memory", "a rank has the optimizer's state of its own blocks"
+        for found in (on, go_on(begun, name)):
+            for a, b in zip(pytree.tree_leaves(found[:2]), pytree.tree_leaves(expected[:2]), strict=True):
+                if isinstance(a, Tensor):
+                    torch.testing.assert_close(a, b, **EXACT)
+
+
+@pytest.mark.parametrize("name, kind", [("nan_input", "ValueError"), ("infinite_weight", "Diverged")])
+def test_numbers_that_are_not_finite_on_one_rank_are_refused_by_all_which_can_go_on(
+    spread: Any, name: str, kind: str
+) -> None:
+    am = cases.trainer("straight")
+    loss = cases.in_parts(am, *cases.batches()[0], 2, 1)
+    for result in spread:
+        assert result[name][:3] == [kind, True, 10.0]
+        assert abs(result[name][3] - loss) < 1e-12
+
+
+def test_ranks_with_other_batches_are_refused(spread: Any) -> None:
+    assert [result["other_batch"][:2] for result in spread] == [["ValueError", True]] * 3
+
+
+def test_a_trainer_that_has_trained_goes_on(spread: Any) -> None:
+    x, y = cases.batches()[0]
+    am = cases.trainer("straight")
+    am.step(x, y)
+    am.step(x, y)
+    for result in spread:
+        torch.testing.assert_close([*result["after one process"]], [*_tensors(am)], rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
@@ -159,94 +198,96 @@ def test_a_recurrent_block_stays_with_the_one_above() -> None:
         nn.Sequential(altmin.Recurrent(1, 4), altmin.Readout(4, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     )
     assert boundaries(chain, 3)[1:3] == [2, 3]
-    with pytest.raises(ValueError, match="4 ranks need a net with at least as many blocks to spread, this one has 3"):
+    with pytest.raises(ValueError):
         boundaries(chain, 4)
 
 
+def method(name: str, **options: Any) -> Any:
+    return altmin.methods.create(name, cases.straight(), **options)
+
+
 @pytest.mark.parametrize(
-    "make, kind, text",
+    "make",
     [
-        (lambda: altmin.methods.create("adam", cases.straight()), TypeError, "takes an altmin.AltMin"),
-        (lambda: altmin.methods.create("am-adam", cases.straight(), steps=2), ValueError, "steps=2 of LocalAdam"),
-        (lambda: altmin.methods.create("am-adam", cases.straight(), clip_norm=1.0), ValueError, "clip_norm=1.0"),
-        (
-            lambda: altmin.methods.create("am-mem", cases.straight(), clip_norm=1.0),
-            ValueError,
-            "clip_norm=1.0 of CoAct",
-        ),
+        lambda: LayerParallel(method("adam")),
+        lambda: LayerParallel(method("am-adam", steps=2)),
+        lambda: LayerParallel(method("am-adam", clip_norm=1.0)),
+        lambda: LayerParallel(method("am-mem", clip_norm=1.0)),
+        lambda: LayerParallel(method("am-adam"), cuts=[2]),
+        lambda: LayerParallel(method("am-adam"), 0),
+        lambda: LayerParallel(method("am-adam")).gather(torch.zeros(1, 6), torch.zeros(1)),
     ],
 )
-def test_what_needs_all_blocks_at_once_is_refused(make: Any, kind: type[Exception], text: str) -> None:
-    with pytest.raises(kind, match=text):
-        LayerParallel(make())
+def test_what_ranks_with_some_of_the_blocks_cannot_do_is_refused(make: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        make()
 
 
-def test_cuts_and_numbers_that_do_not_fit_are_refused() -> None:
-    am = altmin.methods.create("am-adam", cases.straight())
-    with pytest.raises(ValueError, match="cuts of LayerParallel are 0 rising numbers"):
-        LayerParallel(am, cuts=[2])
-    with pytest.raises(ValueError, match="micro_batches of LayerParallel must be a whole number of at least 1"):
-        LayerParallel(am, 0)
-    with pytest.raises(ValueError, match="1 ranks cannot be divided into 2 chains"):
-        LayerParallel(am, data_ranks=2)
+# The order in which a rank takes the parts of a mini-batch
 
 
-def other_uses(rank: int) -> dict[str, Any]:
-    """Texts of errors of what ranks with some of the blocks cannot do, and the state of a trainer that had trained."""
-    x, y = cases.batches()[0]
-    am = cases.trainer("straight")
-    am.step(x, y)
-    run = LayerParallel(am, 1)
-    run.step(x, y)
-
-    def text(call: Any) -> str:
-        try:
-            call()
-        except (TypeError, ValueError) as error:
-            return str(error)
-        return "none"
-
-    found: dict[str, Any] = {"unsynchronized": text(lambda: LayerParallel(altmin.AltMin(run.model)))}
-    run.synchronize()
-    found["synchronized"] = text(lambda: LayerParallel(altmin.AltMin(run.model)))
-    found["again"] = text(lambda: LayerParallel(am, 1, cuts=[3]))
-    found["gather"] = text(lambda: run.gather(x, y))
-    found["apply"] = text(run.apply)
-    found["copy"] = text(lambda: copy.deepcopy(run))
-    found["data-parallel"] = text(lambda: altmin.Distributed(run))
-    found["lists"] = text(lambda: run.step(x.tolist(), y.tolist()))
-    return {**found, "tensors": _tensors(run)}
-
-
-def test_a_trainer_that_has_trained_goes_on_and_what_needs_all_blocks_on_a_rank_is_refused() -> None:
-    x, y = cases.batches()[0]
-    am = cases.trainer("straight")
-    am.step(x, y)
-    am.step(x, y)
-    for found in ranks.run(2, other_uses):
-        torch.testing.assert_close([*found["tensors"]], [*_tensors(am)], rtol=1e-9, atol=1e-10)
-        assert "call synchronize() of the LayerParallel" in found["unsynchronized"]
-        assert found["synchronized"] == "none"
-        assert "spread by another LayerParallel" in found["again"]
-        assert "has no gather and apply" in found["gather"]
-        assert "has no gather and apply" in found["apply"]
-        assert "belongs to its processes" in found["copy"]
-        assert "takes one method itself, given LayerParallel" in found["data-parallel"]
-        assert "step takes tensors, given list and list" in found["lists"]
+def finished(stages: int, parts: int, f: float, d: float, w: float) -> tuple[float, int]:
+    """When all stages are done, if a pass of a part takes f upwards and d downwards and waits for those that it needs,
+    and its weights w; and how many parts the first stage holds at most."""
+    orders = [pipelined.schedule(stage, stages, parts) for stage in range(stages)]
+    done: dict[tuple[int, bool, int], float] = {}
+    free, owed = [0.0] * stages, [0] * stages
+    held = most = 0
+    while any(orders):
+        before = len(done)
+        for stage in range(stages):
+            while orders[stage]:
+                forward, i = orders[stage][0]
+                back = (stage, True, i) if stage == stages - 1 else (stage + 1, False, i)
+                needed = [(stage - 1, True, i)] * (stage > 0) if forward else [back]
+                if not all(each in done for each in needed):
+                    break
+                ready = max([0.0, *(done[each] for each in needed)])
+                done[stage, forward, i] = free[stage] = max(free[stage], ready) + (f if forward else d)
+                owed[stage] += not forward
+                if owed[stage] > 2 * stage:
+                    owed[stage] -= 1
+                    free[stage] += w
+                orders[stage].pop(0)
+                if stage == 0:
+                    held += 1 if forward else -1
+                    most = max(most, held)
+        assert len(done) > before, "ranks wait for one another"
+    return max(t + w * n for t, n in zip(free, owed, strict=True)), most
 
 
-def differing_chains(rank: int) -> str:
-    x, y = cases.batches()[0]
-    run = LayerParallel(cases.trainer("straight"), 2, data_ranks=2)
-    try:
-        run.step(x + rank // 2, y)
-    except (ValueError, ConnectionError) as error:
-        return str(error)
-    return "none"
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 20])
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+def test_parts_pass_in_the_shortest_time_and_few_are_held(stages: int, parts: int) -> None:
+    """No order is shorter: the last stage begins after (P - 1) f and has all parts to do; and the last part to come
+    down is sent there after all the others have been up and down, and has its weights left."""
+    f, d, w = 1.0, 2.0, 1.0
+    time, most = finished(stages, parts, f, d, w)
+    assert time == max((stages - 1) * f + parts * (f + d + w), (parts + stages - 1) * (f + d) + w)
+    assert most == min(parts, 2 * stages - 1)
+    for stage in range(stages):
+        order = pipelined.schedule(stage, stages, parts)
+        assert (
+            [i for forward, i in order if forward] == [i for forward, i in order if not forward] == list(range(parts))
+        )
 
 
-def test_chains_of_ranks_with_other_batches_are_refused() -> None:
-    """A rank of a slow machine may find the others gone before it has heard why."""
-    found = ranks.run(4, differing_chains)
-    assert "none" not in found
-    assert sum("different batches" in text for text in found) >= 2
+def test_dropout_draws_anew_for_each_part_and_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are alike, so that the output of a part tells its mask."""
+    seen, encode = [], pipelined.encode
+
+    def watched(*args: Any) -> Any:
+        found = encode(*args)
+        seen.append(found[0][1].clone())
+        return found
+
+    monkeypatch.setattr(pipelined, "encode", watched)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Dropout(0.5), nn.Linear(9, 4)).double()
+    run = LayerParallel(altmin.AltMin(model, weights=altmin.LocalSGD(lr=0.0)), 2)
+    for _ in range(2):
+        run.step(torch.ones(6, 6, dtype=torch.float64), torch.zeros(6, dtype=torch.int64))
+    outputs = seen[1::2]
+    assert len(outputs) == 4
+    for a, b in itertools.combinations(outputs, 2):
+        assert not torch.equal(a, b)

@@ -33,6 +33,7 @@ class Train(options.OfRuns):
     sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
 
 
+@options.command(Train)
 def train(ctx: typer.Context, given: Train) -> None:
     """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
     given = replace(given, device=training.chosen_device(given.device))

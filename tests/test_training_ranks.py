@@ -1,6 +1,5 @@
-"""`fit` on several ranks is `fit` in one process: history, weights, checkpoints; the failure of one rank stops all."""
+"""`fit` on several ranks is `fit` in one process: history, weights, checkpoints."""
 
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,26 +7,10 @@ from typing import Any
 import pytest
 import ranks
 import torch
-from together_cases import (
-    KINDS,
-    RUN,
-    Broken,
-    double,
-    four_ranks,
-    kept,
-    layers,
-    learner,
-    per_sample,
-    small,
-    stopping,
-    trained,
-    two_ranks,
-)
+from fit_on_ranks import KINDS, RUN, double, kept, layers, per_sample, small, stopping, trained, two_ranks
 
 from altmin.data import write_shards
-from altmin.training import fit
 from altmin.training.samples import epoch_order
-from altmin.training.together import Together
 
 HERE = [kind for kind in KINDS if kind != "Shards" or find_spec("pyarrow")]
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -44,13 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> list[dict[str, Any]]:
+    kept(str(folder / "one"), stop=9, spread=False)
     return ranks.run(2, two_ranks, str(folder), HERE)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One process that was never stopped."""
-    return kept(str(tmp_path_factory.mktemp("whole") / "run"), spread=False)
 
 
 def assert_close(found: Any, expected: Any) -> None:
@@ -127,71 +105,14 @@ def test_the_first_rank_alone_writes_the_checkpoint(two: Any) -> None:
     assert "by 1" not in two[1]["files"]
 
 
-@pytest.mark.parametrize("resumed", ["one process", "two ranks", "four ranks"])
-def test_a_run_of_two_ranks_goes_on_with_another_number(
-    resumed: str, two: Any, folder: Path, whole: Any, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    path = str(shutil.copy(folder / "two", tmp_path / "copy"))
-    if resumed == "one process":
-        assert_close(kept(path, spread=False, resume=True), whole)
-    elif resumed == "four ranks":
-        for found in request.getfixturevalue("four"):
-            assert_close(found["resumed"], whole)
-    else:
-        kept(str(tmp_path / "one"), stop=9, spread=False)  # and one process's goes on with several ranks
-        for found in ranks.run(2, two_ranks_again, str(tmp_path / "one")):
-            assert_close(found, whole)
+def test_a_run_goes_on_with_another_number_of_ranks(two: Any, folder: Path) -> None:
+    """One of two ranks in one process, and one of one process with two ranks."""
+    whole = kept(str(folder / "whole"), spread=False)
+    assert_close(kept(str(folder / "two"), spread=False, resume=True), whole)
+    for found in two:
+        assert_close(found["of one process"], whole)
 
 
-def two_ranks_again(rank: int, path: str) -> Any:
-    return kept(path, resume=True)
-
-
-@pytest.fixture(scope="module")
-def four(two: Any, folder: Path) -> list[dict[str, Any]]:
-    path = shutil.copy(folder / "two", folder / "for four")
-    return ranks.run(4, four_ranks, str(path))
-
-
-def test_an_error_outside_a_step_stops_the_other_ranks_with_its_name(two: Any) -> None:
-    assert two[1]["broken"] == "OSError: rank 1 of 2: this sample is damaged"
-    assert two[0]["broken"].startswith("RankFailed: ")
-    assert "rank 1: this sample is damaged" in two[0]["broken"]
-
-
-def test_an_error_after_the_last_step_stops_the_other_ranks_too(four: Any) -> None:
-    assert four[2]["late"] == "RuntimeError: rank 2 of 4: no room for a picture"
-    for rank in (0, 1, 3):
-        assert four[rank]["late"].startswith("RankFailed: ")
-        assert "rank 2: no room for a picture" in four[rank]["late"]
-
-
-def test_mistakes_that_all_ranks_see_are_told_alike_by_all(two: Any) -> None:
-    exists, seen, another, sampler, seeds = ([found[key] for found in two] for key in WORDS)
-    for told in exists:
-        assert told.startswith("ValueError: ")
-        assert told.endswith("exists already: resume from it, or choose another checkpoint file")
-    for told in seen:
-        assert "1 of 2 ranks see " in told
-        assert "put it on a disc that all machines share" in told
-    for told in another:
-        assert "is not the same file on all ranks" in told
-    for told in sampler:
-        assert "DistributedSampler" in told
-        assert "leave it out" in told
-    for told in seeds:
-        assert told == "ValueError: the ranks were given different data, seeds or batch sizes; give all the same"
-
-
-WORDS = ("exists", "seen by one", "another", "sampler", "seeds")
-
-
-def test_one_process_alone_agrees_with_itself() -> None:
-    together = Together(learner(spread=True))
-    assert (together.size, together.first, together.spread) == (1, True, None)
-    assert together.total(2.5, 1) == [2.5, 1]
-    together.demand_same(7, "never raised")
-    with pytest.raises(KeyError, match="itself"), together.telling():
-        raise KeyError("itself")
-    with pytest.raises(OSError, match=r"^this sample is damaged$"):
-        fit(learner(), Broken(*double()), epochs=1, batch_size=9)
+@pytest.mark.parametrize("name", ["exists", "seen by one", "another", "sampler", "seeds"])
+def test_mistakes_are_refused_on_all_ranks(two: Any, name: str) -> None:
+    assert [found[name] for found in two] == ["ValueError"] * 2
