@@ -301,12 +301,12 @@ def sent_by_layers(rank: int, size: Size, steps: int) -> dict[str, Any]:
     x, y = size.samples()
     run.step(x, y)
     dist.barrier()
-    before, wire = run.neighbours.sent + run.column.bytes, on_the_wire()
+    before, wire = run.ranks.bytes, on_the_wire()
     for _ in range(steps):
         run.step(x, y)
     dist.barrier()
     wire = on_the_wire() - wire
-    counted = torch.tensor([(run.neighbours.sent + run.column.bytes - before) / steps], dtype=torch.float64)
+    counted = torch.tensor([(run.ranks.bytes - before) / steps], dtype=torch.float64)
     dist.all_reduce(counted)
     said = layer_parallel(layers(size.model(), x), run.bounds[1:-1], size.batch, size.micro_batches)
     return {

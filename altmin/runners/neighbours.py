@@ -1,5 +1,6 @@
 """Messages between ranks with neighbouring blocks: codes go up, and the targets for their blocks come down."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class Neighbours:
             dist.recv(header, self.below, tag=SHAPE)
         ndim, rows, *sizes = header.tolist()
         for i, count in enumerate(counts):
-            self._expect(CODE, i, (count * rows, *sizes[: ndim - 1]), self.below)
+            self._expect(CODE, i, self._empty((count * rows, *sizes[: ndim - 1])), self.below)
 
     def send_code(self, i: int, code: Tensor, count: int) -> None:
         """Send the code of `count` samples to the rank above, and begin to receive its target."""
@@ -47,31 +48,31 @@ class Neighbours:
             sizes = [code.ndim, len(code) // count, *code.shape[1:]]
             self._send(torch.tensor(sizes + [0] * (LONGEST - len(sizes))), SHAPE, 0, self.above)
         self._send(code, CODE, i, self.above)
-        self._expect(NUMBERS, i, (4,), self.above)
-        self._expect(DELTA, i, code.shape, self.above)
+        self._expect(NUMBERS, i, torch.empty(4, dtype=torch.float64), self.above)
+        self._expect(DELTA, i, self._empty(code.shape), self.above)
 
     def code(self, i: int) -> Tensor:
         """Wait for a code from below."""
-        return self._arrived(CODE, i)
+        return self._arrived(CODE, i).to(self.like.device)
 
     def send_upstream(self, i: int, target: Upstream) -> None:
         """Send the target that a code sets for its block to the rank below, with its offset if that is not delta."""
         assert self.below is not None
         stopped = target.offset is not target.delta
         numbers = [float(n) for n in (stopped, target.scale, target.longest, target.offset_square)]
-        self._send(torch.tensor(numbers, dtype=self.like.dtype), NUMBERS, i, self.below)
+        self._send(torch.tensor(numbers, dtype=torch.float64), NUMBERS, i, self.below)
         self._send(target.delta, DELTA, i, self.below)
         if stopped:
             self._send(target.offset, OFFSET, i, self.below)
 
     def upstream(self, i: int) -> Upstream:
         """Wait for the target of the rank above for a code."""
-        stopped, scale, longest, square = self._arrived(NUMBERS, i).cpu()
-        delta = offset = self._arrived(DELTA, i)
+        stopped, scale, longest, square = self._arrived(NUMBERS, i).to(self.like.dtype)
+        delta = offset = self._arrived(DELTA, i).to(self.like.device)
         if stopped:
             assert self.above is not None
-            self._expect(OFFSET, i, delta.shape, self.above)
-            offset = self._arrived(OFFSET, i)
+            self._expect(OFFSET, i, self._empty(delta.shape), self.above)
+            offset = self._arrived(OFFSET, i).to(self.like.device)
         return Upstream(delta, scale, longest, offset, square)
 
     def finish(self) -> None:
@@ -86,8 +87,7 @@ class Neighbours:
         with connected():
             self._leaving.append((dist.isend(t, to, tag=_tag(kind, i)), t))  # t lives until it is sent
 
-    def _expect(self, kind: int, i: int, shape: tuple[int, ...], source: int) -> None:
-        t = torch.empty(shape, dtype=self.like.dtype)
+    def _expect(self, kind: int, i: int, t: Tensor, source: int) -> None:
         with connected():
             self._coming[_tag(kind, i)] = dist.irecv(t, source, tag=_tag(kind, i)), t
 
@@ -95,7 +95,10 @@ class Neighbours:
         work, t = self._coming.pop(_tag(kind, i))
         with connected():
             work.wait()
-        return t.to(self.like.device)
+        return t
+
+    def _empty(self, shape: Sequence[int]) -> Tensor:
+        return torch.empty(shape, dtype=self.like.dtype)
 
 
 def _tag(kind: int, part: int) -> int:
