@@ -10,10 +10,10 @@ from altmin.core.cutting import split
 from altmin.core.objective import objective
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Metrics
-from altmin.core.weights.fitted_memory import FittedMemory, Memory
 from altmin.core.weights.local import LocalAdam, LocalOptimizer, LocalSGD
 from altmin.core.weights.memory import CoActivationMemory
 from altmin.core.weights.rule import WeightRule
+from altmin.core.weights.sums import FittedMemory
 from altmin.explaining import Audit, Explanation, audit, explain
 from altmin.layers import Readout, Recurrent, Sign, Staircase, StraightThrough
 from altmin.runners.distributed import Distributed
@@ -39,7 +39,6 @@ __all__ = [
     "LocalAdam",
     "LocalOptimizer",
     "LocalSGD",
-    "Memory",
     "Metrics",
     "Penalty",
     "Readout",

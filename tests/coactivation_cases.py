@@ -1,11 +1,14 @@
 """What the tests of the co-activation memory share: nets, batches, and what codes ask of a layer."""
 
+from types import SimpleNamespace
+
 import reference
 import torch
 from conftest import update_codes
 from torch import Tensor, nn
 
 import altmin
+from altmin.core.weights.rule import as_matrix
 
 F64 = torch.float64
 MU = 0.5
@@ -37,6 +40,15 @@ def trainer(model, **options) -> altmin.AltMin:
         **{"rate": None, "damping": 0.1, "steps": None, "rest": altmin.LocalSGD(lr=0.1, momentum=0.0), **options}
     )
     return altmin.AltMin(model, weights=rule, penalty=constant())
+
+
+def memories(am: altmin.AltMin) -> dict[int, SimpleNamespace]:
+    """A, B and their samples by block, from the state A, R = B - W A of its rule."""
+    of = {l: as_matrix(am.theta[l]).detach() for l in am.updates.states}
+    return {
+        l: SimpleNamespace(A=s["A"].clone(), B=of[l] @ s["A"] + s["R"], samples=s["samples"].item())
+        for l, s in am.updates.states.items()
+    }
 
 
 def moved_codes(model, x, y) -> list[Tensor]:

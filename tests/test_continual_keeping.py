@@ -1,6 +1,5 @@
 """The method that keeps its memories: its sums against those over all samples, and two tasks in turn."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -27,9 +26,8 @@ def test_the_memory_of_the_first_layer_is_the_sum_over_all_samples_ever_seen() -
     for x, y in batches(7):
         method.step(x, y)
     a = nn.functional.pad(torch.cat([x for x, _ in batches(7)]), (0, 1), value=1.0)
-    memory = method.weights.memories[0]
-    torch.testing.assert_close(memory.A, a.mT @ a)
-    assert memory.samples == 35
+    torch.testing.assert_close(method.updates.states[0]["A"], a.mT @ a)
+    assert method.updates.states[0]["samples"] == 35
 
 
 def test_only_the_output_layer_has_a_rate_and_it_is_slow() -> None:
@@ -49,22 +47,6 @@ def test_it_equals_the_learner_of_the_figure() -> None:
     for x, y in batches(5):
         assert figure.step(x, y).loss == own.step(x, y).loss
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
-
-
-def test_memories_of_an_earlier_one_are_gone_on_from() -> None:
-    """Weights and memories are all that hidden layers need: the output layer's moments are new in both."""
-    method = continual.learner(net())
-    for x, y in batches(4):
-        method.step(x, y)
-    other = continual.learner(copy.deepcopy(method.model), prior=method.weights.memories)
-    for l, memory in method.weights.memories.items():
-        torch.testing.assert_close(other.weights.memories[l].B, memory.B)
-    method.optimizer.state.clear()
-    other.penalty.value = method.penalty.value
-    for x, y in batches(6)[4:]:
-        method.step(x, y)
-        other.step(x, y)
-    torch.testing.assert_close([*method.model.parameters()], [*other.model.parameters()], rtol=1e-7, atol=1e-10)
 
 
 def test_a_method_needs_no_end_task_and_forgets_less_than_adam() -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import altmin
 from altmin import continual
 from altmin.continual import learners
-from altmin.continual.output_memory import Analytic, OutputMemory, OutputRegression, Remembering
+from altmin.continual.output_memory import Analytic, OutputRegression, Remembering
 
 CLASSES = 4
 
@@ -60,21 +60,6 @@ def test_the_output_is_ridge_regression_on_all_samples_in_any_order_and_batches(
     torch.testing.assert_close(weights(learner.model), ridge(f, y, 0.01), rtol=1e-8, atol=1e-10)
     scale = float(0.01 * (f.square().sum() + len(f)) / (f.shape[1] + 1))
     torch.testing.assert_close(weights(learner.model), recursive(f, y, scale), rtol=1e-7, atol=1e-9)
-
-
-def test_memories_of_two_learners_add_up_to_that_of_all_samples() -> None:
-    x, y = samples(40)
-    one, other, both = (OutputMemory(6, CLASSES, x) for _ in range(3))
-    one.add(x[:15], y[:15])
-    other.add(x[15:], y[15:])
-    both.add(x, y)
-    one.merge(other)
-    torch.testing.assert_close(one.state_dict(), both.state_dict(), rtol=1e-12, atol=1e-12)
-    heads = [nn.Linear(6, CLASSES).double() for _ in range(2)]
-    with torch.no_grad():
-        for memory, head in zip((one, both), heads, strict=True):
-            memory.fit(head, 1e-3)
-    torch.testing.assert_close(heads[0].weight, heads[1].weight, rtol=1e-9, atol=1e-12)
 
 
 def tasks() -> list[continual.Task]:

@@ -1,74 +1,14 @@
-"""Variables by row number, and sums of least squares."""
+"""Variables by row number."""
 
 import copy
 
 import pytest
 import torch
-from splitting_reference import F64, least_squares
+from splitting_reference import F64
 from torch import Tensor
 from trainer_cases import equal
 
-from altmin.common.errors import Diverged
-from altmin.methods.per_sample import Gram, Table, demand_whole_pass
-
-
-def samples(n: int = 40, seed: int = 0, dtype: torch.dtype = F64) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(n, 4, generator=g, dtype=dtype), torch.randn(n, 3, generator=g, dtype=dtype)
-
-
-def add(to: Gram, a: Tensor, z: Tensor) -> None:
-    to.add_inputs(a)
-    to.add_products(a, z)
-
-
-def gram(a: Tensor, z: Tensor, bias: bool = True) -> Gram:
-    found = Gram(4, 3, bias)
-    add(found, a, z)
-    return found
-
-
-@pytest.mark.parametrize("ridge, proximal", [(0.0, 0.0), (2.0, 0.0), (0.0, 3.0), (0.5, 0.7)])
-def test_weights_are_those_of_a_stacked_least_squares_problem(ridge: float, proximal: float) -> None:
-    a, z = samples()
-    old = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=F64)
-    expected = least_squares(a, z, ridge, proximal, old)
-    assert torch.allclose(gram(a, z).solve(ridge, proximal, old), expected, atol=1e-10)
-
-
-def test_without_bias_there_is_no_constant() -> None:
-    a, z = samples()
-    expected = torch.linalg.lstsq(a, z).solution.mT
-    assert torch.allclose(gram(a, z, bias=False).solve(), expected, atol=1e-10)
-
-
-def test_samples_in_parts_have_the_sums_of_all() -> None:
-    a, z = samples()
-    whole, parts = gram(a, z), Gram(4, 3)
-    for part in (slice(0, 11), slice(11, 40)):
-        add(parts, a[part], z[part])
-    assert torch.allclose(parts.inputs, whole.inputs, rtol=1e-13)
-    assert torch.allclose(parts.products, whole.products, rtol=1e-13)
-
-
-def test_sums_of_single_precision_are_kept_in_double() -> None:
-    """4096 chunks of one number: in float32, 1e8 + 1 is 1e8."""
-    found = Gram(1, 1, bias=False)
-    add(found, torch.tensor([[1e4]]), torch.tensor([[1e4]]))
-    for _ in range(64):
-        add(found, torch.ones(1, 1), torch.ones(1, 1))
-    assert found.inputs.item() == found.products.item() == 1e8 + 64
-
-
-@pytest.mark.parametrize("case", ["singular", "not finite"])
-def test_a_fit_without_an_answer_is_said_to_diverge(case: str) -> None:
-    a, z = samples()
-    if case == "singular":
-        a[:, 1] = 3.0  # the same as the bias
-    else:
-        z[0, 0] = torch.inf
-    with pytest.raises(Diverged, match="raise the ridge"):
-        gram(a, z).solve()
+from altmin.methods.per_sample import Table, demand_whole_pass
 
 
 def table() -> Table:
@@ -95,13 +35,13 @@ def test_before_the_first_sample_every_row_is_new() -> None:
 
 
 BAD_ROWS = {
-    "a float": (torch.tensor([0.0, 1.0]), "one int64 number for each of the 2 samples"),
-    "one more": (torch.tensor([4, 5, 6]), "one int64 number for each"),
-    "a list": ([4, 5], "given list"),
-    "negative": (torch.tensor([4, -1]), "given -1"),
-    "twice in a batch": (torch.tensor([4, 4]), "seen twice"),
-    "seen before": (torch.tensor([4, 2]), "seen twice"),
-    "none": (None, "give the numbers of its samples as rows"),
+    "a float": torch.tensor([0.0, 1.0]),
+    "one more": torch.tensor([4, 5, 6]),
+    "a list": [4, 5],
+    "negative": torch.tensor([4, -1]),
+    "twice in a batch": torch.tensor([4, 4]),
+    "seen before": torch.tensor([4, 2]),
+    "none": None,
 }
 
 
@@ -110,9 +50,8 @@ def test_bad_rows_are_refused_in_words_and_nothing_changes(case: str) -> None:
     kept = table()
     kept.write(*rows_and_values(2, 0))
     before = copy.deepcopy(kept.state_dict())
-    rows, words = BAD_ROWS[case]
-    with pytest.raises(ValueError, match=words):
-        kept.find(rows, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError):
+        kept.find(BAD_ROWS[case], 2)
     assert equal(kept.state_dict(), before)
 
 

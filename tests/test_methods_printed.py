@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.core.codes.printed import PrintedCodes
-from altmin.core.weights.fitted_memory import sweep
+from altmin.core.weights.sums import sweep
 
 F64 = torch.float64
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -316,8 +316,6 @@ def test_options_of_the_codes_are_checked() -> None:
     for options, words in (({"steps": 0}, "steps"), ({"lr": 0.0}, "lr"), ({"mean": 1}, "mean"), ({"l1": -1.0}, "l1")):
         with pytest.raises((ValueError, TypeError), match=f"{words} of PrintedCodes"):
             PrintedCodes(**options)
-    with pytest.raises(ValueError, match=r"l1 of FittedMemory belongs to sweeps, given 0.1 without; give sweeps=1"):
-        altmin.FittedMemory(l1=0.1)
 
 
 def test_a_loss_that_is_a_sum_is_refused_and_changes_nothing() -> None:

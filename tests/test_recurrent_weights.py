@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from coactivation_cases import memories
 from conftest import elman_problem as problem
 from test_codes_recurrent import MU, SWEEPS, close, expected
 from torch import Tensor, nn
@@ -46,13 +47,13 @@ def test_the_memory_holds_the_co_activations_of_all_steps():
     a, delta, scale = chosen_codes(model, x, y)
     before = joined(model[0])
     rule = altmin.FittedMemory(forget=1.0, damping=0.1, rate=None, rest=altmin.LocalSGD(lr=0.1))
-    altmin.AltMin(model, codes=altmin.RecurrentCodes("parallel", order="codes-first"), weights=rule, penalty=MU).step(
-        x, y
-    )
-    close(rule.memories[0].A, a.T @ a)
-    close(rule.memories[0].B, (a @ before.T - scale * delta).T @ a)
-    assert rule.memories[0].samples == len(a)
-    assert set(rule.memories) == {0, 1}
+    am = altmin.AltMin(model, codes=altmin.RecurrentCodes("parallel", order="codes-first"), weights=rule, penalty=MU)
+    am.step(x, y)
+    found = memories(am)
+    close(found[0].A, a.T @ a)
+    close(found[0].B, (a @ before.T - scale * delta).T @ a)
+    assert found[0].samples == len(a)
+    assert set(found) == {0, 1}
 
 
 @pytest.mark.parametrize("sweep", ["parallel", "exact"])

@@ -202,17 +202,6 @@ def test_a_memory_that_overflows_leaves_weights_memory_moments_and_mu(rule):
     torch.testing.assert_close(tensors(other), tensors(ordinary))
 
 
-def test_a_prior_memory_is_gone_on_with_and_stays_as_it_was_given():
-    torch.manual_seed(0)
-    net = mlp(6, 5)
-    first = altmin.AltMin(copy.deepcopy(net), weights=RULES["memory"]())
-    first.step(*next(batches(1, seed=9)))
-    prior = first.weights.memories
-    given = copy.deepcopy(prior)
-    both(net, lambda: altmin.FittedMemory(0.5, rate=1.0, prior=prior))
-    assert all(torch.equal(prior[l].A, given[l].A) and torch.equal(prior[l].B, given[l].B) for l in given)
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_it_goes_on_where_the_method_was_and_hands_back_to_it(rule):
     """Two ordinary steps, two captured, two ordinary: six ordinary steps. The optimizer's state is its own."""

@@ -74,14 +74,14 @@ def test_a_method_goes_on_alone_as_if_it_had_never_been_in_an_ensemble(name: str
 def test_mu_and_memories_of_the_methods_are_copies() -> None:
     _, ensemble = trained("am-mem-fitted")
     left: Any = ensemble.methods[0]
-    mu, memory = left.penalty.value, left.weights.memories[0]
-    A = memory.A.clone()
+    mu, memory = left.penalty.value, left.updates.states[0]["A"]
+    A = memory.clone()
     ensemble.step(*batches("mlp", 1)[0])
     assert left.penalty.value == mu
-    assert torch.equal(memory.A, A)
+    assert torch.equal(memory, A)
     again: Any = ensemble.methods[0]
     assert again.penalty.value > mu
-    assert not torch.equal(again.weights.memories[0].A, A)
+    assert not torch.equal(again.updates.states[0]["A"], A)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -17,8 +17,8 @@ from altmin.continual.replay import replay
 from altmin.continual.slda import StreamingLDA
 from altmin.core.losses import LossFunction
 from altmin.core.trainer import AltMin
-from altmin.core.weights.fitted_memory import FittedMemory, Memory
 from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.sums import FittedMemory
 from altmin.methods.backprop import Backprop
 
 
@@ -106,7 +106,6 @@ def learner(
     lr: float = 1e-4,
     rate: float = 30.0,
     damping: float = 10.0,
-    prior: Mapping[int, Memory] | None = None,
     loss: LossFunction | None = None,
 ) -> AltMin:
     """AM-mem for data that come in tasks, one after the other, and are not seen again.
@@ -117,13 +116,12 @@ def learner(
     are those of `FittedMemory`; the defaults are those of docs/continual.md.
 
     The result is an ordinary method: it takes `step(x, y)`, `altmin.fit` and `continual.run`, and is not told when a
-    task ends. prior: memories to go on from, the `weights.memories` of an earlier one, beside the weights that the
-    model has; checkpoints (`state_dict`) hold them too. ValueError if they do not fit the model.
+    task ends. Its `state_dict` holds A and B - W A, from which a later run goes on.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> learner(model).weights.forget
     1.0
     """
     demand("learner", "lr", lr)
-    rule = FittedMemory(1.0, damping, None, rate, LocalAdam(lr), prior, steps=None)
+    rule = FittedMemory(1.0, damping, None, rate, LocalAdam(lr), steps=None)
     return AltMin(model, loss, weights=rule)

@@ -16,45 +16,31 @@ from torch import Tensor, nn
 
 from altmin.common.errors import demand
 from altmin.continual.base import Learner
+from altmin.core.weights.sums import Sums
 from altmin.methods import Method
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.training.samples import Samples
 
 
-class OutputMemory:
-    """A and B for so many classes. Of the symmetric A the upper triangle is kept, row by row."""
+class OutputMemory(Sums):
+    """A and B of the features f and of one-hot labels y, by which a layer is fitted."""
 
-    def __init__(self, features: int, classes: int, like: Tensor):
-        self.size = features + 1
-        self.A = like.new_zeros(self.size * (self.size + 1) // 2)
-        self.B = like.new_zeros(classes, self.size)
+    def __init__(self, head: nn.Linear):
+        super().__init__(head.in_features, head.out_features, True, head.weight.device, head.weight.dtype)
 
-    def _upper(self) -> Tensor:
-        return torch.ones(self.size, self.size, dtype=torch.bool, device=self.A.device).triu()
-
-    def add(self, f: Tensor, y: Tensor) -> None:
-        """Takes features (samples, features) and labels."""
-        f = nn.functional.pad(f, (0, 1), value=1.0)
-        self.A += (f.mT @ f)[self._upper()]
-        self.B += nn.functional.one_hot(y, len(self.B)).to(f.dtype).mT @ f
-
-    def merge(self, other: "OutputMemory") -> None:
-        """Adds the samples of another memory."""
-        self.A += other.A
-        self.B += other.B
+    def add_labels(self, f: Tensor, y: Tensor) -> None:
+        """Add features (samples, features) and labels."""
+        self.add(f, nn.functional.one_hot(y, len(self.B)).to(f.dtype))
 
     def fit(self, head: nn.Linear, damping: float) -> None:
-        """Sets a layer to W."""
-        A = self.A.new_zeros(self.size, self.size, dtype=torch.float64)
-        A[self._upper()] = self.A.double()
-        A = A + A.triu(1).mT
-        A.diagonal().add_(damping * A.diagonal().mean())
-        W = torch.linalg.solve(A, self.B.double().mT).mT
+        """Set a layer to W."""
+        W = self.solve(damping * self.A.diagonal().double().mean())
         head.weight.copy_(W[:, :-1])
         head.bias.copy_(W[:, -1])
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {"A": self.A, "B": self.B}
+        """Return B, and of the symmetric A the upper triangle."""
+        return {"A": self.A[torch.ones_like(self.A, dtype=torch.bool).triu()], "B": self.B}
 
 
 def head_of(model: nn.Module, what: str) -> nn.Linear:
@@ -75,13 +61,13 @@ class OutputRegression:
         demand(type(self).__name__, "damping", damping, above=True)
         self.model, self.damping, self.head = model, damping, head_of(model, type(self).__name__)
         self.features = model[:-1]
-        self.memory = OutputMemory(self.head.in_features, self.head.out_features, self.head.weight)
+        self.memory = OutputMemory(self.head)
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
         """Updates the memory. The loss is that of the layer as it was set last."""
         f = self.features(x)
-        self.memory.add(f, y)
+        self.memory.add_labels(f, y)
         return LossOnly(nn.functional.cross_entropy(self.head(f), y))
 
     @torch.no_grad()
@@ -117,7 +103,7 @@ class Analytic(OutputRegression):
             return
         self.first = None
         for part in zip(*(t.split(1000) for t in samples), strict=True):
-            self.memory.add(self.features(part[0]), part[1])
+            self.memory.add_labels(self.features(part[0]), part[1])
         super().end_epoch()
 
 
@@ -167,8 +153,8 @@ class Remembering(Learner):
                 head = nn.Linear(inputs, outputs).to(x.device, x.dtype)
                 nn.init.zeros_(head.weight)
                 self.fitted, self.head = nn.Sequential(features, head), head
-                self.memory = OutputMemory(inputs, outputs, head.weight)
-            self.memory.add(self.fitted[0](x), y)
+                self.memory = OutputMemory(head)
+            self.memory.add_labels(self.fitted[0](x), y)
         return metrics
 
     @torch.no_grad()

@@ -12,9 +12,9 @@ from altmin.core.cutting import split
 from altmin.core.losses import LossFunction
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, Codes, WeightRule
-from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam, LocalSGD
 from altmin.core.weights.memory import CoActivationMemory
+from altmin.core.weights.sums import FittedMemory
 from altmin.methods.protocol import Factory, register
 
 

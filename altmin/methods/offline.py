@@ -4,9 +4,9 @@ from torch import Tensor
 
 from altmin.calculus.context import LOCAL, Context
 from altmin.core.trainer import AltMin, Metrics, WeightRule
-from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam
 from altmin.core.weights.memory import CoActivationMemory
+from altmin.core.weights.sums import FittedMemory
 from altmin.methods.alternating import register_rule
 from altmin.methods.wrapper import Wrapper
 

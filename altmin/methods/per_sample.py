@@ -1,4 +1,4 @@
-"""What full-batch methods keep: variables of every sample by row number, and the sums that least squares need."""
+"""What full-batch methods keep for every sample, by its row number, also where samples are spread over ranks."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import BatchShard, BucketedSum, Context, sum_tree
-from altmin.common.errors import Diverged
 from altmin.common.state import matched
+from altmin.core.weights.sums import Sums
 
 
 class Table:
@@ -110,63 +110,18 @@ def demand_whole_pass(seen: float, known: float) -> int:
     return int(seen)
 
 
-class Gram:
-    """The sums of a least-squares problem z = W [a, 1], over samples, in float64.
-
-    inputs: sum of [a, 1] [a, 1]^T. products: sum of z [a, 1]^T. Without bias there is no 1. Samples may come in parts.
-    """
-
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, device: torch.device | str = "cpu"):
-        size = inputs + bias
-        self.bias = bias
-        self.inputs = torch.zeros(size, size, dtype=torch.float64, device=device)
-        self.products = torch.zeros(outputs, size, dtype=torch.float64, device=device)
-
-    def add_inputs(self, a: Tensor) -> None:
-        """Add samples a (samples, inputs)."""
-        n = a.shape[1]
-        self.inputs[:n, :n] += a.mT @ a
-        if self.bias:
-            total = a.sum(0, dtype=torch.float64)
-            self.inputs[:n, n] += total
-            self.inputs[n, :n] += total
-            self.inputs[n, n] += len(a)
-
-    def add_products(self, a: Tensor, z: Tensor) -> None:
-        """Add samples a (samples, inputs) with what they are to give, z (samples, outputs)."""
-        n = a.shape[1]
-        self.products[:, :n] += z.mT @ a
-        if self.bias:
-            self.products[:, n] += z.sum(0, dtype=torch.float64)
-
-    def solve(self, ridge: float = 0.0, proximal: float = 0.0, old: Tensor | None = None) -> Tensor:
-        """[W, b] of the least sum |z - W a - b|^2 + ridge |[W, b]|^2 + proximal |[W, b] - old|^2, by Cholesky.
-
-        `Diverged` if the matrix is not positive definite, or not finite.
-        """
-        matrix = self.inputs.clone()
-        matrix.diagonal().add_(ridge + proximal)
-        products = self.products if old is None else self.products + proximal * old
-        factor, info = torch.linalg.cholesky_ex(matrix)
-        solved = torch.cholesky_solve(products.mT, factor).mT
-        if bool(info) or not bool(solved.isfinite().all()):
-            raise Diverged("a least-squares fit of weights", "raise the ridge or the proximal term")
-        return solved
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"inputs": self.inputs, "products": self.products}
-
-
-def summed_grams(grams: Sequence[Gram], *numbers: float, context: Context) -> tuple[Sequence[Gram], Sequence[float]]:
+def summed_over_ranks(
+    sums: Sequence[Sums], *numbers: float, context: Context
+) -> tuple[Sequence[Sums], Sequence[float]]:
     """The sums over the samples of all ranks, and numbers summed over ranks, in one message. Of one process they are
     those given."""
     if context.shard is None:
-        return grams, numbers
-    sums = BucketedSum(context)
-    whole = copy.deepcopy(list(grams))
-    for gram in whole:
-        gram.inputs, gram.products = sums.add((gram.inputs, gram.products))
-    return whole, sums.finish(*numbers)
+        return sums, numbers
+    total = BucketedSum(context)
+    whole = copy.deepcopy(list(sums))
+    for each in whole:
+        each.A, each.B = total.add((each.A, each.B))
+    return whole, total.finish(*numbers)
 
 
 def own_rows(count: int, shard: BatchShard, device: Any = None) -> Tensor:
@@ -180,8 +135,8 @@ def whole_state(state: Mapping[str, Any], context: Context) -> dict[str, Any]:
     samples, like = state["samples"], next(iter(state["samples"]["values"].values()))
     marks = {name: samples[name].to(like.dtype) for name in ("known", "seen")}
     values, marks = sum_tree(pytree.tree_map(torch.clone, (samples["values"], marks)), context)
-    grams = sum_tree(pytree.tree_map(torch.clone, state["grams"]), context)
-    return {**state, "samples": {"values": values, **{name: m > 0 for name, m in marks.items()}}, "grams": grams}
+    sums = sum_tree(pytree.tree_map(torch.clone, state["sums"]), context)
+    return {**state, "samples": {"values": values, **{name: m > 0 for name, m in marks.items()}}, "sums": sums}
 
 
 def part_of_state(state: Mapping[str, Any], shard: BatchShard) -> dict[str, Any]:
@@ -190,6 +145,6 @@ def part_of_state(state: Mapping[str, Any], shard: BatchShard) -> dict[str, Any]
     samples = state["samples"]
     own = own_rows(len(samples["known"]), shard, samples["known"].device)
     values = {name: torch.where(own.unsqueeze(1), value, 0) for name, value in samples["values"].items()}
-    grams = state["grams"] if shard.rank == 0 else pytree.tree_map(torch.zeros_like, state["grams"])
+    sums = state["sums"] if shard.rank == 0 else pytree.tree_map(torch.zeros_like, state["sums"])
     marks = {name: samples[name] & own for name in ("known", "seen")}
-    return {**state, "samples": {"values": values, **marks}, "grams": grams}
+    return {**state, "samples": {"values": values, **marks}, "sums": sums}

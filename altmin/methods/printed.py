@@ -25,8 +25,8 @@ from altmin.core.codes.printed import PrintedCodes
 from altmin.core.losses import LossFunction
 from altmin.core.penalty import Penalty
 from altmin.core.trainer import AltMin, WeightRule
-from altmin.core.weights.fitted_memory import FittedMemory
 from altmin.core.weights.local import LocalAdam, LocalSGD
+from altmin.core.weights.sums import FittedMemory
 from altmin.methods.alternating import register_rule
 from altmin.methods.offline import Offline
 

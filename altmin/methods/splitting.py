@@ -10,15 +10,15 @@ from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged
 from altmin.common.state import matched, overwrite
 from altmin.core.losses import IGNORED, CrossEntropy
+from altmin.core.weights.sums import Sums
 from altmin.methods.base import LossOnly, options_text
 from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
 from altmin.methods.per_sample import (
-    Gram,
     Table,
     demand_whole_pass,
     own_rows,
     part_of_state,
-    summed_grams,
+    summed_over_ranks,
     whole_state,
 )
 from altmin.methods.proximal import CLAMPS, clamp_of, output_prox, preactivations
@@ -86,7 +86,7 @@ class Splitting:
         self.table = Table(
             dict(zip([*self.names, self.extra], [*widths, *widths[:-1], widths[-1]], strict=True)), first
         )
-        self.grams = [_gram(layer) for layer in self.layers]
+        self.sums = [_sums(layer) for layer in self.layers]
         self.passes = 0
         self._fixed: Fixed | None = None
 
@@ -136,11 +136,11 @@ class Splitting:
     def end_epoch(self, context: Context = LOCAL) -> None:
         """Fits the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
         left out; `Diverged`, the weights as they were, if a fit is not finite. Without samples nothing happens."""
-        grams, counts = summed_grams(self.grams, *self.table.counts(), context=context)
+        sums, counts = summed_over_ranks(self.sums, *self.table.counts(), context=context)
         if not (seen := demand_whole_pass(*counts)):
             return
         fixed = self._fixed or self._fix()
-        fits = {l: self._fit(l, grams[l], fixed, seen) for l, layer in enumerate(self.layers) if layer.trained}
+        fits = {l: self._fit(l, sums[l], fixed, seen) for l, layer in enumerate(self.layers) if layer.trained}
         if not all(bool(part.isfinite().all()) for parts in fits.values() for part in parts):
             raise Diverged("a weight", "raise the ridge or the proximal term")
         for l, (weight, bias) in fits.items():
@@ -148,9 +148,9 @@ class Splitting:
             linear.weight.copy_(weight)
             if linear.bias is not None:
                 linear.bias.copy_(bias)
-        inputs = self.grams[0].inputs
-        self.grams = [_gram(layer) for layer in self.layers]
-        self.grams[0].inputs = inputs  # those of the data, the same in every pass
+        A = self.sums[0].A
+        self.sums = [_sums(layer) for layer in self.layers]
+        self.sums[0].A = A  # those of the data, the same in every pass
         self.table.end_pass()
         self.passes += 1
         self._fixed = None
@@ -224,44 +224,42 @@ class Splitting:
             variables[a_name], variables[z_name] = a, preactivations(h, a, linear, gamma, rho + alpha)
 
     def _gather(self, x: Tensor, variables: Mapping[str, Tensor], new: Tensor) -> None:
-        """Add samples to the sums. Those of the data's own Gram matrix are added once for each sample."""
-        for l, (layer, gram) in enumerate(zip(self.layers, self.grams, strict=True)):
+        """Add samples to the sums. Those of the data's own Sums matrix are added once for each sample."""
+        for l, (layer, sums) in enumerate(zip(self.layers, self.sums, strict=True)):
             if layer.trained:
                 below = variables[f"a{l}"] if l else x
-                gram.add_products(below, variables[f"z{l + 1}"])
-                if l or bool(new.any()):
-                    gram.add_inputs(below if l or bool(new.all()) else below[new])
+                sums.add(below, variables[f"z{l + 1}"], None if l or bool(new.all()) else below[new])
 
-    def _fit(self, l: int, gram: Gram, fixed: Fixed, samples: int) -> tuple[Tensor, ...]:
+    def _fit(self, l: int, sums: Sums, fixed: Fixed, samples: int) -> tuple[Tensor, ...]:
         """The weight and the bias of the least squares of layer l over all samples, which change nothing yet."""
         parts = [fixed.weights[l], *([] if (bias := fixed.biases[l]) is None else [bias.unsqueeze(1)])]
         proximal = self.proximal / self.penalties.rho[l]
-        solved = gram.solve(self.ridge * samples, proximal, torch.cat(parts, 1).double())
+        solved = sums.solve(self.ridge * samples, proximal, torch.cat(parts, 1).double())
         inputs = fixed.weights[l].shape[1]
         return tuple(part.to(fixed.weights[l].dtype) for part in (solved[:, :inputs], solved[:, inputs:].squeeze(1)))
 
     def state_dict(self, context: Context = LOCAL) -> dict[str, Any]:
         """That of all samples. Where they are spread over ranks, all ranks have to call it."""
-        grams = [gram.state_dict() for gram in self.grams]
-        state = {"passes": self.passes, "samples": self.table.state_dict(), "grams": grams}
+        sums = [each.state_dict() for each in self.sums]
+        state = {"passes": self.passes, "samples": self.table.state_dict(), "sums": sums}
         return state if context.shard is None else whole_state(state, context)
 
     def load_state_dict(self, state: dict[str, Any], context: Context = LOCAL) -> None:
         """Continue from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Where
         samples are spread over ranks, each rank continues with its own."""
-        name, grams = type(self).__name__, [gram.state_dict() for gram in self.grams]
-        if set(state) != {"passes", "samples", "grams"}:
+        name, sums = type(self).__name__, [each.state_dict() for each in self.sums]
+        if set(state) != {"passes", "samples", "sums"}:
             raise ValueError(f"this is no state of {name}: {state!r:.60}")
         samples = self.table.matched(state["samples"], f"samples of {name}")
-        new = matched({**state, "samples": 0}, {"passes": 0, "samples": 0, "grams": grams}, name) | {"samples": samples}
+        new = matched({**state, "samples": 0}, {"passes": 0, "samples": 0, "sums": sums}, name) | {"samples": samples}
         new = new if context.shard is None else part_of_state(new, context.shard)
         self.passes, self._fixed = new["passes"], None
         self.table.set_state(new["samples"])
-        overwrite(grams, new["grams"])
+        overwrite(sums, new["sums"])
 
 
-def _gram(layer: Layer) -> Gram:
+def _sums(layer: Layer) -> Sums:
     linear = layer.linear
     if not layer.trained:
-        return Gram(0, 0, False, linear.weight.device)
-    return Gram(linear.in_features, linear.out_features, linear.bias is not None, linear.weight.device)
+        return Sums(0, 0, False, linear.weight.device)
+    return Sums(linear.in_features, linear.out_features, linear.bias is not None, linear.weight.device)

@@ -36,7 +36,7 @@ class WeightRule:
 
     def __repr__(self) -> str:
         """Its settings, by which runs and sites are distinguished."""
-        options = {name: value for name, value in vars(self).items() if name not in ("claimed", "states")}
+        options = {name: value for name, value in vars(self).items() if name != "claimed"}
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
     def assign(self, chain: Chain) -> dict[int, "WeightRule"]:

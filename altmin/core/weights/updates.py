@@ -59,7 +59,6 @@ class Updates:
         self.prepared: dict[int, Proposal] | None = None
         own = [p for l in self.states for p in theta[l] if p.requires_grad]
         self.rates_of = Rates(own, rule.lr) if own and hasattr(rule, "lr") and not locals_ else None
-        rule.states = self.states  # type: ignore[attr-defined]  # shown by FittedMemory.memories
         rule.claimed = True
 
     def _is_local(self, l: int) -> bool:

@@ -1,13 +1,13 @@
-"""The co-activation memory (Algorithm 3, with memory): sufficient statistics of all samples seen, for each block.
+"""Sums over all samples seen, and weights that are fitted to them: Algorithm 3 with memory.
 
-With a the input of a block's affine map (a 1 appended for the bias) and c its code, the memory is
+With a the input of a block's affine map (a 1 appended for the bias) and c its code, the sums are
 
     A = sum_t a_t a_t^T,   B = sum_t c_t a_t^T,
 
 and sum_t |c_t - W a_t|^2 = Tr(W^T W A) - 2 Tr(W^T B) + sum_t |c_t|^2, so W can be fitted to all codes seen without
 keeping one. Sums from t = 1 also keep codes of much older weights; with forget < 1 older samples weigh less.
 
-The state is R = B - W A, the remaining residual of the present weights on the codes seen. A mini-batch adds its
+`Sums` holds A and B. The state of `FittedMemory` is A and R = B - W A, the remaining residual of the present weights on the codes seen. A mini-batch adds its
 residuals r = c - W a to it, as sum_t r_t a_t^T, and a change V of the weights subtracts V A.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from altmin.calculus import Params
 from altmin.calculus.conjugate_gradients import conjugate_gradients
-from altmin.common.errors import demand
+from altmin.common.errors import Diverged, demand
 from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
 from altmin.core.step import soft_threshold
@@ -27,15 +27,43 @@ from altmin.core.weights.local import LocalAdam, LocalOptimizer
 from altmin.core.weights.rule import WeightRule, as_matrix
 
 
-class Memory(NamedTuple):
-    """A and B of one block, and the weight of the samples in them. Memories of two streams merge by addition."""
+class Sums:
+    """A and B of a least-squares problem z = W a whose samples come in parts, in float64 unless told otherwise; with a
+    bias a has a 1 appended."""
 
-    A: Tensor
-    B: Tensor
-    samples: Any
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, device: Any = None, dtype: Any = torch.float64):
+        size, self.bias = inputs + bias, bias
+        self.A = torch.zeros(size, size, dtype=dtype, device=device)
+        self.B = torch.zeros(outputs, size, dtype=dtype, device=device)
 
-    def __add__(self, other: "Memory") -> "Memory":  # type: ignore[override]
-        return Memory(self.A + other.A, self.B + other.B, self.samples + other.samples)
+    def add(self, a: Tensor, z: Tensor, new: Tensor | None = None) -> None:
+        """Add samples a (samples, inputs) with targets z (samples, outputs). new: those rows of a that A does not have
+        yet; None for all."""
+        n, new = a.shape[1], a if new is None else new
+        self.A[:n, :n] += new.mT @ new
+        self.B[:, :n] += z.mT @ a
+        if self.bias:
+            total = new.sum(0, dtype=torch.float64)
+            self.A[:n, n] += total
+            self.A[n, :n] += total
+            self.A[n, n] += len(new)
+            self.B[:, n] += z.sum(0, dtype=torch.float64)
+
+    def solve(self, ridge: Any = 0.0, proximal: float = 0.0, old: Tensor | None = None) -> Tensor:
+        """Return the W, in float64, of the least sum |z - W a|^2 + ridge |W|^2 + proximal |W - old|^2, by Cholesky.
+
+        `Diverged` if the matrix is not positive definite, or not finite.
+        """
+        matrix, B = self.A.double(), self.B.double()
+        matrix = matrix + (ridge + proximal) * torch.eye(len(matrix), dtype=torch.float64, device=matrix.device)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        solved = torch.cholesky_solve((B if old is None else B + proximal * old).mT, factor).mT
+        if bool(info) or not bool(solved.isfinite().all()):
+            raise Diverged("a least-squares fit of weights", "raise the ridge or the proximal term")
+        return solved
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"A": self.A, "B": self.B}
 
 
 class Change(NamedTuple):
@@ -113,10 +141,8 @@ class FittedMemory(WeightRule):
     zero by that much. rate: a learning rate on the loss: the
     target of a sample is a move of -rate times the gradient of its loss, less the part that the codes below have
     accounted for; None for the paper's rule, whose target is the code itself, so that the newest codes weigh little
-    against those remembered (where a code has stopped at a kink, the target is beyond its move). prior: memories to
-    start from, by block (continual learning), relative to the weights that the model has when the trainer is made;
-    `memories` returns the present ones. A block whose parameters do not require a gradient keeps weights and memory as
-    they are.
+    against those remembered (where a code has stopped at a kink, the target is beyond its move). A block whose
+    parameters do not require a gradient keeps weights and memory as they are.
     """
 
     def __init__(
@@ -126,7 +152,6 @@ class FittedMemory(WeightRule):
         sweeps: int | None = None,
         rate: float | None = 300.0,
         rest: LocalOptimizer | None = None,
-        prior: Mapping[int, Memory] | None = None,
         steps: int | None = 1,
         l1: float = 0.0,
     ):
@@ -145,37 +170,19 @@ class FittedMemory(WeightRule):
         self.forget, self.damping, self.rate = float(forget), float(damping), None if rate is None else float(rate)
         self.sweeps, self.steps, self.l1 = sweeps, steps, l1
         self.rest = rest or LocalAdam(2e-3)
-        self.prior = dict(prior or {})
-        self.states: dict[int, Any] = {}
-        """By block, once the rule is bound to a trainer: A, R = B - W A, and the weight of the samples in them."""
 
     def __repr__(self) -> str:
         options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
         return f"FittedMemory({options}, rest={self.rest!r}, steps={self.steps})"
 
     def assign(self, chain: Chain) -> dict[int, WeightRule]:
-        """This rule for hidden blocks that are a regression, `rest` for the others. ValueError for a prior that does
-        not fit."""
-        self.theta = chain.parameters()
-        mine = [l for l, block in enumerate(chain.blocks[:-1]) if _fits(block)]
-        for l, memory in self.prior.items():
-            if l not in mine:
-                raise ValueError(f"a memory was given for block {l}, but memory serves the blocks {mine}")
-            wanted = as_matrix(self.theta[l]).shape
-            if memory.B.shape != wanted:
-                raise ValueError(
-                    f"the memory for block {l} is for weights {tuple(memory.B.shape)}, not {tuple(wanted)}"
-                )
-        self.numbers = {block: l for l, block in enumerate(chain.blocks)}
-        return {l: self if l in mine else self.rest for l in range(len(chain))}
+        """Return this rule for hidden blocks that are a regression, `rest` for the others."""
+        return {l: self if l < len(chain) - 1 and _fits(block) else self.rest for l, block in enumerate(chain)}
 
     def init(self, block: Block, parameters: Params) -> dict[str, Tensor]:
         W = as_matrix(parameters).detach()
-        prior = self.prior.get(self.numbers[block])
-        samples = torch.as_tensor(0.0 if prior is None else prior.samples, dtype=torch.float64, device=W.device)
-        if prior is None:
-            return {"A": W.new_zeros(W.shape[1], W.shape[1]), "R": torch.zeros_like(W), "samples": samples}
-        return {"A": prior.A.clone(), "R": prior.B - W @ prior.A, "samples": samples}
+        samples = torch.zeros((), dtype=torch.float64, device=W.device)
+        return {"A": W.new_zeros(W.shape[1], W.shape[1]), "R": torch.zeros_like(W), "samples": samples}
 
     def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> dict[str, Tensor]:
         """The means over samples of a a^T and r a^T."""
@@ -204,18 +211,6 @@ class FittedMemory(WeightRule):
             V, R = descend(A, R, self.damping, self.steps)
         parts = zip(parameters, V.split([q[0].numel() for q in parameters], 1), strict=True)
         return [part.reshape(q.shape) for q, part in parts], {"A": A, "R": R, "samples": count}
-
-    @property
-    def memories(self) -> dict[int, Memory]:
-        """The memories by block, as copies; before the rule is bound to a trainer, those to start from."""
-        if not self.claimed:
-            return dict(self.prior)
-        of = {l: as_matrix(self.theta[l]).detach() for l in self.states}
-        return {
-            l: Memory(s["A"].clone(), of[l] @ s["A"] + s["R"], s["samples"].item())
-            for l, s in self.states.items()
-            if s["samples"] > 0
-        }
 
     def why_not_captured(self) -> str:
         if self.steps is self.sweeps is None:
