@@ -119,10 +119,10 @@ def test_samples_that_come_late_take_part_from_then_on(name: str) -> None:
     for part in (torch.cat([rows[:10], rows[50:]]), rows[10:50]):
         method.step(x[part], y[part], part)
     ones = torch.cat([x, torch.ones(60, 1, dtype=F64)], 1)
-    assert torch.allclose(method.grams[0].inputs, ones.mT @ ones)
+    assert torch.allclose(method.sums[0].A, ones.mT @ ones)
     late, early = method.table.read(rows[40:]), method.table.read(rows[:40])
     a = torch.cat([early["a2"], late["a2"]])
-    assert torch.allclose(method.grams[2].inputs[:-1, :-1], a.mT @ a)
+    assert torch.allclose(method.sums[2].inputs[:-1, :-1], a.mT @ a)
 
 
 @EVERY

@@ -110,9 +110,7 @@ def demand_whole_pass(seen: float, known: float) -> int:
     return int(seen)
 
 
-def summed_over_ranks(
-    sums: Sequence[Sums], *numbers: float, context: Context
-) -> tuple[Sequence[Sums], Sequence[float]]:
+def over_ranks(sums: Sequence[Sums], *numbers: float, context: Context) -> tuple[Sequence[Sums], Sequence[float]]:
     """The sums over the samples of all ranks, and numbers summed over ranks, in one message. Of one process they are
     those given."""
     if context.shard is None:

@@ -16,9 +16,9 @@ from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_
 from altmin.methods.per_sample import (
     Table,
     demand_whole_pass,
+    over_ranks,
     own_rows,
     part_of_state,
-    summed_over_ranks,
     whole_state,
 )
 from altmin.methods.proximal import CLAMPS, clamp_of, output_prox, preactivations
@@ -136,7 +136,7 @@ class Splitting:
     def end_epoch(self, context: Context = LOCAL) -> None:
         """Fits the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
         left out; `Diverged`, the weights as they were, if a fit is not finite. Without samples nothing happens."""
-        sums, counts = summed_over_ranks(self.sums, *self.table.counts(), context=context)
+        sums, counts = over_ranks(self.sums, *self.table.counts(), context=context)
         if not (seen := demand_whole_pass(*counts)):
             return
         fixed = self._fixed or self._fix()
@@ -224,7 +224,7 @@ class Splitting:
             variables[a_name], variables[z_name] = a, preactivations(h, a, linear, gamma, rho + alpha)
 
     def _gather(self, x: Tensor, variables: Mapping[str, Tensor], new: Tensor) -> None:
-        """Add samples to the sums. Those of the data's own Sums matrix are added once for each sample."""
+        """Add samples to the sums. Those of the data itself are added once for each sample."""
         for l, (layer, sums) in enumerate(zip(self.layers, self.sums, strict=True)):
             if layer.trained:
                 below = variables[f"a{l}"] if l else x

@@ -7,8 +7,9 @@ With a the input of a block's affine map (a 1 appended for the bias) and c its c
 and sum_t |c_t - W a_t|^2 = Tr(W^T W A) - 2 Tr(W^T B) + sum_t |c_t|^2, so W can be fitted to all codes seen without
 keeping one. Sums from t = 1 also keep codes of much older weights; with forget < 1 older samples weigh less.
 
-`Sums` holds A and B. The state of `FittedMemory` is A and R = B - W A, the remaining residual of the present weights on the codes seen. A mini-batch adds its
-residuals r = c - W a to it, as sum_t r_t a_t^T, and a change V of the weights subtracts V A.
+`Sums` holds A and B. The state of `FittedMemory` is A and R = B - W A, the remaining residual of the present weights on
+the codes seen. A mini-batch adds its residuals r = c - W a to it, as sum_t r_t a_t^T, and a change V of the weights
+subtracts V A.
 """
 
 from collections.abc import Mapping
