@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import ClassVar, Self
 
-from altmin.data.atomic import append
 from reproduction.measurement import Measurement, Row
 from reproduction.run import Run, accuracy
 
@@ -41,7 +40,9 @@ class Results:
         from it."""
         self.rows += rows
         if self.path is not None:
-            append(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab", buffering=0) as file:  # in one write, which those of other processes do not part
+                file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
             self.rows = self.read(self.path).rows
 
     def of(self, run: Measurement) -> list[Row]:

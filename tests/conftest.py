@@ -13,7 +13,6 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")  # read once, by scipy; one of sci
 # isort: split
 import pytest
 import torch
-from file_server import Server, running
 from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
@@ -137,12 +136,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(1)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with running() as each:
-        yield each
 
 
 @pytest.fixture

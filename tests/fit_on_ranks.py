@@ -3,7 +3,6 @@
 import io
 import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,10 +63,6 @@ def source(kind: str, folder: str) -> Any:
         return Read(*pair), RUN
     if kind == "Dataset that draws":
         return Noisy(*pair), RUN
-    if kind == "Shards":
-        from altmin.data import Shards
-
-        return Shards(Path(folder) / "shards"), RUN
     if kind == "DataLoader":
         given = {**RUN, "batch_size": None}
         return DataLoader(Pairs(*pair), batch_size=9, shuffle=True), given
@@ -79,7 +74,7 @@ def shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x + 0.1 * torch.randn(x.shape, generator=generator, dtype=x.dtype)
 
 
-KINDS = ["tensors", "Dataset", "Dataset that draws", "Shards", "DataLoader", "augmented"]
+KINDS = ["tensors", "Dataset", "Dataset that draws", "DataLoader", "augmented"]
 
 
 def outcome(method: Any, history: Any) -> Any:

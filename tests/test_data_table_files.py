@@ -88,13 +88,6 @@ def test_a_csv_file_that_is_no_table_gets_a_sentence(content: str, words: str, t
         read_table(path)
 
 
-@pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
-def test_a_torn_file_of_another_format_gets_a_sentence(name: str, tmp_path: Path) -> None:
-    path = written(tmp_path / name, "PK\x03\x04 torn")
-    with pytest.raises(ValueError, match=rf"{name} (cannot be read as a table|is damaged)"):
-        read_table(path)
-
-
 @pytest.mark.parametrize(
     "arrays, words",
     [

@@ -44,7 +44,6 @@ TABLES: dict[str, Callable[[Load], str]] = {
         for p in ("time", "bytes", "paper")
     },
     "elastic": lambda load: load("elastic").text(),
-    "shards": lambda load: load("shards").text(),
     "batches": lambda load: load("continual_batches").text(),
 }
 """By the name of the markers between which they stand in a page."""
@@ -180,19 +179,6 @@ def test_ranks_send_what_the_model_of_their_cost_says(load: Load) -> None:
         assert row["on_the_wire"] >= row["bytes"] == row["model_bytes"], row
         assert row.get("messages") == row.get("model_messages"), row
     assert json.loads(json.dumps(load("scaling_paper").rows())) == rows("scaling/paper")
-
-
-def test_shards_take_the_memory_of_two_windows_however_many_rows_there_are() -> None:
-    """Pieces of up to 2 MB around each of 2 x 64 blocks of samples and as many of targets, besides the blocks."""
-    most = 2 * 64 * (2 * 2 * 2**20 + 4096 * (28 * 4 + 8))
-    found = {(row["what"], row["rows"]): row for row in rows("shards")}
-    assert {size for _, size in found} == {1_100_000, 11_000_000}
-    for row in found.values():
-        assert row["peak_resident"] - row["resident_before"] < most < 0.46 * 1_320_036_708
-        assert row["what"] != "cold" or row["read_from_disc"] >= 0.9 * row["bytes"]
-    for what in ("write", "statistics"):
-        small, large = (found[what, size]["peak_resident"] for size in (1_100_000, 11_000_000))
-        assert large < 1.05 * small
 
 
 # Runs

@@ -1,34 +1,27 @@
 """`fit` on several ranks is `fit` in one process: history, weights, checkpoints."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ranks
 import torch
-from fit_on_ranks import KINDS, RUN, double, kept, layers, per_sample, small, stopping, trained, two_ranks
+from fit_on_ranks import KINDS, RUN, kept, layers, per_sample, small, stopping, trained, two_ranks
 
-from altmin.data import write_shards
 from altmin.training.samples import epoch_order
 
-HERE = [kind for kind in KINDS if kind != "Shards" or find_spec("pyarrow")]
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("together")
-    if "Shards" in HERE:
-        x, y = double()
-        write_shards(place / "shards", [(x.numpy(), y.numpy())])
-    return place
+    return tmp_path_factory.mktemp("together")
 
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> list[dict[str, Any]]:
     kept(str(folder / "one"), stop=9, spread=False)
-    return ranks.run(2, two_ranks, str(folder), HERE)
+    return ranks.run(2, two_ranks, str(folder), KINDS)
 
 
 def assert_close(found: Any, expected: Any) -> None:
@@ -40,7 +33,7 @@ def assert_close(found: Any, expected: Any) -> None:
             assert row == pytest.approx(other, rel=1e-10)
 
 
-@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_ranks_have_the_history_and_the_weights_of_one_process(kind: str, two: Any, folder: Path) -> None:
     expected = trained(kind, str(folder), spread=False)
     for found in two:

@@ -3,13 +3,11 @@
 import dataclasses
 import gzip
 import hashlib
-import io
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from memory import MEGABYTE
 
 from altmin.data.idx_images import FASHION_MNIST, IdxImages
 
@@ -17,24 +15,6 @@ from altmin.data.idx_images import FASHION_MNIST, IdxImages
 def idx(array: np.ndarray) -> bytes:
     """An array of unsigned bytes in the idx format, by its definition."""
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def md5(content: bytes) -> str:
-    return hashlib.md5(content).hexdigest()
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def bomb(start: bytes, size: int) -> bytes:
-    """A gzip file of `start` and then `size` zeros, of which it holds a thousandth."""
-    stream = io.BytesIO()
-    with gzip.GzipFile(fileobj=stream, mode="wb") as file:
-        file.write(start)
-        for _ in range(size // MEGABYTE):
-            file.write(bytes(MEGABYTE))
-    return stream.getvalue()
 
 
 def eleven_images() -> dict[str, np.ndarray]:
@@ -54,5 +34,5 @@ def tiny_fashion(root: Path, content: Mapping[str, np.ndarray]) -> IdxImages:
     folder.mkdir()
     for name, array in content.items():
         (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
-    sums = {name: sha256(idx(array)) for name, array in content.items()}
+    sums = {name: hashlib.sha256(idx(array)).hexdigest() for name, array in content.items()}
     return dataclasses.replace(FASHION_MNIST, splits={"train": 6, "validation": 2, "test": 3}, checksums=sums)

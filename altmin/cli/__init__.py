@@ -38,7 +38,7 @@ COMMANDS = {
         "Show a model's blocks, what one step does to each of them, and advice.",
         "altmin doctor mlp-20x100 --data mnist",
     ),
-    "data": ("List, fetch and verify the data sets; make shards of a table.", "altmin data list"),
+    "data": ("List, fetch and verify the data sets.", "altmin data list"),
 }
 """What each command does, and an example. A command is imported, and torch with it, when it is called."""
 

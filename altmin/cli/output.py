@@ -1,6 +1,7 @@
 """The output of a command: files, each written completely or not at all, tables, progress on a terminal."""
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,8 +14,8 @@ import typer
 from rich.console import Console
 
 from altmin import __version__
+from altmin.common.files import is_stream, replacing
 from altmin.common.optional import need
-from altmin.data import atomic
 from altmin.training.reporters import Bar
 from altmin.training.trial import Tick
 
@@ -29,19 +30,22 @@ def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
         need("matplotlib", "plot", "a picture")
     given: dict[Path, Path] = {}
     for path in filter(None, (*paths, picture)):
-        folder = atomic.followed(path).parent
-        if not folder.is_dir():
-            raise FileNotFoundError(f"the folder {folder} of {path.name} does not exist; make it first")
-        atomic.check(path)
-        if not atomic.is_stream(path) and (other := given.setdefault(path.resolve(), path)) is not path:
+        if is_stream(path):
+            continue
+        target = path.resolve()
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"the folder {target.parent} of {path.name} does not exist; make it first")
+        if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise PermissionError(f"{path} is a folder or may not be written to; name another file")
+        if (other := given.setdefault(target, path)) is not path:
             raise ValueError(f"{path} and {other} are the same file; give each result a file of its own")
 
 
 def write(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, and says so; a stream such as /dev/stdout just gets the bytes."""
-    with atomic.replacing(path) as file:
+    with replacing(path) as file:
         file.write(content)
-    if not atomic.is_stream(path):
+    if not is_stream(path):
         print(f"wrote {path}")
 
 

@@ -1,6 +1,9 @@
 """The base class of data sets: properties, files, and the errors for missing or damaged files."""
 
+import gzip
+import hashlib
 import os
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from altmin.common.errors import unknown
-from altmin.data.damage import Damaged
-from altmin.data.folders import data_folder
+from altmin.common.optional import need
 from altmin.data.standardise import Scale
 
 SPLITS = ("train", "validation", "test")
@@ -20,38 +23,41 @@ SPLITS = ("train", "validation", "test")
 Folder = str | os.PathLike[str] | None
 
 
+class Damaged(ValueError):
+    """A data file that does not hold what was published. The message names it."""
+
+    def __init__(self, path: Path, what: str):
+        super().__init__(f"{path} is damaged: {what}; delete it, and fetch it again unless altmin embeds it")
+        self.path, self.what = path, what
+
+
 @dataclass(frozen=True)
 class Description:
-    """Properties of a data set, available without reading its samples."""
+    """Properties of a data set, available without reading its samples.
+
+    splits: the number of samples of each split, those of a partial file if only such a file was found. state:
+    `embedded`, `found`, `incomplete` (some files are missing), `partial` (fewer rows) or `missing`. where: the folder
+    of the files, or where it is expected. download_size: in bytes; 0 where nothing need be downloaded.
+    """
 
     name: str
     sample_shape: tuple[int, ...]
     classes: int
     splits: dict[str, int]
-    """Samples per split; those of a partial file, if only such a file was found."""
     state: str
-    """`embedded`, `found`, `incomplete` (some files are missing), `partial` (fewer rows) or `missing`."""
     where: str
-    """The folder or file, or where it is expected."""
     licence: str
     source: str
     download_size: int
-    """In bytes; 0 where nothing need be downloaded."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The outcome of verifying one file."""
-
-    path: Path
-    state: str
-    """`sound`, `damaged` or `missing`."""
-    detail: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """A data set: its properties are attributes, `load` reads its samples. No file is opened before that."""
+    """A data set: its properties are attributes, `load` reads its samples. No file is opened before that.
+
+    embedded: a folder within the package, used for files which the data folder does not have. tokens: whether samples
+    are tokens, int64 from 0 to classes - 1, and labels the tokens that follow them.
+    """
 
     name: str
     sample_shape: tuple[int, ...]
@@ -59,118 +65,96 @@ class Dataset(ABC):
     splits: Mapping[str, int]
     licence: str
     url: str
-    download_size: int
-    """In bytes; no download of it may have more."""
+    download_size: int = 0
     embedded: Path | None = None
-    """A folder within the package, used for files which the data folder does not have."""
     tokens: bool = False
-    """Whether samples are tokens, int64 from 0 to classes - 1, and labels the tokens that follow them."""
-
-    @property
-    def size(self) -> str:
-        """`download_size` in MB or GB."""
-        return megabytes(self.download_size)
 
     def load(self, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor]:
-        """Samples (n, *sample_shape), float32 and standardised by the training split, and labels (n,), int64.
+        """Return samples (n, *sample_shape), float32 and standardised by the training split, and labels (n,), int64.
 
-        For a data set of tokens both are int64 of shape (n, *sample_shape).
-
-        split: one of `SPLITS`. data_dir: see `folders.data_folder`. Nothing is downloaded.
-
-        Raises ValueError for an unknown split, FileNotFoundError if a file is missing, Damaged if one is invalid.
+        For a data set of tokens both are int64 of shape (n, *sample_shape). split: one of `SPLITS`. data_dir: see
+        `data_folder`. Nothing is downloaded. ValueError for an unknown split, FileNotFoundError if a file is missing,
+        Damaged if one is invalid.
         """
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         root = data_folder(data_dir)
-        if missing := self.missing(root):
+        if missing := [path for path in self.files(root) if not path.is_file()]:
             raise FileNotFoundError(self.help_missing(missing[0], root))
-        try:
-            return self._load(split, root)
-        except Damaged as error:
-            raise Damaged(error.path, error.what, self.mend(error.path)) from None
+        return self._load(split, root)
 
-    def verify(self, data_dir: Folder = None) -> list[Check]:
-        """Compare every file with its checksum. Returns an empty list if none exists."""
-        root = data_folder(data_dir)
-        files, missing = self.files(root), self.missing(root)
-        return [self._verified(path, root) for path in files] if len(missing) < len(files) else []
+    def verify(self, data_dir: Folder = None) -> dict[Path, str]:
+        """Compare every file with its checksum: by path "sound", "missing" or "damaged"."""
+        return {path: self._state(path) for path in self.files(data_folder(data_dir))}
 
-    def _verified(self, path: Path, root: Path) -> Check:
-        if not path.is_file():
-            return Check(path, "missing", f"`{self.fetch_command(root)}` downloads it")
-        try:
-            return Check(path, "sound", self.check(path))
-        except Damaged as error:
-            return Check(path, "damaged", f"{error.what}; {self.mend(path)}")
-
-    def sound(self, path: Path) -> bool:
-        """Whether `path` exists and is valid."""
-        return self._verified(path, path.parent).state == "sound"
-
-    def missing(self, root: Path) -> list[Path]:
-        """The files that `load` needs and that do not exist."""
-        return [path for path in self.files(root) if not path.is_file()]
+    def fetch(self, data_dir: Folder = None) -> list[Path]:
+        """Download the files that are missing or damaged, and return their paths. Valid files are not touched."""
+        wanted = [path for path, state in self.verify(data_dir).items() if state != "sound"]
+        if wanted and self.download_size:
+            self._fetch(wanted)
+            for path in wanted:
+                self.check(path)
+        return wanted if self.download_size else []
 
     def describe(self, data_dir: Folder = None) -> Description:
-        """The properties, and whether the files exist."""
-        root = data_folder(data_dir)
-        files, missing = self.files(root), self.missing(root)
-        state = "found" if not missing else "missing" if len(missing) == len(files) else "incomplete"
-        where = files[0].parent
-        return self._described("embedded" if where == self.embedded else state, where, self.splits)
+        """Return the properties, and whether the files exist."""
+        files = self.files(data_folder(data_dir))
+        there = [path.is_file() for path in files]
+        state = "found" if all(there) else "incomplete" if any(there) else "missing"
+        state = "embedded" if files[0].parent == self.embedded else state
+        facts = (self.name, self.sample_shape, self.classes, dict(self.splits), state, str(files[0].parent))
+        return Description(*facts, self.licence, self.url, self.download_size)
 
     def help_missing(self, path: Path, root: Path) -> str:
-        """The message for a missing file: which one is expected where, and how to get it."""
+        """Return the message for a missing file: which one is expected where, and how to get it."""
+        there = "" if root == data_folder() else f" --data-dir {root}"
         return (
-            f"{self.name}: {path} is missing; `{self.fetch_command(root)}` downloads it"
-            f" ({self.size}), or put it there by hand, from {self.url}"
+            f"{self.name}: {path} is missing; `altmin data fetch {self.name}{there}` downloads it"
+            f" ({megabytes(self.download_size)}), or put it there by hand, from {self.url}"
         )
 
-    def fetch_command(self, root: Path) -> str:
-        """The command that downloads this data set into `root`."""
-        return f"altmin data fetch {self.name}" + (f" --data-dir {root}" if root != data_folder() else "")
-
-    def mend(self, path: Path) -> str:
-        """What to do about a damaged file, for its error message."""
-        if self.embedded is not None:
-            return "reinstall altmin" if path.parent == self.embedded else "delete it: altmin embeds a sound copy"
-        return f"`altmin data fetch {self.name}` replaces it (with the same --data-dir, if one was given)"
-
-    def _described(self, state: str, where: Path, splits: Mapping[str, int]) -> Description:
-        facts = (self.name, self.sample_shape, self.classes, dict(splits))
-        return Description(*facts, state, str(where), self.licence, self.url, self.download_size)
+    def _state(self, path: Path) -> str:
+        try:
+            self.check(path)
+        except FileNotFoundError:
+            return "missing"
+        except Damaged:
+            return "damaged"
+        return "sound"
 
     @abstractmethod
     def files(self, root: Path) -> list[Path]:
-        """The files that `load` reads, in the data folder `root`; they need not exist."""
+        """Return the files that `load` reads, in the data folder `root`; they need not exist."""
 
     @abstractmethod
-    def check(self, path: Path) -> str:
-        """Read one file completely and return how it was checked, such as its sha256; raises Damaged if invalid."""
-
-    @abstractmethod
-    def fetch(self, data_dir: Folder = None) -> list[Path]:
-        """Download the files that are missing or damaged, and return their paths. Valid files are not touched."""
+    def check(self, path: Path) -> None:
+        """Read one file completely and compare its checksum; raises Damaged if it is invalid."""
 
     @abstractmethod
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
-        """What `load` returns; called with a valid split and with all files there."""
+        """Return what `load` returns; called with a valid split and with all files there."""
+
+    def _fetch(self, wanted: list[Path]) -> None:
+        """Download these files."""
+        for path in wanted:
+            download(self.url + path.name, path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Images(Dataset):
-    """Images of bytes: training and validation are cut by `splits` from one sequence, in its order."""
+    """Images of bytes: training and validation are cut by `splits` from one sequence, in its order.
+
+    checksums: of the content of each file, by its name without the last suffix.
+    """
 
     checksums: Mapping[str, str]
-    """Of each file."""
 
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
         first = slice(self.splits["train"])
         images, labels = self._samples(split == "test", root)
 
-        def training() -> list[np.ndarray]:
-            return [(images if split != "test" else self._samples(False, root)[0])[first]]
+        def training() -> np.ndarray:
+            return (images if split != "test" else self._samples(False, root)[0])[first]
 
         scale = Scale.remembered((*self.checksums.values(), first.stop), training)
         part = {"train": first, "validation": slice(first.stop, None), "test": slice(None)}[split]
@@ -178,11 +162,48 @@ class Images(Dataset):
 
     @abstractmethod
     def _samples(self, test: bool, root: Path) -> tuple[np.ndarray, np.ndarray]:
-        """Images (n, channels, pixels) and labels (n,), verified: those of the test, or all others."""
+        """Return images (n, channels, pixels) and labels (n,), verified: those of the test, or all others."""
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder: `$XDG_CACHE_HOME/altmin`, else `~/.cache/altmin`. It need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "altmin"
+
+
+def data_folder(data_dir: Folder = None) -> Path:
+    """Return the data folder: `data_dir`, else `$ALTMIN_DATA`, else the user's cache folder. It need not exist."""
+    given = data_dir or os.environ.get("ALTMIN_DATA")
+    return Path(given).expanduser() if given else cache_folder()
+
+
+def download(url: str, path: Path, known_hash: str | None = None) -> None:
+    """Download `url` to `path`. known_hash: the sha256 that the file must have. ValueError if it has another one,
+    OSError, which says where to put the file by hand, if there is no network."""
+    pooch = need("pooch", "data", "altmin data fetch")
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        with Console(stderr=True).status(f"downloading {url}"):
+            pooch.retrieve(url, known_hash, path.name, path.parent)
+    except OSError as error:  # those of the library for networks are among them
+        what = type(error).__name__
+        raise OSError(f"cannot download {url} ({what}); get the file elsewhere and put it at {path}") from error
+
+
+def verified(path: Path, checksum: str, algorithm: str = "sha256") -> bytes:
+    """Return the content of a file, unpacked if its name ends in .gz. Raises Damaged unless it has this checksum."""
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise Damaged(path, f"it cannot be unpacked ({error})") from None
+    found = hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()
+    if found != checksum:
+        raise Damaged(path, f"its content has {algorithm} {found}, expected {checksum}")
+    return content
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes in MB, or in GB from 1e9 on.
+    """Return a number of bytes in MB, or in GB from 1e9 on.
 
     >>> megabytes(30_878_645), megabytes(2_816_407_858)
     ('31 MB', '2.8 GB')

@@ -1,59 +1,43 @@
 """MNIST, which is part of the package, and Fashion-MNIST: 28 x 28 grey images in gzipped idx files."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from altmin.data.base import Folder, Images
-from altmin.data.damage import verified
-from altmin.data.download import download
-from altmin.data.folders import data_folder
+from altmin.data.base import Images, verified
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdxImages(Images):
-    """Images and labels of training and validation, then those of the test, each a file of a header and bytes."""
+    """Images and labels of training and validation, then those of the test, each a file of a header and bytes.
 
-    checksums: Mapping[str, str]
-    """The sha256 of the unpacked content of each file, by its name without `.gz`."""
+    checksums: the sha256 of the unpacked content of each file. folder: in the data folder. permuted: whether the pixels
+    come in another order, the same one in every image.
+    """
+
     folder: str
-    """In the data folder."""
     permuted: bool = False
-    """Whether the pixels come in another order, the same one in every image."""
 
     def files(self, root: Path) -> list[Path]:
-        """Those in the data folder, or the embedded ones where these are missing."""
-        own = [root / self.folder / f"{name}.gz" for name in self.checksums]
-        return [path if path.is_file() or not self.embedded else self.embedded / path.name for path in own]
+        """Return those in the data folder, or the embedded ones where these are missing."""
+        there = [root / self.folder / f"{name}.gz" for name in self.checksums]
+        return [path if path.is_file() or not self.embedded else self.embedded / path.name for path in there]
 
-    def check(self, path: Path) -> str:
-        self._read(path, path.stem)
-        return f"sha256 {self.checksums[path.stem]}"
-
-    def fetch(self, data_dir: Folder = None) -> list[Path]:
-        if self.embedded is not None:
-            return []
-        wanted = [path for path in self.files(data_folder(data_dir)) if not self.sound(path)]
-        for path in wanted:
-            download(self.url + path.name, path, partial(self._read, name=path.stem), self.download_size)
-        return wanted
+    def check(self, path: Path) -> None:
+        self._read(path)
 
     def _samples(self, test: bool, root: Path) -> tuple[np.ndarray, np.ndarray]:
-        images, labels = (self._read(path, path.stem) for path in self.files(root)[2 * test :][:2])
+        images, labels = (self._read(path) for path in self.files(root)[2 * test :][:2])
         if self.permuted:
             images = images[:, np.random.RandomState(0).permutation(images.shape[1])]
         return images[:, None], labels[:, 0]
 
-    def _read(self, path: Path, name: str) -> np.ndarray:
-        """The bytes of each image, or its label, in `path`, which is to be the file `name`."""
-        count = self.splits["test"] if name.startswith("t10k") else self.splits["train"] + self.splits["validation"]
-        each, header = (prod(self.sample_shape), 16) if "idx3" in name else (1, 8)
-        content = verified(path, header + count * each, self.checksums[name], packed=True)
-        return np.frombuffer(content, np.uint8, offset=header).reshape(count, each)
+    def _read(self, path: Path) -> np.ndarray:
+        """Return the bytes of each image (n, pixels), or its label (n, 1)."""
+        size, header = (prod(self.sample_shape), 16) if "idx3" in path.name else (1, 8)
+        return np.frombuffer(verified(path, self.checksums[path.stem]), np.uint8, offset=header).reshape(-1, size)
 
 
 MNIST = IdxImages(
@@ -63,7 +47,6 @@ MNIST = IdxImages(
     splits={"train": 50_000, "validation": 10_000, "test": 10_000},
     licence="CC BY-SA 3.0, LeCun, Cortes, Burges",
     url="https://yann.lecun.com/exdb/mnist/",
-    download_size=0,
     folder="mnist",
     embedded=Path(__file__).parent / "files" / "mnist",
     checksums={

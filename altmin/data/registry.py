@@ -6,7 +6,7 @@ from typing import Literal, overload
 from torch import Tensor
 
 from altmin.common.errors import unknown
-from altmin.data.base import Check, Dataset, Description, Folder
+from altmin.data.base import Dataset, Description, Folder
 from altmin.data.cifar10 import CIFAR10
 from altmin.data.higgs import HIGGS
 from altmin.data.idx_images import FASHION_MNIST, MNIST, MNIST_PERMUTED, MNIST_ROWS, MNIST_SEQUENTIAL
@@ -54,7 +54,7 @@ def load(name: str, split: str, data_dir: Folder = None) -> tuple[Tensor, Tensor
 
 
 def describe(name: str, data_dir: Folder = None) -> Description:
-    """Shape, classes, split sizes, licence and source of a data set, and whether its files exist."""
+    """Return shape, classes, split sizes, licence and source of a data set, and whether its files exist."""
     return dataset(name).describe(data_dir)
 
 
@@ -63,6 +63,6 @@ def fetch(name: str, data_dir: Folder = None) -> list[Path]:
     return dataset(name).fetch(data_dir)
 
 
-def verify(name: str, data_dir: Folder = None) -> list[Check]:
-    """Check every file of a data set; an empty list if none exists."""
+def verify(name: str, data_dir: Folder = None) -> dict[Path, str]:
+    """Compare every file of a data set with its checksum: by path "sound", "missing" or "damaged"."""
     return dataset(name).verify(data_dir)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from altmin.common.errors import demand
-from altmin.data.base import SPLITS, Dataset, Folder
-from altmin.data.damage import verified
+from altmin.data.base import SPLITS, Dataset, verified
 
 NAME = "input.txt"
 
@@ -59,22 +58,15 @@ class Text(Dataset):
         path = root / self.name / NAME
         return [path if self.embedded is None or path.is_file() else self.embedded / f"{NAME}.gz"]
 
-    def check(self, path: Path) -> str:
-        self._read(path)
-        return f"sha256 {self.sha256}"
-
-    def fetch(self, data_dir: Folder = None) -> list[Path]:
-        return []
+    def check(self, path: Path) -> None:
+        verified(path, self.sha256)
 
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
         table = np.zeros(256, np.int64)
         table[np.frombuffer(self.alphabet.encode(), np.uint8)] = np.arange(len(self.alphabet))
-        tokens = torch.from_numpy(table[np.frombuffer(self._read(self.files(root)[0]), np.uint8)])
+        tokens = torch.from_numpy(table[np.frombuffer(verified(self.files(root)[0], self.sha256), np.uint8)])
         part = tokens.split(self.parts)[SPLITS.index(split)]
         return windows(part, *self.sample_shape)
-
-    def _read(self, path: Path) -> bytes:
-        return verified(path, sum(self.parts), self.sha256, packed=path.suffix == ".gz")
 
 
 CONTEXT = 64
@@ -88,7 +80,6 @@ SHAKESPEARE = Text(
     splits={name: (size - 1) // CONTEXT for name, size in zip(SPLITS, PARTS, strict=True)},
     licence="public domain",
     url="https://github.com/karpathy/char-rnn",
-    download_size=0,
     alphabet="\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
     parts=PARTS,
     sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",

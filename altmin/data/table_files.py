@@ -1,6 +1,7 @@
 """Tables in files: CSV, plain or gzipped, Parquet, and .npz with arrays x and y."""
 
 import csv
+import gzip
 import io
 import warnings
 import zipfile
@@ -11,7 +12,6 @@ import numpy as np
 
 from altmin.common.optional import need
 from altmin.data.columns import Table, number
-from altmin.data.damage import unpacking
 
 MISSING = {"", "na", "n/a", "nan", "null", "?"}
 """What a cell without a value may hold, in small or capital letters."""
@@ -55,7 +55,7 @@ def _csv(path: Path, texts: Collection[str]) -> Table:
 
 
 def _gzipped_csv(path: Path, texts: Collection[str]) -> Table:
-    with unpacking(path) as file:
+    with gzip.open(path) as file:
         try:
             return _parsed(path, io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), texts)
         except UnicodeDecodeError:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.data.atomic import discard, replacing
+from altmin.common.files import replacing
 
 FORMAT = "altmin state 1"
 LONG = 160
@@ -88,11 +88,6 @@ class CheckpointFile:
             raise ValueError(f"{seen:g} of {ranks} ranks see {self.path}; put it on a disc that all machines share")
         if not resume and seen:
             raise ValueError(f"{self.path} exists already: resume from it, or choose another checkpoint file")
-
-    def tidy(self) -> None:
-        """Delete what a run that was killed left of a checkpoint: the file is this run's now."""
-        if self.path is not None:
-            discard(Path(self.path))
 
     def due(self, batch: int) -> bool:
         """Whether to save after this batch, counted from 1 over the run."""

@@ -224,8 +224,6 @@ class Loop:
                 another = "is not the same file on all ranks; put it on a disc that all machines share"
                 self.ranks.check_same(self.number, f"{self.file.path} {another}")
                 self.stopped = self.callbacks.stopped
-            if self.ranks.rank == 0:
-                self.file.tidy()
             self.schedule.begin(self.number, self.at.epoch)
             if not resume:
                 self.save()

@@ -80,7 +80,7 @@ def fit(
 
     A method that is `Distributed` is trained by all its ranks, which each call `fit` with the same arguments and get
     the same history, but for the seconds, and the same weights as one process. A rank takes only its own rows out of
-    tensors, a Dataset or `Shards`, unless they are augmented, the method keeps variables of each sample or the Dataset
+    tensors or a Dataset, unless they are augmented, the method keeps variables of each sample or the Dataset
     draws from torch's random state; of an iterable every rank takes all batches, which must be the same. All ranks
     evaluate; the first one writes the checkpoint, and all read it, so that it must lie where each can. A run may go on
     with any number of ranks, or none: with another number sums have another order, and agree up to rounding.

@@ -11,8 +11,6 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 
 from altmin.common.describe import kind
 from altmin.common.inputs import Batch, Inputs, tensors_of
-from altmin.data.block_order import BlockOrder
-from altmin.data.shards import Shards
 from altmin.training.config import RunConfig
 from altmin.training.samples import Samples, epoch_order, fingerprint
 
@@ -67,16 +65,13 @@ class Indexed:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def order(self, seed: int, epoch: int) -> Tensor | BlockOrder:
+    def order(self, seed: int, epoch: int) -> Tensor:
         return epoch_order(len(self), seed, epoch)
 
     def take(self, rows: Tensor, of: int | None = None) -> Samples:
         if rows.ndim > 1:
             parts = [self.take(own) for own in rows]
             return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
-        return self._read(rows)
-
-    def _read(self, rows: Tensor) -> Samples:
         numbers = rows.tolist()
         many = getattr(self.dataset, "__getitems__", None)
         items = many(numbers) if many else [self.dataset[i] for i in numbers]
@@ -91,26 +86,6 @@ class Indexed:
     def describe(self) -> str:
         """Not by its samples: a Dataset may change them at random."""
         return f"{type(self.dataset).__name__} of {len(self)} samples"
-
-
-class Sharded(Indexed):
-    """Shards: a batch is read at once, in the order of blocks in which a disc reads them fast."""
-
-    dataset: Shards
-
-    def order(self, seed: int, epoch: int) -> BlockOrder:
-        """Only the requested positions are computed, so that the whole order is never in memory."""
-        return self.dataset.order(seed, epoch)
-
-    def take(self, rows: Tensor, of: int | None = None) -> Samples:
-        self.dataset.skipped(0 if of is None else of - len(rows))
-        return super().take(rows)
-
-    def _read(self, rows: Tensor) -> Samples:
-        return self.dataset.rows(rows.cpu())
-
-    def describe(self) -> str:
-        return f"Shards {self.dataset.identity}"
 
 
 class Batches:
@@ -210,7 +185,7 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
     if isinstance(given, Dataset) and not isinstance(given, IterableDataset) and hasattr(given, "__len__"):
         if not len(given):
             raise ValueError(f"{name} of fit has no samples")
-        return Sharded(name, given) if isinstance(given, Shards) else Indexed(name, given)
+        return Indexed(name, given)
     if isinstance(given, IterableDataset):
         raise TypeError(f"{name} of fit gives samples one by one; give a DataLoader(dataset, batch_size=...) of it")
     text = isinstance(given, str | bytes | Mapping)

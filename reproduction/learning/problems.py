@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin import data, models
-from altmin.data.random_windows import RandomWindows
+from altmin.data import RandomWindows
 from altmin.training.samples import Samples, generator_of
 from reproduction.measurement import Setting
 
