@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import os
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
+import torch.hub
 from torch import Tensor
 
 from altmin.common.errors import unknown
-from altmin.common.optional import need
 from altmin.data.standardise import Scale
 
 SPLITS = ("train", "validation", "test")
@@ -176,17 +176,22 @@ def data_folder(data_dir: Folder = None) -> Path:
     return Path(given).expanduser() if given else cache_folder()
 
 
-def download(url: str, path: Path, known_hash: str | None = None) -> None:
-    """Download `url` to `path`. known_hash: the sha256 that the file must have. ValueError if it has another one,
-    OSError, which says where to put the file by hand, if there is no network."""
-    pooch = need("pooch", "data", "altmin data fetch")
-    pooch.get_logger().setLevel("WARNING")
+def download(url: str, path: Path, sha256: str | None = None) -> None:
+    """Download `url` to `path`. OSError, which says where to put the file by hand, without a network; ValueError if the
+    file has another checksum. Nothing is left then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with Console(stderr=True).status(f"downloading {url}"):
-            pooch.retrieve(url, known_hash, path.name, path.parent)
-    except OSError as error:  # those of the library for networks are among them
-        what = type(error).__name__
-        raise OSError(f"cannot download {url} ({what}); get the file elsewhere and put it at {path}") from error
+        torch.hub.download_url_to_file(url, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
+    except OSError as error:
+        raise OSError(f"cannot download {url} ({error}); get the file elsewhere and put it at {path}") from None
+    except RuntimeError as error:
+        raise ValueError(f"{url} gave another file than the published one: {error}") from None
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file, which is read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verified(path: Path, checksum: str, algorithm: str = "sha256") -> bytes:

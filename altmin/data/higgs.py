@@ -19,7 +19,7 @@ from rich.console import Console
 from torch import Tensor
 
 from altmin.common.files import replacing
-from altmin.data.base import SPLITS, Damaged, Dataset, Description, Folder, cache_folder, data_folder, download
+from altmin.data.base import SPLITS, Damaged, Dataset, Description, Folder, cache_folder, data_folder, digest, download
 from altmin.data.standardise import Scale
 
 COMPLETE = "HIGGS.csv.gz"
@@ -54,9 +54,7 @@ class Higgs(Dataset):
         if _rows_in_name(path) is not None:
             self._read(path)
             return
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != self.sha256:
+        if (found := digest(path)) != self.sha256:
             raise Damaged(path, f"it has sha256 {found}, expected {self.sha256}")
 
     def describe(self, data_dir: Folder = None) -> Description:
@@ -72,7 +70,7 @@ class Higgs(Dataset):
         path = data_folder(data_dir) / self.name / COMPLETE
         if self._state(path) == "sound":
             return []
-        download(self.url, path, f"sha256:{self.sha256}")
+        download(self.url, path, self.sha256)
         return [path]
 
     def _load(self, split: str, root: Path) -> tuple[Tensor, Tensor]:
