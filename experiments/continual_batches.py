@@ -13,7 +13,7 @@ from common import HERE, SEEDS, Row, fill, jobs_given, parallel, read, table, wr
 from continual_search import Here
 
 from altmin.cli import output
-from altmin.continual import Stream
+from reproduction.continual import Stream
 from reproduction.figures.continual import KEPT, LEARNERS, OUTPUT
 
 RESULTS = HERE / "benchmarks/continual-batches.jsonl"

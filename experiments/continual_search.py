@@ -14,7 +14,7 @@ import torch
 from common import HERE, Row, jobs_given, parallel, read, write
 
 import altmin
-from altmin.continual import Stream
+from reproduction.continual import Stream
 
 HISTORY = HERE / "reproduction/results/search/continual.jsonl"
 SEEDS = {"split": (0, 1), "permuted": (0,)}

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from method_cases import available, skip_without_package
+from method_cases import NAMES
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-import altmin
 from altmin import AltMin, DiscreteCodes, FittedMemory, GradientCodes, LocalAdam, LocalSGD, models
 from altmin.core.codes.discrete import StraightThroughCodes
 from altmin.core.codes.recurrent import RecurrentCodes
@@ -186,7 +185,6 @@ def on(model: Callable[[], nn.Module], name: str, y: Callable[[], Tensor] = lamb
     w = options.pop("sample_weight", None)
 
     def make() -> Case:
-        skip_without_package(name)
         torch.manual_seed(3)
         more = {} if w is None else {"sample_weight": w}
         return Case(create(name, model().to(F64), **options), batches(points()[0], y(), **more))
@@ -194,29 +192,20 @@ def on(model: Callable[[], nn.Module], name: str, y: Callable[[], Tensor] = lamb
     return make
 
 
-for _name in ("adam", "kfac", "predictive-coding", "am-mem", "am-mem-fitted", "am-adam-offline"):
+for _name in ("adam", "predictive-coding", "am-mem", "am-mem-fitted", "am-adam-offline"):
     THREADS[f"{_name} with batch norm"] = on(normalised, _name)
-for _name in ("adam", "kfac", "straight-through", "predictive-coding", "pc-alm", "proxprop", "dtp"):
+for _name in ("adam", "straight-through", "predictive-coding", "pc-alm", "proxprop", "dtp"):
     _options: dict[str, Any] = {"noise": 0.0} if _name == "dtp" else {}
     THREADS[f"{_name} with ignored labels"] = on(
         mlp, _name, lambda: FIRST_RANK_ONLY, loss=nn.CrossEntropyLoss(weight=WEIGHT), **_options
     )
 THREADS["adam with labels ignored by a loss without weights"] = on(mlp, "adam", lambda: FIRST_RANK_ONLY)
 THREADS["adam with sample weights"] = on(mlp, "adam", sample_weight=weights(), loss=nn.CrossEntropyLoss())
-THREADS["kfac with sample weights"] = on(mlp, "kfac", sample_weight=weights(), loss=nn.CrossEntropyLoss())
-THREADS["kfac with a squared error"] = on(mlp, "kfac", lambda: numbers(20, 4, seed=5), loss=nn.MSELoss())
-THREADS["soap"] = on(  # on a net whose gradients have full rank: else its first basis depends on rounding
-    lambda: models.mlp(6, (6, 6), 6, nn.Tanh),
-    "soap",
-    lambda: numbers(20, 6, seed=5),
-    loss=nn.MSELoss(),
-    precondition_frequency=3,
-)
 THREADS["proxprop by conjugate gradients"] = on(lambda: mlp(nn.Tanh), "proxprop", solver="cg", optimizer="sgd")
 THREADS["proxprop with wide layers"] = on(lambda: models.mlp(6, (30, 20), 4), "proxprop")
 
 PROCESSES: dict[str, Callable[[], Case]] = {
-    **{name: by_name(name) for name in altmin.methods.names() if name != "soap" and available(name)},
+    **{name: by_name(name) for name in NAMES},
     "am-adam with dropout": on(dropped, "am-adam"),
     "adam with dropout": on(dropped, "adam"),
     "predictive-coding with dropout": on(dropped, "predictive-coding"),

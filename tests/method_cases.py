@@ -1,25 +1,15 @@
 """Models and data on which every registered method can be tried; some train only nets of certain activations."""
 
-from importlib.util import find_spec
-
-import pytest
 import torch
 from torch import Tensor, nn
 
 import altmin
 
-BACKPROP = ("adam", "adamw", "kfac", "muon", "sgd", "shampoo", "soap")
-PACKAGES = {"shampoo": "pytorch_optimizer", "soap": "pytorch_optimizer"}
-"""What only these methods need."""
-
-
-def available(name: str) -> bool:
-    """Whether the package that a method needs is installed."""
-    return name not in PACKAGES or find_spec(PACKAGES[name]) is not None
-
-
-RIVALS = [name for name in altmin.methods.names() if not name.startswith("am-") and name not in BACKPROP]
-ANY_NET = [name for name in altmin.methods.names() if name not in RIVALS and available(name)]
+BACKPROP = ("adam", "adamw", "muon", "sgd")
+NAMES = [name for name in altmin.methods.names() if altmin.methods.factory(name).__module__.startswith("altmin.")]
+"""The library's methods, without what reproduction/ registers."""
+RIVALS = [name for name in NAMES if not name.startswith("am-") and name not in BACKPROP]
+ANY_NET = [name for name in NAMES if name not in RIVALS]
 """Methods that train batch norm and dropout too. Those of `RIVALS` are held to test_methods_rivals.py."""
 ACTIVATIONS: dict[str, type[nn.Module]] = {"admm": nn.ReLU, "bcd": nn.ReLU}
 """Of methods that do not train a net of Tanh."""
@@ -29,17 +19,10 @@ RANDOM: set[str] = {"dtp"}
 
 
 def net(name: str, *sizes: int, seed: int = 1, dtype: torch.dtype = torch.float32) -> nn.Sequential:
-    """A fully connected net of these sizes (4, 6, 5, 3 if none is given) that the method can train. Skips a test of a
-    method whose package is missing."""
-    skip_without_package(name)
+    """A fully connected net of these sizes (4, 6, 5, 3 if none is given) that the method can train."""
     inputs, *hidden, outputs = sizes or (4, 6, 5, 3)
     torch.manual_seed(seed)
     return altmin.models.mlp(inputs, hidden, outputs, ACTIVATIONS.get(name, nn.Tanh)).to(dtype)
-
-
-def skip_without_package(name: str) -> None:
-    if not available(name):
-        pytest.skip(f"{name} needs {PACKAGES[name]}")
 
 
 def problem(samples: int = 60, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

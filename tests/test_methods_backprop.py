@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from altmin import Ensemble, methods
+from altmin import Ensemble, methods, models
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
@@ -127,3 +127,89 @@ def test_a_norm_that_cannot_be_is_refused() -> None:
     for name in ("adam", "sgd", "straight-through"):
         with pytest.raises(ValueError, match="clip_norm of Backprop must be a finite number above 0, given 0"):
             methods.create(name, _net(), clip_norm=0)
+
+
+def conv_net() -> nn.Sequential:
+    torch.manual_seed(1)
+    layers = [nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Linear(5, 3))
+
+
+def batch(seed: int, n: int = 7) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 1, 4, 4, generator=g), torch.randint(3, (n,), generator=g)
+
+
+def by_hand(model: nn.Module, optimizers: list[Any], steps: int = 12) -> None:
+    for t in range(steps):
+        x, y = batch(t)
+        model.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def by_method(name: str, model: nn.Module, steps: int = 12, **options: Any) -> None:
+    method = methods.create(name, model, **options)
+    for t in range(steps):
+        method.step(*batch(t))
+
+
+class AsMatrix(nn.Module):
+    """A convolution whose parameter is a matrix, as Muon takes it."""
+
+    def __init__(self, conv: nn.Conv2d):
+        super().__init__()
+        self.weight = nn.Parameter(conv.weight.detach().flatten(1))
+        self.shape = conv.weight.shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, self.weight.view(self.shape))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("decay_biases", [True, False])
+def test_muon_is_torchs_muon_beside_adamw(decay_biases: bool, last: bool) -> None:
+    """Hidden weights by Muon, convolutions as matrices, also if their channels lie last in memory."""
+    model = conv_net().to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    ours, model[0] = copy.deepcopy(model), AsMatrix(model[0])
+    by_method("muon", ours, lr=0.01, weight_decay=0.2, momentum=0.8, decay_biases=decay_biases)
+    matrices = [model[0].weight, model[4].weight]
+    vectors = [model[1].weight, model[1].bias, model[4].bias, model[6].bias]
+    by_hand(
+        model,
+        [
+            torch.optim.Muon(matrices, 0.01, 0.2, momentum=0.8, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW([model[6].weight], 0.01, weight_decay=0.2),
+            torch.optim.AdamW(vectors, 0.01, weight_decay=0.2 * decay_biases),
+        ],
+    )
+    for (name, a), b in zip(ours.named_parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a, b.view(a.shape), msg=f"{name}: {{}}".format, rtol=1e-4, atol=1e-5)
+
+
+def test_muon_moves_the_matrices_of_a_transformer_but_not_its_embeddings_and_head() -> None:
+    model = models.gpt(1, 8, 2, 5, 4)
+    optimizer = methods.create("muon", model).optimizer
+    names = {id(p): name for name, p in model.named_parameters()}
+    by_muon = [names[id(p)] for group in optimizer.param_groups if "ns_steps" in group for p in group["params"]]
+    assert by_muon == ["1.attend.weight", "1.project.weight", "2.expand.weight", "2.project.weight"]
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
+    lone = methods.create("muon", nn.Linear(3, 2)).optimizer
+    assert not any("ns_steps" in group for group in lone.param_groups), "the output layer is by AdamW"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name, tolerance", [("adamw", 1e-9), ("muon", 2e-2)])
+def test_on_a_gpu_they_take_the_steps_they_take_on_the_processor(name: str, tolerance: float) -> None:
+    """Muon rounds to bfloat16."""
+    found = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 1))
+        method = methods.create(name, model.double().to(device), loss=nn.MSELoss())
+        for t in range(8):
+            x, y = batch(t)
+            method.step(x.double().to(device), y.double().unsqueeze(1).to(device))
+        found.append([p.detach().cpu() for p in model.parameters()])
+    torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)

@@ -4,11 +4,12 @@ import inspect
 
 import pytest
 import torch
+from method_cases import NAMES
 from torch import nn
 
 import altmin
 
-ALTERNATING = [name for name in altmin.methods.names() if name.startswith("am-") and "printed" not in name]
+ALTERNATING = [name for name in NAMES if name.startswith("am-") and "printed" not in name]
 
 
 def net() -> nn.Sequential:

@@ -1,15 +1,16 @@
 """Sequences of tasks made from one data set: its classes a few at a time, or all of them under permuted inputs;
 and what is measured of them, from `a[k][j]`, the accuracy on task j after task k was learnt (j <= k)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from altmin.common.errors import demand
-from altmin.training.samples import Samples
+from altmin.common.errors import Diverged, demand
+from altmin.training.evaluate import accuracy
+from altmin.training.samples import Samples, epoch_order
 
 Accuracies = Sequence[Sequence[float]]
 """Row k has the accuracies on tasks 0 to k after task k."""
@@ -86,3 +87,34 @@ def forgetting(a: Accuracies) -> float:
         return 0.0
     best = [max(row[j] for row in a[j:-1]) for j in range(len(a) - 1)]
     return mean(high - last for high, last in zip(best, a[-1], strict=False))
+
+
+def run(
+    learner: Any,
+    sequence: Iterable[Task],
+    *,
+    epochs: int = 1,
+    batch_size: int = 200,
+    seed: int = 0,
+    after_task: Callable[[int], None] = lambda done: None,
+) -> list[list[float]]:
+    """Learn the tasks in turn, each in `epochs` passes over its samples; return `a[k][j]`, the accuracy on task j after
+    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A learner that has
+    `end_task` is told when a task ends, with its samples. Raises `Diverged`."""
+    seen: list[Samples] = []
+    found: list[list[float]] = []
+    for k, task in enumerate(sequence):
+        x, y = task.train
+        for epoch in range(epochs):
+            for rows in epoch_order(len(x), seed, k * epochs + epoch).to(x.device).split(batch_size):
+                learner.step(x[rows], y[rows])
+            learner.end_epoch()
+        if hasattr(learner, "end_task"):
+            learner.end_task(task.train)
+        for name, p in learner.model.named_parameters():
+            if not p.isfinite().all():
+                raise Diverged(f"{name} in task {k + 1}")
+        seen.append(task.evaluated)
+        found.append([accuracy(learner.model, samples) for samples in seen])
+        after_task(k + 1)
+    return found

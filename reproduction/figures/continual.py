@@ -7,8 +7,8 @@ accuracy after the last task. Replay's buffer has the bytes of AM-mem's memory.
 from statistics import mean
 from typing import Any
 
-from altmin.continual import Stream
 from reproduction import Claim, Figure, Finding, Results, Statement, statement
+from reproduction.continual import Stream
 from reproduction.results import deviation
 
 KEPT, FADING, PRINTED = "AM-mem, memory kept", "AM-mem, memory fading", "AM-mem, as printed"

@@ -20,6 +20,7 @@ from altmin.training.evaluate import accuracy, mean_loss
 from altmin.training.loop import Progress
 from altmin.training.run import fit
 from altmin.training.samples import Samples
+from reproduction import opponents  # noqa: F401  (it registers methods)
 from reproduction.learning.problems import Problem, problem
 from reproduction.measurement import Row, Setting, Tick
 from reproduction.run import Run

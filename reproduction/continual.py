@@ -1,60 +1,26 @@
-"""One run over a sequence of tasks, and the curve of a figure that such runs make."""
+"""A run over a sequence of tasks as a curve of a figure."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from altmin import data, models
+from altmin import continual, data, models
 from altmin.common.describe import plain
-from altmin.common.errors import Diverged, demand, unknown
-from altmin.continual import learners, tasks
-from altmin.continual.base import Learner
-from altmin.continual.tasks import average_accuracy, average_so_far, forgetting
+from altmin.common.errors import Diverged, unknown
 from altmin.runners import precision
-from altmin.training.evaluate import accuracy
-from altmin.training.samples import Samples, epoch_order, fingerprint
+from altmin.training.samples import Samples, fingerprint
+from reproduction import opponents  # noqa: F401  (it registers some of the learners)
 
 Row = dict[str, Any]
 SEQUENCES = {"split": 5, "permuted": 10}
 """How many tasks each kind of sequence has."""
 QUICK_ROWS = {"split": 20_000, "permuted": 4_000}
 """For a quick run: every permuted task has all of them, a split task a fifth."""
-
-
-def run(
-    learner: Any,
-    sequence: Iterable[tasks.Task],
-    *,
-    epochs: int = 1,
-    batch_size: int = 200,
-    seed: int = 0,
-    after_task: Callable[[int], None] = lambda done: None,
-) -> list[list[float]]:
-    """Learns the tasks in turn, each in `epochs` passes over its samples; returns `a[k][j]`, the accuracy on task j
-    after task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A method of
-    `altmin.methods`, which has no `end_task`, is not told that a task has ended. Raises `Diverged`."""
-    demand("run", "epochs", epochs, low=1, whole=True)
-    demand("run", "batch_size", batch_size, low=1, whole=True)
-    learner = learner if hasattr(learner, "end_task") else Learner(learner)
-    seen: list[Samples] = []
-    found: list[list[float]] = []
-    for k, task in enumerate(sequence):
-        x, y = task.train
-        for epoch in range(epochs):
-            for rows in epoch_order(len(x), seed, k * epochs + epoch).to(x.device).split(batch_size):
-                learner.step(x[rows], y[rows])
-            learner.end_epoch()
-        learner.end_task(task.train)
-        for name, p in learner.model.named_parameters():
-            if not p.isfinite().all():
-                raise Diverged(f"{name} in task {k + 1}")
-        seen.append(task.evaluated)
-        found.append([accuracy(learner.model, samples) for samples in seen])
-        after_task(k + 1)
-    return found
 
 
 @dataclass(frozen=True)
@@ -126,7 +92,7 @@ class Stream:
         """The number of tasks learnt against the mean accuracy on them; none of a run that diverged."""
         if axis != "tasks":
             raise ValueError(f"a run over tasks is drawn against 'tasks', given {axis!r}")
-        return [(float(k), value) for k, value in enumerate(average_so_far(row.get("accuracies", [])), 1)]
+        return [(float(k), value) for k, value in enumerate(continual.average_so_far(row.get("accuracies", [])), 1)]
 
     def build(self, seed: int, device: torch.device) -> Any:
         """The learner on a model whose first weights depend on the seed alone."""
@@ -135,21 +101,38 @@ class Stream:
         model = models.create(self.model, known.sample_shape, known.classes, known.tokens).to(device)
         if self.freeze_hidden:
             models.freeze_hidden(model)
-        return learners.create(self.learner, model, **self.options)
+        return continual.create(self.learner, model, **self.options)
 
     def _measured(
         self, seed: int, train: Samples, evaluated: Samples, device: torch.device, after_task: Callable[[int], None]
     ) -> Row:
         learner, started = self.build(seed, device), time.perf_counter()
         if self.sequence == "split":
-            sequence = tasks.split(train, evaluated, SEQUENCES["split"])
+            sequence = continual.split(train, evaluated, SEQUENCES["split"])
         else:
-            sequence = tasks.permuted(train, evaluated, SEQUENCES["permuted"], seed)
+            sequence = continual.permuted(train, evaluated, SEQUENCES["permuted"], seed)
         how = {"epochs": self.epochs, "batch_size": self.batch_size, "seed": seed}
         try:
-            a = run(learner, sequence, **how, after_task=after_task)
+            a = continual.run(learner, sequence, **how, after_task=after_task)
         except Diverged as error:
             found: Row = {"diverged": str(error)}
         else:
-            found = {"accuracies": a, "average_accuracy": average_accuracy(a), "forgetting": forgetting(a)}
-        return {**found, "bytes": learners.sizes(learner), "seconds": time.perf_counter() - started}
+            found = {
+                "accuracies": a,
+                "average_accuracy": continual.average_accuracy(a),
+                "forgetting": continual.forgetting(a),
+            }
+        return {**found, "bytes": sizes(learner), "seconds": time.perf_counter() - started}
+
+
+def sizes(learner: Any) -> dict[str, int]:
+    """Bytes of the tensors that a learner keeps: "weights", the model's own; "moments", those of its optimizer;
+    "memory", everything else. Single numbers are not counted."""
+    moments = _bytes(learner.optimizer.state_dict()["state"] if learner.optimizer is not None else {})
+    memory = _bytes(learner.state_dict()) - moments
+    return {"weights": _bytes(dict(learner.model.named_parameters())), "moments": moments, "memory": memory}
+
+
+def _bytes(state: Any) -> int:
+    tensors = [t for t in pytree.tree_leaves(state) if isinstance(t, Tensor) and t.ndim]
+    return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,0 +1,135 @@
+"""A run over a sequence of tasks as a curve of a figure."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import altmin
+from altmin import continual
+from altmin.training.samples import Samples
+from reproduction.continual import Stream, sizes
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return altmin.models.mlp(5, (4,), 3)
+
+
+WEIGHTS = 4 * (5 * 4 + 4 + 4 * 3 + 3)
+
+LAST = 4 * (4 * 3 + 3)
+
+HAND_COUNTED = {
+    "sgd": (WEIGHTS, 0),  # momentum, one a weight
+    "adam": (2 * WEIGHTS, 0),
+    "am-adam": (2 * WEIGHTS, 0),
+    "am-mem": (0, 4 * (2 * (6 * 6 + 5 * 5) + 2) + 2 * WEIGHTS),  # A, B and a scale of both blocks; momentum and squares
+    "am-mem-fitted": (2 * LAST, 4 * (6 * 6 + 4 * 6)),  # A and R of the hidden block, a 1 appended to its input
+    "ewc": (2 * WEIGHTS, 2 * WEIGHTS),  # importance and anchor
+    "replay": (2 * WEIGHTS, 16 * 6),  # 100 bytes hold 16 samples of 5 values and a label
+    "slda": (0, 4 * (4 * 4 + 3 * 4 + 3)),  # scatter, means, counts
+    "falling-sgd": (0, 0),
+    "ridge": (0, 4 * (5 * 6 // 2 + 3 * 5)),  # a triangle of A, and B, a 1 appended to four features
+    "analytic": (0, 4 * (5 * 6 // 2 + 3 * 5)),
+}
+
+
+@pytest.mark.parametrize("name", HAND_COUNTED)
+def test_moments_and_memory_have_as_many_bytes_as_counted_by_hand(name: str) -> None:
+    learner = continual.create(name, net(), **({"budget": 100} if name == "replay" else {}))
+    x, y = torch.randn(6, 5), torch.arange(6) % 3
+    learner.step(x, y)
+    learner.end_epoch()
+    learner.end_task((x, y))
+    moments, memory = HAND_COUNTED[name]
+    assert sizes(learner) == {"weights": WEIGHTS, "moments": moments, "memory": memory}
+
+
+def test_the_default_buffer_takes_as_much_as_the_memory_of_the_papers_small_net() -> None:
+    x, y = torch.rand(4, 1, 28, 28), torch.arange(4)
+    memory = {}
+    for name in ("am-mem-fitted", "replay"):
+        learner = continual.create(name, altmin.models.mlp(784, (100, 100), 10))
+        learner.step(x, y)
+        memory[name] = sizes(learner)["memory"]
+    assert 0 <= memory["am-mem-fitted"] - memory["replay"] < 785
+
+
+class Small:
+    """Ten classes of images, each with a bright spot of its own; notes what it was asked for."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int | None]] = []
+
+    def samples(self, name: str, part: str, limit: int | None = None) -> Samples:
+        self.asked.append((name, part, limit))
+        generator = torch.Generator().manual_seed(len(part))
+        y = torch.arange(200) % 10
+        x = torch.randn(200, 784, generator=generator) / 4
+        x[torch.arange(200), 70 * y] += 4
+        return x.reshape(-1, 1, 28, 28)[:limit], y[:limit]
+
+
+def test_a_stream_makes_a_row_for_each_seed_and_draws_the_average_so_far() -> None:
+    stream, setting, ticks = Stream("slda", "split", model="linear", batch_size=20, limit=150), Small(), []
+    rows = stream.make([0, 3], setting, lambda *given: ticks.append(given))
+    assert setting.asked == [("mnist", "train", 150), ("mnist", "test", None)]
+    assert [row["seed"] for row in rows] == [0, 3]
+    assert json.loads(json.dumps(rows)) == rows
+    for row in rows:
+        a = row["accuracies"]
+        assert [len(r) for r in a] == [1, 2, 3, 4, 5]
+        assert row["average_accuracy"] == sum(a[4]) / 5 > 0.9
+        assert row["forgetting"] == continual.forgetting(a)
+        assert row["rows"] == 150
+        assert row["bytes"]["memory"] == 4 * (784 * 784 + 10 * 784 + 10)
+        assert stream.points(row, "tasks") == [(k + 1.0, sum(a[k]) / (k + 1)) for k in range(5)]
+    assert [done for done, *_ in ticks] == list(range(1, 11))
+    assert {total for _, total, _ in ticks} == {10}
+
+
+def test_a_seed_gives_the_same_row_again_alone_or_among_others() -> None:
+    stream = Stream("replay", "permuted", {"budget": 20_000}, batch_size=50)
+    alone, among = stream.make([1], Small(), lambda *_: None), stream.make([0, 1], Small(), lambda *_: None)
+    assert alone[0]["accuracies"] == among[1]["accuracies"] != among[0]["accuracies"]
+    assert len(alone[0]["accuracies"]) == 10
+
+
+def test_frozen_hidden_layers_stay_random() -> None:
+    learner = Stream("adam", "split", freeze_hidden=True).build(0, torch.device("cpu"))
+    assert [p.requires_grad for p in learner.model.parameters()] == [False, False, False, False, True, True]
+
+
+def test_a_run_that_diverged_says_so_and_has_no_points() -> None:
+    stream = Stream("sgd", "split", {"lr": 1e30}, batch_size=20)
+    (row,) = stream.make([0], Small(), lambda *_: None)
+    assert "is not finite" in row["diverged"]
+    assert stream.points(row, "tasks") == []
+
+
+def test_a_config_tells_runs_apart_by_all_but_name_and_seeds() -> None:
+    stream = Stream("adam", "split", {"lr": 1e-3})
+    assert Stream("adam", "split", {"lr": 1e-3}, seeds=2, label="x").config() == stream.config()
+    assert json.loads(json.dumps(stream.config())) == stream.config()
+    others = [Stream("sgd", "split", {"lr": 1e-3}), Stream("adam", "permuted", {"lr": 1e-3}), Stream("adam", "split")]
+    others += [Stream("adam", "split", {"lr": 1e-3}, part="validation", freeze_hidden=True)]
+    assert all(other.config() != stream.config() for other in others)
+    assert (stream.name, stream.panel) == ("adam", "split MNIST")
+
+
+def test_a_reduced_stream_has_one_seed_and_few_samples() -> None:
+    small = Stream("adam", "split", epochs=3).reduced()
+    assert (small.seeds, small.epochs, small.limit) == (1, 1, 20_000)
+    assert Stream("adam", "permuted", limit=10_000).reduced().limit == 4_000
+    assert Stream("adam", "split", limit=100).reduced().limit == 100
+
+
+def test_unknown_sequences_and_axes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"unknown sequence of tasks 'splt'; did you mean 'split'\?"):
+        Stream("adam", "splt")
+    with pytest.raises(ValueError, match="a run over tasks is drawn against 'tasks', given 'epochs'"):
+        Stream("adam", "split").points({"accuracies": []}, "epochs")
