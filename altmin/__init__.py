@@ -3,9 +3,6 @@
 The public names are those of `altmin.public`. They are imported when the first one is used, since torch takes a second.
 """
 
-from altmin.common import startup  # noqa: F401  (before all else, for Ctrl-C)
-
-# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING
 

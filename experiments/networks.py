@@ -31,7 +31,7 @@ from network_table import fill_tables
 
 import altmin
 from altmin.cli import output
-from altmin.cli.training import prepare
+from altmin.cli.options import prepare
 from reproduction.speed import modes
 
 RESULTS, QUICK = HERE / "benchmarks/networks", HERE / "runs/networks"

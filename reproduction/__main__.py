@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+
+from altmin.cli import program
 
 COMMANDS = {
     "figure": ("Make a figure from scratch, with its results and its picture.", "figure fig1 --quick"),
@@ -23,28 +22,8 @@ COMMANDS = {
 it, when the command is called."""
 
 
-class Commands(TyperGroup):
-    """The commands, each imported when it is called."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, help=text) for name, (text, _) in COMMANDS.items()}
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in COMMANDS:
-            module = import_module(f"reproduction.commands.{args[0]}")
-            alone = typer.Typer(add_completion=False)
-            epilog = f"Example: python -m reproduction {COMMANDS[args[0]][1]}"
-            alone.command(args[0], epilog=epilog)(getattr(module, args[0]))
-            self.commands[args[0]] = typer.main.get_command(alone)
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            _tell(str(stop) or "stopped")
-            raise typer.Exit(130) from None
+class Commands(program.Commands):
+    program, package, table = "python -m reproduction", "reproduction.commands", COMMANDS
 
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -56,22 +35,8 @@ def top() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 where a result contradicts a theorem, 2 for a user's mistake, which
-    is printed as one line, 130 after Ctrl-C."""
-    try:
-        result = typer.main.get_command(app).main(arguments, prog_name="python -m reproduction", standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except (OSError, ValueError, ImportError) as error:
-        _tell(str(error))
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # which typer's errors about options have, whatever their class
-            raise
-        _tell(error.format_message())
-    return 2
-
-
-def _tell(message: str) -> None:
-    print("reproduction:", " ".join(message.split()), file=sys.stderr)
+    """Run a command and return its exit code, as `altmin.cli.program.run` has it."""
+    return program.run(app, Commands.program, arguments)
 
 
 if __name__ == "__main__":

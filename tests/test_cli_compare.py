@@ -1,49 +1,34 @@
-"""`altmin compare` gives each method the run that `altmin train` gives it."""
+"""`altmin compare`: each method has the run that `altmin train` gives it; table and picture show the result."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from commands import COMPARE, altmin, read, without_seconds  # noqa: F401  (a fixture)
+from matplotlib.figure import Figure
 
-from altmin import data, methods, models
-from altmin.training import fit
+from altmin.cli.compare import table
+from altmin.cli.compare_picture import draw, learning_curve
 
 # ruff: noqa: F811
 
 
-def test_compare_gives_each_method_the_run_that_train_gives_it(altmin: Any) -> None:
-    early = ["--eval-batches", "1,4"]
-    settings = ["--set", "adam.lr=0.01", "--set", "weight_decay=0.1"]
-    line = ["--methods", "adam,sgd", "--seeds", 2, "--seed", 4, *early, *settings, "--json", "c.json"]
-    assert altmin(*COMPARE, *line) == 0
+def test_each_method_has_the_run_that_train_gives_it(altmin: Any) -> None:
+    common = ["--eval-batches", "1,4", "--set", "weight_decay=0.1", "--warmup", 3]
+    line = ["--methods", "adam,am-adam", "--seeds", 2, "--seed", 4, "--set", "adam.lr=0.01", "--set"]
+    assert altmin(*COMPARE, *line, "am-adam.order=weights-first", *common, "--json", "c.json") == 0
     result = read("c.json")
-    assert [(run["method"], run["seed"]) for run in result["runs"]] == [
-        ("adam", 4), ("sgd", 4), ("adam", 5), ("sgd", 5)
-    ]  # fmt: skip
+    order = [("adam", 4), ("am-adam", 4), ("adam", 5), ("am-adam", 5)]
+    assert [(run["method"], run["seed"]) for run in result["runs"]] == order
+    own = {"adam": ["--lr", "0.01"], "am-adam": ["--set", "order=weights-first"]}
     for found in result["runs"]:
-        own = ["--set", "weight_decay=0.1", *(["--lr", "0.01"] if found["method"] == "adam" else [])]
-        single = ["train", "--method", found["method"], *COMPARE[1:], *early, "--seed", found["seed"], *own]
-        assert altmin(*single, "--json", "run.json") == 0
+        single = ["train", "--method", found["method"], *COMPARE[1:], *common, "--seed", found["seed"]]
+        assert altmin(*single, *own[found["method"]], "--json", "run.json") == 0
         expected = without_seconds(read("run.json"))
         assert without_seconds(found)["epochs"] == expected["epochs"]
         assert found["batches"] == expected["batches"]
-
-
-def test_compare_draws_a_picture_and_says_where(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert altmin(*COMPARE, "--methods", "adam,sgd", "--plot", "c.png", "--json", "c.json") == 0
-    out = capsys.readouterr().out
-    assert Path("c.png").read_bytes().startswith(b"\x89PNG")
-    assert "wrote c.png" in out
-    adam = next(run for run in read("c.json")["runs"] if run["method"] == "adam")
-    row = next(line for line in out.splitlines() if line.split("│")[1:2] == [" adam   "])
-    cells = [cell.strip() for cell in row.split("│")[2:-1]]
-    accuracies = [epoch["test_accuracy"] for epoch in adam["epochs"]]
-    assert cells[:3] == [f"{value:.4f}" for value in [*accuracies, max(accuracies)]]
-    assert cells[3] == f"{adam['epochs'][-1]['train_loss']:.4f}"
-    assert cells[-1] == "1.00"
+    assert result["config"]["options"]["am-adam"]["order"] == "weights-first"
 
 
 def test_one_method_that_diverges_does_not_stop_the_others(altmin: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,29 +41,68 @@ def test_one_method_that_diverges_does_not_stop_the_others(altmin: Any, capsys: 
     out, error = capsys.readouterr()
     assert re.search(r"sgd +│ +diverged", out)
     assert error.startswith("altmin: sgd, seed 0: training diverged")
+    assert Path("c.svg").read_bytes().lstrip().startswith(b"<?xml")
 
 
-def test_compare_gives_the_solver_to_the_methods_that_have_codes(altmin: Any) -> None:
-    line = ["--model", "binary-16", "--epochs", "1", "--methods", "am-adam,adam", "--json", "c.json"]
-    assert altmin("compare", *line, "--codes", "straight-through", "--freeze-first") == 0
-    found = read("c.json")["config"]
-    assert found["options"]["am-adam"]["codes"] == "straight-through"
-    assert "codes" not in found["options"]["adam"]
-    assert found["freeze_first"] is True
+def result(**config: Any) -> dict[str, Any]:
+    """Two methods, two seeds, two epochs."""
+
+    def run(method: str, seed: int, early: float, ends: list[float], seconds: float) -> dict[str, Any]:
+        rows = [
+            {"epoch": i, "train_loss": 1 / i, "test_accuracy": value, "seconds": seconds}
+            for i, value in enumerate(ends, 1)
+        ]
+        return {"method": method, "seed": seed, "batches": [{"batch": 50, "test_accuracy": early}], "epochs": rows}
+
+    settings = {"epochs": 2, "batch_size": 200, "evaluated_on": "test", "measure": "accuracy"}
+    return {
+        **{"data": "mnist", "model": "mlp-2x100", "methods": ["am-adam", "adam"], "seeds": [0, 1]},
+        "config": {**settings, "batches_per_epoch": 250, "eval_batches": [50], **config},
+        "runs": [
+            run("am-adam", 0, 0.90, [0.96, 0.95], 3.0),
+            run("adam", 0, 0.88, [0.94, 0.96], 2.0),
+            run("am-adam", 1, 0.92, [0.97, 0.95], 6.0),
+            run("adam", 1, 0.88, [0.94, 0.98], 3.0),
+        ],
+    }
 
 
-def test_compare_gives_share_order_and_cuts_to_the_methods_that_have_codes(altmin: Any) -> None:
-    line = [*COMPARE, "--model", "mlp-2x16", "--methods", "am-adam,adam", "--json", "c.json"]
-    assert altmin(*line, "--order", "weights-first", "--share", 0.2, "--at", "2", "--warmup", 3) == 0
-    found = read("c.json")
-    options = found["config"]["options"]
-    given = {"order": "weights-first", "share": 0.2, "at": ["2"]}
-    assert {name: options["am-adam"][name] for name in given} == given
-    assert not set(given) & set(options["adam"])
-    for run in found["runs"]:
-        torch.manual_seed(0)
-        own = given if run["method"] == "am-adam" else {}
-        method = methods.create(run["method"], models.create("mlp-2x16", (1, 28, 28), 10), **own)
-        x, y = data.load("mnist", "train")
-        history = fit(method, (x[:220], y[:220]), epochs=2, batch_size=50, warmup=3)
-        assert [row["train_loss"] for row in run["epochs"]] == [row["train_loss"] for row in history.epochs]
+def test_the_table_has_mean_and_deviation_over_the_seeds_and_the_time_against_adam() -> None:
+    drawn = table(result())
+    cells = {str(column.header): list(column.cells) for column in drawn.columns}
+    assert cells["method"] == ["am-adam", "adam"]
+    assert cells["50 batches"] == ["0.9100 ± 0.0141", "0.8800 ± 0.0000"]
+    assert cells["epoch 2"] == ["0.9500 ± 0.0000", "0.9700 ± 0.0141"]
+    assert cells["best"] == ["0.9650 ± 0.0071", "0.9700 ± 0.0141"]
+    assert cells["train loss"] == ["0.5000 ± 0.0000"] * 2
+    assert cells["seconds"] == ["9.0 ± 4.2", "5.0 ± 1.4"]
+    assert cells["time / adam"] == ["1.75 ± 0.35", "1.00 ± 0.00"]
+
+
+def test_a_curve_has_the_early_evaluations_and_the_ends_of_the_epochs() -> None:
+    """Where an epoch ends its own value counts: an offline method learns there."""
+    assert learning_curve(result(), "am-adam") == {50: [0.90, 0.92], 250: [0.96, 0.97], 500: [0.95, 0.95]}
+    assert learning_curve(result(batches_per_epoch=50), "adam")[50] == [0.94, 0.94]
+
+
+def test_the_lines_drawn_are_the_means_and_the_legend_says_where_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
+    draw(result())
+    axes = figures[0].axes[0]
+    ours, adam = (line for line in axes.get_lines() if not line.get_label().startswith("_"))
+    assert list(ours.get_xdata()) == [50, 250, 500]
+    assert list(ours.get_ydata()) == pytest.approx([0.91, 0.965, 0.95])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["am-adam  0.9500", "adam  0.9700"]
+    assert ours.get_color() != adam.get_color()
+    low, high = axes.get_ylim()
+    assert 0.5 < low < 0.88
+    assert 0.98 < high < 1
+
+
+def test_perfect_and_hopeless_runs_can_be_drawn_too() -> None:
+    extreme = result()
+    extreme["runs"][0]["epochs"][0]["test_accuracy"] = 1.0
+    extreme["runs"][1]["batches"][0]["test_accuracy"] = 0.0
+    extreme["runs"][2].update(batches=[], epochs=[], diverged="the loss")
+    assert draw(extreme).startswith(b"\x89PNG")

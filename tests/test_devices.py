@@ -8,7 +8,6 @@ import torch
 from commands import said
 from torch import nn
 
-from altmin.cli.training import chosen_device
 from altmin.common.devices import usable
 from altmin.training.config import RunConfig
 from altmin.training.trial import Trial
@@ -70,16 +69,3 @@ def test_commands_refuse_it_in_a_line(command: str, device: str) -> None:
     assert error.count("\n") == 1
     assert device in error
     assert "int()" not in error
-
-
-@pytest.mark.parametrize(
-    "gpus, processes, expected", [(0, None, "cpu"), (2, None, "cuda"), (2, "2", "cuda"), (1, "2", "cpu")]
-)
-def test_auto_is_a_gpu_where_every_process_of_the_machine_can_have_one(
-    gpus: int, processes: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    if processes is not None:
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
-    assert chosen_device("auto") == expected
-    assert chosen_device("cuda:1") == "cuda:1"

@@ -1,77 +1,66 @@
 """`altmin compare`: several methods from the same first weights, over the same data in the same order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from altmin.cli import config, options, output, own_data, parse, training
+from altmin import data
+from altmin.cli import options, output, runs
 from altmin.common.describe import plain
 from altmin.training.trial import Trial
 
-EARLY = 50
-YARDSTICK = "adam"
-Run = Mapping[str, Any]
-Column = tuple[Callable[[Run], float | None], int]
-"""A number of a run, and its digits."""
+EARLY, YARDSTICK = 50, "adam"
+"""The batch that has a column, and the method whose time is the unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(options.OfRuns):
-    methods: str = options.option("am-adam,am-mem,adam", "The methods.", metavar="NAME,NAME,...")
-    epochs: int | None = options.option(None, "Passes over the training samples [2; over a table 50].", min=1)
+class Compare(options.Runs):
+    methods: Annotated[str, typer.Option(metavar="NAME,NAME,...", help="The methods.")] = "am-adam,am-mem,adam"
     plot: options.Plot = None
 
 
 @options.command(Compare)
-def compare(ctx: typer.Context, given: Compare) -> None:
+def compare(given: Compare) -> None:
     """Train with several methods and compare how they learn."""
-    output.check_writable(given.json_file, given.save_config, picture=given.plot)
-    given = replace(given, device=training.chosen_device(given.device))
-    device = training.prepare(given.device, given.threads, given.precision)
-    names = parse.names("--methods", given.methods)
-    of_methods = parse.all_options(given.set_ or [], names, parse.flags(given), config.tables(ctx))
-    known = own_data.known_data(given)
-    given = own_data.settled(given, known, epochs=2)
-    own = {name: own_data.for_target(name, of_methods[name], known) for name in names}
-    run = training.configured(given, device, known)
-    trial = Trial(run, *training.load(run, known, given.data_dir), known=known)
-    per_epoch = trial.check([replace(run, method=name, options=own[name]) for name in names])
+    output.check_writable(given.json_file, picture=given.plot)
+    device = options.prepare(given.device, given.threads, given.precision)
+    names = options.words(given.methods)
+    if not names:
+        raise ValueError("--methods takes names, such as am-adam,adam")
+    of_methods = options.of_methods(given.set_, names)
+    known = data.dataset(given.data)
+    run = runs.config(given, device, known, epochs=given.epochs or 2)
+    trial = Trial(run, *runs.samples(run, known, given.data_dir), known=known)
+    per_epoch = trial.check([replace(run, method=name, options=of_methods[name]) for name in names])
     trial = replace(trial, run=replace(run, eval_batches=run.eval_batches or early_batches(per_epoch)))
     seeds = range(given.seed, given.seed + given.seeds)
-    runs = [replace(trial.run, method=name, options=own[name], seed=n) for n in seeds for name in names]
+    several = [replace(trial.run, method=name, options=of_methods[name], seed=n) for n in seeds for name in names]
     with output.progress("compare") as tick:
-        rows = [{"method": each.method, **row} for each, row in zip(runs, trial.in_turn(runs, tick), strict=True)]
-    result = {
-        "data": given.data,
-        "model": given.model,
-        "methods": names,
-        "seeds": list(seeds),
-        **own_data.about(known),
+        rows = [{"method": each.method, **row} for each, row in zip(several, trial.in_turn(several, tick), strict=True)]
+    result: dict[str, Any] = {
+        **{"data": given.data, "model": given.model, "methods": names, "seeds": list(seeds)},
         "config": {
-            **{**trial.config(), "device": given.device, "measure": own_data.measure(known)},
-            **{"batches_per_epoch": per_epoch, "options": plain(own)},
+            **{**trial.config(), "device": str(device), "measure": "accuracy"},
+            **{"batches_per_epoch": per_epoch, "options": plain(of_methods)},
         },
         "environment": output.environment(device),
         "runs": rows,
     }
-    for line in own_data.headline(known):
-        print(line)
     output.console().print(table(result))
     if given.plot is not None:
         from altmin.cli import compare_picture  # matplotlib takes a second to import
 
         output.write(given.plot, compare_picture.draw(result, given.plot.suffix[1:]))
     output.write_json(given.json_file, result)
-    config.save(given.save_config, ctx, of_methods, **training.chosen(given, run))
     output.report_failures({f"{row['method']}, seed {row['seed']}": row.get("diverged") for row in rows})
 
 
 def early_batches(per_epoch: int) -> list[int]:
-    """When to evaluate in the first epoch: often at its start, and in some ten places later on.
+    """Return when to evaluate in the first epoch: often at its start, and in some ten places later on.
 
     >>> early_batches(250)
     [1, 2, 5, 10, 15, 25, 50, 75, 100, 125, 150, 175, 200, 225]
@@ -81,68 +70,50 @@ def early_batches(per_epoch: int) -> list[int]:
 
 
 def table(result: Mapping[str, Any]) -> Table:
-    """One row for each method; with several seeds each cell is their mean ± standard deviation."""
+    """Return a table with a row for each method; with several seeds each cell is their mean ± standard deviation."""
     seeds = f", {len(result['seeds'])} seeds: mean ± standard deviation" if len(result["seeds"]) > 1 else ""
-    title = f"{title_of(result['config'])} on {result['data']}, {result['model']}{seeds}"
-    columns = _columns(result)
+    title = f"{measure(result['config']).replace('_', ' ')} on {result['data']}, {result['model']}{seeds}"
+    numbers = [_numbers(run, result) for run in result["runs"]]
+    columns = list(dict.fromkeys(name for each in numbers for name in each))
     drawn = Table("method", title=title, title_justify="left", header_style="bold")
     for name in columns:
         drawn.add_column(name, justify="right")
     for method in result["methods"]:
-        runs = [run for run in result["runs"] if run["method"] == method]
-        if any("diverged" in run for run in runs):
-            drawn.add_row(method, "diverged", style="red")
+        own = [each for each, run in zip(numbers, result["runs"], strict=True) if run["method"] == method]
+        if all(own):
+            drawn.add_row(method, *(_cell([each[name] for each in own if name in each], name) for name in columns))
         else:
-            drawn.add_row(method, *(_cell([f(run) for run in runs], digits) for f, digits in columns.values()))
+            drawn.add_row(method, "diverged", style="red")
     return drawn
 
 
-def column_of(config: Run) -> str:
-    """The column of what is compared. Results of earlier versions compare accuracies."""
-    return f"{config['evaluated_on']}_{config.get('measure', 'accuracy')}"
+def measure(config: Mapping[str, Any]) -> str:
+    """Return the column of what is compared."""
+    return f"{config['evaluated_on']}_{config['measure']}"
 
 
-def title_of(config: Run) -> str:
-    """What is compared, in words."""
-    return column_of(config).replace("_", " ").replace("r2", "R²")
+def _numbers(run: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the columns of a run; nothing if it diverged."""
+    if "diverged" in run:
+        return {}
+    column, epochs = measure(result["config"]), run["epochs"]
+    numbers = {f"{EARLY} batches": row[column] for row in run["batches"] if row["batch"] == EARLY}
+    count = min(len(epochs), 4)
+    for n in sorted({round(1 + i * (len(epochs) - 1) / max(1, count - 1)) for i in range(count)}):
+        numbers[f"epoch {n}"] = epochs[n - 1][column]
+    numbers |= {"best": max(row[column] for row in epochs), "train loss": epochs[-1]["train_loss"]}
+    numbers["seconds"] = _seconds(run)
+    for other in result["runs"]:
+        if (other["method"], other["seed"]) == (YARDSTICK, run["seed"]) and "diverged" not in other:
+            numbers[f"time / {YARDSTICK}"] = numbers["seconds"] / _seconds(other)
+    return numbers
 
 
-def _columns(result: Mapping[str, Any]) -> dict[str, Column]:
-    measure, epochs = column_of(result["config"]), result["config"]["epochs"]
-    columns: dict[str, Column] = {}
-    if EARLY in result["config"]["eval_batches"]:
-        columns[f"{EARLY} batches"] = lambda run: {row["batch"]: row[measure] for row in run["batches"]}[EARLY], 4
-    for n in _spread_out(epochs, 4):
-        columns[f"epoch {n}"] = lambda run, n=n: run["epochs"][n - 1][measure], 4  # type: ignore[misc]
-    columns["best"] = lambda run: max(row[measure] for row in run["epochs"]), 4
-    columns["train loss"] = lambda run: run["epochs"][-1]["train_loss"], 4
-    columns["seconds"] = _seconds, 1
-    if YARDSTICK in result["methods"]:
-        adam = [run for run in result["runs"] if run["method"] == YARDSTICK and "diverged" not in run]
-        times = {run["seed"]: _seconds(run) for run in adam}
-        columns[f"time / {YARDSTICK}"] = (
-            lambda run: _seconds(run) / times[run["seed"]] if run["seed"] in times else None,
-            2,
-        )
-    return columns
-
-
-def _spread_out(epochs: int, most: int) -> list[int]:
-    """At most `most` of the epochs, with the first and the last.
-
-    >>> _spread_out(3, 4), _spread_out(50, 4)
-    ([1, 2, 3], [1, 17, 34, 50])
-    """
-    count = min(epochs, most)
-    return sorted({round(1 + i * (epochs - 1) / max(1, count - 1)) for i in range(count)})
-
-
-def _seconds(run: Run) -> float:
+def _seconds(run: Mapping[str, Any]) -> float:
     return sum(row["seconds"] for row in run["epochs"])
 
 
-def _cell(values: Sequence[float | None], digits: int) -> str:
-    """Mean ± standard deviation of the values that there are."""
-    known = [value for value in values if value is not None]
-    spread = f" ± {stdev(known):.{digits}f}" if len(known) > 1 else ""
-    return f"{mean(known):.{digits}f}{spread}" if known else ""
+def _cell(values: Sequence[float], name: str) -> str:
+    digits = {"seconds": 1, f"time / {YARDSTICK}": 2}.get(name, 4)
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}" if values else ""

@@ -1,167 +1,151 @@
-"""The options of commands: those that several share, and how the fields of a dataclass become those of a command."""
+"""Options: those that several commands have, those of methods, and dataclasses of options as commands."""
 
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
-from functools import wraps
-from inspect import Parameter, Signature, get_annotations
+import ast
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
+import torch
 import typer
 
-from altmin.cli import config
+from altmin import data, methods
+from altmin.cli import torchrun
+from altmin.common.devices import usable
+from altmin.common.errors import unknown
+from altmin.common.memory import keep_freed_memory
+from altmin.runners import precision
+from altmin.training.schedule import SCHEDULES
 
+Given = TypeVar("Given")
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder; else $ALTMIN_DATA, or the cache.")]
-DEVICES = "cpu, cuda, one GPU as cuda:0, or auto: cuda where there is a GPU, else cpu."
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help=DEVICES)]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's own choice if not given.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw what was found: .png, .svg or .pdf.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found to FILE, as JSON.")]
-Options = TypeVar("Options")
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:0, or auto: cuda where there is a GPU, else cpu.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's choice if not given.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of initial weights, the order of data and dropout.")]
+Precision = Annotated[str, typer.Option(help=f"Of products: {', '.join(precision.NAMES)}; tf32 is of GPUs.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the result: .png, .svg or .pdf.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")]
+Lr = Annotated[float | None, typer.Option(help="Learning rate; the method's if not given.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="An option of the method, such as share=0.2; may be repeated."),
+]
+Data = Annotated[str, typer.Option(help=f"One of {', '.join(data.names())}.")]
+MODELS = "mlp-2x100 (depth x width), lenet5, resnet18-64, gpt-6x128, ...; or MODULE:FUNCTION, which is called with the "
+MODELS += "samples' shape and the number of classes."
 
 
-def option(default: Any, help: str, *names: str, **how: Any) -> Any:
-    """A field of a dataclass whose fields are a command's options. names: of the option, if it has another than the
-    field's. how: what else `typer.Option` takes."""
-    return field(default=default, metadata={"option": typer.Option(*names, help=help, **how)})
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The options that `train` and `compare` have in common. Most are fields of `RunConfig`."""
+
+    data: Data = "mnist"
+    model: Annotated[str, typer.Option(help=MODELS)] = "mlp-2x100"
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training samples.")] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a mini-batch; 200 if not given.")] = None
+    set_: Set = None
+    schedule: Annotated[
+        str,
+        typer.Option(help=f"Of the learning rate: {', '.join(SCHEDULES)}; with /epoch added by epoch, not by batch."),
+    ] = "constant"
+    warmup: Annotated[int, typer.Option(min=0, help="Batches in which the learning rate rises.")] = 0
+    augment: Annotated[str | None, typer.Option(help="crop-flip, random-windows (the default for a text) or none.")] = (
+        None
+    )
+    freeze_first: Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is.")] = False
+    precision: Precision = "float32"
+    limit: Annotated[int | None, typer.Option(min=1, help="Train on the first N samples.")] = None
+    validation: Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples.")] = False
+    eval_batches: Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches too.")] = ""
+    seed: Seed = 0
+    seeds: Annotated[int, typer.Option(min=1, help="Train with N seeds, from --seed on.")] = 1
+    device: Device = "auto"
+    threads: Threads = None
+    data_dir: DataDir = None
+    json_file: Json = None
 
 
-def rate() -> Any:
-    return option(None, "The learning rate; the method's own choice if not given.")
+def command(options: type[Given]) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
+    """Make a function of a dataclass a command whose options are the dataclass's fields."""
 
+    def decorate(function: Callable[[Given], None]) -> Callable[..., None]:
+        def call(**given: Any) -> None:
+            function(options(**given))
 
-def batch() -> Any:
-    return option(200, "Samples in a mini-batch.", min=1)
-
-
-def command(options: type[Options]) -> Callable[[Callable[[typer.Context, Options], None]], Callable[..., None]]:
-    """Makes a function (context, options) a command whose options are the fields of a dataclass, its own ones first."""
-    own, hints = get_annotations(options), get_type_hints(options, include_extras=True)
-    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context]
-    for each in sorted(fields(options), key=lambda each: each.name not in own):  # type: ignore[arg-type]
-        hint, default = hints[each.name], Parameter.empty if each.default is MISSING else each.default
-        hint = Annotated[hint, each.metadata["option"]] if each.metadata else hint
-        parameters.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
-
-    def decorate(function: Callable[[typer.Context, Options], None]) -> Callable[..., None]:
-        @wraps(function)
-        def called(ctx: typer.Context, **given: Any) -> None:
-            function(ctx, options(**given))
-
-        called.__annotations__ = {each.name: each.annotation for each in parameters}
-        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        return called
+        call.__doc__ = function.__doc__
+        call.__signature__ = inspect.signature(options)  # type: ignore[attr-defined]
+        return call
 
     return decorate
 
 
-DATA_SETS = "mnist, mnist-sequential, mnist-permuted, mnist-rows, fashion-mnist, cifar10, higgs or shakespeare"
-TABLES = "a table of your own: .csv, .csv.gz, .tsv, .parquet, or .npz with arrays x and y"
+def words(text: str) -> list[str]:
+    """Return the parts of a comma-separated list, each once.
+
+    >>> words("am-adam, adam,am-adam")
+    ['am-adam', 'adam']
+    """
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfMethods:
-    """What commands that build methods have in common."""
+def of_methods(pairs: Sequence[str] | None, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return every option of each method: the defaults, and those in NAME=VALUE pairs, of which METHOD.NAME=VALUE are
+    for one method. A value is a Python literal if it can be, else a text.
 
-    data: str = option("mnist", f"{DATA_SETS}.", metavar="NAME")
-    set_: list[str] | None = option(
-        None,
-        "An option of a method, as lr=0.001, or of one among several, as adam.lr=0.001; may be given again.",
-        "--set",
-        metavar="NAME=VALUE",
-    )
-    import_: list[str] | None = option(
-        None,
-        "Import a module first, such as one that registers a method of your own; may be given again.",
-        "--import",
-        metavar="MODULE",
-        is_eager=True,
-        callback=config.import_modules,
-    )
-    seed: int = option(0, "For the initial weights, the order of the data and dropout.", min=0, max=2**32 - 1)
-    device: Device = "cpu"
-    precision: str = option("float32", "Of products: float32, tf32 (on a GPU only) or bf16.", metavar="NAME")
-    threads: Threads = None
-    json_file: Json = None
+    >>> of_methods(["lr=0.1", "adam.lr=0.2"], ["adam", "sgd"])["adam"]["lr"]
+    0.2
+    """
+    options = {name: _defaults(name) for name in names}
+    for pair in sorted(pairs or [], key=lambda pair: "." in pair.partition("=")[0]):
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes NAME=VALUE, such as lr=0.001, not {pair!r}")
+        method, _, option = name.rpartition(".")
+        if method and method not in options:
+            raise unknown("method in --set,", method, options)
+        for each in [method] if method else options:
+            if isinstance(options[each].get(option), bool) and not isinstance(value(text), bool):
+                raise ValueError(f"{option} of {each} is true or false, not {text!r}")
+            options[each][option] = value(text)
+    return options
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfSamples(OfMethods):
-    """What those of them that train on samples of the data have in common."""
-
-    codes: str | None = option(
-        None,
-        "How codes move: gradient, printed (as in the paper), discrete or straight-through; in a recurrent model "
-        "exact or parallel in time. If not given: gradient, discrete where an activation has no derivative, "
-        "parallel in time.",
-        metavar="NAME",
-    )
-    order: str | None = option(None, "What moves first: codes-first, or weights-first, as suits a gpt.", metavar="NAME")
-    share: float | None = option(
-        None, "How much of the gradient at a block's output the code below may take, from 0 to 1.", metavar="NUMBER"
-    )
-    at: str | None = option(
-        None, "Cut the model after these of its modules, and nowhere else.", metavar="NAME,NAME,..."
-    )
-    data_dir: DataDir = None
+def of_method(given: Any) -> dict[str, Any]:
+    """Return every option of the one method of a command: `of_methods`, and --lr."""
+    options = of_methods(given.set_, [given.method])[given.method]
+    return options if given.lr is None else {**options, "lr": given.lr}
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfTables(OfSamples):
-    """What those of them that take a table of one's own have in common."""
+def value(text: str) -> Any:
+    """Return the value of a Python literal, or of true, false and none; else the text.
 
-    data: str = option("mnist", f"{DATA_SETS}; or {TABLES}.", metavar="NAME")
-    target: str | None = option(None, "The column of a table to predict.", metavar="COLUMN")
-    task: str = option(
-        "auto",
-        "classification, regression, or auto: classification if the target has texts or few different whole numbers.",
-        metavar="NAME",
-    )
-    drop: str | None = option(None, "Columns of a table to leave out, such as ids.", metavar="COLUMN,COLUMN,...")
-    test_part: float = option(0.2, "The part of a table's rows that is held back to test.", metavar="NUMBER")
-    split_seed: int = option(0, "Which rows these are.", min=0)
+    >>> value("0.5"), value("true"), value("weights-first")
+    (0.5, True, 'weights-first')
+    """
+    try:
+        return ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(text.lower(), text))
+    except (ValueError, SyntaxError):
+        return text
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfRuns(OfTables):
-    """What `train` and `compare` have in common. Those that `RunConfig` has too become its settings."""
+def _defaults(method: str) -> dict[str, Any]:
+    parameters = inspect.signature(methods.factory(method)).parameters
+    defaults = {name: parameters[name].default for name in methods.options(method)}
+    return {name: default for name, default in defaults.items() if default is not inspect.Parameter.empty}
 
-    model: str = option(
-        "mlp-2x100",
-        "mlp-DEPTHxWIDTH, lenet5, resnet18-64, gpt-6x128 and others; or a model of your own as MODULE:FUNCTION, a "
-        "function (sample_shape, classes) -> nn.Module in the current folder or installed.",
-        metavar="NAME",
-        callback=config.own_model,
-    )
-    epochs: int | None = option(None, "Passes over the training samples [1; over a table 50].", min=1)
-    batch_size: int | None = option(None, "Samples in a mini-batch [200; of a table 64].", min=1)
-    device: Device = "auto"
-    schedule: str = option(
-        "constant",
-        "Of the learning rate: constant, linear, cosine, step or one-cycle, by batch; cosine/epoch and so on by epoch.",
-        metavar="NAME",
-    )
-    warmup: int = option(0, "Let the learning rate rise for N batches first; epochs, if it moves by epoch.", min=0)
-    augment: str | None = option(
-        None,
-        "Change training samples at random: crop-flip for images, as usual for cifar10; random-windows for a text, "
-        "where it is the default; or none.",
-        metavar="NAME",
-    )
-    freeze_first: bool = option(False, "Leave the first layer as it is initialised.", "--freeze-first")
-    seeds: int = option(1, "Train with N seeds: --seed, and those after it.", min=1)
-    eval_batches: str = option("", "Evaluate after these batches of the run too.", metavar="N,N,...")
-    validation: bool = option(False, "Evaluate on validation samples, not on test samples.", "--validation")
-    limit: int | None = option(None, "Train on the first N samples only.", min=1)
-    config_file: Path | None = option(
-        None,
-        "Read settings from a TOML file; options given beside it override them.",
-        "--config",
-        metavar="FILE",
-        is_eager=True,
-        callback=config.read,
-    )
-    save_config: Path | None = option(
-        None, "Write all settings of this run, for --config.", "--save-config", metavar="FILE"
-    )
+
+def prepare(name: str, threads: int | None, products: str = "float32") -> torch.device:
+    """Return the device, and set the number of CPU threads. ValueError for a device or precision that is not here."""
+    if name == "auto":  # under torchrun each process needs a GPU of its own
+        own = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        name = "cuda" if torch.cuda.device_count() >= own else "cpu"
+    if threads is not None:
+        torch.set_num_threads(threads)
+    device = usable("--device", torchrun.device(name))
+    precision.check(products, device)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+    keep_freed_memory()
+    return device

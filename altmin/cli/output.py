@@ -23,26 +23,25 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
-    """Raises, before training starts, if a result could not be written or a picture could not be drawn."""
+    """Raise, before training starts, if a result could not be written or a picture could not be drawn."""
     if picture is not None and picture.suffix not in PICTURES:
         raise ValueError(f"{picture} should end in {' or '.join(PICTURES)} to be a picture")
     if picture is not None:
         need("matplotlib", "plot", "a picture")
-    given: dict[Path, Path] = {}
+    seen: set[Path] = set()
     for path in filter(None, (*paths, picture)):
         if is_stream(path):
             continue
         target = path.resolve()
-        if not target.parent.is_dir():
-            raise FileNotFoundError(f"the folder {target.parent} of {path.name} does not exist; make it first")
-        if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
-            raise PermissionError(f"{path} is a folder or may not be written to; name another file")
-        if (other := given.setdefault(target, path)) is not path:
-            raise ValueError(f"{path} and {other} are the same file; give each result a file of its own")
+        if not os.access(target if target.exists() else target.parent, os.W_OK) or target.is_dir():
+            raise PermissionError(f"{path} cannot be written: it is a folder, or its folder is not there or closed")
+        if target in seen:
+            raise ValueError(f"two results would go to {path}; give each a file of its own")
+        seen.add(target)
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, and says so; a stream such as /dev/stdout just gets the bytes."""
+    """Write a file whole or not at all, and say so."""
     with replacing(path) as file:
         file.write(content)
     if not is_stream(path):
@@ -69,7 +68,7 @@ def console() -> Console:
 
 @contextmanager
 def progress(what: str, shown: bool = True) -> Iterator[Tick]:
-    """A bar on the terminal, gone when done; nothing in a pipe, or if it is not to be shown."""
+    """A bar on the terminal, gone when done; nothing in a pipe."""
     bar = Bar(what, hidden=not shown)
     try:
         yield bar.update

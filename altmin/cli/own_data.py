@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from altmin import data, methods
-from altmin.cli import parse
-from altmin.cli.options import OfRuns
+from altmin.cli.options import Runs, words
 from altmin.data.base import Dataset
 from altmin.data.tables import Choices, TableData
 from altmin.data.targets import Quantity, Target
@@ -20,10 +19,10 @@ from altmin.training.samples import Samples
 Data = Dataset | TableData
 TABLE_EPOCHS, TABLE_BATCH = 50, 64
 """Of a table of one's own, if they are not given: it has fewer rows than the data sets."""
-Given = TypeVar("Given", bound=OfRuns)
+Given = TypeVar("Given", bound=Runs)
 
 
-def known_data(given: OfRuns) -> Data:
+def known_data(given: Any) -> Data:
     """The data set that a command names, or the table of one's own. ValueError for options that are for the other."""
     if given.data in data.names() or not (Path(given.data).suffix or given.target):
         for option in ("target", "drop"):
@@ -32,7 +31,7 @@ def known_data(given: OfRuns) -> Data:
         return data.dataset(given.data)
     if not 0 < given.test_part < 1:
         raise ValueError(f"--test-part lies between 0 and 1, given {given.test_part:g}")
-    drop = parse.words(given.drop or "")
+    drop = words(given.drop or "")
     choices = Choices(given.target, given.task, drop, given.test_part, given.split_seed)
     return TableData.read(given.data, choices, given.validation)
 

@@ -9,16 +9,17 @@ import typer
 from torch import Tensor
 
 from altmin import data
-from altmin.cli import config, options, training
+from altmin.cli import options
 from altmin.data.columns import Table
 from altmin.training.model_file import TrainedModel
 
+TABLES = "a table of your own: .csv, .csv.gz, .tsv, .parquet, or .npz with arrays x and y"
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL_FILE", help="Written by altmin train --save-model.")]
 Data = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"The data: {options.TABLES}; or a data set, by default that of training, for its test samples.",
+        help=f"The data: {TABLES}; or a data set, by default that of training, for its test samples.",
     ),
 ]
 Own = Annotated[
@@ -26,7 +27,6 @@ Own = Annotated[
     typer.Option(
         "--model",
         metavar="MODULE:FUNCTION",
-        callback=config.own_model,
         help="The function that makes the model, if it is one of your own: a file cannot have code run by itself.",
     ),
 ]
@@ -34,7 +34,7 @@ Own = Annotated[
 
 def opened(path: Path, own: str | None, device: str) -> tuple[TrainedModel, torch.device]:
     """The model in a file, on a device."""
-    place = training.prepare(training.chosen_device(device), None, "float32")
+    place = options.prepare(device, None)
     trained = TrainedModel.load(path, own)
     return replace(trained, network=trained.network.to(place)), place
 

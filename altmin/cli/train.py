@@ -1,16 +1,16 @@
-"""`altmin train`: one model, one method, one run, or the same with several seeds."""
+"""`altmin train`: one model and one method, with one seed or several."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from torch import nn
 
 from altmin import __version__, methods
-from altmin.cli import config, options, output, own_data, parse, torchrun, training
+from altmin.cli import options, output, own_data, runs, torchrun
 from altmin.runners import ranks
 from altmin.runners.distributed import Distributed
 from altmin.training import model_file
@@ -18,132 +18,97 @@ from altmin.training.trial import Trial, described, with_loss
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(options.OfRuns):
-    method: str = options.option("am-adam", f"One of: {', '.join(methods.names())}.", metavar="NAME")
-    lr: float | None = options.rate()
-    save_model: Path | None = options.option(
-        None, "Keep the trained model here, for altmin predict and altmin evaluate.", metavar="FILE"
-    )
-    checkpoint: Path | None = options.option(None, "Keep the run here, to resume it.", metavar="FILE")
-    checkpoint_every: int | None = options.option(None, "Keep it every N batches too.", min=1)
-    resume: bool = options.option(False, "Go on from the checkpoint, as if never stopped.", "--resume")
-    record: bool = options.option(
-        False, "Compile the steps, which takes seconds; on a GPU they are recorded anyway if they can be.", "--record"
-    )
-    sample: int | None = options.option(None, "Print N characters of the trained gpt.", min=1)
+class Train(options.Runs):
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(methods.names())}.")] = "am-adam"
+    lr: options.Lr = None
+    record: Annotated[bool, typer.Option("--record", help="Compile the steps, which takes seconds.")] = False
+    save_model: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the model, for predict.")] = None
+    checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the run after every epoch.")] = None
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Save it every N batches too.")] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict, if --data is a table.")] = None
+    task: Annotated[str, typer.Option(help="Of a table: classification, regression or auto.")] = "auto"
+    drop: Annotated[str | None, typer.Option(metavar="COLUMN,...", help="Columns of a table to leave out.")] = None
+    test_part: Annotated[float, typer.Option(help="The part of a table's rows to test on.")] = 0.2
+    split_seed: Annotated[int, typer.Option(min=0, help="Which rows these are.")] = 0
 
 
 @options.command(Train)
-def train(ctx: typer.Context, given: Train) -> None:
-    """Train a model and report how well it does. Under torchrun its processes share every mini-batch."""
-    given = replace(given, device=training.chosen_device(given.device))
+def train(given: Train) -> None:
+    """Train a model and report how well it does. Under torchrun the processes share every mini-batch."""
     _check(given)
-    device = training.prepare(torchrun.device(given.device), given.threads, given.precision)
-    tables = config.tables(ctx)
-    of_method = parse.all_options(given.set_ or [], [given.method], parse.flags(given), tables)[given.method]
+    device = options.prepare(given.device, given.threads, given.precision)
     known = own_data.known_data(given)
     given = own_data.settled(given, known, epochs=1)
+    own = own_data.for_target(given.method, options.of_method(given), known)
     record = given.record or (None if torchrun.count() == 1 else False)
-    own = own_data.for_target(given.method, of_method, known)
-    run = training.configured(given, device, known, options=own, record=record)
-    samples = training.load(run, known, given.data_dir)
+    run = runs.config(given, device, known, options=own, record=record)
+    samples = runs.samples(run, known, given.data_dir)
     ranks.start(device)
     trial = Trial(run, *samples, Distributed if torchrun.started() else lambda method: method, known)
-    text: list[str] = []
-    rows = _trained(given, trial, text)
+    rows = _rows(given, trial)
     if not torchrun.first():
         return
     name = f"{given.method}, {given.model}, {given.data}"
-    measured = lines(name, rows, f"{run.part}_{own_data.measure(known)}", run.epochs)
-    for line in [*own_data.headline(known), *measured, *text]:
+    for line in [*own_data.headline(known), *lines(name, rows, f"{run.part}_{own_data.measure(known)}")]:
         print(line)
-    if given.save_model is not None:
-        print(f"wrote {given.save_model}")
     result = {
         **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
         **own_data.about(known),
-        "config": {
-            **{**trial.config(), "device": given.device, "record": given.record},
-            **described(run.options),
-        },
+        "config": {**trial.config(), "device": str(device), "record": given.record, **described(run.options)},
         "environment": output.environment(device) | ({"ranks": torchrun.count()} if torchrun.started() else {}),
         **{key: rows[0][key] for key in ("batches", "epochs")},
-        **({"sample": text[0]} if text else {}),
         **({"seeds": [row["seed"] for row in rows], "runs": rows} if given.seeds > 1 else {}),
     }
     output.write_json(given.json_file, result)
-    config.save(given.save_config, ctx, {given.method: of_method}, **training.chosen(given, run))
     output.report_failures({f"seed {row['seed']}": row.get("diverged") for row in rows})
 
 
 def _check(given: Train) -> None:
     """ValueError for options that exclude each other, before anything is loaded."""
     if torchrun.first():
-        output.check_writable(given.json_file, given.checkpoint, given.save_config, given.save_model)
-    if torchrun.count() > 1 and (given.seeds > 1 or given.record):
-        what = (
-            "--record records steps of one process" if given.record else f"--seeds {given.seeds} trains several models"
-        )
-        raise ValueError(
-            f"{what}, and torchrun has started {torchrun.count()} processes for one; leave one of them out"
-        )
-    if given.checkpoint is None and (given.resume or given.checkpoint_every is not None):
-        raise ValueError(f"--{'resume' if given.resume else 'checkpoint-every'} needs --checkpoint FILE")
-    if given.checkpoint is not None:
-        _check_file(given.checkpoint, given)
-    if given.save_model is not None and given.seeds > 1:
-        raise ValueError(f"--save-model keeps one model, given --seeds {given.seeds}; leave one of them out")
-    if given.sample is not None:
-        training.check_sample(given.model, given.data, given.seeds)
+        output.check_writable(given.json_file, given.checkpoint, given.save_model)
+    if torchrun.count() > 1 and given.record:
+        raise ValueError("--record is for one process; leave it out under torchrun")
+    one = {"--checkpoint": given.checkpoint, "--save-model": given.save_model, "torchrun": torchrun.count() > 1}
+    for what in (name for name, value in one.items() if value and given.seeds > 1):
+        raise ValueError(f"{what} is for one run, given --seeds {given.seeds}; leave one of them out")
 
 
-def _resumes(given: Train) -> bool:
-    """Whether the run goes on from its checkpoint: as asked for, or when torchrun has started its processes again."""
+def _again(given: Train) -> bool:
+    """Whether torchrun has started the processes again, which then go on from the checkpoint."""
     again = torchrun.restarted() and given.checkpoint is not None and given.checkpoint.exists()
-    return given.resume or ranks.Ranks().total(again)[0] > 0
+    return ranks.Ranks().total(again)[0] > 0
 
 
-def _check_file(path: Path, given: Train) -> None:
-    if given.resume and not path.exists():
-        raise ValueError(f"there is no checkpoint {path} to go on from; leave out --resume to begin a run")
-    if given.seeds > 1:
-        raise ValueError(f"--checkpoint keeps one run, given --seeds {given.seeds}; leave one of them out")
+def _rows(given: Train, trial: Trial) -> list[dict[str, Any]]:
+    """Train, and return a row for each seed."""
 
-
-def _trained(given: Train, trial: Trial, text: list[str]) -> list[dict[str, Any]]:
-    """A row for each seed. text: gets what the trained model writes, if it is to write something."""
-
-    def finished(model: nn.Module) -> None:
-        if given.sample is not None and torchrun.first():
-            text.append(training.sampled(model, given.data, given.sample, given.seed))
+    def save(model: nn.Module) -> None:
         if given.save_model is not None and torchrun.first():
             data = model_file.described(trial.known)
             model_file.TrainedModel(network=model, model=given.model, **data).save(given.save_model, __version__)
+            print(f"wrote {given.save_model}")
 
     with output.progress(f"{given.method} on {given.data}", torchrun.first()) as tick:
         if given.seeds == 1:
-            run = replace(trial.run, resume=_resumes(given))
-            return [trial.one(run, with_loss(tick), finished)]
-        runs = [replace(trial.run, seed=each) for each in range(given.seed, given.seed + given.seeds)]
-        trial.check(runs[:1])
-        return trial.run_seeds(runs, tick)
+            run = replace(trial.run, resume=given.resume or _again(given))
+            return [trial.one(run, with_loss(tick), save)]
+        return trial.run_seeds([replace(trial.run, seed=given.seed + i) for i in range(given.seeds)], tick)
 
 
-def lines(name: str, runs: Sequence[Mapping[str, Any]], measure: str, epochs: int) -> list[str]:
-    """A line for each run that came to its end; of several, also their mean ± standard deviation."""
-    ended = [run for run in runs if "diverged" not in run]
-    found = {key for run in ended for key in run["epochs"][-1]}
-    part = measure.partition("_")[0]
-    keys = [key for key in (measure, f"{part}_loss", f"{part}_rmse", "train_loss") if key in found]
-    values = {key.replace("_", " "): [run["epochs"][-1][key] for run in ended] for key in keys}
-    said = []
-    for i, run in enumerate(ended):
-        reached = ", ".join(f"{what} {numbers[i]:.4f}" for what, numbers in values.items())
-        seconds = sum(row["seconds"] for row in run["epochs"])
-        said.append(
-            f"{name}, seed {run['seed']}: {reached} after {epochs} epoch{'s' * (epochs > 1)} in {seconds:.1f} s"
-        )
+def lines(name: str, rows: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
+    """Return a line for each run that did not diverge; of several, also their mean ± standard deviation."""
+    ended = [row for row in rows if "diverged" not in row]
+    part, shown = measure.partition("_")[0], []
+    last = [row["epochs"][-1] for row in ended]
+    keys = [key for key in (measure, f"{part}_loss", f"{part}_rmse", "train_loss") if last and key in last[0]]
+    for row, values in zip(ended, last, strict=True):
+        reached = ", ".join(f"{key.replace('_', ' ')} {values[key]:.4f}" for key in keys)
+        seconds = sum(epoch["seconds"] for epoch in row["epochs"])
+        shown.append(f"{name}, seed {row['seed']}: {reached} after {values['epoch']} epochs in {seconds:.1f} s")
     if len(ended) > 1:
-        reached = ", ".join(f"{what} {mean(v):.4f} ± {stdev(v):.4f}" for what, v in values.items())
-        said.append(f"{name}, {len(ended)} seeds: {reached}")
-    return said
+        columns = {key: [values[key] for values in last] for key in keys}
+        reached = ", ".join(f"{key.replace('_', ' ')} {mean(v):.4f} ± {stdev(v):.4f}" for key, v in columns.items())
+        shown.append(f"{name}, {len(ended)} seeds: {reached}")
+    return shown

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from altmin.cli import options, output, training
+from altmin.cli import options, output
 from reproduction.figure import Figure, choose, load, make
 from reproduction.folders import FIGURES, RESULTS
 from reproduction.measurement import Setting
@@ -21,16 +21,15 @@ Figures = Annotated[
 Store = Annotated[Path, typer.Option(metavar="DIR", help="Where the results of full runs are kept.")]
 
 
+ONLY = "Some of its runs alone, by words of each: a model, a method or a curve, as lenet5/adam,mlp-2x100."
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfFigures:
     """What `reproduce` and `search` have in common."""
 
     figure: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Its name; none lists them all.")] = None
-    only: str | None = options.option(
-        None,
-        "Some of its runs alone, by words of each: a model, a method or a curve, as lenet5/adam,mlp-2x100.",
-        metavar="WORD/WORD,...",
-    )
+    only: Annotated[str | None, typer.Option(metavar="WORD/WORD,...", help=ONLY)] = None
     figures: Figures = FIGURES
     results: Store = RESULTS
     data_dir: options.DataDir = None
@@ -40,12 +39,12 @@ class OfFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions(OfFigures):
-    quick: bool = options.option(False, "A reduced version in two minutes on two cores, into --out.", "--quick")
-    out: Path = options.option(Path("runs"), "Where --quick leaves its results and its picture.", metavar="DIR")
+    quick: Annotated[bool, typer.Option("--quick", help="A reduced version in two minutes on two cores.")] = False
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where --quick leaves results and picture.")] = Path("runs")
 
 
 @options.command(FigureOptions)
-def figure(ctx: typer.Context, given: FigureOptions) -> None:
+def figure(given: FigureOptions) -> None:
     """Make a figure of the paper from scratch, with its results and its picture. What was made before is kept, so that
     it can be stopped and go on."""
     known, figure = load(given.figures), given.figure
@@ -53,7 +52,7 @@ def figure(ctx: typer.Context, given: FigureOptions) -> None:
         output.console().print(listed(known))
         return
     chosen = choose(known, figure)
-    place = training.prepare(given.device, given.threads, "float32")
+    place = options.prepare(given.device, given.threads)
     folder = given.out if given.quick else given.results
     chosen, name = (chosen.smaller(), f"{figure}-quick") if given.quick else (chosen, figure)
     some = chosen.only(given.only)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from altmin.cli import options, output, training
+from altmin.cli import options, output
 from reproduction.commands.figure import OfFigures
 from reproduction.figure import Figure, choose, load
 from reproduction.folders import history
@@ -24,14 +24,14 @@ REMARK = "The paper's values belong to its own scaling of mu and of the rates, w
 @dataclass(frozen=True, kw_only=True)
 class Search(OfFigures):
     figure: Annotated[str | None, typer.Argument(metavar="FIGURE", help="Its name; none lists those to search.")] = None
-    trials: int | None = options.option(
-        None, "Configurations in all of each Bayesian search; a grid is always whole.", min=1
-    )
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Configurations of each Bayesian search; a grid is always whole.")
+    ] = None
     json_file: options.Json = None
 
 
 @options.command(Search)
-def search(ctx: typer.Context, given: Search) -> None:
+def search(given: Search) -> None:
     """Look for the settings of a figure's runs on validation samples; its file takes the best. What was tried before is
     kept, so that a search can be stopped and go on."""
     known, figure, json_file = load(given.figures), given.figure, given.json_file
@@ -39,7 +39,7 @@ def search(ctx: typer.Context, given: Search) -> None:
         output.console().print(listed(known, given.results))
         return
     chosen, path = with_searches(known, figure, given.trials).only(given.only), history(given.results, figure)
-    place = training.prepare(given.device, given.threads, "float32")
+    place = options.prepare(given.device, given.threads)
     rows = History.read(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     output.check_writable(path, json_file)

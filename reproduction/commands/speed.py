@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
-from altmin.cli import options, output, parse, training
-from altmin.cli.options import option
+from altmin.cli import options, output
 from altmin.common.describe import plain
 from altmin.runners import precision as products
 from reproduction.speed import cases
@@ -17,56 +17,51 @@ from reproduction.speed.table import table
 
 MODELS = "mlp-2x100,mlp-2x500,lenet5"
 FACTORS = "1,2,5,10,20,50"
+ABOUT_MODELS = (
+    "NAME@DATA has the shape of other data, NAME:BATCH another batch size, as in elman-15@mnist-sequential:1024."
+)
+ABOUT_METHODS = "adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant, as in am-adam:share=1."
+ABOUT_MODES = "eager, graph (CUDA graphs), compile, or of backprop only checkpoint; all is what the machine allows."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench(options.OfMethods):
-    model: str = option(
-        MODELS,
-        "The models. NAME@DATA has the shape of other data than --data, NAME:BATCH another batch size, as in "
-        "mlp-50x1024:128 or elman-15@mnist-sequential:1024.",
-        metavar="NAME,NAME,...",
+class Speed:
+    data: options.Data = "mnist"
+    model: Annotated[str, typer.Option(metavar="NAME,NAME,...", help=ABOUT_MODELS)] = MODELS
+    methods: Annotated[str, typer.Option(metavar="NAME,NAME,...", help=ABOUT_METHODS)] = "am-adam,adam,adam:fused=true"
+    set_: options.Set = None
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")] = 200
+    modes: Annotated[str, typer.Option(metavar="NAME,NAME,...", help=ABOUT_MODES)] = ways.ALL
+    ensemble: Annotated[str, typer.Option(metavar="N,N,...", help="How many members run as one, as in 1,8,64.")] = "1"
+    grow: Annotated[str | None, typer.Option(help="Measure one model as its depth, width, batch or members grow.")] = (
+        None
     )
-    methods: str = option(
-        "am-adam,adam,adam:fused=true",
-        "The methods; adam, the yardstick, always runs along. NAME:OPTION=VALUE is a variant of a method, as in "
-        "am-adam:steps=5.",
-        metavar="NAME,NAME,...",
-    )
-    batch_size: int = options.batch()
-    modes: str = option(
-        ways.ALL,
-        "eager, graph (CUDA graphs), compile (of backprop, and of AM on a CPU), or of backprop only checkpoint "
-        "(activations are computed again, for less memory); all is for those that the machine allows, with --grow for "
-        "eager alone.",
-        metavar="NAME,NAME,...",
-    )
-    ensemble: str = option("1", "How many members run as one, as in 1,8,64.", metavar="N,N,...")
-    grow: str | None = option(None, "Measure one model as its depth, width, batch or members grow.", metavar="WHAT")
-    sizes: str = option(FACTORS, "How many times as large --grow makes it.", metavar="N,N,...")
-    samples: int | None = option(
-        None,
-        "Measure passes over N samples instead of single steps, as suits methods that learn from all of the data at "
-        "once.",
-        min=1,
-    )
-    seconds: float = option(60.0, "About how long to measure, in all.", min=0.1)
+    sizes: Annotated[str, typer.Option(metavar="N,N,...", help="How many times as large --grow makes it.")] = FACTORS
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Measure passes over N samples instead of steps, as for offline methods.")
+    ] = None
+    seconds: Annotated[float, typer.Option(min=0.1, help="About how long to measure, in all.")] = 60.0
+    seed: options.Seed = 0
+    device: options.Device = "cpu"
+    precision: options.Precision = "float32"
+    threads: options.Threads = None
+    json_file: options.Json = None
     plot: options.Plot = None
 
 
-@options.command(Bench)
-def speed(ctx: typer.Context, given: Bench) -> None:
+@options.command(Speed)
+def speed(given: Speed) -> None:
     """Measure the time and the memory of a step, on random samples of the data's shape, against backprop with Adam."""
     output.check_writable(given.json_file, picture=given.plot)
-    device = training.prepare(given.device, given.threads, given.precision)
-    members = parse.counts("--ensemble", given.ensemble)
+    device = options.prepare(given.device, given.threads, given.precision)
+    members = _counts(given.ensemble)
     base = "mlp-2x100" if given.grow is not None and given.model == MODELS else given.model
     nets = cases.nets(base, given.data, given.batch_size)
     if given.grow is not None:
-        nets, members = _grown(nets, given.grow, parse.counts("--sizes", given.sizes), members)
+        nets, members = _grown(nets, given.grow, _counts(given.sizes), members)
     elif given.sizes != FACTORS:
         raise ValueError("--sizes says how far to grow; say what grows too: --grow depth, width, batch or members")
-    names, rivals = parse.names("--modes", given.modes), list[str]()
+    names, rivals = options.words(given.modes), list[str]()
     if names == [ways.ALL]:
         names, rivals = ways.allowed(device) if given.grow is None else (["eager"], [])
     for name in names:
@@ -103,6 +98,13 @@ def speed(ctx: typer.Context, given: Bench) -> None:
         from reproduction.speed import picture  # matplotlib takes a second to import
 
         output.write(given.plot, picture.draw(result, given.plot.suffix[1:]))
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(word) for word in options.words(text)]
+    if min(counts, default=0) < 1:
+        raise ValueError(f"whole numbers from 1 are expected, such as 1,8,64, not {text!r}")
+    return counts
 
 
 def _distinct(variants: Sequence[Variant]) -> list[Variant]:

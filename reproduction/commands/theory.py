@@ -2,12 +2,12 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import typer
 
-from altmin.cli import options, output, parse
-from altmin.cli.options import option
+from altmin.cli import options, output
 from reproduction.theory import study
 from reproduction.theory.quadratic import family
 from reproduction.theory.table import remarks, table
@@ -15,29 +15,26 @@ from reproduction.theory.table import remarks, table
 
 @dataclass(frozen=True, kw_only=True)
 class Theory:
-    blocks: str = option("2,4,8", "Numbers of blocks, from 2 to 8.", metavar="K,K,...")
-    coupling: str = option("0,0.5,0.9", "As parts of the theorem's limit.", metavar="X,X,...")
-    condition: str = option("1,10", "Largest curvature over the least.", metavar="X,X,...")
-    noise: float = option(2.0, "Root mean square of a block's gradient noise.", min=0)
-    steps: int = option(100_000, "Rounds over all blocks.", min=10)
-    runs: int = option(2_000, "Runs of a problem; 1 in 2K of them past round 1,000.", min=8)
-    quick: bool = option(False, "At most 10,000 rounds and 1,000 runs.", "--quick")
-    seed: int = option(0, "For the gradient noise.", min=0)
+    blocks: Annotated[str, typer.Option(metavar="K,K,...", help="Numbers of blocks, from 2 to 8.")] = "2,4,8"
+    coupling: Annotated[str, typer.Option(metavar="X,X,...", help="As parts of the theorem's limit.")] = "0,0.5,0.9"
+    condition: Annotated[str, typer.Option(metavar="X,X,...", help="Largest curvature over the least.")] = "1,10"
+    noise: Annotated[float, typer.Option(min=0, help="Root mean square of a block's gradient noise.")] = 2.0
+    steps: Annotated[int, typer.Option(min=10, help="Rounds over all blocks.")] = 100_000
+    runs: Annotated[int, typer.Option(min=8, help="Runs of a problem; 1 in 2K of them past round 1,000.")] = 2_000
+    quick: Annotated[bool, typer.Option("--quick", help="At most 10,000 rounds and 1,000 runs.")] = False
+    seed: Annotated[int, typer.Option(min=0, help="For the gradient noise.")] = 0
     plot: options.Plot = None
     json_file: options.Json = None
 
 
 @options.command(Theory)
-def theory(ctx: typer.Context, given: Theory) -> None:
+def theory(given: Theory) -> None:
     """Measure the paper's convergence theorem: error against bound, inside its assumptions and beyond."""
     output.check_writable(given.json_file, picture=given.plot)
     steps, runs = (min(given.steps, 10_000), min(given.runs, 1_000)) if given.quick else (given.steps, given.runs)
     noise, seed = given.noise, given.seed
-    for name in ("blocks", "coupling", "condition"):
-        parse.names(f"--{name}", getattr(given, name))
-    K = parse.numbers("--blocks", given.blocks, int)
-    shares = parse.numbers("--coupling", given.coupling, float)
-    kappas = parse.numbers("--condition", given.condition, float)
+    K = [int(word) for word in options.words(given.blocks)]
+    shares, kappas = ([float(word) for word in options.words(text)] for text in (given.coupling, given.condition))
     for problem in itertools.product(K, shares, kappas, [noise]):
         family(*problem)  # a number out of range is better refused before the first minute
     rounds = study.rounds_in_all(K, steps)

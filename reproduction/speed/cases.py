@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from altmin import methods as registry
-from altmin.cli import parse
+from altmin.cli import options
 from altmin.common.errors import unknown
 
 YARDSTICK = "adam"
@@ -75,7 +75,7 @@ def nets(text: str, data: str, batch_size: int) -> list[Net]:
     [('lenet5', 'mnist', 200), ('elman-15', 'mnist-sequential', 1024)]
     """
     found = []
-    for word in parse.names("--model", text):
+    for word in options.words(text):
         parts = re.fullmatch(r"([^@:]+)(?:@([^@:]+))?(?::([^@:]+))?", word)
         if not parts:
             raise ValueError(f"--model {word!r} should be NAME, NAME@DATA, NAME:BATCH or NAME@DATA:BATCH")
@@ -94,11 +94,12 @@ def variants(text: str, pairs: Sequence[str], fused: bool = False) -> list[Varia
     >>> [(v.label, v.options["lr"]) for v in variants("sgd:lr=0.5,sgd", ["sgd.lr=0.01"])]
     [('adam', 0.001), ('sgd:lr=0.5', 0.5), ('sgd', 0.01)]
     """
-    split = {label: label.split(":") for label in parse.words(f"{YARDSTICK},{text}")}
-    given = parse.given_options(pairs, [method for method, *_ in split.values()])
-    found = []
-    for label, (method, *own) in split.items():
-        usual = {"fused": True} if fused and "fused" in registry.options(method) else {}
-        options = {**given[method], **parse.settings(own, f"--methods {label}")}
-        found.append(Variant(label, method, parse.method_options(method, options, usual)))
-    return found
+    split = {label: label.split(":") for label in options.words(f"{YARDSTICK},{text}")}
+    methods = list(dict.fromkeys(method for method, *_ in split.values()))
+    usual = [f"{method}.fused=true" for method in methods if fused and "fused" in registry.options(method)]
+    return [
+        Variant(
+            label, method, options.of_methods([*usual, *pairs, *(f"{method}.{pair}" for pair in own)], methods)[method]
+        )
+        for label, (method, *own) in split.items()
+    ]
