@@ -187,7 +187,7 @@ ERRORS = {
     "train --data flats.csv --target price --model lenet5": "lenet5 reads images",
     "train --data flats.csv --target price --model nets:build": "there is no module nets",
     "train --data flats.csv --target dear --seeds 2 --save-model m": "--seeds 2",
-    "train --data flats.csv --target dear --save-model nowhere/m": "nowhere of m does not exist",
+    "train --data flats.csv --target dear --save-model nowhere/m": "nowhere/m",
     "predict price.safetensors": "--data names the table to predict; the model was trained on flats.csv",
     "predict price.safetensors --data mnist": "the model was trained on the table flats.csv",
     "predict price.safetensors --data flats.csv --probabilities": "--probabilities are those of classes",

@@ -112,15 +112,8 @@ def test_no_page_is_too_long_to_read(name: str):
     assert words((ROOT / name).read_text()) <= most, "shorten the page, or move a part to a page of its own"
 
 
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the settings that commands read: none, which are enough."""
-    monkeypatch.chdir(tmp_path)
-    Path("run.toml").write_text("")
-
-
 @pytest.mark.parametrize("line", commands("altmin"))
-def test_every_command_shown_is_one_that_altmin_takes(line: str, settings: None):
+def test_every_command_shown_is_one_that_altmin_takes(line: str):
     _, *arguments = shlex.split(line, comments=True)
     commands = app
     if arguments[0] == "data":
@@ -154,7 +147,7 @@ def launched() -> list[str]:
 
 
 @pytest.mark.parametrize("line", launched())
-def test_every_command_of_torchrun_shown_is_one_that_it_and_altmin_take(line: str, settings: None):
+def test_every_command_of_torchrun_shown_is_one_that_it_and_altmin_take(line: str):
     given = get_args_parser().parse_args(shlex.split(line, comments=True)[1:])  # an unknown option raises SystemExit
     machines = given.nnodes.split(":")
     assert all(re.fullmatch(r"\d+|\$\w+", each) for each in machines)
@@ -162,7 +155,7 @@ def test_every_command_of_torchrun_shown_is_one_that_it_and_altmin_take(line: st
     assert given.rdzv_backend == "c10d" if ":" in given.rdzv_endpoint else machines == ["1", "1"]
     if given.module:
         assert given.training_script == "altmin"
-        test_every_command_shown_is_one_that_altmin_takes(shlex.join(["altmin", *given.training_script_args]), settings)
+        test_every_command_shown_is_one_that_altmin_takes(shlex.join(["altmin", *given.training_script_args]))
 
 
 @pytest.mark.parametrize("line", commands("make"))
@@ -174,4 +167,4 @@ def test_every_make_target_shown_exists(line: str):
 @pytest.mark.parametrize("line", ["altmin trane", "altmin train --epoch 3", "altmin data fetsch mnist"])
 def test_a_command_that_does_not_exist_would_be_noticed(line: str):
     with pytest.raises(Exception, match=r"No such (command|option)"):
-        test_every_command_shown_is_one_that_altmin_takes(line, None)
+        test_every_command_shown_is_one_that_altmin_takes(line)
