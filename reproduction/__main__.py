@@ -17,6 +17,7 @@ COMMANDS = {
         "Measure the time and the memory of a step against backprop with Adam.",
         "speed --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png",
     ),
+    "tables": ("Fill the tables of the documents from the results.", "tables --check"),
 }
 """What each command does, and an example. commands/NAME.py has a function NAME, which is imported, and torch with
 it, when the command is called."""

@@ -2,7 +2,7 @@
 
 `make mutants` takes all of the calculus, codes, weights and losses, which is hours; with
 ONLY=altmin/calculus/linear.py a file or a folder, which is minutes. mutmut makes the defects, in a copy of the tree
-under build/mutants. The result is merged into benchmarks/mutants.json: how many mutants each file has and how many were
+under build/mutants. The result is merged into tests/mutants.json: how many mutants each file has and how many were
 killed, and every survivor with the reason why no test notices it, which is written there by hand ("why") and kept by
 later runs.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-REPORT, COPY = ROOT / "benchmarks/mutants.json", ROOT / "build/mutants"
+REPORT, COPY = ROOT / "tests/mutants.json", ROOT / "build/mutants"
 TESTS = {
     "altmin/calculus": "tests/test_calculus_*.py",
     "altmin/core/codes": "tests/test_codes_*.py",

@@ -18,7 +18,8 @@ from altmin.methods import protocol
 from reproduction.__main__ import app as measurements
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [str(file.relative_to(ROOT)) for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
+FILES = [file for pattern in ("*.md", "docs/**/*.md", "reproduction/**/*.md") for file in sorted(ROOT.glob(pattern))]
+DOCUMENTS = [str(file.relative_to(ROOT)) for file in FILES]
 OPTIONAL = ("lightning", "skorch", "onnxruntime", "onnxscript", "onnx", "transformers", "accelerate")
 EVERY_DOCUMENT = pytest.mark.parametrize("name", DOCUMENTS)
 

@@ -1,7 +1,6 @@
-"""examples/: each job runs, is short, and is about as good as its plain version; the page has what was measured."""
+"""examples/: each job runs, is short, and is about as good as its plain version."""
 
 import importlib
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from altmin.methods import protocol
+from reproduction.measurements.examples import JOBS, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "examples").glob("*.py"))
@@ -24,14 +24,13 @@ NEEDS = {"drift": ("river",), "hugging_face": ("transformers", "accelerate")}
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Imports a module of examples/ or experiments/; other tests do not see it, nor the methods it registers."""
+    """Imports a module of examples/; other tests do not see it, nor the methods it registers."""
     before = set(sys.modules)
     monkeypatch.setattr(protocol, "_FACTORIES", dict(protocol._FACTORIES))
-    for folder in ("experiments", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
     yield importlib.import_module
     for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith((f"{ROOT}/examples", f"{ROOT}/experiments")):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{ROOT}/examples"):
             del sys.modules[name]
 
 
@@ -40,10 +39,8 @@ def test_an_example_has_at_most_40_lines(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 40
 
 
-def test_every_job_has_a_plain_version_and_is_measured(load: Load) -> None:
-    jobs = load("examples").JOBS
-    assert len(jobs) == 12
-    assert {file.stem for file in FILES} == {name + end for name in jobs for end in ("", "_plain")}
+def test_every_job_has_a_plain_version_and_is_measured() -> None:
+    assert {file.stem for file in FILES} == {name + end for name in JOBS for end in ("", "_plain")}
 
 
 @pytest.mark.parametrize("name", [file.stem for file in FILES if not file.stem.endswith("_plain")])
@@ -61,12 +58,6 @@ def test_an_example_does_its_job_as_well_as_its_plain_version(
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
 
 
-def test_the_page_has_the_table_of_the_results(load: Load) -> None:
-    page = (ROOT / "docs/examples.md").read_text()
-    (there,) = re.findall(r"<!-- examples:begin -->\n(.*?)<!-- examples:end -->", page, re.DOTALL)
-    assert there == load("examples").text(), "python experiments/examples.py table"
-
-
 @pytest.mark.parametrize(
     "ours, plain, expected",
     [
@@ -76,7 +67,5 @@ def test_the_page_has_the_table_of_the_results(load: Load) -> None:
         ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "level"),
     ],
 )
-def test_a_verdict_is_one_of_the_paired_differences(
-    ours: list[float], plain: list[float], expected: str, load: Load
-) -> None:
-    assert load("examples").verdict(ours, plain) == expected
+def test_a_verdict_is_one_of_the_paired_differences(ours: list[float], plain: list[float], expected: str) -> None:
+    assert verdict(ours, plain) == expected

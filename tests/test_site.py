@@ -41,7 +41,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_document_is_in_the_navigation() -> None:
     notebooks = {path.with_suffix(".md").name for path in ROOT.glob("docs/*.ipynb")}
-    assert set(DOCUMENTS) | notebooks == set(NAV), "add the page to nav in mkdocs.yml: one line"
+    pages = {f"source/{path.relative_to(ROOT)}" for path in ROOT.glob("reproduction/**/*.md")}
+    assert set(DOCUMENTS) | notebooks | pages == set(NAV), "add the page to nav in mkdocs.yml: one line"
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:

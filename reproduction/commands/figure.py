@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from altmin.cli import options, output
+from reproduction import measurements
 from reproduction.figure import Figure, choose, load, make
 from reproduction.folders import FIGURES, RESULTS
 from reproduction.measurement import Setting
@@ -48,6 +49,8 @@ def figure(given: FigureOptions) -> None:
     """Make a figure of the paper from scratch, with its results and its picture. What was made before is kept, so that
     it can be stopped and go on."""
     known, figure = load(given.figures), given.figure
+    if given.figures == FIGURES:
+        known |= measurements.figures()
     if figure is None:
         output.console().print(listed(known))
         return
@@ -61,13 +64,16 @@ def figure(given: FigureOptions) -> None:
     output.check_writable(folder / f"{name}.jsonl", picture=picture)
     with output.progress(f"reproduce {figure}") as tick:
         left = make(some, rows, Setting(place, given.data_dir, output.environment(place)), tick)
-    output.console().print(summary(chosen, rows))
     for each in left:
         output.console().print(f"not made: {each}", markup=False)
+    output.console().print(f"{len(rows.rows)} rows in {folder / f'{name}.jsonl'}")
+    if not chosen.axes:
+        return
+    output.console().print(summary(chosen, rows))
     from reproduction.draw import draw  # matplotlib takes a second to import
 
     output.write(picture, draw(chosen, rows, "png", "reduced runs: a preview, not a result" if given.quick else ""))
-    output.console().print(f"results in {folder / f'{name}.jsonl'}, picture in {picture}")
+    output.console().print(f"picture in {picture}")
 
 
 def existing(results: Path) -> Path:

@@ -1,6 +1,6 @@
 """Continual learning: split and permuted MNIST, one pass, with the co-activation memory kept and with its rivals.
 
-Settings were chosen on validation data (experiments/continual_search.py), for each learner those with the best average
+Settings were chosen on validation data (measurements/continual.py), for each learner those with the best average
 accuracy after the last task. Replay's buffer has the bytes of AM-mem's memory.
 """
 

@@ -1,6 +1,6 @@
 """Learning from streams, one sample at a time: the models of `altmin.stream` beside river's, beyond the paper.
 
-All have their defaults, which were chosen on other streams (experiments/stream_search.py).
+All have their defaults, which were chosen on other streams.
 """
 
 from reproduction import Figure

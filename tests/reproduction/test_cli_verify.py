@@ -26,14 +26,14 @@ def test_claims_of_all_figures_stand_in_one_order(tmp_path: Path) -> None:
 
 
 def test_every_claim_has_been_judged_and_the_pages_quote_the_files() -> None:
-    page = (ROOT / "docs/reproduction.md").read_text()
-    details = "".join(path.read_text() for path in (ROOT / "docs").glob("paper-*.md"))
+    page = (ROOT / "reproduction/pages/claims.md").read_text()
+    details = "".join(path.read_text() for path in (ROOT / "reproduction/pages").glob("paper-*.md"))
     rows = verdicts(folders.FIGURES, folders.RESULTS)
     assert summary(rows) in page
     for row in rows:
         assert row["verdict"] != NOT_RUN, row["claim"]
         line = f"| {row['claim']} | {row['text']} | {row['paper']} | **{row['verdict']}** |"
-        assert line in page, f"{row['claim']}: run experiments/reproduction.py table"
+        assert line in page, f"{row['claim']}: run `python -m reproduction tables`"
         for each in row["statements"]:
             assert all(each[key] in details for key in ("text", "criterion", "ours", "because")), row["claim"]
 

@@ -1,0 +1,41 @@
+"""Documents quote the committed results, in tables of one registry."""
+
+import pytest
+
+from reproduction import measurements
+from reproduction.__main__ import run
+from reproduction.tables import documents, filled, markdown, shown, table, tables
+
+
+def test_documents_quote_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    """If not: `python -m reproduction tables` fills them."""
+    assert run(["tables", "--check"]) == 0, capsys.readouterr().out
+
+
+def test_every_table_stands_in_a_document() -> None:
+    assert {name for path in documents() for name in shown(path.read_text())} == set(tables())
+
+
+def test_a_place_is_filled_and_the_rest_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reproduction.tables._TABLES", dict(tables()))
+    table("two.rows")(lambda: "\n" + markdown(["a"], [["1"], ["2"]]) + "\n\n")
+    text = "before\n<!-- table: two.rows -->\nold\n<!-- end -->\n| not | touched |\n"
+    expected = "before\n<!-- table: two.rows -->\n| a |\n| --- |\n| 1 |\n| 2 |\n<!-- end -->\n| not | touched |\n"
+    assert filled(text) == expected
+    assert filled(expected) == expected
+
+
+def test_a_table_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="no table"):
+        filled("<!-- table: no.such -->\n<!-- end -->")
+
+
+FIGURES = measurements.figures()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_row_belongs_to_a_declared_run(name: str) -> None:
+    results, runs = measurements.results(name), FIGURES[name].runs
+    configs = [run.config() for run in runs]
+    assert all(row["config"] in configs for row in results.rows)
+    assert sum(bool(results.missing(run)) for run in runs) <= 1  # a seed of one task, which no table needs
