@@ -5,7 +5,7 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from altmin.continual import Stream
+from reproduction.continual import Stream
 from reproduction.figure import Figure
 from reproduction.figures.continual import FIGURE as PAPER
 from reproduction.figures.continual import GAUSS_NEWTON, KEPT, LEARNERS, OUTPUT, RIDGE
