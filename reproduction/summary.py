@@ -1,9 +1,10 @@
 """The tables of the README and of the pages for users, which quote several measurements."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
+from reproduction.case import Case
 from reproduction.figures.rnn50 import FIGURE as ELMAN
 from reproduction.measurements import continual, defaults, methods, networks, results, speed, streams
 from reproduction.paper import learned
@@ -12,17 +13,16 @@ from reproduction.tables import markdown, table
 RESULTS = "reproduction/results"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A kind of problem, what was measured on it, what backprop and AM came to, by which AM, and the file."""
+class Problem(NamedTuple):
+    """A kind of problem, what was measured on it, what backprop and AM came to, how AM is used, by which name, and the
+    file of results."""
 
     kind: str
     measured: str
-    backprop: float | None
-    am: float | None
-    use: str
-    file: str
+    values: tuple[float | None, float | None]
+    use: str = "`am-adam`"
     name: str = "AM-Adam"
+    file: str = "learning"
 
 
 def number(value: float | None) -> str:
@@ -30,74 +30,63 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if value is not None and value >= 10 else defaults.number(value)
 
 
-def of_memory(
-    kind: str, measured: str, task: str, batch: int, key: str = "test_accuracy", rival: str = "Adam"
-) -> Problem:
-    values = (learned(task, name, batch, key) for name in (rival, "AM-mem"))
-    return Problem(kind, measured, *values, "`am-mem`", f"{RESULTS}/learning.jsonl", "AM-mem")
+def of_memory(kind: str, measured: str, task: str, batch: int, key: str, rival: str = "Adam") -> Problem:
+    values = learned(task, rival, batch, key), learned(task, "AM-mem", batch, key)
+    return Problem(kind, measured, values, "`am-mem`", "AM-mem")
 
 
-def of_task(kind: str, task: str, metric: str, use: str) -> Problem:
-    values = (defaults.last(task, method) for method in ("adam", "am-adam"))
-    return Problem(kind, f"{task}, {metric}", *values, use, f"{RESULTS}/defaults.jsonl")
+def of_task(kind: str, task: str, metric: str = "accuracy", use: str = "`am-adam`") -> Problem:
+    values = defaults.last(task, "adam"), defaults.last(task, "am-adam")
+    return Problem(kind, f"{task}, {metric}", values, use, file="defaults")
 
 
-def of_network(kind: str, measured: str, pair: Any, key: str, use: str, name: str = "AM-Adam") -> Problem:
-    values = (mean(networks.at(case, key)) for case in pair)
-    return Problem(kind, measured, *values, use, f"{RESULTS}/networks.jsonl", name)
+def of_network(pair: Sequence[Case], key: str) -> tuple[float, float]:
+    backprop, am = (mean(networks.at(case, key)) for case in pair)
+    return backprop, am
+
+
+def of_elman() -> tuple[float, float]:
+    adam, am = (run for name in ("adam", "am-adam") for run in ELMAN.runs if run.name == name)
+    return mean(results("rnn50").values(adam, epoch=-1)), mean(results("rnn50").values(am, epoch=-1))
 
 
 def problems() -> list[Problem]:
-    elman = results("rnn50")
-    stream, usual = streams.values(), "`am-adam`"
+    """Return all that choose.md shows, from what the memory does to streams and tasks in sequence."""
+    accuracy, stream = "test_accuracy", streams.values()
+    bananas = mean(stream["bananas", "Adam"]), mean(stream["bananas", "Gauss-Newton"])
+    split = continual.average("Adam", "split"), continual.average(continual.KEPT, "split")
+    resnet = of_network(networks.RESNET, accuracy)
+    deep = of_network(networks.RESIDUAL[32, 512], accuracy)
+    gpt = of_network(networks.GPTS["gpt-6x128"], "validation_loss")
+    text = "gpt-6x128, loss after 1,000 steps, AdamW"
     return [
-        of_memory("few samples", "lenet5, accuracy after 25 batches", "lenet5", 25),
-        of_memory("images, one pass", "lenet5, accuracy after an epoch", "lenet5", 250),
-        of_memory("images, ten passes", "lenet5, accuracy after ten epochs", "lenet5-long", 2500),
-        of_memory("images, decaying rate", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250),
+        of_memory("few samples", "lenet5, accuracy after 25 batches", "lenet5", 25, accuracy),
+        of_memory("images, one pass", "lenet5, accuracy after an epoch", "lenet5", 250, accuracy),
+        of_memory("images, ten passes", "lenet5, accuracy after ten epochs", "lenet5-long", 2500, accuracy),
+        of_memory("images, decaying rate", "lenet5 on Fashion-MNIST, accuracy", "fashion", 1250, accuracy),
         of_memory("a deep autoencoder", "autoencoder, training loss", "autoencoder", 500, "train_loss"),
-        of_memory("images, a large net", "resnet18-64 on CIFAR-10, accuracy, SGD", "resnet18-64", 4704, rival="SGD"),
-        of_memory(
-            *("text, few steps", "gpt-6x128, loss after 1,000 steps, AdamW", "gpt-6x128", 1000),
-            *("validation_loss", "AdamW"),
-        ),
-        of_task("samples as vectors", "mlp-2x100", "accuracy", usual),
-        of_task("images, convolutions", "lenet5", "accuracy", usual),
-        of_task("many layers", "mlp-20x100", "accuracy", usual),
-        of_task("sparse or one-hot inputs", "onehot", "accuracy", usual),
+        of_memory("images, large net", "resnet18-64 on CIFAR-10, accuracy, SGD", "resnet18-64", 4704, accuracy, "SGD"),
+        of_memory("text, few steps", text, "gpt-6x128", 1000, "validation_loss", "AdamW"),
+        of_task("samples as vectors", "mlp-2x100"),
+        of_task("images, convolutions", "lenet5"),
+        of_task("many layers", "mlp-20x100"),
+        of_task("sparse or one-hot inputs", "onehot"),
         of_task("regression, noisy", "friedman", "error", "`loss=nn.MSELoss()`"),
         of_task("regression, smooth", "sine", "error", "`loss=nn.MSELoss()`"),
-        of_network(
-            *("hundreds of residual layers", "residual-512x32, accuracy", networks.RESIDUAL[32, 512]),
-            *("test_accuracy", usual),
+        Problem("hundreds of residual layers", "residual-512x32, accuracy", deep, file="networks"),
+        Problem(
+            *("batch norm, shortcuts", "resnet18-64 on CIFAR-10, accuracy", resnet),
+            *("`AltMin` with `LocalSGD`", "AM-SGD", "networks"),
         ),
-        of_network(
-            *("batch norm, shortcuts", "resnet18-64 on CIFAR-10, accuracy", networks.RESNET, "test_accuracy"),
-            *("`AltMin` with `LocalSGD`", "AM-SGD"),
-        ),
-        of_network(
-            *("attention", "gpt-6x128, loss", networks.GPTS["gpt-6x128"], "validation_loss"),
-            '`order="weights-first"`, the default there',
+        Problem("attention", "gpt-6x128, loss", gpt, '`order="weights-first"`, the default there', file="networks"),
+        Problem("sequences, recurrent layers", "elman-50, accuracy", of_elman(), "either; backprop is faster", "rnn50"),
+        Problem(
+            *("a stream, one sample at a time", "bananas stream, accuracy", bananas),
+            *("`OnlineClassifier()`", "Gauss-Newton", "streams"),
         ),
         Problem(
-            *("sequences, recurrent layers", "elman-50, accuracy"),
-            *(
-                mean(elman.values(run, epoch=-1))
-                for name in ("adam", "am-adam")
-                for run in ELMAN.runs
-                if run.name == name
-            ),
-            *("either; backprop is faster", f"{RESULTS}/rnn50.jsonl"),
-        ),
-        Problem(
-            *("a stream, one sample at a time", "bananas stream, accuracy"),
-            *(mean(stream["bananas", model]) for model in ("Adam", "Gauss-Newton")),
-            *("`OnlineClassifier()`", f"{RESULTS}/streams.jsonl", "Gauss-Newton"),
-        ),
-        Problem(
-            *("tasks in sequence", "split MNIST, accuracy"),
-            *(continual.average(name, "split") for name in ("Adam", continual.KEPT)),
-            *("`am-mem-fitted` with `forget=1`", f"{RESULTS}/continual.jsonl", "AM-mem-fitted"),
+            *("tasks in sequence", "split MNIST, accuracy", split),
+            *("`am-mem-fitted` with `forget=1`", "AM-mem-fitted", "continual"),
         ),
     ]
 
@@ -105,19 +94,21 @@ def problems() -> list[Problem]:
 @table("choose.problems")
 def by_problem() -> str:
     """What AM reaches beside backprop on each kind of problem, and which AM that is."""
-    lines = [[each.kind, each.measured, number(each.backprop), number(each.am), each.use] for each in problems()]
+    lines = [[each.kind, each.measured, *map(number, each.values), each.use] for each in problems()]
     return markdown(["problem", "measured on", "backprop", "AM", "use"], lines)
 
 
-SHOWN = ("few samples", "a deep autoencoder", "images, a large net", "text, few steps", "samples as vectors")
-SHOWN += ("batch norm, shortcuts", "attention", "a stream, one sample at a time", "tasks in sequence")
+SHOWN = (
+    *("few samples", "a deep autoencoder", "images, large net", "text, few steps", "samples as vectors"),
+    *("batch norm, shortcuts", "attention", "a stream, one sample at a time", "tasks in sequence"),
+)
 
 
 @table("readme")
 def readme() -> str:
     """Some of the problems, and the time of a step on two cores."""
     lines = [
-        [each.measured, number(each.backprop), number(each.am), each.name, f"[results]({each.file})"]
+        [each.measured, *map(number, each.values), each.name, f"[results]({RESULTS}/{each.file}.jsonl)"]
         for each in problems()
         if each.kind in SHOWN
     ]

@@ -68,10 +68,16 @@ def train(case: Case, seed: int, setting: Setting) -> Row:
     with precision.using(kind):
         try:
             history = fit(
-                *(method(case, model), samples, parts),
-                **{"epochs": get("epochs", 1), "batch_size": case["batch_size"], "seed": seed},
-                **{"eval_batches": get("marks", ()), "schedule": get("schedule", "constant")},
-                **{"warmup": get("warmup", 0), "augment": get("augment")},
+                method(case, model),
+                samples,
+                parts,
+                epochs=get("epochs", 1),
+                batch_size=case["batch_size"],
+                seed=seed,
+                eval_batches=get("marks", ()),
+                schedule=get("schedule", "constant"),
+                warmup=get("warmup", 0),
+                augment=get("augment"),
                 metrics="loss" if known.tokens else "accuracy",
             )
             row["points"] = [*history.batches, *history.epochs]
@@ -147,11 +153,11 @@ def at(case: Case, measure: str, batch: int | None = None) -> list[float]:
 @table("networks.accuracy")
 def accuracy() -> str:
     """Test accuracy at the end."""
-    pairs = [(*RESNET, "resnet18-64, CIFAR-10, 24 epochs")]
-    pairs += [(*pair, f"residual, width {w}, depth {d}, Fashion-MNIST") for (w, d), pair in RESIDUAL.items()]
+    pairs = {"resnet18-64, CIFAR-10, 24 epochs": RESNET}
+    pairs |= {f"residual, width {w}, depth {d}, Fashion-MNIST": pair for (w, d), pair in RESIDUAL.items()}
     lines = []
-    for backprop, ours, name in pairs:
-        a, b = (at(each, "test_accuracy") for each in (ours, backprop))
+    for name, pair in pairs.items():
+        b, a = (at(case, "test_accuracy") for case in pair)
         lines.append([name, words(b, ".4f"), words(a, ".4f"), f"{mean(a) - mean(b):+.4f}"])
     return markdown(["net", "backprop", "AM", "AM - backprop"], lines)
 
