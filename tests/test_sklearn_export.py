@@ -80,7 +80,7 @@ def test_torch_export_takes_any_number_of_rows(case: str) -> None:
     )
 
 
-@ALL
+@pytest.mark.parametrize("case", ["two numbers", "missing values"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_onnx_gives_the_same(case: str, tmp_path: Path) -> None:
     for library in ("onnx", "onnxscript"):
@@ -101,10 +101,16 @@ def test_onnx_gives_the_same(case: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
-def test_what_cannot_be_exported_is_refused() -> None:
+def test_an_estimator_is_fitted_before_it_is_exported() -> None:
     with pytest.raises(NotFittedError):
         AltMinClassifier().export()
+
+
+def test_a_category_is_its_place_in_the_list_of_its_column() -> None:
     pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"size": X[:, 0], "city": ["Rome", "Bonn"] * 30})
-    with pytest.raises(ValueError, match="column 'city' has categories, and an exported module takes numbers alone"):
-        AltMinClassifier(**AUTO).fit(table, Y).export()
+    table = pandas.DataFrame({"size": X[:, 0], "city": ["Rome", "Bonn", None] * 20})
+    found = AltMinClassifier(**AUTO).fit(table, Y)
+    assert found.categories_ == {"size": None, "city": ["Bonn", "Rome", None]}
+    x = torch.tensor([[50.0, 1.0], [49.0, torch.nan], [torch.nan, 0.0]])
+    rows = pandas.DataFrame({"size": [50.0, 49.0, None], "city": ["Rome", None, "Bonn"]})
+    np.testing.assert_allclose(found.export()(x), found.predict_proba(rows), rtol=1e-5)

@@ -1,17 +1,19 @@
-"""Tables that are not numbers alone: texts are refused, or categories and missing values are encoded if asked for."""
+"""Tables that are not numbers alone: categories and missing values are encoded if asked for; tables in files."""
 
+import gzip
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
-from altmin.data.columns import Columns
 from altmin.sklearn import AltMinClassifier, AltMinRegressor
+from altmin.sklearn.export import Encode
+from altmin.sklearn.tables import Columns, codes, read_table
 
 pandas = pytest.importorskip("pandas")
 
@@ -34,25 +36,82 @@ def frame(n: int = 80) -> Any:
 TABLE, Y = frame()
 
 
-def test_a_column_of_texts_is_refused_with_a_hint() -> None:
-    hint = (
-        r"column 'city' has texts such as 'Bonn'.* by sklearn.preprocessing.OneHotEncoder, or give categorical=\"auto\""
+def encoded(table: Any) -> np.ndarray:
+    """The columns by their definition: numbers, which of them are missing, and each category, missing ones last."""
+    age, city = table["age"].to_numpy(), table["city"]
+    numbers = [
+        (age - np.nanmean(age)) / np.nanstd(age),
+        (table["size"] - table["size"].mean()) / table["size"].std(ddof=0),
+    ]
+    marks = [city == "Bonn", city == "Oslo", city == "Rome", city.isna()]
+    return np.stack([np.nan_to_num(numbers[0]), numbers[1], np.isnan(age), *marks], 1).astype(np.float32)
+
+
+# What columns become
+
+
+def test_numbers_are_standardised_categories_are_columns_and_missing_values_are_marked() -> None:
+    found = Columns(TABLE)
+    np.testing.assert_allclose(found.encode(TABLE), encoded(TABLE), rtol=1e-6, atol=1e-7)
+    assert found.categories() == {"city": ["Bonn", "Oslo", "Rome", None], "age": None, "size": None}
+    row = pandas.DataFrame({"size": [np.nan], "city": ["Rome"], "age": [40.0]})  # no size was missing before
+    assert found.encode(row)[0, [1, 2, 5]].tolist() == [0, 0, 1]
+
+
+def test_a_category_that_is_new_is_zero_in_all_columns_and_warned_of() -> None:
+    found, row = Columns(TABLE), TABLE[:1].assign(city="Lima")
+    with pytest.warns(UserWarning, match="unknown categories"):
+        assert found.encode(row)[0, 3:].tolist() == [0, 0, 0, 0]
+    with pytest.warns(UserWarning, match="'Lima'"):
+        assert codes(row, found.categories())[0, 0] == -1
+
+
+def test_types_of_pandas_are_read_as_what_they_are() -> None:
+    table = pandas.DataFrame(
+        {
+            "number": pandas.Series([1, 2, None, 4], dtype="Int64"),
+            "object": pandas.Series([1, 2.5, None, 4], dtype=object),
+            "code": pandas.Series([1, 2, None, 1]).astype("category"),
+            "text": pandas.Series(["a", "b", None, "a"], dtype="string"),
+            "truth": [True, False, True, True],
+            "mixed": ["a", 1, 1.0, None],
+            "empty": [None] * 4,
+        }
     )
-    table = TABLE.assign(age=1.0, city=["Bonn", *TABLE["city"].fillna("Rome")[1:]])
-    with pytest.raises(ValueError, match=hint):
-        AltMinClassifier(**SMALL).fit(table, Y)
-    fitted = AltMinClassifier(**SMALL).fit(table.assign(city=1.0), Y)
-    with pytest.raises(ValueError, match=hint):
-        fitted.predict(table)
-    with pytest.raises(ValueError, match=r"column 1 has texts such as 'two'"):
-        AltMinClassifier(**SMALL).fit([["1", "one and"], ["2", "two"]][::-1], [0, 1])
+    found = Columns(table)
+    assert found.numbers == ["number", "object"]
+    texts = {"code": ["1", "2", None], "text": ["a", "b", None], "truth": ["False", "True"], "mixed": ["1", "a", None]}
+    assert {name: known for name, known in found.categories().items() if known} == texts
+    assert found.encode(table).shape == (4, 2 + 2 + 3 + 3 + 2 + 3)
+    whole = pandas.DataFrame({**table, "code": [1, 2, 1, 1]})  # a whole number has one name, as an int or a float
+    assert np.array_equal(found.encode(whole)[0], found.encode(table)[0])
 
 
-def test_a_missing_value_is_refused_with_a_hint() -> None:
-    with pytest.raises(ValueError, match=r'Input X contains NaN, .* give categorical="auto", or put an imputer'):
-        AltMinClassifier(**SMALL).fit(TABLE[["age"]], Y)
-    with pytest.raises(ValueError, match="Input X contains infinity"):
-        AltMinClassifier(**SMALL).fit([[np.inf], [1.0]], [0, 1])
+@pytest.mark.parametrize("table", [TABLE, TABLE[["age", "size"]], TABLE[["city"]]], ids=["all", "numbers", "texts"])
+def test_the_module_of_the_columns_makes_the_same_inputs(table: Any) -> None:
+    found = Columns(table[:40])
+    x = codes(table, found.categories())
+    inputs = Encode(**found.layout())(torch.from_numpy(x)).float()
+    np.testing.assert_allclose(inputs, found.encode(table), rtol=1e-6, atol=1e-7)
+
+
+def test_columns_that_cannot_be_learnt_from_are_refused() -> None:
+    for values in (
+        [f"id {n}" for n in range(80)],
+        ["12,5", *map(str, range(79))],
+        pandas.date_range("2020", periods=80),
+    ):
+        with pytest.raises(ValueError, match="column 'city'"):
+            Columns(TABLE.assign(city=values))
+    found = Columns(TABLE)
+    for wrong in ({"age": "old"}, {"age": np.inf}):
+        with pytest.raises(ValueError):
+            found.encode(TABLE[:1].assign(**wrong))
+    with pytest.raises(ValueError, match="no column 'age'"):
+        codes(TABLE[["city"]], {"age": None})
+
+
+# The estimators
 
 
 def test_categories_and_missing_values_are_learnt_from() -> None:
@@ -60,58 +119,27 @@ def test_categories_and_missing_values_are_learnt_from() -> None:
     found = AltMinClassifier((20,), epochs=60, lr=0.01, categorical="auto", random_state=0).fit(table[:300], y[:300])
     assert found.score(table[300:], y[300:]) > 0.95
     assert found.feature_names_in_.tolist() == ["city", "age", "size"]
-    assert found.n_features_in_ == 3
+    assert cross_val_score(AltMinClassifier(**{**AUTO, "epochs": 40, "lr": 0.01}), TABLE, Y, cv=2).mean() > 0.8
 
 
 @BOTH
 def test_the_network_is_that_of_the_encoded_columns(make: Any) -> None:
-    columns = {name: TABLE[name].to_numpy() for name in TABLE.columns}
-    encoded = Columns.fit(columns).encode(columns)
-    found, same = make(**AUTO).fit(TABLE, Y), make(**SMALL, standardise=False).fit(encoded, Y)
-    assert torch.equal(found.inputs_of(TABLE), torch.from_numpy(encoded))
-    assert np.array_equal(found.predict(TABLE), same.predict(encoded))
+    inputs = Columns(TABLE).encode(TABLE)
+    found, same = make(**AUTO).fit(TABLE, Y), make(**SMALL, standardise=False).fit(inputs, Y)
+    assert torch.equal(found.inputs_of(TABLE), torch.from_numpy(inputs))
+    assert np.array_equal(found.predict(TABLE), same.predict(inputs))
 
 
 @BOTH
-def test_an_array_of_numbers_with_missing_values_is_a_table_too(make: Any) -> None:
-    X = TABLE[["age", "size"]].to_numpy()
-    found = make(**AUTO).fit(X, Y)
-    assert found.inputs_of(X).shape == (80, 3)  # one column tells where the age is missing
-    assert np.array_equal(found.predict(X), make(**AUTO).fit(TABLE[["age", "size"]], Y).predict(TABLE[["age", "size"]]))
-
-
-def test_columns_whose_names_are_numbers_are_told_by_their_place() -> None:
-    X = TABLE[["age", "size"]].to_numpy()
-    table = pandas.DataFrame(X, columns=[7, 3])
-    found = AltMinClassifier(**AUTO).fit(table, Y)
-    assert np.array_equal(found.predict_proba(table), AltMinClassifier(**AUTO).fit(X, Y).predict_proba(X))
-    assert np.allclose(found.export()(torch.from_numpy(X)), found.predict_proba(table))
-
-
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
-def test_a_frame_and_an_array_of_the_same_table_are_predicted_alike() -> None:
-    table = TABLE[["age", "size"]]
-    by_name, by_place = (AltMinClassifier(**AUTO).fit(X, Y) for X in (table, table.to_numpy()))
-    assert np.array_equal(by_name.predict_proba(table.to_numpy()), by_place.predict_proba(table))
-
-
-def test_types_of_pandas_are_read_as_what_they_are() -> None:
-    number = pandas.Series([1, 2, None, 4] * 20, dtype="Int64")
-    code = pandas.Series([1, 2, None, 1] * 20).astype("category")
-    text = pandas.Series(["a", "b", None, "a"] * 20, dtype="string")
-    found = AltMinClassifier(**AUTO).fit(pandas.DataFrame({"number": number, "code": code, "text": text}), Y)
-    assert found._columns.features == [
-        *("number", "number is missing"),
-        *("code = 1.0", "code = 2.0", "code is missing"),
-        *("text = a", "text = b", "text is missing"),
-    ]
-
-
-@pytest.mark.filterwarnings("ignore:column 'city'")
-def test_a_category_that_is_new_is_predicted_as_one_that_is_missing_without_its_mark() -> None:
-    found = AltMinClassifier(**AUTO).fit(TABLE, Y)
-    row = TABLE[:1].assign(city="Lima")
-    assert found.inputs_of(row)[0, :4].tolist() == [0, 0, 0, 0]
+def test_an_array_and_a_frame_of_the_same_table_are_predicted_alike(make: Any) -> None:
+    X = TABLE[["age", "size"]].to_numpy()
+    for table in (TABLE[["age", "size"]], pandas.DataFrame(X, columns=[7, 3])):
+        by_name, by_place = make(**AUTO).fit(table, Y), make(**AUTO).fit(X, Y)
+        assert by_place.inputs_of(X).shape == (80, 3)  # one column tells where the age is missing
+        assert np.array_equal(by_name.predict(X), by_place.predict(table))
+    mixed = make(**AUTO).fit(TABLE.to_numpy(dtype=object), Y)
+    assert np.array_equal(mixed.predict(TABLE.to_numpy(dtype=object)), make(**AUTO).fit(TABLE, Y).predict(TABLE))
 
 
 @BOTH
@@ -129,30 +157,57 @@ def test_rows_of_weight_zero_have_no_part_in_the_columns() -> None:
     w = (TABLE["city"] != "Oslo").to_numpy().astype(float)
     found = AltMinClassifier(**AUTO).fit(TABLE, Y, sample_weight=w)
     same = AltMinClassifier(**AUTO).fit(TABLE[w > 0], Y[w > 0], sample_weight=w[w > 0])
-    assert "city = Oslo" not in found._columns.features
-    assert np.array_equal(found.predict_proba(TABLE), same.predict_proba(TABLE))
+    assert found.categories_["city"] == ["Bonn", "Rome", None]
+    assert np.array_equal(found.predict_proba(TABLE[w > 0]), same.predict_proba(TABLE[w > 0]))
 
 
-def test_a_search_over_a_table_with_categories() -> None:
-    assert cross_val_score(AltMinClassifier(**{**AUTO, "epochs": 40, "lr": 0.01}), TABLE, Y, cv=2).mean() > 0.8
-    assert clone(AltMinClassifier(**AUTO)).categorical == "auto"
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    for wrong, words in (
-        ({"categorical": "all"}, "categorical of AltMinClassifier is \"auto\" or None, given 'all'"),
-        ({"categorical": ["city"]}, "categorical of AltMinClassifier is \"auto\" or None, given \\['city'\\]"),
-        ({"standardise": False}, 'categorical="auto" standardises the columns of numbers; leave standardise=True'),
-    ):
-        with pytest.raises(ValueError, match=words):
-            AltMinClassifier(**{**AUTO, **wrong}).fit(TABLE, Y)
+def test_tables_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        AltMinClassifier(**SMALL).fit(TABLE[["age"]], Y)
+    with pytest.raises(ValueError, match="could not convert string"):
+        AltMinClassifier(**SMALL).fit(TABLE, Y)
+    with pytest.raises(ValueError, match="standardise"):
+        AltMinClassifier(**AUTO, standardise=False).fit(TABLE, Y)
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         AltMinClassifier(**AUTO).fit(sparse.csr_array(np.eye(4)), [0, 1, 0, 1])
-    twice = pandas.DataFrame(np.eye(4)[:, :2], columns=["a", "a"])
-    with pytest.raises(ValueError, match=r"unique column names|names of their own"):
-        AltMinClassifier(**AUTO).fit(twice, [0, 1, 0, 1])
-    found = AltMinClassifier(**AUTO).fit(TABLE, Y)
-    with pytest.raises(ValueError, match="column 'age' has 'old' in row 1, where numbers are expected"):
-        found.predict(TABLE[:1].assign(age="old"))
+    with pytest.raises(ValueError):
+        AltMinClassifier(**AUTO).fit(pandas.DataFrame(np.eye(4)[:, :2], columns=["a", "a"]), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="feature names"):
-        found.predict(TABLE[["age", "city", "size"]])
+        AltMinClassifier(**AUTO).fit(TABLE, Y).predict(TABLE[["age", "city", "size"]])
+
+
+# Files
+
+TEXT = 'size;city; sold\n5 ;"old; town";TRUE\nNA;;false\n1e2;007;?\n'
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("end", [".csv", ".TSV", ".csv.gz"])
+def test_a_text_file_has_numbers_texts_and_missing_values(delimiter: str, end: str, tmp_path: Path) -> None:
+    content = ("\ufeff" + TEXT.replace(";", delimiter)).encode()
+    (tmp_path / f"t{end}").write_bytes(gzip.compress(content) if end.endswith("gz") else content)
+    table = read_table(tmp_path / f"t{end}")
+    assert list(table) == ["size", "city", "sold"]
+    np.testing.assert_array_equal(table["size"], [5, np.nan, 100])
+    assert table["city"].fillna("-").tolist() == [f"old{delimiter} town", "-", "007"]
+    assert table["sold"].fillna("-").tolist() == ["TRUE", "false", "-"]  # texts, whatever a column's other cells are
+
+
+def test_files_of_other_kinds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", x=np.arange(6.0).reshape(3, 2), y=[1, 0, 1])
+    assert read_table(tmp_path / "t.npz").to_dict("list") == {"x0": [0, 2, 4], "x1": [1, 3, 5], "y": [1, 0, 1]}
+    (tmp_path / "index.csv").write_text(",a\n0,5\n1,6\n")
+    with pytest.warns(UserWarning, match="index"):
+        assert read_table(tmp_path / "index.csv").to_dict("list") == {"a": [5, 6]}
+    pytest.importorskip("pyarrow")
+    TABLE.to_parquet(tmp_path / "t.parquet")
+    assert np.array_equal(Columns(TABLE).encode(read_table(tmp_path / "t.parquet")), Columns(TABLE).encode(TABLE))
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2,3\n", "a,b\n1,2\n1,2,3\n", ""], ids=["all", "one", "empty"])
+def test_a_file_whose_rows_have_more_cells_than_names_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(ValueError):
+        read_table(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="should end in"):
+        read_table(tmp_path / "t.xlsx")

@@ -16,11 +16,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
+from altmin.common.devices import usable
 from altmin.common.swap import changed
-from altmin.data.columns import Columns
 from altmin.sklearn import settings
-from altmin.sklearn.export import Exported, Standardise, encoder
-from altmin.sklearn.tables import columns_of, explained, some_rows
+from altmin.sklearn.export import Encode, Exported, Standardise
+from altmin.sklearn.tables import Columns, explained, frame
 from altmin.sklearn.targets import Targets
 from altmin.sklearn.training import Rows, Training, learn_scale, own_random_numbers
 
@@ -49,26 +49,27 @@ class Estimator(BaseEstimator):
     random_state: Any = None
     device: str = "cpu"
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = settings.CONSTRAINTS
     _tuned: ClassVar[dict[str, tuple[float, float]]]
     """By method: learning rate and weight decay, where they are not those of `settings`."""
 
     # What a kind of estimator says of its targets
 
     def _check_targets(self, y: Any, kind: Any) -> np.ndarray:
-        """Targets as they are kept, of a table of numbers of this type. ValueError if they are of another kind."""
+        """Return targets as they are kept, of a table of numbers of this type. ValueError for another kind."""
         raise NotImplementedError
 
     def _new_targets(self, y: np.ndarray, classes: Any) -> Targets:
-        """What the first targets are; changes nothing."""
+        """Return what the first targets are; changes nothing."""
         raise NotImplementedError
 
     def _row_weights(self, y: np.ndarray, w: Any, targets: Any) -> Any:
-        """The weights of rows, of which w were given; None if all are 1."""
+        """Return the weights of rows, of which w were given; None if all are 1."""
         return w
 
     def set_params(self, **params: Any) -> Any:
-        """As in scikit-learn; `options__NAME` sets one of the method's options and keeps the others, so that a search
-        can vary it."""
+        """Set parameters as in scikit-learn; `options__NAME` sets one of the method's options and keeps the others, so
+        that a search can vary it."""
         nested = {name: value for name, value in params.items() if name.startswith("options__")}
         super().set_params(**{name: value for name, value in params.items() if name not in nested})
         if nested:
@@ -79,7 +80,7 @@ class Estimator(BaseEstimator):
     # Training
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Trains a network on a table and its targets, and returns itself. It is a new one, unless `warm_start`.
+        """Train a network on a table and its targets, and return itself. It is a new one, unless `warm_start`.
 
         X: numpy, pandas or sparse; of a sparse one only mini-batches are made dense. sample_weight: a row of weight w
         counts as w rows in its mini-batch. ValueError or TypeError for input or settings that do not fit, `Diverged` if
@@ -102,7 +103,7 @@ class Estimator(BaseEstimator):
         self._keep(training, targets)
 
     def _parted(self, training: Training, y: np.ndarray, targets: Targets) -> tuple[Any, Any]:
-        """Which rows are trained on, and which are held back: all are both without early stopping."""
+        """Return which rows are trained on, and which are held back: all are both without early stopping."""
         if not self.early_stopping:
             return slice(None), slice(None)
         with training.random_numbers():
@@ -112,7 +113,7 @@ class Estimator(BaseEstimator):
         return train, held
 
     def _go_on(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
-        """`partial_fit`: one pass over the rows in their order, by a copy of the network there is or by a new one."""
+        """Make one pass over the rows in their order, by a copy of the network there is or by a new one."""
         with changed(self, "_training", "_targets") as new:
             new._partial_fit(X, y, sample_weight, classes)
         return self
@@ -134,7 +135,7 @@ class Estimator(BaseEstimator):
         self._keep(training, targets)
 
     def _begun(self, X: Any, y: np.ndarray, w: Any, targets: Targets) -> Training:
-        """A new network, not trained yet, at the scale of these rows."""
+        """Return a new network, not trained yet, at the scale of these rows."""
         scaler = StandardScaler() if self.standardise and self._columns is None else None
         self._learn(scaler, targets, X, y, w)
         with own_random_numbers():
@@ -145,7 +146,7 @@ class Estimator(BaseEstimator):
         return self._training_of(module, targets, scaler, generator)
 
     def _continued(self, targets: Targets) -> Training:
-        """A new training of a copy of the network there is, at the scale that it knows."""
+        """Return a new training of a copy of the network there is, at the scale that it knows."""
         old = self._training
         new = self._training_of(copy.deepcopy(self.module_), targets, old.scaler, old.generator)
         new.losses, new.held_losses = [*old.losses], [*old.held_losses] if self.early_stopping else []
@@ -163,11 +164,11 @@ class Estimator(BaseEstimator):
             return copy.deepcopy(self.network)
         made = self.network(n_inputs, n_outputs)
         if not isinstance(made, nn.Module):
-            raise TypeError(f"{settings.NETWORK} one that makes {made!r:.60}")
+            raise TypeError(f"network is a module or a function (inputs, outputs) -> module, which makes {made!r:.60}")
         return made
 
     def _learn(self, scaler: StandardScaler | None, targets: Targets, X: Any, y: np.ndarray, w: Any) -> None:
-        """Adds rows to what is known of the scale of the columns, and of the targets."""
+        """Add rows to what is known of the scale of the columns, and of the targets."""
         if scaler is not None:
             learn_scale(scaler, X, w)
         targets.learn(y, w)
@@ -177,8 +178,10 @@ class Estimator(BaseEstimator):
         return Rows(X, torch.from_numpy(t.astype(X.dtype) if t.dtype.kind == "f" else t), w)
 
     def _keep(self, training: Training, targets: Any) -> None:
-        """The attributes of a fitted estimator."""
+        """Set the attributes of a fitted estimator."""
         self._training, self._targets = training, targets
+        if self._columns is not None:
+            self.categories_ = self._columns.categories()
         self.module_, self.loss_curve_, self.n_iter_ = training.method.model, training.losses, len(training.losses)
         if training.held_losses:
             self.validation_curve_ = training.held_losses
@@ -188,23 +191,23 @@ class Estimator(BaseEstimator):
     # Predicting
 
     def inputs_of(self, X: Any) -> Tensor:
-        """The rows of X as `module_` takes them: encoded, standardised, of its type, on its device."""
+        """Return the rows of X as `module_` takes them: encoded, standardised, of its type, on its device."""
         X = self._table(X)
         found = self._training.inputs(X, slice(None))
         demand_finite(found.cpu().numpy(), "standardised values")
         return found
 
     def export(self) -> nn.Module:
-        """A module of its own with the standardisation inside: it takes rows of the table as they are, a tensor (rows,
+        """Return a module with the standardisation inside: it takes rows of the table as they are, a tensor (rows,
         columns) of floats, and gives what `predict_proba` gives, for a regressor what `predict` gives.
 
-        With `categorical="auto"` NaN stands for a missing value. ValueError if a column has categories. `torch.export`
-        and `torch.onnx.export` take the module as any other.
+        With `categorical="auto"` NaN stands for a missing value, and a category is its place in the list that
+        `categories_` has for the column. `torch.export` and `torch.onnx.export` take the module as any other.
         """
         check_is_fitted(self)
         prepare: nn.Module = nn.Identity()
         if self._columns is not None:
-            prepare = encoder(self._columns, self._names())
+            prepare = Encode(**self._columns.layout())
         elif (scaler := self._training.scaler) is not None:
             prepare = Standardise(scaler.mean_, scaler.scale_)
         return Exported(prepare, self.module_, self._targets.head())
@@ -221,7 +224,7 @@ class Estimator(BaseEstimator):
         return table if self._columns is None else self._columns.encode(table)
 
     def _type(self) -> Any:
-        """The type in which the network computes."""
+        """Return the type in which the network computes."""
         return np.float32 if next(self.module_.parameters()).dtype == torch.float32 else np.float64
 
     # Checks
@@ -229,9 +232,9 @@ class Estimator(BaseEstimator):
     def _read(
         self, X: Any, y: Any, sample_weight: Any, first: bool, classes: Any = None
     ) -> tuple[Any, np.ndarray, Any, Targets]:
-        """X, y and weights as arrays, and what the targets are; rows of weight zero are left out."""
+        """Return X, y and weights as arrays, and what the targets are; rows of weight zero are left out."""
         table, y = self._checked(X, first, y=y, multi_output=True)
-        kind = np.float32 if isinstance(table, dict) else table.dtype
+        kind = np.float32 if hasattr(table, "columns") else table.dtype
         w = None
         with explained(X):
             y = self._check_targets(y, kind)
@@ -244,11 +247,11 @@ class Estimator(BaseEstimator):
         if (w := self._row_weights(y, w, targets)) is not None:
             table, y, w = _counting(table, y, w)
         if first:
-            self._columns = Columns.fit(table) if self.categorical is not None else None
+            self._columns = Columns(table) if self.categorical is not None else None
         return table if self._columns is None else self._columns.encode(table), y, w, targets
 
     def _checked(self, X: Any, first: bool = False, **y: Any) -> tuple[Any, Any]:
-        """X as an array of numbers, or with categories by its columns, and y, None if there is none."""
+        """Return X as an array of numbers, or with categories as a data frame, and y, None if there is none."""
         encoded = self.categorical is not None if first else self._columns is not None
         if encoded:
             how: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
@@ -257,15 +260,15 @@ class Estimator(BaseEstimator):
         with explained(X):
             found = validate_data(self, X, reset=first, **how, **y)
         array, target = found if y else (found, None)
-        return columns_of(X, array, self._names()) if encoded else array, target
-
-    def _names(self) -> list[str]:
-        """The columns' names, or their numbers where they have none."""
-        return [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return frame(X, array, [str(name) for name in names]) if encoded else array, target
 
     def _check_settings(self) -> None:
-        """ValueError or TypeError for a setting that has no meaning."""
-        settings.check(self)
+        """ValueError for a setting that has no meaning."""
+        self._validate_params()
+        if self.categorical is not None and not self.standardise:
+            raise ValueError('categorical="auto" standardises the columns of numbers; leave standardise=True')
+        usable(f"device of {type(self).__name__}", self.device)
 
     def _check_training(self, training: Training, X: Any, w: Any, targets: Targets) -> None:
         """ValueError unless the network makes of a row what the targets need, and the method takes the weights."""
@@ -290,10 +293,10 @@ class Estimator(BaseEstimator):
 
 
 def _counting(table: Any, y: np.ndarray, w: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The rows whose weight is above zero."""
+    """Return the rows whose weight is above zero."""
     if not w.any():
         raise ValueError("all sample weights are zero; at least one has to be above zero")
-    return some_rows(table, w > 0), y[w > 0], w[w > 0]
+    return table[w > 0], y[w > 0], w[w > 0]
 
 
 def demand_finite(found: np.ndarray, what: str) -> None:

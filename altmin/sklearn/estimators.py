@@ -5,9 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import type_of_target
 
 from altmin.sklearn.base import Estimator, demand_finite
+from altmin.sklearn.settings import CONSTRAINTS
 from altmin.sklearn.targets import Numbers, Targets, checked_labels, class_weights, label_targets
 from altmin.sklearn.training import Training
 
@@ -66,6 +68,10 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     class_weight: Any = None
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **CONSTRAINTS,
+        "class_weight": [dict, list, StrOptions({"balanced"}), None],
+    }
     _tuned: ClassVar[dict[str, tuple[float, float]]] = {"am-mem": (0.006, 2.0)}
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
@@ -93,8 +99,7 @@ class AltMinClassifier(ClassifierMixin, Estimator):
         """The probability of each class, in the order of `classes_`: the softmax of the network's output. If rows have
         several labels, the probability of each label by itself."""
         output = self._outputs(X)
-        found: np.ndarray = self._targets.probabilities(output)
-        return found
+        return self._targets.probabilities(output)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row. If rows have several labels, for each of them 1 if it is more probable
@@ -112,12 +117,6 @@ class AltMinClassifier(ClassifierMixin, Estimator):
 
     def _new_targets(self, y: np.ndarray, classes: Any) -> Targets:
         return label_targets(y, classes)
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        given = self.class_weight
-        if not (given is None or isinstance(given, dict | list) or (isinstance(given, str) and given == "balanced")):
-            raise ValueError(f'class_weight of AltMinClassifier is a dict, "balanced" or None, given {given!r:.60}')
 
     def _row_weights(self, y: np.ndarray, w: Any, targets: Any) -> Any:
         if self.class_weight is None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from altmin.data.columns import Columns, Number
-
 
 class Exported(nn.Module):
     """head(network(prepare(x))) for rows x of raw numbers, of any type of float; the network is a copy.
@@ -26,8 +24,8 @@ class Exported(nn.Module):
         return found
 
 
-class Standardise(nn.Module):
-    """(x - mean) / scale of each column."""
+class Affine(nn.Module):
+    """A mean and a scale of each column, which are taken from standardised values or given back to them."""
 
     mean: Tensor
     scale: Tensor
@@ -37,21 +35,20 @@ class Standardise(nn.Module):
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
 
+
+class Standardise(Affine):
+    """(x - mean) / scale of each column."""
+
     def forward(self, x: Tensor) -> Tensor:
         return (x.to(self.mean.dtype) - self.mean) / self.scale
 
 
-class Unscale(nn.Module):
+class Unscale(Affine):
     """x scale + mean: standardised targets in their own unit. shape: of the targets of a row."""
 
-    mean: Tensor
-    scale: Tensor
-
     def __init__(self, mean: Sequence[float], scale: Sequence[float], shape: tuple[int, ...]):
-        super().__init__()
+        super().__init__(mean, scale)
         self.shape = shape
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         found = (x.to(self.mean.dtype) * self.scale + self.mean).to(x.dtype)
@@ -59,36 +56,34 @@ class Unscale(nn.Module):
 
 
 class Encode(nn.Module):
-    """What `Columns.encode` does to columns of numbers, where NaN is a missing value.
+    """What `Columns.encode` does to a table, of rows of numbers: those of a column, or places among its categories.
 
-    places: for each of the columns its place among those given.
+    numbers: places of the columns of numbers, with their mean and scale; NaN is a missing value, which those of
+    `marked` have a column of 0 and 1 for. texts: places of the columns of categories, with the number of categories of
+    each, and whether the last of them is for missing values.
     """
 
-    places: Tensor
-    order: Tensor
-
-    def __init__(self, columns: Sequence[Number], places: Sequence[int]):
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        mean: Sequence[float],
+        scale: Sequence[float],
+        marked: Sequence[int],
+        texts: Sequence[int],
+        counts: Sequence[int],
+        missing: Sequence[bool],
+    ):
         super().__init__()
-        self.standardise = Standardise([each.mean for each in columns], [each.std for each in columns])
-        n = len(columns)  # values come first, then which of them are missing
-        order = [i for k, each in enumerate(columns) for i in [k, *[n + k] * each.missing]]
-        self.register_buffer("places", torch.tensor(places))
-        self.register_buffer("order", torch.tensor(order))
+        self.standardise = Standardise(mean, scale)
+        self.numbers, self.marked = list(numbers), list(marked)
+        self.texts = list(zip(texts, counts, missing, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.index_select(1, self.places)
-        absent = x.isnan()
-        z = self.standardise(x)
-        z = torch.where(absent, torch.zeros_like(z), z)
-        return torch.cat([z, absent.to(z.dtype)], 1).index_select(1, self.order)
-
-
-def encoder(columns: Columns, names: Sequence[str]) -> Encode:
-    """`Encode` for a table whose columns have these names. ValueError for a column of categories."""
-    if columns.categories:
-        raise ValueError(
-            f"column {columns.categories[0]!r} has categories, and an exported module takes numbers alone; encode them "
-            "before fit, or use module_ with what inputs_of(X) gives"
-        )
-    numbers = [each for each in columns.columns if isinstance(each, Number)]
-    return Encode(numbers, [list(names).index(each.name) for each in numbers])
+        x_numbers = x[:, self.numbers]
+        absent, z = x_numbers.isnan(), self.standardise(x_numbers)
+        parts = [torch.where(absent, torch.zeros_like(z), z), absent[:, self.marked].to(z.dtype)]
+        for place, count, missing in self.texts:
+            code = x[:, [place]]
+            code = torch.where(code.isnan(), torch.full_like(code, count - 1 if missing else -1), code)
+            parts.append((code == torch.arange(count, device=x.device)).to(z.dtype))
+        return torch.cat(parts, 1)

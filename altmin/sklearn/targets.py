@@ -7,48 +7,47 @@ import numpy as np
 import torch.nn.functional as F
 from scipy.special import expit, softmax
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
-from altmin.common.errors import check_number
 from altmin.core.losses import Evaluation, Loss, LossFunction, describe
 from altmin.sklearn.export import Unscale
 from altmin.sklearn.training import learn_scale
 
 
 class Targets:
-    """What is known of a table's targets. outputs: how many outputs the network needs."""
+    """What is known of a table's targets. outputs: the number of outputs that the network needs."""
 
     outputs: int
 
     def loss(self) -> LossFunction:
-        """A new loss of the network's outputs and encoded targets."""
+        """Return a new loss of the network's outputs and encoded targets."""
         raise NotImplementedError
 
     def check(self, y: np.ndarray) -> None:
-        """ValueError for targets of other rows that do not fit."""
+        """Raise ValueError for targets of other rows that do not fit."""
         raise NotImplementedError
 
     def learn(self, y: np.ndarray, w: Any = None) -> None:
-        """Adds the targets of rows, of weights w, to what is known."""
+        """Add the targets of rows, of weights w, to what is known."""
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Targets as the loss takes them."""
+        """Return targets as the loss takes them."""
         raise NotImplementedError
 
     def predict(self, output: np.ndarray) -> np.ndarray:
-        """What the network's outputs predict, as the targets were given."""
+        """Return what the network's outputs predict, as the targets were given."""
         raise NotImplementedError
 
     def strata(self, y: np.ndarray, fraction: float) -> Any:
-        """Labels by which this part of the rows is drawn; None if it is not stratified."""
+        """Return labels by which this part of the rows is drawn; None if it is not stratified."""
         return None
 
     def head(self) -> nn.Module:
-        """The last layer of an exported network: its outputs as probabilities or predictions."""
+        """Return the last layer of an exported network: its outputs as probabilities or predictions."""
         raise NotImplementedError
 
 
@@ -172,8 +171,8 @@ class BinaryCrossEntropy(Loss):
 
 
 def label_targets(y: np.ndarray, classes: Any = None) -> Labels | Indicators:
-    """What the targets of a classification are, as `checked_labels` gives them. classes: all labels there will be, None
-    for those of these rows. ValueError if the targets do not fit these."""
+    """Return what the targets of a classification are, as `checked_labels` gives them. classes: all labels there will
+    be, None for those of these rows. ValueError if the targets do not fit these."""
     if y.ndim == 1:
         return Labels(np.unique(y if classes is None else classes))
     found = Indicators(y.shape[1])
@@ -185,7 +184,7 @@ def label_targets(y: np.ndarray, classes: Any = None) -> Labels | Indicators:
 
 
 def checked_labels(y: Any) -> np.ndarray:
-    """Labels (rows,), or indicators (rows, labels). ValueError for anything else."""
+    """Return labels (rows,), or indicators (rows, labels). ValueError for anything else."""
     check_classification_targets(y)
     if type_of_target(y) != "multilabel-indicator":
         return column_or_1d(y, warn=True)
@@ -193,23 +192,13 @@ def checked_labels(y: Any) -> np.ndarray:
 
 
 def class_weights(given: Any, y: np.ndarray, targets: Labels | Indicators) -> np.ndarray:
-    """The weight of each row by its label, as scikit-learn's `class_weight`: "balanced", or weights by label, 1 for one
-    that is not named; with several labels for each row a list of these, which are multiplied. ValueError or TypeError
-    for weights that do not fit."""
-    if isinstance(targets, Labels) and not isinstance(given, str):
-        return _weights_by_label(given, targets)[targets.encode(y)]
-    w: np.ndarray = compute_sample_weight(given, y)
+    """Return the weight of each row by its label, as scikit-learn's `class_weight`: "balanced", or weights by label, 1
+    for one that is not named; with several labels for each row a list of these, which are multiplied. ValueError for
+    weights that do not fit."""
+    if isinstance(targets, Labels) and isinstance(given, dict):
+        w: np.ndarray = compute_class_weight(given, classes=targets.classes, y=y)[targets.encode(y)]
+    else:
+        w = compute_sample_weight(given, y)
     if not np.isfinite(w).all() or (w < 0).any():
         raise ValueError(f"class_weight holds finite weights of at least 0, given {given!r:.60}")
     return w
-
-
-def _weights_by_label(given: Any, targets: Labels) -> np.ndarray:
-    classes = targets.classes.tolist()
-    if not isinstance(given, dict):
-        raise ValueError(f'class_weight for one label in each row is a dict or "balanced", given {given!r:.60}')
-    for label, weight in given.items():
-        if label not in classes:
-            raise ValueError(f"class_weight names {label!r}, which is not among the classes {classes!r:.60}")
-        check_number(f"class_weight of {label!r}", weight, low=0)
-    return np.array([given.get(label, 1.0) for label in classes], dtype=np.float64)

@@ -35,18 +35,18 @@ class Rows(NamedTuple):
 
 
 def dense(X: Any, rows: Any) -> np.ndarray:
-    """Some rows of a table, as an array of their own."""
+    """Return some rows of a table, as an array of their own."""
     part = X[rows]
     return part.toarray() if hasattr(part, "toarray") else np.array(part, order="C")
 
 
 def chunks(n: int) -> Iterator[slice]:
-    """Slices that cover n rows."""
+    """Return slices that cover n rows."""
     return (slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK))
 
 
 def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, what: str = "column") -> None:
-    """Adds the rows of a table to what a scaler knows of means and variances. w: their weights. ValueError unless these
+    """Add the rows of a table to what a scaler knows of means and variances. w: their weights. ValueError unless these
     are finite. what: what a column is called in that message.
 
     A sparse table goes through the same arithmetic as a dense one, so that both have the same scale.
@@ -59,7 +59,7 @@ def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, wha
 
 
 def inputs(X: Any, rows: Any, scaler: StandardScaler | None) -> Tensor:
-    """Some rows of a table as a tensor of the table's type, (x - mean) / deviation of each column with a scaler."""
+    """Return some rows of a table as a tensor of its type, (x - mean) / deviation of each column with a scaler."""
     part = dense(X, rows)
     if scaler is not None:
         part = ((part - scaler.mean_) / scaler.scale_).astype(part.dtype, copy=False)
@@ -88,10 +88,10 @@ class Training:
         self.watch = LossWatch()
 
     def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int, verbose: bool = False) -> None:
-        """Epochs, each in a random order, until the loss has for `patience` of them not fallen by more than `tol` below
-        its lowest. With rows held back it is their loss, and the epoch where it was lowest is gone back to. verbose:
-        whether the losses of each epoch are printed. `Diverged` if a loss, parameters or outputs are not finite, or a
-        loss explodes."""
+        """Train for epochs, each in a random order, until the loss has for `patience` of them not fallen by more than
+        `tol` below its lowest. With rows held back it is their loss, and the weights are in the end those of the epoch
+        where it was lowest. verbose: whether the losses of each epoch are printed. `Diverged` if a loss, parameters or
+        outputs are not finite, or a loss explodes."""
         lowest, waited, best = math.inf, 0, None
         for _ in range(epochs):
             with self.random_numbers():
@@ -117,24 +117,24 @@ class Training:
             self._demand_finite(held)
 
     def once(self, rows: Rows) -> None:
-        """One pass over the rows in their order."""
+        """Make one pass over the rows in their order."""
         with self.random_numbers():
             self._epoch(rows, torch.arange(len(rows.t)))
         self._demand_finite(rows)
 
     def print_losses(self) -> None:
-        """Prints the losses of the last epoch."""
+        """Print the losses of the last epoch."""
         held = f", of the rows held back {self.held_losses[-1]:.6f}" if self.held_losses else ""
         print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6f}{held}", flush=True)
 
     def outputs(self, X: Any) -> Tensor:
-        """What the network gives for the rows of a table."""
+        """Return what the network gives for the rows of a table."""
         with torch.no_grad():
             return torch.cat([self.method.model(self.inputs(X, part)) for part in chunks(X.shape[0])])
 
     def _demand_finite(self, rows: Rows) -> None:
-        """`Diverged` unless parameters, the optimizer's state and the network's outputs for these rows are finite,
-        whatever the method checks by itself."""
+        """Raise `Diverged` unless parameters, the optimizer's state and the network's outputs for these rows are
+        finite, whatever the method checks by itself."""
         optimizer = self.method.optimizer
         kept: dict[str, Any] = dict(self.method.model.named_parameters())
         if optimizer is not None:
@@ -147,7 +147,7 @@ class Training:
             raise Diverged("the network's output", "lower the learning rate, or give inputs of a smaller size")
 
     def _demand_low(self, loss: float, x: Tensor, t: Tensor, times: int = 1) -> None:
-        """`Diverged` if a loss of these rows explodes. times: as how many batches it counts."""
+        """Raise `Diverged` if a loss of these rows explodes. times: as how many batches it counts."""
         if any(self.watch.explodes(loss, partial(scale_of, x, t)) for _ in range(times)):
             raise exploded(loss, self.method, x, t)
 
@@ -155,7 +155,7 @@ class Training:
         return inputs(X, rows, self.scaler).to(self.device)
 
     def mean_loss(self, rows: Rows) -> float:
-        """The loss over all rows, by their weights."""
+        """Return the loss over all rows, by their weights."""
         known, output = adapt(self.loss), self.outputs(rows.X)
         w = torch.ones(len(rows.t)) if rows.w is None else torch.from_numpy(rows.w)
         return float(known.weighted(output, known.prepare(output, rows.t.to(self.device)), w.to(output)))
@@ -184,7 +184,7 @@ class Training:
 
     @contextmanager
     def random_numbers(self) -> Iterator[None]:
-        """torch's random numbers are those of this training within, and go on from where they were."""
+        """Let torch's random numbers be those of this training, which go on from where they were."""
         with own_random_numbers(self.device):
             torch.set_rng_state(self.generator)
             yield
@@ -193,7 +193,6 @@ class Training:
 
 @contextmanager
 def own_random_numbers(*devices: torch.device) -> Iterator[None]:
-    """torch's random numbers, of the CPU and of GPUs, may be changed within, are then what they were, and no other
-    training draws any meanwhile: threads train in turn."""
+    """Let torch's random numbers be changed, and restore them; meanwhile no other thread trains."""
     with _ALONE, torch.random.fork_rng([device for device in devices if device.type == "cuda"]):
         yield
