@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 
 from altmin import data
+from altmin.training.runs import Row, Tick
 from altmin.training.samples import Samples, fingerprint
-from altmin.training.trial import Row, Tick
 
 __all__ = ["Measurement", "Row", "Setting", "Tick"]
 

@@ -8,7 +8,8 @@ from typing import Any
 from altmin import data
 from altmin.common.describe import plain
 from altmin.training.config import RunConfig
-from altmin.training.trial import Trial
+from altmin.training.runs import train_runs
+from altmin.training.samples import Samples
 from reproduction.measurement import Row, Setting, Tick
 
 QUICK_ROWS = 10_000
@@ -72,15 +73,13 @@ class Run(RunConfig):
 
     def make_all(self, jobs: Sequence[tuple[Mapping[str, Any], int]], setting: Setting, tick: Tick) -> list[Row]:
         """As `make`, for options and seeds in their place."""
-        trial = self.trial(setting)
-        runs = [replace(trial.run, options=dict(options), seed=seed) for options, seed in jobs]
-        return [{**setting.about(trial.train), **row} for row in trial.run_seeds(runs, tick)]
+        train, test = self.both(setting)
+        runs = [replace(self, device=setting.device, options=dict(options), seed=seed) for options, seed in jobs]
+        return [{**setting.about(train), **row} for row in train_runs(runs, train, test, tick)]
 
-    def trial(self, setting: Setting, record: bool | None = None) -> Trial:
-        """What its seeds have in common. record: whether steps are recorded; None for wherever they can be."""
-        train = setting.samples(self.data, "train", self.limit)
-        run = replace(self, device=setting.device, record=record)
-        return Trial(run, train, setting.samples(self.data, self.part))
+    def both(self, setting: Setting) -> tuple[Samples, Samples]:
+        """Return the samples to learn from and to measure on."""
+        return setting.samples(self.data, "train", self.limit), setting.samples(self.data, self.part)
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """The accuracy against "batches", "epochs" or "seconds" of training; against any other axis that at the end, at

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from altmin.training.trial import Trial
 from commands import TRAIN, altmin, read, without_seconds  # noqa: F401  (a fixture)
 from torch import Tensor
 
 from altmin import __version__, data, methods, models
 from altmin.core.trainer import AltMin
 from altmin.training import accuracy, fit
-from altmin.training.trial import Trial
 
 # ruff: noqa: F811
 

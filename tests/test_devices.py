@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from altmin.training.trial import Trial
 from commands import said
 from torch import nn
 
 from altmin.common.devices import usable
 from altmin.training.config import RunConfig
-from altmin.training.trial import Trial
 
 X, Y = np.ones((20, 3), np.float32), np.arange(20) % 2
 LACKING = "'cuda:99', which torch cannot use here: .*; give 'cpu'$"

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from loop_cases import Stop, stop_at, weights
 from torch import Tensor, nn
 
 from altmin import Ensemble, methods
 from altmin.data import CropFlip, crop_flip, windows
-from altmin.training import EachBatch, epoch_order, fit, fit_ensemble
+from altmin.training import epoch_order, fit, fit_ensemble
 from altmin.training.samples import batch_generator
 
 
@@ -33,10 +34,6 @@ def reader(seed: int = 0, name: str = "adam") -> Any:
 
 
 RUNS = {"crop-flip": (learner, images), "random-windows": (reader, text)}
-
-
-def weights(method: Any) -> list[Tensor]:
-    return [p.detach().clone() for p in method.model.parameters()]
 
 
 @pytest.mark.parametrize("name", ["adam", "am-adam"])
@@ -92,10 +89,6 @@ def test_what_is_evaluated_is_not_changed(augment: str) -> None:
     assert all(map(torch.equal, samples, samples_of()))
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("augment", RUNS)
 def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path, augment: str) -> None:
     learn, samples = RUNS[augment]
@@ -104,17 +97,9 @@ def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path, augment: str) 
     fit(whole, samples(), **settings)
     kept = {"checkpoint": tmp_path / "run", "checkpoint_every": 1}
 
-    def stop(at: Any) -> None:
-        if at.batch == 5:
-            raise Stop
-
     with pytest.raises(Stop):
-        fit(method, samples(), **settings, **kept, callbacks=[EachBatch(stop)])
+        fit(method, samples(), **settings, **kept, callbacks=stop_at(5))
     resumed = learn(seed=1)
-    others = [(None, "absent")] + [(crop_flip, r"altmin\.data\.augment\.crop_flip")] * (augment == "crop-flip")
-    for other, found in others:
-        with pytest.raises(ValueError, match=f"its augmentation is '{augment}', here it is {found}"):
-            fit(resumed, samples(), **{**settings, "augment": other}, **kept, resume=True)
     fit(resumed, samples(), **settings, **kept, resume=True)
     assert all(map(torch.equal, weights(resumed), weights(whole)))
 
@@ -129,28 +114,3 @@ def test_members_see_the_samples_that_each_would_see_alone(seeds: tuple[int, int
         alone = fit(learn(i), samples(), seed=seeds[i], **settings)
         for a, b in zip(history.epochs, alone.epochs, strict=True):
             assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "augment, error, words",
-    [
-        ("crop-flop", ValueError, "unknown augmentation 'crop-flop'; did you mean 'crop-flip'"),
-        (3, TypeError, r"augment of fit is a name or a function \(x, generator\) -> x, given 3"),
-        (lambda x, generator: x[..., :3], ValueError, "samples of another shape or type; it must keep both"),
-        (lambda x, generator: x.double(), ValueError, "samples of another shape or type; it must keep both"),
-    ],
-)
-def test_what_is_no_augmentation_is_refused_before_the_first_step(augment: Any, error: type, words: str) -> None:
-    method = learner()
-    before = weights(method)
-    with pytest.raises(error, match=words):
-        fit(method, images(), epochs=1, batch_size=20, augment=augment)
-    assert all(map(torch.equal, weights(method), before))
-
-
-@pytest.mark.parametrize("name", ["admm", "bcd"])
-def test_a_method_that_knows_every_sample_again_is_refused(name: str) -> None:
-    torch.manual_seed(0)
-    method = methods.create(name, nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3)))
-    with pytest.raises(ValueError, match=f"{name.upper()} keeps variables of each sample; leave out augment"):
-        fit(method, images(), epochs=1, batch_size=20, augment="crop-flip")

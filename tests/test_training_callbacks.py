@@ -1,5 +1,6 @@
 """Callbacks hear of every epoch, stop a run without an error, and go on from a checkpoint as if it never stopped."""
 
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -7,18 +8,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loop_cases import learner, outcome, samples
-from test_training_loop import Recorder, numbered
+from loop_cases import Recorder, Stop, learner, numbered, outcome, samples, stop_at
+from rich.console import Console
+from torch import Tensor, nn
 
-from altmin import Ensemble
-from altmin.training import BestWeights, EachBatch, EarlyStopping, Progress, checkpoint, fit, fit_ensemble
+from altmin import Ensemble, methods
+from altmin.training import (
+    EMA,
+    BestWeights,
+    EachBatch,
+    EarlyStopping,
+    Progress,
+    ProgressBar,
+    accuracy,
+    epoch_order,
+    fit,
+    fit_ensemble,
+)
 
 
-def run(losses: list[float], *callbacks: Any, epochs: int | None = None, **settings: Any) -> Any:
-    """A run of one batch an epoch with these losses, and its history."""
-    recorder = Recorder(losses=list(losses))
-    settings = {"epochs": epochs or len(losses), "batch_size": 4, "callbacks": callbacks, **settings}
-    return recorder, fit(recorder, numbered(4), **settings)
+def run(losses: list[float], *callbacks: Any, **settings: Any) -> Any:
+    """The history of a run of one batch an epoch with these losses."""
+    how = {"epochs": len(losses), "batch_size": 4, "callbacks": callbacks, **settings}
+    return fit(Recorder(losses=list(losses)), numbered(4), **how)
 
 
 def test_a_function_is_called_after_every_epoch_with_its_row() -> None:
@@ -30,24 +42,10 @@ def test_a_function_is_called_after_every_epoch_with_its_row() -> None:
     assert told[-1].columns == ["test_accuracy"]
 
 
-@pytest.mark.parametrize("said, epochs", [(True, 2), (np.bool_(True), 2), (False, 4), (None, 4), (1, 4)])
-def test_the_word_true_stops_a_run_and_nothing_else_does(said: Any, epochs: int) -> None:
-    _, history = run([1.0, 2.0, 3.0, 4.0], lambda p: said if p.epoch == 2 else None)
+@pytest.mark.parametrize("answer, epochs", [(True, 2), (np.bool_(True), 2), (False, 4), (None, 4), (1, 4)])
+def test_the_word_true_stops_a_run_and_nothing_else_does(answer: Any, epochs: int) -> None:
+    history = run([1.0, 2.0, 3.0, 4.0], lambda p: answer if p.epoch == 2 else None)
     assert len(history.epochs) == epochs
-
-
-def test_a_run_can_stop_inside_an_epoch_and_go_on_from_there(tmp_path: Path) -> None:
-    kept: dict[str, Any] = {"epochs": 3, "batch_size": 20, "checkpoint": tmp_path / "run"}
-    whole, stopped, again = learner(dropout=0.3), learner(dropout=0.3), learner(seed=1)
-    torch.manual_seed(0)
-    expected = outcome(whole, fit(whole, samples(), epochs=3, batch_size=20))
-    torch.manual_seed(0)
-    history = fit(stopped, samples(), **kept, callbacks=[EachBatch(lambda p: p.batch == 5)])
-    assert len(history.epochs) == 1
-    at = checkpoint.load(tmp_path / "run")["at"]
-    assert (at["epoch"], at["batch"]) == (1, 2)
-    again = learner(dropout=0.3, seed=1)
-    assert outcome(again, fit(again, samples(), **kept, resume=True)) == expected
 
 
 def test_a_stop_after_an_epochs_last_batch_leaves_its_row() -> None:
@@ -79,21 +77,13 @@ class Noted:
         self.said.append("close")
 
 
-def test_the_methods_of_an_object_are_called_in_their_order() -> None:
-    noted = Noted()
+def test_the_methods_of_an_object_are_called_in_their_order_and_it_is_closed_whatever_ends_the_run() -> None:
+    noted, failing = Noted(), Noted()
     fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[noted])
     assert noted.said == ["start", "batch 1", "batch 2", "epoch 1", "batch 3", "batch 4", "epoch 2", "end", "close"]
-
-
-def test_whatever_ends_a_run_callbacks_are_closed() -> None:
-    noted = Noted()
-
-    def fail(progress: Progress) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[noted, fail])
-    assert noted.said[-2:] == ["epoch 1", "close"]
+    with pytest.raises(Stop):
+        fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[failing, stop_at(3)])
+    assert failing.said[-2:] == ["batch 3", "close"]
 
 
 @pytest.mark.parametrize(
@@ -111,14 +101,9 @@ def test_a_run_stops_when_so_many_epochs_in_a_row_were_no_better(
     losses: list[float], options: dict[str, Any], epochs: int, best: float
 ) -> None:
     stopping = EarlyStopping(**options)
-    _, history = run(losses, stopping)
-    assert len(history.epochs) == epochs
-    assert stopping.best == best
-
-
-def test_early_stopping_begins_anew_with_every_run() -> None:
-    stopping = EarlyStopping(1)
-    assert [len(run([3.0, 2.0, 2.5, 1.0], stopping)[1].epochs) for _ in range(2)] == [3, 3]
+    for _ in range(2):  # it begins anew with every run
+        assert len(run(losses, stopping).epochs) == epochs
+        assert stopping.best == best
 
 
 def test_a_metric_that_is_no_number_is_never_better() -> None:
@@ -126,8 +111,7 @@ def test_a_metric_that_is_no_number_is_never_better() -> None:
     stopping = EarlyStopping(2, mode="max")
     metrics = {"score": lambda output, y: next(values)}
     history = fit(learner(), samples(), samples(), epochs=5, batch_size=50, metrics=metrics, callbacks=stopping)
-    assert len(history.epochs) == 5
-    assert stopping.best == 0.5
+    assert (len(history.epochs), stopping.best) == (5, 0.5)
 
 
 def test_the_model_ends_with_the_weights_of_its_best_epoch() -> None:
@@ -148,7 +132,7 @@ def test_the_model_ends_with_the_weights_of_its_best_epoch() -> None:
 
 def test_a_run_that_goes_on_stops_and_keeps_what_it_would_have(tmp_path: Path) -> None:
     def callbacks() -> list[Any]:
-        return [EarlyStopping(3, "test_loss"), BestWeights("test_loss")]
+        return [EarlyStopping(3, "test_loss"), BestWeights("test_loss"), EMA(0.2)]
 
     settings: dict[str, Any] = {"epochs": 30, "batch_size": 20, "metrics": ["accuracy", "loss"]}
     data = (samples(), samples(30, 1))
@@ -156,74 +140,94 @@ def test_a_run_that_goes_on_stops_and_keeps_what_it_would_have(tmp_path: Path) -
     expected = outcome(whole, fit(whole, *data, **settings, callbacks=callbacks()))
     done = len(expected[1]["epochs"])
     assert 5 < done < 30
-    kept = {**settings, "checkpoint": tmp_path / "run"}
-    for last in (2, done - 2):
-
-        def fail(progress: Progress) -> None:
-            if progress.epoch == last:  # noqa: B023
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            fit(learner(lr=0.3), *data, **kept, callbacks=[*callbacks(), fail], resume=last > 2)
+    kept = {**settings, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
+    for last in (5, 3 * done - 2):
+        with pytest.raises(Stop):
+            fit(learner(lr=0.3), *data, **kept, callbacks=[*callbacks(), stop_at(last)], resume=last > 5)
     for _ in range(2):  # the second finds a run that has stopped
         again = learner(lr=0.3, seed=4)
         assert outcome(again, fit(again, *data, **kept, callbacks=callbacks(), resume=True)) == expected
-    for other in ([], [EarlyStopping(4, "test_loss"), BestWeights("test_loss")]):
-        with pytest.raises(ValueError, match="its callbacks is EarlyStopping"):
-            fit(learner(lr=0.3), *data, **kept, callbacks=other, resume=True)
 
 
 def test_all_members_hear_of_an_epoch_together_and_stop_together() -> None:
     ensemble = Ensemble([learner(seed=s) for s in (0, 1)])
-    histories = fit_ensemble(
-        ensemble,
-        samples(),
-        samples(30, 1),
-        epochs=5,
-        batch_size=20,
-        callbacks=lambda p: p.epoch == 2 and len(p.histories) == 2 and p.histories[1].epochs[-1]["epoch"] == 2,
-    )
+    settings: dict[str, Any] = {"epochs": 5, "batch_size": 20}
+    stop = [lambda p: p.epoch == 2 and p.histories[1].epochs[-1]["epoch"] == 2]
+    histories = fit_ensemble(ensemble, samples(), samples(30, 1), **settings, callbacks=stop)
     assert [len(history.epochs) for history in histories] == [2, 2]
+    with pytest.raises(ValueError, match="patience"):
+        EarlyStopping(0)
+    with pytest.raises(ValueError, match="EarlyStopping follows one model"):
+        fit_ensemble(ensemble, samples(), **settings, callbacks=EarlyStopping())
 
 
-def test_what_follows_one_model_does_not_follow_an_ensemble() -> None:
-    ensemble = Ensemble([learner(seed=s) for s in (0, 1)])
-    with pytest.raises(ValueError, match="EarlyStopping follows one model, not an ensemble"):
-        fit_ensemble(ensemble, samples(), epochs=1, batch_size=20, callbacks=EarlyStopping())
+# -- the average of the weights ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "make, error, words",
-    [
-        (lambda: 3, TypeError, "a callback is a function or has methods such as on_epoch"),
-        (lambda: EarlyStopping, TypeError, "a callback is a function or has methods"),
-        (lambda: EarlyStopping(0), ValueError, "patience of EarlyStopping must be a whole number of at least 1"),
-        (lambda: EarlyStopping(1, min_delta=-1), ValueError, "min_delta of EarlyStopping must be"),
-        (lambda: BestWeights(mode="best"), ValueError, 'mode of BestWeights is "min" or "max", given \'best\''),
-        (
-            lambda: BestWeights("loss"),
-            ValueError,
-            "BestWeights watches 'loss', and an epoch's row has train_loss, test_",
-        ),
-        (
-            lambda: BestWeights("test_score"),
-            ValueError,
-            "mode of BestWeights says whether more of test_score is better",
-        ),
-    ],
-)
-def test_a_callback_that_cannot_be_is_refused_before_anything_is_trained(
-    make: Any, error: type[Exception], words: str
-) -> None:
-    recorder = Recorder()
-    with pytest.raises(error, match=words):
-        fit(
-            recorder,
-            numbered(4),
-            numbered(4),
-            epochs=1,
-            batch_size=4,
-            metrics={"score": lambda output, y: 1.0},
-            callbacks=[make()],
-        )
-    assert recorder.seen == []
+def normed(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    return methods.create("am-adam", net, lr=0.05)
+
+
+def by_hand(decay: float, epochs: int) -> tuple[Any, list[dict[str, Tensor]]]:
+    """The method after a run without an average, and the average by its recursion in float64 after each epoch."""
+    (x, y), method, ends = samples(), normed(), []
+    average: dict[str, Tensor] = {}
+    for epoch in range(epochs):
+        for rows in epoch_order(50, 0, epoch).split(20):
+            method.step(x[rows], y[rows])
+            for name, w in method.model.state_dict().items():
+                if name not in average or not w.is_floating_point():
+                    average[name] = w.double().clone()
+                else:
+                    average[name] = decay * average[name] + (1 - decay) * w.double()
+        method.end_epoch()
+        ends.append(dict(average))
+    return method, ends
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.9])
+def test_the_average_is_that_of_its_recursion_and_is_measured_while_training_goes_on_without_it(decay: float) -> None:
+    test = samples(40, 1)
+    plain, ends = by_hand(decay, 3)
+    method, last = normed(), list[dict[str, Tensor]]()
+    note = EachBatch(lambda p: last.append({k: v.clone() for k, v in p.model.state_dict().items()}))
+    history = fit(method, samples(), test, epochs=3, batch_size=20, eval_batches=[3, 6], callbacks=[note, EMA(decay)])
+    expected = []
+    for state in ends:
+        net = normed().model
+        net.load_state_dict(state)
+        expected.append(accuracy(net, test))
+    assert [row["test_accuracy"] for row in history.epochs] == expected
+    assert [row["test_accuracy"] for row in history.batches] == expected[:2]
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(last[-1][name], value)
+    for name, value in method.model.state_dict().items():
+        torch.testing.assert_close(value.double(), ends[-1][name].double(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("best_first", [True, False])
+def test_the_best_weights_are_the_averaged_ones(best_first: bool) -> None:
+    seen: list[dict[str, Tensor]] = []
+    values = iter([0.1, 0.3, 0.7, 0.2, 0.6])
+
+    def note(p: Progress) -> None:
+        seen.append({k: v.clone() for k, v in p.evaluated.state_dict().items()})
+
+    method = normed()
+    both = [BestWeights(), EMA(0.5)]
+    callbacks = [*(both if best_first else both[::-1]), note]
+    metrics = {"accuracy": lambda output, y: next(values)}
+    fit(method, samples(), samples(30, 1), epochs=5, batch_size=20, callbacks=callbacks, metrics=metrics)
+    assert all(torch.equal(value, seen[2][name]) for name, value in method.model.state_dict().items())
+    assert not torch.equal(seen[2]["0.weight"], seen[4]["0.weight"])
+
+
+def test_a_bar_counts_batches_on_a_terminal_and_is_quiet_in_a_pipe() -> None:
+    for terminal in (True, False):
+        out = io.StringIO()
+        bar = ProgressBar("learning", Console(file=out, force_terminal=terminal, width=100))
+        fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[bar])
+        assert ("learning" in out.getvalue() and "/4 loss" in out.getvalue()) == terminal
+        assert terminal or out.getvalue() == ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ranks
 import torch
-from test_training_loop import Recorder, numbered
+from loop_cases import Recorder, numbered
 from torch import Tensor, nn
 
 import altmin
@@ -92,7 +92,7 @@ def test_the_memory_on_raw_targets_explodes_and_they_are_to_be_standardised(name
         fit(regressor(name), friedman(), epochs=20, batch_size=20)
 
 
-@pytest.mark.parametrize("name, lr", [("adam", 10.0), ("am-adam", 10.0), ("sgd", 10.0)])
+@pytest.mark.parametrize("name, lr", [("adam", 10.0), ("am-adam", 10.0)])
 @pytest.mark.parametrize("made, data", [(regressor, standard), (classifier, labels)], ids=["regression", "labels"])
 def test_a_rate_a_thousand_times_too_large_is_to_be_lowered(name: str, lr: float, made: Any, data: Any) -> None:
     with pytest.raises(Diverged, match=rf"batch \d of 20 exploded to [\d.e+]+; lower the learning rate, {lr:g}$"):

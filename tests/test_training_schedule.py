@@ -1,24 +1,27 @@
-"""Schedules move a learning rate by batch or by epoch, and put it back."""
+"""Schedules move a learning rate by batch or by epoch and put it back; torch's give the rates that they give alone."""
 
-import contextlib
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_training_loop import Recorder, numbered
+from loop_cases import Recorder, Stop, learner, numbered, samples, stop_at, weights
 from torch import nn
+from torch.optim import lr_scheduler as torchs
 
-from altmin import methods
-from altmin.training import SCHEDULES, EachBatch, epoch_order, fit
+from altmin.common.errors import Diverged
+from altmin.training import SCHEDULES, epoch_order, fit
+from altmin.training.config import RunConfig
 from altmin.training.schedule import Schedule
 
 
 def test_schedules_move_the_rate_by_batch_or_by_epoch_and_put_it_back() -> None:
-    def rates(schedule: str) -> list[float]:
+    def rates(schedule: str, warmup: int = 0) -> list[float]:
         recorder = Recorder()
-        fit(recorder, numbered(4), epochs=4, batch_size=2, schedule=schedule)
+        fit(recorder, numbered(4), epochs=4, batch_size=2, schedule=schedule, warmup=warmup)
         assert recorder.optimizer.param_groups[0]["lr"] == 0.5
         return recorder.rates
 
@@ -28,13 +31,19 @@ def test_schedules_move_the_rate_by_batch_or_by_epoch_and_put_it_back() -> None:
     assert rates("step") == pytest.approx([0.5] * 4 + [0.05] * 2 + [0.005] * 2)
     assert rates("cosine")[4] == pytest.approx(0.25)
     assert rates("one-cycle")[0] == pytest.approx(0.5 / 25)
-    assert {name for name, schedule in SCHEDULES.items() if schedule(0) != 1} == {"one-cycle"}
+    assert rates("constant", 3) == pytest.approx([0.125, 0.25, 0.375] + [0.5] * 5)
+    assert rates("linear", 4) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.375, 0.25, 0.125])
+    assert rates("linear/epoch", 1) == pytest.approx([0.25, 0.25, 0.5, 0.5, 1 / 3, 1 / 3, 1 / 6, 1 / 6])
+    recorder = Recorder(losses=[1.0, 1.0, math.nan])
+    with pytest.raises(Diverged):
+        fit(recorder, numbered(9), epochs=3, batch_size=4, schedule="linear")
+    assert recorder.optimizer.param_groups[0]["lr"] == 0.5
 
 
 def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> None:
     """Against torch's, whose steps are counted a little differently: of 10,000 that makes less than 0.001."""
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
-    theirs = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10_000, cycle_momentum=False)
+    theirs = torchs.OneCycleLR(optimizer, max_lr=1.0, total_steps=10_000, cycle_momentum=False)
     for step in range(10_000):
         assert SCHEDULES["one-cycle"](step / 10_000) == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-3)
         optimizer.step()
@@ -47,96 +56,31 @@ def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> N
 
 @pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam", "sgd"])
 def test_a_warm_up_and_a_cosine_are_those_of_a_loop_with_torchs_scheduler(method: str) -> None:
-    x, y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
-
-    def learner() -> Any:
-        torch.manual_seed(0)
-        return methods.create(method, nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), lr=0.02)
-
-    ours, by_hand = learner(), learner()
-    fit(ours, (x, y), epochs=2, batch_size=5, schedule="cosine", warmup=4)
+    (x, y), ours, by_hand = samples(60), learner(method), learner(method)
+    fit(ours, (x, y), epochs=2, batch_size=10, schedule="cosine", warmup=4)
     rates = [(s + 1) / 5 for s in range(4)] + [(1 + math.cos(math.pi * s / 8)) / 2 for s in range(8)]
-    scheduler = torch.optim.lr_scheduler.LambdaLR(by_hand.optimizer, lambda s: rates[min(s, 11)])
+    scheduler = torchs.LambdaLR(by_hand.optimizer, lambda s: rates[min(s, 11)])
     for epoch in range(2):
-        for rows in epoch_order(30, 0, epoch).split(5):
+        for rows in epoch_order(60, 0, epoch).split(10):
             by_hand.step(x[rows], y[rows])
             scheduler.step()
         by_hand.end_epoch()
-    torch.testing.assert_close([*ours.model.parameters()], [*by_hand.model.parameters()], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(weights(ours), weights(by_hand), rtol=1e-5, atol=1e-7)
 
 
-def test_a_warm_up_counts_what_its_schedule_counts() -> None:
-    def rates(schedule: str, warmup: int) -> list[float]:
-        recorder = Recorder()
-        fit(recorder, numbered(4), epochs=4, batch_size=2, schedule=schedule, warmup=warmup)
-        assert recorder.optimizer.param_groups[0]["lr"] == 0.5
-        return recorder.rates
-
-    assert rates("constant", 3) == pytest.approx([0.125, 0.25, 0.375] + [0.5] * 5)
-    assert rates("linear", 4) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.375, 0.25, 0.125])
-    assert rates("linear/epoch", 1) == pytest.approx([0.25, 0.25, 0.5, 0.5, 1 / 3, 1 / 3, 1 / 6, 1 / 6])
-
-
-@pytest.mark.parametrize("schedule, warmup", [("cosine", 5), ("one-cycle", 0), ("cosine/epoch", 1), ("constant", 9)])
+@pytest.mark.parametrize("schedule, warmup", [("cosine", 9), ("one-cycle", 0), ("cosine/epoch", 1), ("constant", 9)])
 def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(tmp_path: Path, schedule: str, warmup: int) -> None:
     settings: dict[str, Any] = {"epochs": 4, "batch_size": 2, "schedule": schedule, "warmup": warmup}
     whole, first, second = Recorder(), Recorder(), Recorder()
     fit(whole, numbered(8), **settings)
-    for recorder, resume in ((first, False), (second, True)):
-
-        def stop(at: Any) -> None:
-            if not resume and at.batch == 7:  # noqa: B023
-                raise InterruptedError
-
-        with contextlib.suppress(InterruptedError):
-            kept = {"checkpoint": tmp_path / "run", "checkpoint_every": 1, "resume": resume}
-            fit(recorder, numbered(8), **settings, **kept, callbacks=[EachBatch(stop)])
-        assert recorder.optimizer.param_groups[0]["lr"] == 0.5
-    assert [*first.rates, *second.rates] == whole.rates
-    other = {**settings, "schedule": "cosine", "warmup": 2}
-    with pytest.raises(ValueError, match=r"its schedule is .*, here it is "):
-        fit(Recorder(), numbered(8), **other, checkpoint=tmp_path / "run", resume=True)
-
-
-@pytest.mark.parametrize("method", ["am-adam", "adam"])
-def test_a_run_that_stopped_in_its_warm_up_goes_on_from_its_start(tmp_path: Path, method: str) -> None:
-    """The first checkpoint holds the rate of the first batch."""
-
-    def learner() -> Any:
-        torch.manual_seed(0)
-        return methods.create(method, nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)))
-
-    def stop(at: Any) -> None:
-        raise InterruptedError
-
-    samples = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
-    settings: dict[str, Any] = {"epochs": 2, "batch_size": 5, "schedule": "cosine", "warmup": 4}
-    whole, stopped = learner(), learner()
-    fit(whole, samples, **settings)
-    with pytest.raises(InterruptedError):
-        fit(stopped, samples, **settings, checkpoint=tmp_path / "run", callbacks=[EachBatch(stop)])
-    assert stopped.optimizer.param_groups[0]["lr"] == whole.optimizer.param_groups[0]["lr"] == 1e-3
-    fit(stopped, samples, **settings, checkpoint=tmp_path / "run", resume=True)
-    assert all(map(torch.equal, whole.model.parameters(), stopped.model.parameters()))
-
-
-@pytest.mark.parametrize(
-    "schedule, warmup, words",
-    [
-        ("cosine", 8, r"a warm-up must be shorter than the run, which has 8 batches, given warmup=8"),
-        ("cosine/epoch", 4, r"which has 4 epochs, given warmup=4"),
-        ("one-cycle", 2, r"'one-cycle' has a warm-up of its own"),
-        ("cosine", -1, r"warmup of fit must be a whole number of at least 0, given -1"),
-        ("cosine", 1.5, r"warmup of fit must be a whole number of at least 0, given 1.5"),
-        ("one-cycel", 0, r"unknown schedule 'one-cycel'; did you mean 'one-cycle'"),
-    ],
-)
-def test_a_warm_up_that_cannot_be_is_refused(schedule: str, warmup: Any, words: str) -> None:
-    recorder = Recorder()
-    with pytest.raises(ValueError, match=words):
-        fit(recorder, numbered(4), epochs=4, batch_size=2, schedule=schedule, warmup=warmup)
-    assert recorder.rates == []
-    assert recorder.optimizer.param_groups[0]["lr"] == 0.5
+    kept: dict[str, Any] = {**settings, "checkpoint": tmp_path / "run", "checkpoint_every": 1}
+    with pytest.raises(Stop):
+        fit(first, numbered(8), **kept, callbacks=stop_at(7))
+    fit(second, numbered(8), **kept, resume=True)
+    done = len(whole.rates) - len(second.rates)
+    assert done > 0
+    assert [*first.rates[:done], *second.rates] == whole.rates
+    assert second.optimizer.param_groups[0]["lr"] == 0.5
 
 
 def test_every_group_keeps_its_own_rate() -> None:
@@ -144,27 +88,89 @@ def test_every_group_keeps_its_own_rate() -> None:
     groups = [{"params": first.parameters(), "lr": 1.0}, {"params": second.parameters(), "lr": torch.tensor(2.0)}]
     optimizer = torch.optim.SGD(groups)
     tensor = optimizer.param_groups[1]["lr"]
-    plan = Schedule("linear/epoch", optimizer, epochs=4, batches=40)
-    plan.after_batch(20)
-    assert [float(group["lr"]) for group in optimizer.param_groups] == [1, 2]
-    plan.after_epoch(1)
-    assert [float(group["lr"]) for group in optimizer.param_groups] == [0.75, 1.5]
+    schedule = Schedule(RunConfig(schedule="linear/epoch", epochs=4), optimizer, per_epoch=10)
+    for move, expected in (
+        (lambda: schedule.after_batch(20), [1, 2]),
+        (lambda: schedule.after_epoch(1, {}), [0.75, 1.5]),
+        (schedule.end, [1, 2]),
+    ):
+        move()
+        assert [float(group["lr"]) for group in optimizer.param_groups] == expected
     assert optimizer.param_groups[1]["lr"] is tensor, "a recorded step reads that tensor"
-    plan.begin(0, 0)
-    assert [float(group["lr"]) for group in optimizer.param_groups] == [1, 2]
-
-
-def test_only_a_run_at_a_constant_rate_may_be_prolonged() -> None:
-    """What a checkpoint compares is the description."""
-    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=3.0)
-    for name, alike in (("constant", True), ("constant/epoch", True), ("linear", False), ("step/epoch", False)):
-        short, long = (Schedule(name, optimizer, epochs, 10 * epochs).description for epochs in (2, 3))
-        assert (short == long) == alike
 
 
 def test_a_method_without_a_learning_rate_has_the_constant_schedule_only() -> None:
-    Schedule("constant", None, 2, 10).after_batch(3)
-    with pytest.raises(ValueError, match="no learning rate that the schedule 'cosine' could move"):
-        Schedule("cosine", None, 2, 10)
-    with pytest.raises(ValueError, match="use schedule='constant' without warmup"):
-        Schedule("constant", None, 2, 10, warmup=2)
+    Schedule(RunConfig(epochs=2), None, 5).after_batch(3)
+    for run in (RunConfig(schedule="cosine"), RunConfig(warmup=2, epochs=3)):
+        with pytest.raises(ValueError, match="no learning rate"):
+            Schedule(run, None, 5)
+
+
+def warm_then_cosine(optimizer: Any) -> Any:
+    warm = torchs.LinearLR(optimizer, 0.1, total_iters=3)
+    return torchs.SequentialLR(optimizer, [warm, torchs.CosineAnnealingLR(optimizer, 9)], [3])
+
+
+Make = Callable[[Any], Any]
+SCHEDULERS: dict[str, Make] = {
+    "step": partial(torchs.StepLR, step_size=2, gamma=0.5),
+    "milestones": partial(torchs.MultiStepLR, milestones=[1, 3], gamma=0.1),
+    "one cycle": partial(torchs.OneCycleLR, max_lr=1.0, total_steps=9),
+    "a function": partial(torchs.LambdaLR, lr_lambda=lambda t: 1 / (1 + t)),
+    "in turn": warm_then_cosine,
+}
+
+
+def torch_alone(make: Make) -> list[float]:
+    """The rates before every batch of a loop by hand."""
+    optimizer, rates = Recorder().optimizer, []
+    scheduler = make(optimizer)
+    for _ in range(8):
+        for _ in range(2):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_the_rates_are_those_of_torch_alone_also_of_a_run_that_goes_on(name: str, tmp_path: Path) -> None:
+    expected = torch_alone(SCHEDULERS[name])
+    assert len(set(expected)) > 1
+    settings: dict[str, Any] = {"epochs": 8, "batch_size": 6, "scheduler": SCHEDULERS[name]}
+    kept = {**settings, "checkpoint": tmp_path / "run"}
+    whole, first, second = Recorder(), Recorder(), Recorder()
+    fit(whole, numbered(12), **settings)
+    with pytest.raises(Stop):
+        fit(first, numbered(12), **kept, callbacks=stop_at(9))
+    fit(second, numbered(12), **kept, resume=True)
+    assert whole.rates == pytest.approx(expected, rel=1e-12)
+    assert [*first.rates[:8], *second.rates] == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="its schedule is"):
+        fit(Recorder(), numbered(12), **{**kept, "scheduler": None}, resume=True)
+
+
+def plateau(optimizer: Any, mode: str = "min") -> Any:
+    return torchs.ReduceLROnPlateau(optimizer, mode, factor=0.5, patience=1)
+
+
+def test_a_plateau_is_one_of_what_is_measured() -> None:
+    losses = [5.0, 4.0, 4.0, 4.0, 4.0, 4.0, 3.0]
+    recorder = Recorder(losses=list(losses))
+    fit(recorder, numbered(4), epochs=7, batch_size=4, scheduler=plateau)
+    assert recorder.rates == [0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
+    scores, recorder = iter([0.1, 0.3, 0.3, 0.2, 0.9]), Recorder()
+    metrics = {"score": lambda output, y: next(scores)}
+    settings: dict[str, Any] = {"epochs": 5, "batch_size": 4, "metrics": metrics}
+    fit(recorder, numbered(4), numbered(4), scheduler=partial(plateau, mode="max"), **settings)
+    assert recorder.rates == [0.5, 0.5, 0.5, 0.5, 0.25]
+
+
+def test_a_scheduler_that_the_caller_made_goes_on_in_the_next_run_and_another_optimizers_is_refused() -> None:
+    recorder = Recorder()
+    scheduler = SCHEDULERS["step"](recorder.optimizer)
+    for _ in range(2):
+        fit(recorder, numbered(12), epochs=4, batch_size=6, scheduler=scheduler)
+    assert recorder.rates == pytest.approx(torch_alone(SCHEDULERS["step"]))
+    with pytest.raises(ValueError, match="another optimizer"):
+        fit(Recorder(), numbered(12), epochs=4, batch_size=6, scheduler=scheduler)

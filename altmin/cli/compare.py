@@ -11,7 +11,8 @@ from rich.table import Table
 from altmin import data
 from altmin.cli import options, output, runs
 from altmin.common.describe import plain
-from altmin.training.trial import Trial
+from altmin.training.runs import build, settings_of, train_runs
+from altmin.training.samples import batches_per_epoch
 
 EARLY, YARDSTICK = 50, "adam"
 """The batch that has a column, and the method whose time is the unit."""
@@ -34,17 +35,19 @@ def compare(given: Compare) -> None:
     of_methods = options.of_methods(given.set_, names)
     known = data.dataset(given.data)
     run = runs.config(given, device, known, epochs=given.epochs or 2)
-    trial = Trial(run, *runs.samples(run, known, given.data_dir), known=known)
-    per_epoch = trial.check([replace(run, method=name, options=of_methods[name]) for name in names])
-    trial = replace(trial, run=replace(run, eval_batches=run.eval_batches or early_batches(per_epoch)))
+    samples = runs.samples(run, known, given.data_dir)
+    built = [build(replace(run, method=name, options=of_methods[name]), known) for name in names]
+    per_epoch = batches_per_epoch(built[0].model, len(samples[0][0]), run.batch_size or 1)
+    run = replace(run, eval_batches=run.eval_batches or early_batches(per_epoch))
     seeds = range(given.seed, given.seed + given.seeds)
-    several = [replace(trial.run, method=name, options=of_methods[name], seed=n) for n in seeds for name in names]
+    several = [replace(run, method=name, options=of_methods[name], seed=n) for n in seeds for name in names]
     with output.progress("compare") as tick:
-        rows = [{"method": each.method, **row} for each, row in zip(several, trial.in_turn(several, tick), strict=True)]
+        trained = train_runs(several, *samples, tick, known)
+    rows = [{"method": each.method, **row} for each, row in zip(several, trained, strict=True)]
     result: dict[str, Any] = {
         **{"data": given.data, "model": given.model, "methods": names, "seeds": list(seeds)},
         "config": {
-            **{**trial.config(), "device": str(device), "measure": "accuracy"},
+            **{**settings_of(run, samples[0]), "device": str(device), "measure": "accuracy"},
             **{"batches_per_epoch": per_epoch, "options": plain(of_methods)},
         },
         "environment": output.environment(device),

@@ -17,7 +17,7 @@ from altmin import __version__
 from altmin.common.files import is_stream, replacing
 from altmin.common.optional import need
 from altmin.training.reporters import Bar
-from altmin.training.trial import Tick
+from altmin.training.runs import Tick
 
 PICTURES = (".png", ".svg", ".pdf")
 

@@ -7,14 +7,17 @@ from statistics import mean, stdev
 from typing import Annotated, Any
 
 import typer
-from torch import nn
 
 from altmin import __version__, methods
 from altmin.cli import options, output, own_data, runs, torchrun
+from altmin.common.describe import plain
 from altmin.runners import ranks
 from altmin.runners.distributed import Distributed
 from altmin.training import model_file
-from altmin.training.trial import Trial, described, with_loss
+from altmin.training.callbacks import EachBatch
+from altmin.training.config import RunConfig
+from altmin.training.runs import settings_of, train_run, train_runs
+from altmin.training.samples import Samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,7 @@ def train(given: Train) -> None:
     run = runs.config(given, device, known, options=own, record=record)
     samples = runs.samples(run, known, given.data_dir)
     ranks.start(device)
-    trial = Trial(run, *samples, Distributed if torchrun.started() else lambda method: method, known)
-    rows = _rows(given, trial)
+    rows = _rows(given, run, samples, known)
     if not torchrun.first():
         return
     name = f"{given.method}, {given.model}, {given.data}"
@@ -55,7 +57,10 @@ def train(given: Train) -> None:
     result = {
         **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
         **own_data.about(known),
-        "config": {**trial.config(), "device": str(device), "record": given.record, **described(run.options)},
+        "config": {
+            **{**settings_of(run, samples[0]), "device": str(device), "record": given.record},
+            **{"lr": run.options.get("lr"), "options": plain({k: v for k, v in run.options.items() if k != "lr"})},
+        },
         "environment": output.environment(device) | ({"ranks": torchrun.count()} if torchrun.started() else {}),
         **{key: rows[0][key] for key in ("batches", "epochs")},
         **({"seeds": [row["seed"] for row in rows], "runs": rows} if given.seeds > 1 else {}),
@@ -81,20 +86,22 @@ def _again(given: Train) -> bool:
     return ranks.Ranks().total(again)[0] > 0
 
 
-def _rows(given: Train, trial: Trial) -> list[dict[str, Any]]:
+def _rows(given: Train, run: RunConfig, samples: tuple[Samples, Samples], known: Any) -> list[dict[str, Any]]:
     """Train, and return a row for each seed."""
-
-    def save(model: nn.Module) -> None:
-        if given.save_model is not None and torchrun.first():
-            data = model_file.described(trial.known)
-            model_file.TrainedModel(network=model, model=given.model, **data).save(given.save_model, __version__)
-            print(f"wrote {given.save_model}")
-
     with output.progress(f"{given.method} on {given.data}", torchrun.first()) as tick:
         if given.seeds == 1:
-            run = replace(trial.run, resume=given.resume or _again(given))
-            return [trial.one(run, with_loss(tick), save)]
-        return trial.run_seeds([replace(trial.run, seed=given.seed + i) for i in range(given.seeds)], tick)
+            run = replace(run, resume=given.resume or _again(given))
+            show = EachBatch(lambda at: tick(at.batch, at.batches, f"loss {at.train_loss:.4f}"))
+            row, method = train_run(
+                run, *samples, [show], known, Distributed if torchrun.started() else lambda method: method
+            )
+            if given.save_model is not None and torchrun.first():
+                data = model_file.described(known)
+                trained = model_file.TrainedModel(network=method.model, model=given.model, **data)
+                trained.save(given.save_model, __version__)
+                print(f"wrote {given.save_model}")
+            return [row]
+        return train_runs([replace(run, seed=given.seed + i) for i in range(given.seeds)], *samples, tick, known)
 
 
 def lines(name: str, rows: Sequence[Mapping[str, Any]], measure: str) -> list[str]:

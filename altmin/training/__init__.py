@@ -4,8 +4,7 @@ learns."""
 from altmin.training.callbacks import EMA, BestWeights, EachBatch, EarlyStopping
 from altmin.training.evaluate import METRICS, accuracy, mean_loss
 from altmin.training.loop import History, MemberHistory, Progress
-from altmin.training.on_device import train_on_device
-from altmin.training.reporters import ProgressBar, TensorBoard
+from altmin.training.reporters import ProgressBar
 from altmin.training.run import fit, fit_ensemble
 from altmin.training.samples import batches_per_epoch, epoch_order
 from altmin.training.schedule import SCHEDULES
@@ -21,12 +20,10 @@ __all__ = [
     "MemberHistory",
     "Progress",
     "ProgressBar",
-    "TensorBoard",
     "accuracy",
     "batches_per_epoch",
     "epoch_order",
     "fit",
     "fit_ensemble",
     "mean_loss",
-    "train_on_device",
 ]

@@ -9,16 +9,14 @@ A callback is a function of the progress, called after every epoch, or an object
     on_epoch_end(progress)   after every epoch and its row
     on_end(progress)         after the run, unless it raises
     close()                  at the very end, whatever happens
-    state_dict(), load_state_dict(state)   what a run that goes on needs; kept in checkpoints
+    state_dict(), load_state_dict(state)   what a run that goes on needs; saved in checkpoints
 
-`on_batch_end`, `on_epoch_end` and a function stop the run by returning True. Those that keep a state are called before
-a checkpoint is written, the others after it, so that an exception in them does not lose it. `for_one` is True of a
-callback that follows one model, and cannot follow an ensemble.
+`on_batch_end`, `on_epoch_end` and a function stop the run by returning True; they are called before a checkpoint is
+written. `for_one` is True of a callback that follows one model, and cannot follow an ensemble.
 
 Of a run on several ranks (`Distributed`) every rank has the callbacks and calls them, and must come to the same
 decisions, as it does by the numbers of a row; at the end of an epoch it is enough that one rank stops.
-`first_rank_only` is True of a callback that shows or writes something and has no state: other ranks than the first
-leave it out.
+`first_rank_only` is True of a callback that shows or writes something: other ranks than the first leave it out.
 """
 
 import copy
@@ -30,7 +28,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from altmin.common.describe import describe
-from altmin.common.errors import demand, shown
+from altmin.common.errors import demand, demand_fraction, shown
 from altmin.common.state import matched
 from altmin.training.evaluate import higher_is_better
 
@@ -43,65 +41,41 @@ class Callbacks:
     first: whether this is the first rank, or the only one."""
 
     def __init__(self, given: Sequence[Any] | Any | None, first: bool = True):
-        self.all = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
-        for each in self.all:
+        every = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
+        for each in every:
             if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
                 raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {shown(each)}")
-        self.all = [each for each in self.all if first or not getattr(each, "first_rank_only", False)]
+        self.all = [each for each in every if first or not getattr(each, "first_rank_only", False)]
         self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
-        self.steps = self._hooks("after_step")
-        self.kept = [each for each in self.all if hasattr(each, "state_dict")]
-        self.free = [each for each in self.all if not hasattr(each, "state_dict")]
+        self.with_state = [each for each in self.all if hasattr(each, "state_dict")]
+        self.after_step, self.on_batch_end = self._hooks("after_step"), self._hooks("on_batch_end")
 
-    def _hooks(self, name: str, among: Sequence[Any] | None = None) -> list[Callable[..., Any]]:
-        return [getattr(each, name) for each in (self.all if among is None else among) if hasattr(each, name)]
+    def _hooks(self, name: str) -> list[Callable[..., Any]]:
+        return [getattr(each, name) for each in self.all if hasattr(each, name)]
 
     @property
     def stopped(self) -> bool:
         """Whether a callback has stopped the run for good, so that it does not go on from a checkpoint."""
         return any(getattr(each, "stopped", False) for each in self.all)
 
-    def demand_many(self) -> None:
-        """ValueError for a callback that cannot follow an ensemble."""
-        for each in self.all:
-            if getattr(each, "for_one", False):
-                raise ValueError(f"{type(each).__name__} follows one model, not an ensemble; leave it out, or use fit")
-
-    def call(self, name: str, progress: Any) -> None:
-        """Every callback's `on_start` or `on_end`."""
+    def call(self, name: str, *progress: Any) -> None:
+        """Call every callback's method of this name."""
         for hook in self._hooks(name):
-            hook(progress)
+            hook(*progress)
 
     def evaluated(self, model: nn.Module) -> nn.Module:
         for hook in self._hooks("evaluated_model"):
             model = hook(model)
         return model
 
-    def batch_end(self, progress: Callable[[], Any], kept: bool) -> bool:
-        """Whether one of those that keep a state, or of the others, stops the run."""
-        hooks = self._hooks("on_batch_end", self.kept if kept else self.free)
-        return bool(hooks) and _any_true(hooks, progress())
+    def batch_end(self, progress: Callable[[], Any]) -> bool:
+        """Return whether a callback stops the run after a batch."""
+        return bool(self.on_batch_end) and _any_true(self.on_batch_end, progress())
 
-    def epoch_end(self, progress: Any, kept: bool) -> bool:
-        """As `batch_end`; plain functions are called here."""
-        among = self.kept if kept else self.free
-        functions = [] if kept else [each for each in self.free if not _has_hooks(each)]
-        return _any_true([*self._hooks("on_epoch_end", among), *functions], progress)
-
-    def close(self) -> None:
-        for close in self._hooks("close"):
-            close()
-
-    def settings(self) -> dict[str, str]:
-        """Those of callbacks that have something to go on from: they tell one run from another."""
-        return {"callbacks": ", ".join(map(describe, self.kept))} if self.kept else {}
-
-    def state(self) -> list[Any]:
-        return [each.state_dict() for each in self.kept]
-
-    def load(self, states: Sequence[Any]) -> None:
-        for each, state in zip(self.kept, states, strict=True):
-            each.load_state_dict(state)
+    def epoch_end(self, progress: Any) -> bool:
+        """Return whether a callback stops the run after an epoch; functions are called here."""
+        functions = [each for each in self.all if not _has_hooks(each)]
+        return _any_true([*self._hooks("on_epoch_end"), *functions], progress)
 
 
 def _has_hooks(callback: Any) -> bool:
@@ -109,9 +83,9 @@ def _has_hooks(callback: Any) -> bool:
 
 
 def _any_true(hooks: Sequence[Callable[[Any], Any]], progress: Any) -> bool:
-    """Whether one returns True; all are called. Other values, such as numbers, are ignored."""
-    said = [hook(progress) for hook in hooks]
-    return any(isinstance(each, bool | np.bool_) and bool(each) for each in said)
+    """Call all, and return whether one returns True. Other values, such as numbers, are ignored."""
+    answers = [hook(progress) for hook in hooks]
+    return any(isinstance(each, bool | np.bool_) and bool(each) for each in answers)
 
 
 class EachBatch:
@@ -131,12 +105,11 @@ class Monitor:
 
     for_one = True
     fresh: Mapping[str, Any] = {"best": None, "best_epoch": 0}
-    """What a run begins with and a checkpoint keeps, by attribute."""
+    """What a run begins with and a checkpoint has, by attribute."""
     best: float | None
     best_epoch: int
 
     def __init__(self, monitor: str | None = None, mode: str | None = None, min_delta: float = 0.0):
-        demand(type(self).__name__, "min_delta", min_delta)
         if mode not in (None, "min", "max"):
             raise ValueError(f'mode of {type(self).__name__} is "min" or "max", given {mode!r}')
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
@@ -146,17 +119,16 @@ class Monitor:
         return f"{type(self).__name__}(monitor={self.monitor!r}, mode={self.mode!r}, min_delta={self.min_delta})"
 
     def on_start(self, progress: Any) -> None:
-        """Resets. ValueError if there is no such column, or if it is unknown which values are better."""
+        """Reset. ValueError if there is no such column, or if it is unknown which values are better."""
         self.load_state_dict(self.fresh)
-        name = type(self).__name__
-        self.column = column_of(name, self.monitor, progress.columns)
+        self.column = column_of(self.monitor, progress.columns)
         higher = higher_is_better(self.column) if self.mode is None else self.mode == "max"
         if higher is None:
-            raise ValueError(f'mode of {name} says whether more of {self.column} is better, "max" or "min"')
+            raise ValueError(f'is more of {self.column} better, or less? give mode="max" or "min"')
         self.sign = 1.0 if higher else -1.0
 
     def better(self, progress: Any) -> bool:
-        """Whether the epoch's value is the best so far; if so, stores it."""
+        """Return whether the epoch's value is the best so far; if so, store it."""
         value = float(progress.row[self.column])
         if value != value or (self.best is not None and not self.sign * (value - self.best) > self.min_delta):
             return False
@@ -209,13 +181,13 @@ class BestWeights(Monitor):
             progress.model.load_state_dict(self.weights)
 
 
-def column_of(of: str, monitor: str | None, columns: Sequence[str]) -> str:
-    """The column that is watched: `monitor`, else the first that is measured, else "train_loss". ValueError for one
-    that a row does not have."""
+def column_of(monitor: str | None, columns: Sequence[str]) -> str:
+    """Return the column that is watched: `monitor`, else the first that is measured, else "train_loss". ValueError for
+    one that a row does not have."""
     if monitor is None:
         return columns[0] if columns else "train_loss"
     if monitor not in (*columns, "train_loss"):
-        raise ValueError(f"{of} watches {monitor!r}, and an epoch's row has {', '.join(('train_loss', *columns))}")
+        raise ValueError(f"there is no column {monitor!r} to watch; a row has {', '.join(('train_loss', *columns))}")
     return monitor
 
 
@@ -230,9 +202,7 @@ class EMA:
     for_one = True
 
     def __init__(self, decay: float = 0.999):
-        demand("EMA", "decay", decay)
-        if decay >= 1:
-            raise ValueError(f"decay of EMA must be below 1, given {decay!r}")
+        demand_fraction("EMA", decay=decay)
         self.decay = decay
         self.average: Any = None
 
@@ -260,5 +230,10 @@ class EMA:
         return dict(self.average.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """ValueError, and nothing changes, for weights of another model."""
+        """Load; ValueError, and nothing changes, for weights of another model."""
         self.average.load_state_dict(matched(state, self.average.state_dict(), "the average of the weights"))
+
+
+def settings_of(callbacks: Callbacks) -> str:
+    """Return the settings of callbacks that have something to go on from: they tell one run from another."""
+    return ", ".join(map(describe, callbacks.with_state))

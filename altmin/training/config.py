@@ -1,28 +1,27 @@
-"""`RunConfig`: the settings of a run. `fit`, ensembles, epochs on a GPU, the commands, figures and searches all read
-it."""
+"""`RunConfig`: the settings of a run. `fit`, the commands and the reproduction of the paper all read it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import wraps
-from inspect import Parameter, signature
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
-from altmin.common.errors import unknown
+from altmin.common.errors import demand
 
 CPU = torch.device("cpu")
-Function = TypeVar("Function", bound=Callable[..., Any])
+NAMED = ("method", "model", "data", "options", "freeze_first", "limit", "part", "device")
+"""The settings of runs that are built from names; `fit` is given the objects."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """All settings of a training run.
 
-    method, model, data: names, of runs that are built from them (`Trial`); `fit` is given the objects. options: the
-    method's. limit: the number of training samples, None for all. part: of the data that the model is measured on.
-    The others are explained by `fit`.
+    method, model, data: names, of runs that are built from them (`altmin.training.runs`). options: the method's. limit:
+    the number of training samples, None for all. part: of the data that the model is measured on. The others are
+    explained by `fit`.
     """
 
     method: str = ""
@@ -42,37 +41,16 @@ class RunConfig:
     device: torch.device = CPU
     precision: str | None = None
     record: bool | None = None
-    epoch_batches: int | None = None
     metrics: Any = None
-    scheduler: Any = None
-    scheduler_every: str = "epoch"
+    scheduler: LRScheduler | Callable[[Any], LRScheduler] | None = None
     checkpoint: str | Path | None = None
     checkpoint_every: int | None = None
     resume: bool = False
 
-
-OF_BATCHES = ("batch_size", "epoch_batches", "metrics", "eval_batches", "schedule", "warmup", "augment", "precision")
-"""The settings that `fit` and `fit_ensemble` have in common, beside the number of epochs."""
-
-
-def takes(*names: str) -> Callable[[Function], Function]:
-    """A decorator of a function with **settings: these are the fields of `RunConfig` with the given names, and its
-    signature shows them. TypeError for another name."""
-
-    def decorate(function: Function) -> Function:
-        own = [p for p in signature(function).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        settings = {each.name: each for each in fields(RunConfig)}
-        own += [Parameter(n, Parameter.KEYWORD_ONLY, default=settings[n].default) for n in names]
-
-        @wraps(function)
-        def front(*args: Any, **given: Any) -> Any:
-            known = [p.name for p in own]
-            for name in given:
-                if name not in known:
-                    raise TypeError(str(unknown(f"setting of {function.__name__},", name, known)))
-            return function(*args, **given)
-
-        front.__signature__ = signature(function).replace(parameters=own)  # type: ignore[attr-defined]
-        return front  # type: ignore[return-value]
-
-    return decorate
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "checkpoint_every"):
+            if getattr(self, name) is not None:
+                demand("fit", name, getattr(self, name), low=1, whole=True)
+        demand("fit", "warmup", self.warmup, whole=True)
+        if self.checkpoint is None and (self.resume or self.checkpoint_every is not None):
+            raise ValueError("resume and checkpoint_every of fit need a checkpoint file")

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from altmin.common.describe import kind
 from altmin.common.errors import shown, unknown
 from altmin.common.inputs import as_inputs, call
 from altmin.core.labels import class_axis
@@ -98,7 +97,6 @@ METRICS: dict[str, Metric] = {
     )
 }
 """Those that need nothing but outputs and targets; "loss", the method's own, is another."""
-KNOWN = [metric.function for metric in METRICS.values()]
 HIGHER = {"accuracy": True, "top5": True, "r2": True, "loss": False, "mse": False, "mae": False, "rmse": False}
 """Whether larger values are better."""
 
@@ -133,16 +131,14 @@ def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
 def _name(value: Any) -> str:
     name = value if isinstance(value, str) else getattr(value, "__name__", "<lambda>")
     if callable(value) and not name.isidentifier():
-        raise ValueError('a metric without a name of its own is given by one: metrics={"name": function}')
+        raise ValueError('a function without a name is given by one: metrics={"name": function}')
     return name
 
 
 def _metric(name: str, value: Any, loss: Any) -> Metric:
     if value == "loss":
         if not callable(loss):
-            raise ValueError(
-                "this method's loss is no function; give metrics, names or functions (output, y) -> number"
-            )
+            raise ValueError("this method's loss is no function; give metrics")
         return Metric(name, loss_sums(loss), sums=True)
     if isinstance(value, str):
         if value not in METRICS:
@@ -180,6 +176,7 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
     """
     device = device_of(model)
     modes = {module: module.training for module in model.modules()}
+    functions = {metric.name: metric.function for metric in metrics}
     sums: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics if metric.sums}
     outputs, targets = list[Any](), list[Tensor]()
     whole = [metric for metric in metrics if not metric.sums]
@@ -188,21 +185,14 @@ def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: 
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             for x, y in source.parts(chunk):
                 output, y = call(model, x.to(device)), y.to(device)
-                for metric in metrics:
-                    if metric.function in KNOWN and not isinstance(output, Tensor):
-                        raise ValueError(
-                            f"{metric.name} is of a tensor, and the model returns a {type(output).__name__}; give "
-                            "metrics by name, as functions (output, y) -> number, or metrics='loss'"
-                        )
-                    if metric.sums:
-                        parts = [part.to(device, torch.float64) for part in metric.function(output, y)]
-                        sums[metric.name].append(torch.stack(parts))
+                for name, total in sums.items():
+                    total.append(torch.stack([t.to(device, torch.float64) for t in functions[name](output, y)]))
                 if whole:
                     outputs.append(output)
                     targets.append(y)
             found = {name: _ratio(parts) for name, parts in sums.items()}
             for metric in whole:
-                found[metric.name] = _number(metric.name, metric.function(_together(outputs), torch.cat(targets)))
+                found[metric.name] = float(metric.function(_joined(outputs), torch.cat(targets)))
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -214,7 +204,7 @@ def _stored(samples: Samples) -> Stored:
     return Stored(as_inputs(x), y)
 
 
-def _together(outputs: Sequence[Any]) -> Any:
+def _joined(outputs: Sequence[Any]) -> Any:
     """The outputs of all parts as one, also where a model returns several."""
     return pytree.tree_map(lambda *each: torch.cat(each) if isinstance(each[0], Tensor) else each[0], *outputs)
 
@@ -224,12 +214,3 @@ def _ratio(parts: Sequence[Tensor]) -> float:
         raise ValueError("there are no samples to measure on: an iterable has to start again for each evaluation")
     value, count = torch.stack(list(parts)).sum(0).tolist()
     return value / count if count else math.nan
-
-
-def _number(name: str, value: Any) -> float:
-    """A metric's value; ValueError if it is no number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        given = kind(value) if isinstance(value, Tensor) else f"{value!r:.60}"
-        raise ValueError(f"the metric {name!r} gave {given}; a function (output, y) gives one number") from error

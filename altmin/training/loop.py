@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
-from altmin.common.errors import Diverged
+from altmin.common.errors import Diverged, demand
 from altmin.methods.protocol import Method
-from altmin.runners.ranks import Ranks
-from altmin.training import resumed
+from altmin.runners.ranks import ranks_of
+from altmin.training import augment, checkpoint, evaluate, resumed
 from altmin.training.callbacks import Callbacks
-from altmin.training.checkpoint import CheckpointFile
-from altmin.training.evaluate import measure
+from altmin.training.config import RunConfig
 from altmin.training.explosion import LossWatch, exploded, scale_of, warn_of_large_targets
-from altmin.training.plan import Plan, demand_context
 from altmin.training.samples import Samples, batch_generator, device_of
+from altmin.training.schedule import rates_of
+from altmin.training.sources import Epochs, Source, Stored, source
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Single:
         self.method, self.methods, self.optimizer = method, [method], method.optimizer
 
     def member(self, i: int) -> nn.Module:
-        """Read from the method each time, since a recorded one then runs its pending steps."""
+        """Return the model, read from the method each time, since a recorded one then runs its pending steps."""
         return self.method.model
 
     def step(self, x: Tensor, y: Tensor, each: bool, **how: Any) -> Any:
@@ -115,49 +115,42 @@ class Single:
 
 
 class Loop:
-    """A run of `trained`, an `Ensemble` or a `Single`, by a plan, and where it is.
+    """A run of `trained`, an `Ensemble` or a `Single`, and where it is.
 
-    histories: one for each member; rows are added to those of members that have not diverged. seeds: one for each
-    member, which give the orders in which they see the data. context: of the steps. ranks: those that train.
-    file: where the run is kept. A loop that is made moves the rates of the optimizer only within `schedule.during()`.
+    samples: to learn from, and to measure on or None. members: for each its seed, which gives the order in which it
+    sees the data, and its history, to which rows are added until it has diverged.
     """
 
-    file = CheckpointFile(None, None, {})
     diverged: Mapping[int, int]
 
     def __init__(
         self,
+        run: RunConfig,
+        samples: tuple[Any, Any],
         trained: Any,
-        histories: Sequence[Any],
-        seeds: Sequence[int],
-        plan: Plan,
-        callbacks: Callbacks,
+        members: Sequence[tuple[int, Any]],
+        callbacks: Any,
         context: Context,
-        ranks: Ranks,
     ):
+        self.run, self.trained, self.context, self.ranks = run, trained, context, ranks_of(trained.methods[0])
+        self.seeds, self.histories = [seed for seed, _ in members], [history for _, history in members]
         self.method = trained.method if isinstance(trained, Single) else trained
-        if context is not LOCAL:
-            demand_context(self.method)
-        model = trained.member(0)
-        self.trained, self.histories, self.seeds = trained, list(histories), list(seeds)
-        self.plan, self.callbacks, self.context, self.ranks = plan, callbacks, context, ranks
-        self.epochs, self.steps_before = plan.run.epochs, trained.steps
-        self.data = plan.data(model, seeds)
-        self.per_epoch = self.data.per_epoch
-        methods = trained.methods
-        self.tests = plan.tests(model)
-        self.measures = plan.measures(self.tests, getattr(methods[0], "loss", None))
+        self.callbacks = Callbacks(callbacks, self.ranks.rank == 0)
+        methods, model = trained.methods, trained.member(0)
+        self.device, self.steps_before = device_of(model), trained.steps
+        self.data = Epochs(source("train", samples[0], model), model, self.seeds, run.batch_size)
+        self.tests = _tests(samples[1], model)
+        loss = getattr(methods[0], "loss", None)
+        self.measures = {name: evaluate.choose(run.metrics, part.first()[1], loss) for name, part in self.tests.items()}
         self.columns = [f"{part}_{metric.name}" for part, metrics in self.measures.items() for metric in metrics]
-        self.eval_batches = plan.evaluated(self.tests, self.per_epoch)
-        self.change = plan.change(self.data, methods)
-        self.device = device_of(model)
+        self.eval_batches = self._eval_batches()
+        self.change = self._change()
         self.data.give_rows = any(getattr(method, "takes_rows", False) for method in methods)
-        if self.data.give_rows and not self.data.resumes:
-            raise ValueError(f"{type(methods[0]).__name__} keeps variables of each sample; give tensors or a Dataset")
-        if self.change is None and not self.data.give_rows:
-            self.data.spread = (
-                (ranks.rank, ranks.size) if ranks.size > 1 and hasattr(methods[0], "step_share") else None
-            )
+        if self.data.give_rows and (self.change is not None or not self.data.resumes):
+            name = type(methods[0]).__name__
+            raise ValueError(f"{name} keeps variables of each sample; give tensors or a Dataset, and no augment")
+        if self.change is None and not self.data.give_rows and hasattr(methods[0], "step_share"):
+            self.data.spread = self.ranks.rank, self.ranks.size
         self.at = Position([0.0] * len(self.seeds))
         self.stopped = False
         self.unread: list[Tensor] = []
@@ -165,7 +158,25 @@ class Loop:
         self.latest: Samples | None = None
         self.clock = time.perf_counter()
         self.read()
-        self.schedule = plan.rates(trained.optimizer, self.per_epoch, self.columns)
+        self.schedule = rates_of(run, trained.optimizer, self.data.per_epoch, self.columns)
+        self.settings = {} if run.checkpoint is None else resumed.settings_of(self)
+
+    def _eval_batches(self) -> list[int]:
+        """Return the batches of the run after which to measure."""
+        run, per_epoch = self.run, self.data.per_epoch
+        last = math.inf if per_epoch is None else run.epochs * per_epoch
+        for number in run.eval_batches:
+            demand("fit", "each of eval_batches", number, low=1, whole=True)
+            if not self.tests or number > last:
+                raise ValueError(f"to evaluate after batch {number} takes test samples, and a run of {last:g} batches")
+        return sorted(set(run.eval_batches))
+
+    def _change(self) -> augment.Change | None:
+        if self.run.augment is None:
+            return None
+        if not isinstance(self.data.source, Stored):
+            raise ValueError("augment of fit is for tensors; a Dataset or a DataLoader has transforms of its own")
+        return augment.change(self.run.augment, (self.data.source.x, self.data.source.y))
 
     @property
     def number(self) -> int:
@@ -180,19 +191,18 @@ class Loop:
     @property
     def here(self) -> str:
         """The position of the current batch; after an epoch's batches, of its last one."""
-        if self.per_epoch is None:
-            return f"epoch {self.at.epoch + 1}, batch {self.at.batch + 1}"
-        return self.place(self.number + (self.at.batch < self.per_epoch))
+        ended = self.at.batch == self.data.per_epoch
+        return self.place(self.number + (not ended))
 
     def place(self, number: int) -> str:
-        """The position of batch `number`, counted from 1 over the run."""
-        if self.per_epoch is None:
+        """Return the position of batch `number`, counted from 1 over the run."""
+        if self.data.per_epoch is None:
             return f"batch {number} of the run"
-        epoch, batch = divmod(number - 1, self.per_epoch)
-        return f"epoch {epoch + 1}, batch {batch + 1} of {self.per_epoch}"
+        epoch, batch = divmod(number - 1, self.data.per_epoch)
+        return f"epoch {epoch + 1}, batch {batch + 1} of {self.data.per_epoch}"
 
     def progress(self) -> Progress:
-        """For callbacks. Losses of an epoch under way are as far as they were read."""
+        """Return what callbacks get. Losses of an epoch under way are as far as they were read."""
         count = max(1, self.at.batch - len(self.unread))
         losses = [loss / count for loss in self.at.losses]
         if self.at.batch == 0:
@@ -200,9 +210,9 @@ class Loop:
             losses = [row[0]["train_loss"] if row else loss for loss, row in zip(losses, ended, strict=True)]
         return Progress(
             batch=self.number,
-            batches=None if self.per_epoch is None else self.epochs * self.per_epoch,
+            batches=None if self.data.per_epoch is None else self.run.epochs * self.data.per_epoch,
             epoch=self.at.epoch,
-            epochs=self.epochs,
+            epochs=self.run.epochs,
             train_losses=[math.nan if i in self.diverged else loss for i, loss in enumerate(losses)],
             histories=self.histories,
             columns=self.columns,
@@ -210,65 +220,48 @@ class Loop:
             callbacks=self.callbacks,
         )
 
-    def run(self, resume: bool) -> None:
+    def carry_out(self) -> None:
         """Train from the start, or from where the checkpoint was written, to the end, or until a callback stops it.
-        Within `schedule.during()`.
 
         A loss that is not finite or explodes, or at the end of an epoch a parameter that is not finite, raises
         `Diverged`, unless it belongs to a member that `trained.diverged` names: that one takes no further part.
         """
+        at_file = f"; the last checkpoint is {self.run.checkpoint}" if self.run.checkpoint is not None else ""
         try:
             self.callbacks.call("on_start", self.progress())
-            if resume:
-                resumed.restore(self)
-                another = "is not the same file on all ranks; put it on a disc that all machines share"
-                self.ranks.check_same(self.number, f"{self.file.path} {another}")
+            if self.run.resume:
+                resumed.restore(self, self.run.checkpoint)
                 self.stopped = self.callbacks.stopped
             self.schedule.begin(self.number, self.at.epoch)
-            if not resume:
+            if not self.run.resume:
                 self.save()
-            while self.at.epoch < self.epochs and not self.stopped:
-                if self._train_epoch():
-                    self._after_epoch()
+            while self.at.epoch < self.run.epochs and not self.stopped:
+                self._epoch()
             self.callbacks.call("on_end", self.progress())
         except Diverged as error:
             self.diverged = self.trained.diverged
             if self.active:
-                hint = self.file.hint("last good" if error.what == "is not finite" else "last")
-                raise Diverged(f"{error.where} in {self.here}", f"{error.remedy}{hint}", error.what) from error
+                raise Diverged(f"{error.where} in {self.here}", f"{error.remedy}{at_file}", error.what) from error
         except KeyboardInterrupt:
-            resuming = " (resume=True, or --resume, goes on from there)" if self.file.written else ""
-            raise KeyboardInterrupt(f"stopped in {self.here}{self.file.hint()}{resuming}") from None
+            raise KeyboardInterrupt(f"stopped in {self.here}{at_file}") from None
         finally:
-            self.callbacks.close()
+            self.schedule.end()
+            self.callbacks.call("close")
         self._note_diverged()
 
-    def _train_epoch(self) -> bool:
-        """The rest of the current epoch; returns whether it was completed."""
+    def _epoch(self) -> None:
+        """Train the rest of the current epoch, or until a callback stops the run."""
         self.clock = time.perf_counter()
-        rounded: dict[str, Any] = {} if self.context is LOCAL else {"context": self.context}
         for x, y, how in self.data.batches(self.at.epoch, self.at.batch):
-            x, y = self._changed(x.to(self.device), y.to(self.device))
-            metrics = self.trained.step(x, y, each=self.data.each, **how, **rounded)
-            self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
-            self.latest = x, y
-            self.at.batch += 1
-            if self.callbacks.steps:
-                self.synchronize()
-            for hook in self.callbacks.steps:
-                hook(self.trained.member(0))
-            self.schedule.after_batch(self.number)
-            if self.device.type == "cpu" or self.at.batch % 50 == 1:  # reading makes the host wait for a GPU
-                self.read()
-            if self.number in self.eval_batches:
-                with self.off_the_clock():
-                    self.read()
-                    self.synchronize()
-                    for i in self.active:
-                        self.histories[i].batches.append({"batch": self.number, **self._measured(i)})
-            self._after_batch()
-            if self.stopped and self.at.batch != self.per_epoch:
-                return False
+            self._step(x, y, how)
+            self._note_diverged()
+            self.stopped |= self.callbacks.batch_end(self.progress)
+            inside = self.at.batch != self.data.per_epoch
+            due = self.run.checkpoint_every is not None and self.number % self.run.checkpoint_every == 0
+            if inside and self.data.resumes and (due or self.stopped):
+                self.save()
+            if inside and self.stopped:
+                return
         self.trained.end_epoch()
         with self.off_the_clock():
             self.demand_finite()
@@ -281,31 +274,40 @@ class Loop:
                 warn_of_large_targets(row["train_loss"], getattr(self.trained.methods[0], "loss", None), self.latest[1])
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
             self.schedule.after_epoch(self.at.epoch, row)
-        return True
-
-    def _after_batch(self) -> None:
-        self._note_diverged()
-        self.stopped |= self.callbacks.batch_end(self.progress, kept=True)
-        inside = self.data.resumes and self.at.batch != self.per_epoch
-        saved = inside and self.file.due(self.number)
-        if saved:
-            with self.off_the_clock():
-                self.save()
-        self.stopped |= self.callbacks.batch_end(self.progress, kept=False)
-        if self.stopped and inside and not saved:
-            self.save()
-
-    def _after_epoch(self) -> None:
-        self.stopped |= self.callbacks.epoch_end(self.progress(), kept=True)
+        self.stopped |= self.callbacks.epoch_end(self.progress())
         self.save()
-        self.stopped |= self.callbacks.epoch_end(self.progress(), kept=False)
         self.stopped = self.ranks.total(self.stopped)[0] > 0
+
+    def _step(self, x: Any, y: Tensor, how: dict[str, Any]) -> None:
+        """Train on one batch, and measure if it is one of `eval_batches`."""
+        x, y = self._changed(x.to(self.device), y.to(self.device))
+        rounded = {} if self.context is LOCAL else {"context": self.context}
+        metrics = self.trained.step(x, y, each=self.data.each, **how, **rounded)
+        self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
+        self.latest = x, y
+        self.at.batch += 1
+        if self.callbacks.after_step:
+            self.synchronize()
+        for hook in self.callbacks.after_step:
+            hook(self.trained.member(0))
+        self.schedule.after_batch(self.number)
+        if self.device.type == "cpu" or self.at.batch % 50 == 1:  # reading makes the host wait for a GPU
+            self.read()
+        if self.number in self.eval_batches:
+            with self.off_the_clock():
+                self.read()
+                self.synchronize()
+                for i in self.active:
+                    self.histories[i].batches.append({"batch": self.number, **self._measured(i)})
 
     def save(self) -> None:
         """Write a checkpoint, if there is a file for it. `Diverged` if a loss or a parameter is not finite."""
-        self.demand_finite()
-        if self.file.path is not None:
-            self.file.save(resumed.state_of(self), self.ranks.rank == 0)  # ranks may gather their states
+        with self.off_the_clock():
+            self.demand_finite()
+            if self.run.checkpoint is not None:
+                state = resumed.state_of(self)  # ranks may gather their states
+                if self.ranks.rank == 0:
+                    checkpoint.save(self.run.checkpoint, state)
 
     def read(self) -> None:
         """Wait for pending losses and for which members have diverged.
@@ -329,7 +331,7 @@ class Loop:
                     raise Diverged("the loss")
 
     def _scale(self) -> float:
-        """Of the latest batch; ranks may have parts of it."""
+        """Return the scale of the latest batch; ranks may have parts of it."""
         assert self.latest is not None
         return self.ranks.total(scale_of(*self.latest))[0]
 
@@ -363,7 +365,7 @@ class Loop:
                     raise Diverged(name)
 
     def synchronize(self) -> None:
-        """Every rank gets the weights of the others, for a method whose blocks are spread over ranks
+        """Give every rank the weights of the others, for a method whose blocks are spread over ranks
         (`LayerParallel`), before the model is read."""
         if hasattr(self.method, "synchronize"):
             self.method.synchronize()
@@ -378,20 +380,30 @@ class Loop:
         self.clock = time.perf_counter()
 
     def _measured(self, i: int) -> dict[str, float]:
-        """A member's columns."""
-        found: dict[str, float] = {}
+        """Return a member's columns."""
+        model, columns = self.callbacks.evaluated(self.trained.member(i)), dict[str, float]()
         for part, metrics in self.measures.items():
-            model = self.callbacks.evaluated(self.trained.member(i))
-            values = measure(model, self.tests[part], metrics)
-            found |= {f"{part}_{name}": value for name, value in values.items()}
-        return found
+            values = evaluate.measure(model, self.tests[part], metrics)
+            columns |= {f"{part}_{name}": value for name, value in values.items()}
+        return columns
 
-    def _changed(self, x: Tensor, y: Tensor) -> Samples:
-        """The current batch, augmented."""
+    def _changed(self, x: Any, y: Tensor) -> Samples:
+        """Return the current batch, augmented."""
         if self.change is None:
             return x, y
-        if not self.data.each:
-            return self.change(x, y, batch_generator(self.seeds[0], self.at.epoch, self.at.batch))
         generators = [batch_generator(seed, self.at.epoch, self.at.batch) for seed in self.seeds]
+        if not self.data.each:
+            return self.change(x, y, generators[0])
         parts = [self.change(*part) for part in zip(x, y, generators, strict=True)]
         return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
+
+
+def _tests(given: Any, model: nn.Module) -> dict[str, Source]:
+    """Return the samples to measure on, by the prefix of their columns."""
+    if given is None:
+        return {}
+    parts = given if isinstance(given, Mapping) else {"test": given}
+    for name, samples in parts.items():
+        if isinstance(samples, Iterator):
+            raise ValueError(f"{name} of fit is needed after every epoch; give a list or a DataLoader, no iterator")
+    return {str(name): source(str(name), samples, model) for name, samples in parts.items()}

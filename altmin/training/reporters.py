@@ -1,10 +1,7 @@
-"""Callbacks that show how a run goes: a bar on the terminal, and curves for TensorBoard."""
+"""A bar on the terminal that shows how far a run is."""
 
 import time
-from pathlib import Path
 from typing import Any
-
-from altmin.common.optional import need
 
 
 class Bar:
@@ -54,46 +51,3 @@ class ProgressBar:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
-
-
-class TensorBoard:
-    """Writes the numbers of every row to a folder that TensorBoard shows: those of epochs by epoch, under their names,
-    and those of `eval_batches` by batch, under "batch/". It needs the package `tensorboard`."""
-
-    first_rank_only = True
-
-    def __init__(self, folder: str | Path):
-        self.folder = str(folder)
-        self.writer: Any = None
-
-    def on_start(self, progress: Any) -> None:
-        """ImportError, before anything is trained, if there is no such package."""
-        need("tensorboard", what="TensorBoard")
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.make = SummaryWriter
-
-    def on_batch_end(self, progress: Any) -> None:
-        for row in progress.history.batches[-1:]:
-            if row["batch"] == progress.batch:
-                self._write(progress, "batches", row["batch"])
-
-    def on_epoch_end(self, progress: Any) -> None:
-        self._write(progress, "epochs", progress.epoch)
-        self.writer.flush()
-
-    def _write(self, progress: Any, kind: str, number: int) -> None:
-        """The rows that were written last; of an ensemble each member's under its number."""
-        if self.writer is None:  # what a run that goes on repeats is cut off
-            self.writer = self.make(self.folder, purge_step=number)
-        for i, history in enumerate(progress.histories):
-            rows = getattr(history, kind)
-            for name, value in rows[-1].items() if rows else ():
-                if name not in ("epoch", "batch"):
-                    parts = ["batch"] * (kind == "batches") + [f"member {i}"] * (len(progress.histories) > 1) + [name]
-                    self.writer.add_scalar("/".join(parts), float(value), number)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-            self.writer = None

@@ -8,8 +8,10 @@ from statistics import mean, median
 from typing import Any
 
 from altmin.runners import precision
+from altmin.runners.recorded import recorded
 from altmin.training.config import RunConfig
-from altmin.training.trial import Trial
+from altmin.training.runs import build, train_runs
+from altmin.training.samples import Samples
 from reproduction import Claim, Figure, Finding, Results, Run, Statement, statement
 from reproduction.measurement import Row, Setting, Tick
 from reproduction.speed.measure import step_bytes
@@ -32,12 +34,12 @@ class Timing(Run):
     def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
         """Rows as of a run, with "peak_memory": the most bytes of the GPU that model, optimizer and a few steps take;
         None elsewhere."""
-        trial, rows = self.trial(setting, self.recorded), []
+        (train, test), rows = self.both(setting), list[Row]()
         for seed in seeds:
-            run = replace(trial.run, seed=seed)
-            peak = _peak_memory(trial, run)
-            rows += [{**row, "peak_memory": peak} for row in trial.in_turn([run], tick)]
-        return [{**setting.about(trial.train), **row} for row in rows]
+            run = replace(self, device=setting.device, record=self.recorded, seed=seed)
+            peak = _peak_memory(run, train)
+            rows += [{**row, "peak_memory": peak} for row in train_runs([run], train, test, tick)]
+        return [{**setting.about(train), **row} for row in rows]
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """Seconds since the end of the first epoch against "batches" or "epochs" since then."""
@@ -62,13 +64,13 @@ def unevenness(row: Row) -> float:
     return max(abs(at / times[-1] - n / (len(times) - 1)) for n, at in enumerate(times))
 
 
-def _peak_memory(trial: Trial, run: RunConfig) -> int | None:
+def _peak_memory(run: RunConfig, train: Samples) -> int | None:
     if run.device.type != "cuda":
         return None
-    x, y = (part[: run.batch_size] for part in trial.train)
-    plain = partial(trial.build, run)
+    x, y = (part[: run.batch_size] for part in train)
+    plain = partial(build, run)
     with precision.using(run.precision or "float32"):
-        return step_bytes(lambda: trial.steps(plain(), trial.wrap), (x, y), plain, bool(run.record))[2]
+        return step_bytes(lambda: recorded(plain(), run.record, run.batch_size), (x, y), plain, bool(run.record))[2]
 
 
 METHODS = ("am-adam", "am-sgd", "am-mem-fitted", "adam", "sgd")

@@ -11,7 +11,7 @@ from altmin import data, methods, models
 from altmin.calculus.context import LOCAL, Context
 from altmin.methods import Method
 from altmin.runners.ensemble import Ensemble
-from altmin.training.plan import demand_context
+from altmin.training.run import demand_context
 from reproduction.speed import modes
 from reproduction.speed.cases import YARDSTICK, Entry, Net, Variant
 from reproduction.speed.measure import spread, step_bytes, step_seconds, synthetic
