@@ -35,9 +35,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("Program", "Call"):
         monkeypatch.setattr(programs, name, Rerun)
     monkeypatch.setattr("altmin.runners.recorded.demand_recordable", lambda method, fuse: None)
-    monkeypatch.setattr("altmin.training.on_device.demand_cuda", lambda model: None)
-    for module in ("altmin.runners.recorded", "altmin.training.on_device"):
-        monkeypatch.setattr(f"{module}.can_fuse", lambda device: False)
+    monkeypatch.setattr("altmin.runners.recorded.can_fuse", lambda device: False)
 
 
 def mlp(*widths: int, activation: Any = nn.ReLU, bias: bool = True) -> nn.Sequential:

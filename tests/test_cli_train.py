@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from altmin.training.trial import Trial
 from commands import TRAIN, altmin, read, without_seconds  # noqa: F401  (a fixture)
 from torch import Tensor
 
@@ -136,13 +135,10 @@ def test_codes_and_the_first_layer_can_be_chosen_for_a_binary_net(altmin: Any) -
 SEEDS = ["train", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220", "--epochs", "2", "--eval-batches", "3"]
 
 
-@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("method", ["am-adam", "am-adam-offline"])
 def test_several_seeds_are_the_runs_that_train_gives_one_by_one(
-    altmin: Any, method: str, together: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    altmin: Any, method: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other, as on a CPU, or together, as on a GPU; a method that cannot be is run in turn there too."""
-    monkeypatch.setattr(Trial, "together", together)
     command = [*SEEDS, "--method", method]
     assert altmin(*command, "--seed", 4, "--seeds", 2, "--json", "both.json") == 0
     shown = capsys.readouterr().out.splitlines()
@@ -154,21 +150,18 @@ def test_several_seeds_are_the_runs_that_train_gives_one_by_one(
         assert altmin(*command, "--seed", found["seed"], "--json", "one.json") == 0
         expected = read("one.json")
         assert set(both) - set(expected) == {"seeds", "runs"}
-        exact = method == "am-adam-offline" or not together
         for a, b in zip(found["epochs"], expected["epochs"], strict=True):
-            assert a["train_loss"] == pytest.approx(b["train_loss"], abs=0 if exact else 1e-4)
-            assert a["test_accuracy"] == pytest.approx(b["test_accuracy"], abs=0 if exact else 0.01)
+            assert a["train_loss"] == b["train_loss"]
+            assert a["test_accuracy"] == b["test_accuracy"]
         finals.append(found["epochs"][-1]["test_accuracy"])
     spread = abs(finals[0] - finals[1]) / 2**0.5
     assert f"2 seeds: test accuracy {sum(finals) / 2:.4f} ± {spread:.4f}" in shown[2]
     assert both["epochs"] == both["runs"][0]["epochs"]
 
 
-@pytest.mark.parametrize("together", [False, True])
 def test_seeds_that_diverge_are_named_and_the_result_is_written(
-    altmin: Any, together: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    altmin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Trial, "together", together)
     assert altmin(*SEEDS, "--method", "sgd", "--lr", 1e30, "--seeds", 2, "--json", "run.json") == 1
     error = capsys.readouterr().err
     assert all(f"seed {n}: training diverged" in error for n in (0, 1))

@@ -5,12 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from altmin.training.trial import Trial
 from commands import said
 from torch import nn
 
 from altmin.common.devices import usable
-from altmin.training.config import RunConfig
 
 X, Y = np.ones((20, 3), np.float32), np.arange(20) % 2
 LACKING = "'cuda:99', which torch cannot use here: .*; give 'cpu'$"
@@ -52,12 +50,6 @@ def test_nets_of_skorch_refuse_it() -> None:
 
     with pytest.raises(ValueError, match="^device of AltMinNetClassifier is " + LACKING):
         AltMinNetClassifier(nn.Linear(3, 2), device="cuda:99").fit(X, Y)
-
-
-def test_a_run_refuses_it() -> None:
-    run = RunConfig("adam", "mlp-1x4", "mnist", device=torch.device("cuda", 99))
-    with pytest.raises(ValueError, match="^device of a run is " + LACKING):
-        Trial(run, (torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(2))).build(run)
 
 
 @pytest.mark.parametrize("device", ["cuda:²", "cuda:99", "cuda:x", "cpu:" + "9" * 30])

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from test_training_loop import Recorder, numbered
-from test_training_run import SETTINGS, learner, outcome, problem, stop_at
+from loop_cases import Recorder, Stop, numbered, outcome, stop_at
+from loop_cases import samples as problem
+from test_training_resumed import SETTINGS, learner
 from torch import Tensor, nn
 
 from altmin import Ensemble, methods
 from altmin.common.errors import Diverged
 from altmin.runners import Recorded
-from altmin.training import EMA, EachBatch, checkpoint, epoch_order, fit
+from altmin.training import EMA, checkpoint, epoch_order, fit
 from reproduction.__main__ import run
 from reproduction.speed.measure import step_bytes
 
@@ -34,25 +35,25 @@ def bits(method: methods.Method, history: Any) -> Any:
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_run_on_the_gpu_resumes_bit_by_bit(moved: bool, tmp_path: Path) -> None:
     """Wherever the samples lie."""
-    train, test = problem(), problem(40, 1)
+    train, test = problem(90), problem(40, 1)
     if moved:
         train, test = (train[0].cuda(), train[1].cuda()), (test[0].cuda(), test[1].cuda())
     whole = on_gpu()
     expected = bits(whole, fit(whole, train, test, **SETTINGS))
     kept = {**SETTINGS, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
-    with pytest.raises(ZeroDivisionError):
-        fit(on_gpu(), train, test, **kept, callbacks=[EachBatch(stop_at(8, ZeroDivisionError()))])
+    with pytest.raises(Stop):
+        fit(on_gpu(), train, test, **kept, callbacks=stop_at(8))
     second = on_gpu(seed=1)
     assert bits(second, fit(second, train, test, **kept, resume=True)) == expected
-    assert checkpoint.load(tmp_path / "run", "cuda")["model"]["0.weight"].is_cuda
+    assert checkpoint.load(tmp_path / "run", "cuda")["parts"]["model"]["0.weight"].is_cuda
 
 
 def test_a_checkpoint_from_the_gpu_can_go_on_without_one(tmp_path: Path) -> None:
     kept = {**SETTINGS, "checkpoint": tmp_path / "run"}
-    with pytest.raises(ZeroDivisionError):
-        fit(on_gpu(), problem(), problem(40, 1), **kept, callbacks=[EachBatch(stop_at(12, ZeroDivisionError()))])
+    with pytest.raises(Stop):
+        fit(on_gpu(), problem(90), problem(40, 1), **kept, callbacks=stop_at(12))
     method = learner()
-    history = fit(method, problem(), problem(40, 1), **kept, resume=True)
+    history = fit(method, problem(90), problem(40, 1), **kept, resume=True)
     assert [row["epoch"] for row in history.epochs] == [1, 2, 3]
 
 
@@ -101,10 +102,10 @@ def test_recorded_steps_clip_and_decay_as_ordinary_ones_and_follow_torchs_schedu
         return torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
 
     plain, recorded = pair(name)
-    settings: dict[str, Any] = {"epochs": 2, "batch_size": 30, "scheduler": make, "scheduler_every": "batch"}
+    settings: dict[str, Any] = {"epochs": 4, "batch_size": 30, "scheduler": make}
     for method in (plain, recorded):
-        fit(method, problem(), problem(40, 1), callbacks=EMA(0.5), **settings)
-        fit(method, problem(), epochs=1, batch_size=30)  # the scheduler has left nothing in the way
+        fit(method, problem(90), problem(40, 1), callbacks=EMA(0.5), **settings)
+        fit(method, problem(90), epochs=1, batch_size=30)  # the scheduler has left nothing in the way
     torch.testing.assert_close([*plain.model.parameters()], [*recorded.model.parameters()], rtol=1e-4, atol=1e-6)
 
 
@@ -123,7 +124,7 @@ def test_a_recorded_ensemble_clips_each_member(name: str) -> None:
 
 def test_arrays_and_batches_go_to_the_gpu_of_the_model() -> None:
     first, second = on_gpu(), on_gpu()
-    x, y = problem()
+    x, y = problem(90)
     torch.manual_seed(1)
     fit(first, (x.numpy(), y.numpy()), (x.numpy(), y.numpy()), epochs=1, batch_size=90)
     torch.manual_seed(1)

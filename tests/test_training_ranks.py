@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 import ranks
 import torch
-from fit_on_ranks import KINDS, RUN, kept, layers, per_sample, small, stopping, trained, two_ranks
-
-from altmin.training.samples import epoch_order
+from fit_on_ranks import KINDS, kept, layers, per_sample, small, stopping, trained, two_ranks
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -41,17 +39,6 @@ def test_two_ranks_have_the_history_and_the_weights_of_one_process(kind: str, tw
     for name, value in two[0][kind][0].items():
         assert torch.equal(value, two[1][kind][0][name]), f"{name} differs between ranks"
     assert two[0][kind][1] == two[1][kind][1]
-
-
-def test_a_rank_reads_its_own_rows_of_a_dataset_and_no_others(two: Any) -> None:
-    """The first half of each batch, with the middle one, is rank 0's; one sample is looked at before the run."""
-    first, second = (list[int](), list[int]())
-    for epoch in range(RUN["epochs"]):
-        for batch in epoch_order(50, RUN["seed"], epoch).split(RUN["batch_size"]):
-            half = (len(batch) + 1) // 2
-            first += batch[:half].tolist()
-            second += batch[half:].tolist()
-    assert [found["Dataset"][2] for found in two] == [first, second]
 
 
 def test_a_batch_of_fewer_samples_than_ranks_is_learnt_by_all(two: Any) -> None:

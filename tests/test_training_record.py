@@ -60,25 +60,6 @@ def test_on_a_cpu_nothing_is_recorded(monkeypatch) -> None:
         fit(altmin.methods.create("adam", net()), samples(), epochs=1, batch_size=10, record=True)
 
 
-@pytest.mark.parametrize("epochs, compiled", [(299, False), (300, True)])
-def test_a_run_of_many_steps_is_compiled_by_itself(epochs, compiled, device, monkeypatch) -> None:
-    """Of 100 batches an epoch, 30,000 steps or more."""
-    made = []
-
-    class Stop(Exception):
-        pass
-
-    def make(method, rows, fuse):
-        made.append(fuse)
-        raise Stop
-
-    monkeypatch.setattr("altmin.runners.recorded.RecordedIfPossible", make)
-    monkeypatch.setattr("altmin.runners.recorded.can_fuse", lambda device: True)
-    with pytest.raises(Stop):
-        fit(altmin.AltMin(net().to(device)), samples(1000), epochs=epochs, batch_size=10)
-    assert made == [compiled]
-
-
 @pytest.mark.parametrize(
     "make, safe",
     [

@@ -231,6 +231,7 @@ class Loop:
             self.callbacks.call("on_start", self.progress())
             if self.run.resume:
                 resumed.restore(self, self.run.checkpoint)
+                self.ranks.check_same(self.number, f"{self.run.checkpoint} is not the same file on all ranks")
                 self.stopped = self.callbacks.stopped
             self.schedule.begin(self.number, self.at.epoch)
             if not self.run.resume:
@@ -243,7 +244,8 @@ class Loop:
             if self.active:
                 raise Diverged(f"{error.where} in {self.here}", f"{error.remedy}{at_file}", error.what) from error
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"stopped in {self.here}{at_file}") from None
+            going_on = " (resume=True, or --resume, goes on from there)" if at_file else ""
+            raise KeyboardInterrupt(f"stopped in {self.here}{at_file}{going_on}") from None
         finally:
             self.schedule.end()
             self.callbacks.call("close")

@@ -61,13 +61,19 @@ def train_run(
 
 
 def train_runs(
-    runs: Sequence[RunConfig], train: Samples, test: Samples, tick: Tick, known: Known | None = None
+    runs: Sequence[RunConfig],
+    train: Samples,
+    test: Samples,
+    tick: Tick,
+    known: Known | None = None,
+    together: bool | None = None,
 ) -> list[Row]:
     """Train runs that differ in method, options and seed, and return a row for each, as `train_run`; one that diverges
-    has the rows so far and, as "diverged", the reason. On a GPU, runs of one method are trained as an ensemble where
-    they can be: one run leaves most of a GPU idle, but keeps a CPU busy."""
+    has the rows so far and, as "diverged", the reason. together: whether runs of one method are trained as an ensemble
+    where they can be; None is for on a GPU, of which one run leaves most idle, while it keeps a CPU busy."""
     samples = (train, {runs[0].part: test})
-    ensemble = _ensemble(runs, known)
+    together = runs[0].device.type == "cuda" if together is None else together
+    ensemble = _ensemble(runs, known) if together else None
     if ensemble is not None:
         callbacks = [EachBatch(lambda at: tick(at.batch, at.batches, f"loss {at.train_loss:.4f}"))]
         histories = fit_members(runs[0], samples, ensemble, [run.seed for run in runs], callbacks)
@@ -98,8 +104,8 @@ def settings_of(run: RunConfig, train: Samples) -> Row:
 
 
 def _ensemble(runs: Sequence[RunConfig], known: Known | None) -> Any:
-    """Return a member for each run; None if they are not to be trained together, or cannot be."""
-    if runs[0].device.type != "cuda" or len(runs) == 1 or len({run.method for run in runs}) > 1:
+    """Return a member for each run; None if they cannot be trained together."""
+    if len(runs) == 1 or len({run.method for run in runs}) > 1:
         return None
     try:
         ensemble = Ensemble([build(run, known) for run in runs])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import pytest
 import torch
@@ -15,15 +14,10 @@ from searches import Trained, peak
 from torch import Tensor
 
 from altmin import data
-from altmin.runners.ensemble import Ensemble
-from altmin.training.run import fit_members
-from altmin.training.trial import Trial
 from reproduction.measurement import Setting
 from reproduction.run import Run
 from reproduction.search import Between, Search, search
 from reproduction.settings import History
-
-# ruff: noqa: F811
 
 SETTING = Setting(torch.device("cpu"), environment={"torch": "0"})
 RUN = Run("adam", "mlp-1x4", options={"weight_decay": 0.5}, seeds=5)
@@ -176,28 +170,6 @@ def test_test_samples_are_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = replace(RUN, part="validation", batch_size=20, eval_batches=(1,), options={"weight_decay": 0.5, "lr": 0.1})
     (row,) = alone.make([0], Setting(torch.device("cpu")), quiet)
     assert history.rows[1]["accuracy"] == [row["batches"][0]["validation_accuracy"]]
-
-
-def test_configurations_and_seeds_that_train_as_one_ensemble_come_to_what_each_does_alone(
-    made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = replace(RUN, options={}, batch_size=20)
-    each = Search(replace(run, method="am-mem"), {"lr": [1e-3, 0.1], "damping": [3.0, 30.0]}, seeds=2)
-    alone = made(each).rows
-    members: list[int] = []
-
-    def fitted(plan: Any, ensemble: Ensemble, *given: Any) -> Any:
-        members.append(len(ensemble))
-        return fit_members(plan, ensemble, *given)
-
-    monkeypatch.setattr(Trial, "together", True)
-    monkeypatch.setattr("altmin.training.run.fit_members", fitted)
-    together = made(each).rows
-    assert members == [8], "four configurations on two seeds"
-    for one, other in zip(alone, together, strict=True):
-        assert one["options"] == other["options"]
-        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.011), "of 200, two may be rounded otherwise"
-    assert len({row["accuracy"][0] for row in alone}) > 1
 
 
 def test_without_optuna_a_grid_works_and_a_bayesian_search_says_how_to_install_it(
