@@ -102,7 +102,7 @@ def test_a_resumed_command_gives_the_result_of_an_uninterrupted_one(
     assert "epoch 2" in error
     assert "--resume" in error
     assert not Path("run.json").exists()
-    assert altmin(*command, "run", "--resume", "--set", "order=weights-first") == 2, "it would be another run"
+    assert altmin(*command, "run", "--resume", "--set", "share=0.5") == 2, "it would be another run"
     assert altmin(*command, "run", "--resume", "--precision", "bf16") == 2
     assert altmin(*command, "run", "--json", "run.json", "--resume") == 0
     assert without_seconds(read("run.json")) == without_seconds(read("whole.json"))
