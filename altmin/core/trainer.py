@@ -26,7 +26,7 @@ from altmin.core.weights.local import LocalAdam
 from altmin.core.weights.rule import WeightRule
 from altmin.core.weights.updates import Updates
 
-Codes = CodeSolver | Literal["gradient", "printed", "discrete", "straight-through", "exact", "parallel"] | float | None
+Codes = CodeSolver | Literal["gradient", "printed", "discrete", "straight-through", "exact", "parallel"] | None
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class AltMin:
     """Trains a model in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
-    weights, penalty: how codes move, how weights follow, and what distance between them costs; a number for codes is
-    a fixed step; a name is one of "gradient", "printed", "discrete", "straight-through" and, for codes in time,
+    weights, penalty: how codes move, how weights follow, and what distance between them costs; a name for codes is
+    one of "gradient", "printed", "discrete", "straight-through" and, for codes in time,
     "exact" and "parallel"; a number for the penalty is a constant mu. at: after which modules to cut the
     model, see `split`. check: whether the first step begins with `check_once`. inputs: the arguments of the model's
     forward that a mini-batch has, see `split`; a mini-batch of several is a tuple, or a dict by their names.

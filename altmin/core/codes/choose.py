@@ -33,7 +33,7 @@ SOLVERS: dict[str, Callable[..., Any]] = {
 def choose(codes: Any, chain: Chain, share: float | None = None, order: str | None = None) -> Any:
     """The code solver for a chain: the one given or named, if it can move the chain's codes; None for the default.
 
-    The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`; a number is its fixed step. If some
+    The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`. If some
     activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
     these gradient steps; None for the solver's defaults, except that a chain with attention gets weights-first
     (docs/networks.md shows why). "printed": the paper's Algorithm 2.
@@ -52,15 +52,8 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
         if codes not in SOLVERS:
             raise unknown("code solver", codes, SOLVERS)
         codes = SOLVERS[codes](**options)
-    elif isinstance(codes, int | float):
-        if chain.recurrent:
-            raise ValueError(
-                f"codes in time take one step of the best length, given the fixed step {codes!r}; leave it out, or use "
-                "the method am-adam-printed, which has the steps of the paper"
-            )
-        codes = GradientCodes(lr=codes, **options)
     elif not callable(codes) or isinstance(codes, type | nn.Module):
-        raise TypeError(f"codes is a code solver, such as {smooth()}, its name or a number, given {shown(codes)}")
+        raise TypeError(f"codes is a code solver, such as {smooth()}, or its name, given {shown(codes)}")
     elif options:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")

@@ -51,54 +51,28 @@ from altmin.core.codes.links import (
     hidden_problem,
     unmoved,
 )
-from altmin.core.codes.several_steps import SeveralSteps
 from altmin.core.losses import Evaluation
 
 ORDERS = ("codes-first", "weights-first")
-LONGEST = 1e15
-"""A fixed step beyond this has no meaning, and its products are not finite."""
 
 
 class GradientCodes:
-    """Gradient steps on each code, one length for the whole mini-batch.
+    """A gradient step of the best length on every code, one length for the whole mini-batch.
 
-    steps: how many, at most. lr: "exact" for the best step along the gradient, or a number for the paper's fixed step.
-    momentum: of the steps on one code. tolerance: stop a code's steps once they lower its objective by less than this
-    fraction. l1: weight of |c|_1, a term of the loss for each code, by a proximal step. share: how much of the gradient
-    at a block's output an exact step may take away from its weights, from 0, where codes do not move and gradients are
-    backprop's, to 1, the full step. order: "codes-first" fits hidden weights to the residual after the codes below
-    have moved (r = delta - a Q), "weights-first" to the whole target (r = delta).
+    share: how much of the gradient at a block's output a step may take away from its weights, from 0, where codes do
+    not move and gradients are backprop's, to 1, the full step. order: "codes-first" fits hidden weights to the residual
+    after the codes below have moved (r = delta - a Q), "weights-first" to the whole target (r = delta).
 
-    With lr="exact" f never rises: a step that would raise it is rejected.
+    f never rises: a step that would raise it is rejected.
     """
 
-    def __init__(
-        self,
-        steps: int = 1,
-        lr: float | str = "exact",
-        momentum: float = 0.0,
-        tolerance: float = 0.0,
-        l1: float = 0.0,
-        share: float = 0.1,
-        order: str = "codes-first",
-    ):
-        if isinstance(lr, str):
-            if lr != "exact":
-                raise ValueError(f'the code step lr is "exact" or a number above zero, given {shown(lr)}')
-        else:
-            demand("GradientCodes", "lr", lr, above=True)
-            if lr > LONGEST:
-                raise ValueError(f"lr of GradientCodes is at most {LONGEST:g}, given {lr!r}")
-        demand("GradientCodes", "steps", steps, low=1, whole=True)
-        for name, value in (("momentum", momentum), ("tolerance", tolerance), ("l1", l1), ("share", share)):
-            demand("GradientCodes", name, value)
+    def __init__(self, share: float = 0.1, order: str = "codes-first"):
+        demand("GradientCodes", "share", share)
         if share > 1:
             raise ValueError(f"share of GradientCodes lies between 0 and 1, given {share!r}")
         if order not in ORDERS:
             raise ValueError(f"order of GradientCodes is {' or '.join(map(repr, ORDERS))}, given {shown(order)}")
-        self.steps, self.momentum, self.tolerance, self.l1, self.share = steps, momentum, tolerance, l1, share
-        self.lr: Any = lr
-        self.order = order
+        self.share, self.order = share, order
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
@@ -106,8 +80,6 @@ class GradientCodes:
 
     def __call__(self, segment: Segment, above: Above) -> Moves:
         """Moves the codes below the blocks of a segment, from the last to the first."""
-        if self.steps > 1 or not isinstance(self.lr, str) or self.l1:
-            return SeveralSteps(self)(segment, above)
         links = _gradients(segment, above)
         if not links:
             return unmoved(segment, above)
@@ -132,10 +104,7 @@ class GradientCodes:
         return _moves(segment, links[-1], problems, scales, m[-1], bounds.longest, search, trial)
 
     def why_not_captured(self) -> str:
-        """Why the steps cannot be captured as a CUDA graph; empty if they can."""
-        return (
-            "with a tolerance the processor decides when a code's steps end; give tolerance=0" if self.tolerance else ""
-        )
+        return ""
 
 
 Column = Any

@@ -22,6 +22,7 @@ delta - (F(h) - F(h - m a Q)) / m and that of the recurrent layer's weights g_t 
 delta and g_t; the latter are, for the exact sweep and as share goes to 0, the deltas of backprop through time.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -33,11 +34,30 @@ from altmin.calculus.recurrent import InTime, Recurrence
 from altmin.common.errors import demand
 from altmin.core.chain import Chain, State
 from altmin.core.codes.gradient import GradientCodes
-from altmin.core.codes.links import Above, Moves, OutputLoss, Segment, Upstream, joined
+from altmin.core.codes.links import (
+    Above,
+    LocalProblem,
+    Moves,
+    OutputLoss,
+    Segment,
+    Upstream,
+    hidden_problem,
+    joined,
+)
 from altmin.core.codes.search import lacks_derivative
-from altmin.core.codes.several_steps import LocalModel, model_at, moves, price, slack
 
 SWEEPS = ("exact", "parallel")
+
+
+class LocalModel(NamedTuple):
+    """What lies above a code, for one move of the block's output: the position, the value there, its gradient, and the
+    product with its Hessian. Below another code the position is the rest of that code's offset, and the value is half
+    its square."""
+
+    position: Tensor
+    value: Tensor
+    delta: Tensor
+    hessian: Callable[[Tensor], Tensor]
 
 
 class RecurrentCodes(GradientCodes):
@@ -169,3 +189,38 @@ def _above(segment: Segment, i: int, Q: Tensor, a: Tensor, above: Above) -> tupl
         return block.replay(p, state, code) if block.replays else block.forward(p, code, segment.context)
     change, state = block.quotient(p, state, Q, e, None)
     return above.offset - a * change, state
+
+
+def moves(state: State, model: LocalModel, above: Above, below: Upstream, order: str, context: Context) -> Moves:
+    """A block whose input has moved, with its state and what lies above there. below: the target of the code below."""
+    read = context.numbers.read
+    if isinstance(above, OutputLoss):
+        at = above.at(model.position)
+        problem: LocalProblem = above.problem(state.core, at, model.position, context)
+        value = at.value.view(1)
+        return Moves([problem], read(value), read(torch.zeros_like(value)), below)
+    delta = model.delta if order == "codes-first" else above.delta
+    problem = hidden_problem(state.core, delta, above.delta, above.scale, context)
+    squares = above.scale * above.scale * torch.stack([2 * model.value, above.offset_square])
+    return Moves([problem], read(squares[:1]), read(squares[1:]), below)
+
+
+def model_at(above: Above, position: Tensor | None, context: Context) -> LocalModel:
+    """What lies above, at a position; None: at the encoded one."""
+    if isinstance(above, OutputLoss):
+        at = above.start if position is None else above.at(position)
+        return LocalModel(above.output if position is None else position, *at)
+    r = above.offset if position is None else position
+    square = above.offset_square if position is None else context.inners([(r, r)])[0]
+    return LocalModel(r, square / 2, r + (above.delta - above.offset), lambda q: q)
+
+
+def price(above: Above) -> Any:
+    """kappa, of a move of the code below."""
+    return above.price if isinstance(above, OutputLoss) else 1.0
+
+
+def slack(above: Above, value: Tensor) -> Tensor:
+    """By how much two objectives may differ by rounding alone."""
+    eps = torch.finfo(value.dtype).eps
+    return eps * (above.loss.rounding if isinstance(above, OutputLoss) else 0.0) + 16 * eps * value.abs()
