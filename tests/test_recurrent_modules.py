@@ -262,8 +262,6 @@ def test_bad_arguments_are_answered_in_one_sentence():
         Outputs(nn.GRU(2, 3))
     with pytest.raises(ValueError, match=r"GRU reads sequences .* with 3 features; given shape \(4, 3\)"):
         altmin.AltMin(altmin.models.gru(5, inputs=3)).step(torch.zeros(4, 3), torch.zeros(4).long())
-    with pytest.raises(ValueError, match=r"codes in time take one step of the best length, given the fixed step 0.1"):
-        altmin.AltMin(altmin.models.gru(5), codes=0.1)
 
 
 # -- on a GPU ---------------------------------------------------------------------------------------------------------

@@ -38,14 +38,6 @@ VARIED: dict[str, tuple[str, str, list[Any]]] = {
             lambda: {"penalty": altmin.Penalty(1.0, 1.0, 1.0, None)},
         ],
     ),
-    "code step": ("am-adam", "mlp", [{"codes": step} for step in (0.1, 0.2, 0.4)]),
-    "momentum of codes": (
-        "am-sgd",
-        "mlp",
-        [lambda k=k: {"codes": altmin.GradientCodes(3, lr=0.1, momentum=k)} for k in (0.0, 0.5, 0.9)],
-    ),
-    "several exact steps": ("am-adam", "mlp", [lambda: {"codes": altmin.GradientCodes(3, momentum=0.5)}] * 3),
-    "l1 of codes": ("am-adam", "mlp", [lambda: {"codes": altmin.GradientCodes(2, l1=0.05)}] * 3),
     "share": ("am-adam", "mlp", [shared(share) for share in (0.0, 0.1, 1.0)]),
     "share in time": (
         "am-adam",

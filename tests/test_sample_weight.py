@@ -14,12 +14,10 @@ from altmin.runners.recorded import Recorded
 
 F64 = torch.float64
 W = torch.tensor([1.0, 2.0, 0.0, 3.0, 1.0, 4.0], dtype=F64)
-CODES = altmin.GradientCodes(steps=3, momentum=0.5, l1=0.01, share=1.0)
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "am-adam": ("am-adam", {}),
     "am-adam, weights first": ("am-adam", {"order": "weights-first"}),
     "am-adam, inner steps": ("am-adam", {"steps": 3}),
-    "am-adam, several code steps with l1": ("am-adam", {"codes": CODES}),
     "am-sgd": ("am-sgd", {"share": 1.0}),
     "am-mem": ("am-mem", {}),
     "am-mem-fitted": ("am-mem-fitted", {}),

@@ -25,13 +25,13 @@ def constant(mu: float = MU) -> altmin.Penalty:
 
 
 def trainer(model, weights, **options) -> altmin.AltMin:
-    return altmin.AltMin(model, codes=altmin.GradientCodes(lr=0.4), weights=weights, penalty=constant(), **options)
+    return altmin.AltMin(model, codes=altmin.GradientCodes(share=0.2), weights=weights, penalty=constant(), **options)
 
 
 def naive_codes(model, x, y, mu: float = MU) -> tuple[reference.Net, reference.Result]:
-    """The reference's codes for the same fixed code step."""
+    """The reference's codes."""
     layers = reference.of(model)
-    return layers, reference.Codes(1, 0.4).update(layers, x, y, mu, reference.cross_entropy)
+    return layers, reference.Codes(0.2).update(layers, x, y, mu, reference.cross_entropy)
 
 
 def naive_gradients(model, x, y) -> list[Tensor]:
@@ -84,7 +84,7 @@ def test_gradients_through_convolution_and_batch_norm_are_those_of_f():
     ).double()
     x, y = torch.randn(6, 1, 6, 6, dtype=F64), torch.randint(3, (6,))
     twin = copy.deepcopy(model)
-    _, moved, residuals = update_codes(twin, altmin.GradientCodes(lr=0.4), x, y, MU)
+    _, moved, residuals = update_codes(twin, altmin.GradientCodes(share=0.2), x, y, MU)
     gradients = gradients_of_f([twin[:2], twin[2:7], twin[7:]], moved, [r.scale for r in residuals], x, y)
     trainer(model, altmin.LocalSGD(lr=0.0)).step(x, y)
     close([p.grad for p in model.parameters()], gradients)
@@ -186,7 +186,7 @@ def test_several_inner_steps_hold_for_cores_that_are_not_linear_in_their_paramet
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double()
     x, y = torch.randn(8, 4, dtype=F64), torch.randint(3, (8,))
     twin = copy.deepcopy(model)
-    _, (code,), residuals = update_codes(copy.deepcopy(model), altmin.GradientCodes(lr=0.4), x, y, MU)
+    _, (code,), residuals = update_codes(copy.deepcopy(model), altmin.GradientCodes(share=0.2), x, y, MU)
     trainer(model, altmin.LocalSGD(lr=0.3, momentum=0.0, steps=3)).step(x, y)
     for _ in range(3):
         gradients = gradients_of_f([twin[:2], twin[2:]], [code], [residuals[0].scale], x, y)
@@ -264,7 +264,7 @@ def test_a_torch_scheduler_changes_adams_step_too():
 def test_parts_gathered_and_applied_are_one_step_on_the_whole(rule):
     model, x, y = setting()
     twin = copy.deepcopy(model)
-    codes = altmin.GradientCodes(lr=0.3)  # an exact length is that of the part
+    codes = altmin.GradientCodes(share=0.0)  # a length above 0 is that of the part
     whole = altmin.AltMin(model, codes=codes, weights=rule(), penalty=altmin.Penalty(0.5, increment=0.1))
     parts = altmin.AltMin(twin, codes=codes, weights=rule(), penalty=altmin.Penalty(0.5, increment=0.1))
     for _ in range(3):

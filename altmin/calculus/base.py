@@ -37,8 +37,8 @@ class Map:
     mixes_samples: a sample's output depends on the other samples. selects: each output is one of the inputs, none
     chosen twice, or zero; see `Block.piecewise_linear`. affine: the output is linear in the input and in the
     parameters. is_linear: its parameters are one matrix, found by regression from `columns`. uses_autograd: it has no
-    closed form and goes through autograd. takes_integers: its input may be integers. several: x, u and what `vjp`
-    returns are lists, with an entry for each input (see `MultiInput`). names: of the parameters, in the order of p.
+    closed form and goes through autograd. several: x, u and what `vjp` returns are lists, with an entry for each input
+    (see `MultiInput`). names: of the parameters, in the order of p.
 
     p: the parameters, passed to every operation. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
@@ -49,7 +49,6 @@ class Map:
     affine = False
     is_linear = False
     uses_autograd = False
-    takes_integers = False
     several = False
     names: tuple[str, ...] = ()
 

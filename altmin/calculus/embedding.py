@@ -16,14 +16,11 @@ class Embedding(Map):
     """y = W[x]: for each of the integers x its row of the table W.
 
     Integers do not move, so J = 0. The gradient of <v, y> adds up the v of all places with the same integer; the row
-    `padding_idx` has none. With sparse=True it is a sparse COO tensor of the rows that occur, coalesced, and nothing
-    of the table's size is made, nor for a table that is frozen.
+    `padding_idx` has none.
 
     IndexError or RuntimeError, as torch raises them, for an integer out of range; on a GPU, where that would end the
     process, its row is NaN instead.
     """
-
-    takes_integers = True
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         known = _in_range(x, p[0])
@@ -39,8 +36,6 @@ class Embedding(Map):
         table, pad = p[0], self.module.padding_idx
         if not self.module.weight.requires_grad:  # it is not needed, and may be large
             return (v.new_zeros(()).expand(table.shape),)
-        if self.module.sparse:
-            return (_sparse(table, saved.reshape(-1), v.reshape(-1, table.shape[1]), pad),)
         return (torch.ops.aten.embedding_dense_backward(v, saved, len(table), -1 if pad is None else pad, False),)
 
     def misfit(self, x: Tensor) -> str:
@@ -107,10 +102,3 @@ def _in_range(x: Tensor, table: Tensor) -> Tensor:
 def _marked(y: Tensor, known: Tensor | None) -> Tensor:
     """y, NaN where it is not known."""
     return y if known is None else torch.where(known, y, torch.nan)
-
-
-def _sparse(table: Tensor, x: Tensor, v: Tensor, pad: int | None) -> Tensor:
-    """The sum of v_i over all i with x_i = r as row r of a sparse tensor like the table, without the row pad."""
-    if pad is not None:
-        x, v = x[x != pad], v[x != pad]
-    return torch.sparse_coo_tensor(x.unsqueeze(0), v, table.shape, check_invariants=False).coalesce()

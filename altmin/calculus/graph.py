@@ -71,7 +71,6 @@ class Graph(Map):
         """Whether nodes have a parameter in common."""
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
         self._first = [m for m, node in zip(self.maps, self.nodes, strict=True) if 0 in node.inputs]
-        self.takes_integers = any(m.takes_integers for m in self._first)
         self._sheds = any(type(m).without_quotient is not Map.without_quotient for m in self.inner)
         self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given

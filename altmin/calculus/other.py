@@ -78,7 +78,6 @@ class AnyModule(Map):
     device decides which of the two points is the last."""
 
     uses_autograd = True
-    takes_integers = True
     only_once = False
     """Whether a kernel of the module was found to have no second derivative."""
     changes_input = False

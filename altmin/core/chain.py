@@ -62,8 +62,6 @@ class Block:
         """
         self.uses_autograd = any(m.uses_autograd for m in self.maps)
         """Whether a module of the block goes through autograd."""
-        self.takes_integers = next((m.takes_integers for m in self.maps if not isinstance(m, Reshape)), False)
-        """Whether its input may be integers, as for an embedding; reshaping passes them on."""
         self.keeps = any(type(m).kept is not Map.kept for m in self.maps)
         """Whether a module may leave something in its buffers."""
         self.replays = any(type(m).replay is not Map.replay for m in self.maps)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
-from altmin.common.errors import Diverged, demand_switch, demand_unclaimed, shown
-from altmin.common.inputs import Batch, Inputs, tensors_of
+from altmin.common.errors import Diverged, demand_unclaimed, shown
+from altmin.common.inputs import Batch, tensors_of
 from altmin.common.state import demand_separate, load_parts, matched, overwrite
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
@@ -99,7 +99,6 @@ class AltMin:
         check: bool = True,
         inputs: Sequence[str] | None = None,
     ):
-        demand_switch("AltMin", "check", check)
         self.model = model
         self.chain = split(model, at, inputs)
         self.at = None if at is None else tuple(at)
@@ -111,12 +110,13 @@ class AltMin:
         """By block: the states of the code solver, if it has any."""
         self.weights: WeightRule = LocalAdam() if weights is None else weights
         if not isinstance(self.weights, WeightRule):
-            raise _no_rule(weights)
+            raise TypeError(
+                "weights is a weight rule, such as altmin.LocalAdam(lr=0.001) or, of any torch optimizer, "
+                f"altmin.LocalOptimizer(torch.optim.Adagrad, lr=...); given {shown(weights)}"
+            )
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
         self.penalty = Penalty() if penalty is None else penalty
-        if not isinstance(self.penalty, Penalty):
-            raise TypeError(f"penalty is a number or an altmin.Penalty(...), given {shown(penalty)}")
         demand_unclaimed(self.penalty, "penalty")
         self.theta = self.chain.parameters()
         demand_separate(model.named_parameters())
@@ -179,7 +179,7 @@ class AltMin:
         autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on, nor for a
         single row of a rank, which batch norm alone cannot take."""
         if self.unchecked and (context.shard is None or len(x) > 1):
-            check_first_step(self.chain, self.loss, x, y, self.updates.decays, context)
+            check_first_step(self.chain, self.loss, x, y, context)
             self.unchecked = False
 
     def solver(self, states: Mapping[int, Any]) -> CodeSolver:
@@ -217,7 +217,7 @@ class AltMin:
     def _measured(self, x: Batch, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; the model does not change. `Diverged` or
         ValueError unless everything is finite."""
-        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
+        check(x, y)
         self.chain.demand_unchanged()
         if self.unchecked:
             self.check_once(x, y, context)
@@ -271,9 +271,9 @@ class AltMin:
 
 def check_model(model: nn.Module) -> None:
     """TypeError or ValueError for parameters that cannot be trained."""
+    if any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in model.modules()):
+        raise ValueError("an embedding with sparse=True has sparse gradients, and these are dense; give sparse=False")
     for name, p in model.named_parameters():
-        if p.is_meta:
-            raise ValueError(f"{name} is on the meta device and holds no numbers; fill it first (model.to_empty(...))")
         if p.dtype not in (torch.float32, torch.float64):
             raise TypeError(
                 f"{name} is {p.dtype}; altmin trains float32 and float64 and rounds products by itself: use "
@@ -281,57 +281,25 @@ def check_model(model: nn.Module) -> None:
             )
 
 
-def check(x: Batch, y: Tensor, first: Tensor, integers: bool = False) -> None:
-    """TypeError or ValueError for a mini-batch that the model cannot take. first: the model's first parameter.
-    integers: whether its first block accepts them, as an embedding does; one of several inputs may always be."""
-    several = isinstance(x, Inputs)
-    for t in x.tensors if isinstance(x, Inputs) else (x,):
-        _check_input(t, y, first, integers or several)
+def check(x: Batch, y: Tensor) -> None:
+    """TypeError or ValueError for a mini-batch that would be computed otherwise than it looks."""
+    if not all(isinstance(t, Tensor) for t in (*tensors_of(x), y)):
+        raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
-
-
-def _check_input(x: Tensor, y: Tensor, first: Tensor, integers: bool) -> None:
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
-    if x.layout != torch.strided or y.layout != torch.strided:
-        raise ValueError("inputs and targets are dense tensors, given sparse ones; use x.to_dense()")
-    integers = integers and not x.is_floating_point()
-    if (x.dtype != first.dtype and not integers) or x.device != first.device:
-        raise ValueError(
-            f"the model is {first.dtype} on {first.device}, the input {x.dtype} on {x.device}; "
-            f"convert it with x.to({str(first.device)!r}, {first.dtype})"
-        )
-    if torch.is_autocast_enabled(x.device.type):
+    if torch.is_autocast_enabled(y.device.type):
         raise ValueError(
             "a step inside torch.autocast: altmin rounds products by itself, so call it outside, within "
             'altmin.runners.precision.using("bf16") for shorter numbers'
         )
-    if torch.is_inference_mode_enabled():
-        raise ValueError("a step inside torch.inference_mode(), where nothing can be differentiated; call it outside")
-    if y.device != x.device:
-        raise ValueError(f"the input is on {x.device}, the targets on {y.device}; move one with .to(...)")
-    if x.ndim < 2 - integers or len(x) == 0:
-        raise ValueError(f"a mini-batch has at least one sample and one feature, given an input of {tuple(x.shape)}")
 
 
 def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
     """The weights of samples as numbers of the input's type, on its device. ValueError unless there is one for each
-    sample, none negative, not all zero on all ranks; TypeError for what is not a tensor."""
-    if not isinstance(w, Tensor):
-        raise TypeError(f"sample_weight is a tensor, given {type(w).__name__}; use torch.as_tensor")
+    sample, none negative, not all zero on all ranks."""
     if w.shape != x.shape[:1]:
         raise ValueError(f"sample_weight has one weight for each of {len(x)} samples, given shape {tuple(w.shape)}")
     sound = bool(w.isfinite().all()) and not bool((w < 0).any())
     if not sound or not context.sum_numbers(float((w > 0).any()))[0]:
         raise ValueError("sample_weight holds finite weights of at least 0, and not all are zero")
     return w.to(x.device, x.dtype if x.is_floating_point() else torch.get_default_dtype())
-
-
-def _no_rule(weights: Any) -> TypeError:
-    """The error for what is not a weight rule, in one line; an optimizer of torch's would print as many."""
-    given, remedy = shown(weights), "such as altmin.LocalAdam(lr=0.001)"
-    if isinstance(weights, torch.optim.Optimizer):
-        kind = given = type(weights).__name__
-        remedy = f"and a torch optimizer becomes one by altmin.LocalOptimizer(torch.optim.{kind}, lr=...)"
-    return TypeError(f"weights is a weight rule, {remedy}, given {given}")

@@ -19,6 +19,7 @@ from torch._functorch import utils as functions
 from torch.fx import _symbolic_trace as tracing
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from altmin.common.unchanged import same_attributes
 from altmin.graph.values import FUNCTIONS, aside
 
 FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
@@ -316,28 +317,15 @@ def _cuts_gradients(graph: fx.Graph, module: nn.Module) -> bool:
 @contextmanager
 def _as_it_was(module: nn.Module) -> Iterator[None]:
     """Restores modes, attributes and random states. `Untraceable` if attributes have changed within."""
-    modes = [(m, m.training) for m in module.modules()]
-    held = [each for m, _ in modes for each in (vars(m), m._parameters, m._buffers, m._modules)]
-    kept: list[tuple[dict[str, Any], dict[str, Any]]] = [(each, dict(each)) for each in held]
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        yield
+        with same_attributes(module) as changed:
+            yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
-        changed = [name for now, before in kept for name in _changed(before, now)]
-        for now, before in kept:
-            now.clear()
-            now.update(before)
-        for m, mode in modes:
-            m.training = mode
-    if changed:
-        raise Untraceable(f"its forward sets the attribute {changed[0]!r}", "leave that out, or use a forward hook")
-
-
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    names = [name for name in (before | after) if name != "training"]
-    return [name for name in names if before.get(name, before) is not after.get(name, after)]
+    if names := [name for name, _ in changed if name != "training"]:
+        raise Untraceable(f"its forward sets the attribute {names[0]!r}", "leave that out, or use a forward hook")
 
 
 def _autocast() -> list[bool]:

@@ -17,7 +17,6 @@ from altmin.core.labels import by_label
 from altmin.core.losses import LossFunction, adapt, demand_same_shape
 from altmin.core.trainer import check_weights
 from altmin.core.weights.decay import groups, undecayed
-from altmin.core.weights.sparse import NOT_SPARSE, ROWS_ARE_COUNTED, clip, tables
 from altmin.methods.base import LossOnly as LossOnly
 from altmin.methods.base import OptimizerMethod
 from altmin.methods.protocol import register
@@ -63,7 +62,7 @@ class Backprop(OptimizerMethod):
         """A step of the optimizer along the parameters' `grad`, clipped first. `Diverged` if it cannot factor a matrix
         of them."""
         if self.clip_norm is not None:
-            clip([p.grad for p in self.model.parameters() if p.grad is not None], self.clip_norm)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         try:
             self.optimizer.step()
         except torch.linalg.LinAlgError as error:
@@ -110,8 +109,6 @@ class Backprop(OptimizerMethod):
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can."""
-        if tables(self.model):
-            return f"{ROWS_ARE_COUNTED}; {NOT_SPARSE}"
         if isinstance(self.optimizer, torch.optim.Adam) or self.optimizer.defaults.get("fused"):
             return ""
         name = type(self.optimizer).__name__
@@ -187,9 +184,3 @@ def parameter_groups(of: str, model: nn.Module, decay_biases: bool, **numbers: f
         demand(of, name, value)
     demand_switch(of, "decay_biases", decay_biases)
     return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))
-
-
-def demand_dense(of: str, model: nn.Module) -> None:
-    """ValueError for a model with a table whose gradients are sparse."""
-    if tables(model):
-        raise ValueError(f"{of} does not take the sparse gradients of an embedding with sparse=True; {NOT_SPARSE}")

@@ -164,7 +164,7 @@ class GaussNewton:
     def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> LossOnly:
         """One step on all samples given, of which one with weight w counts as w samples. ValueError for those that do
         not fit, `Diverged` if the next weights would not be finite; then nothing has changed."""
-        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
+        check(x, y)
         self.chain.demand_unchanged()
         self._demand_alone(x, y)
         if sample_weight is not None:
@@ -322,7 +322,7 @@ def _diagonal(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -
         alone = torch.zeros_like(v)
         alone[i] = v[i]
         g = m.grads(p, saved, alone)[number]
-        rows.append((g.to_dense() if g.is_sparse else g).flatten())
+        rows.append(g.flatten())
     return Diagonal(torch.stack(rows).double().unflatten(0, (n, -1)))
 
 

@@ -70,8 +70,7 @@ def _flat(model: nn.Module, method: str) -> list[nn.Module]:
 def check_batch(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
     """TypeError or ValueError for a mini-batch that a fully connected model and its loss cannot take; nothing has
     changed then."""
-    first = next(model.parameters())
-    check(x, y, first)
+    check(x, y)
     demand_finite(x, y)
     linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
     features = x[0].numel() if any(isinstance(m, nn.Flatten) for m in model.modules()) else x.shape[-1]

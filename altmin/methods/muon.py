@@ -12,7 +12,7 @@ from torch.optim.adamw import adamw
 from altmin.common.errors import demand_fraction
 from altmin.core.weights.adam_sgd import BETAS, EPS
 from altmin.core.weights.decay import groups, undecayed
-from altmin.methods.backprop import Backprop, demand_dense, parameter_groups
+from altmin.methods.backprop import Backprop, parameter_groups
 from altmin.methods.protocol import register
 
 
@@ -120,7 +120,6 @@ def muon(
     if not hasattr(torch.optim, "Muon"):
         given = torch.__version__
         raise ValueError(f"muon needs torch.optim.Muon, which torch {given} lacks; install torch 2.11 or newer")
-    demand_dense("muon", model)
     demand_fraction("muon", momentum=momentum)
     numbers = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
     parameter_groups("muon", model, decay_biases, **numbers)

@@ -224,7 +224,7 @@ class PredictiveCoding(OptimizerMethod):
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
         not be finite; then nothing has changed."""
         self.chain.demand_unchanged()
-        check(x, y, self.theta[0][0], integers=self.chain.blocks[0].takes_integers)
+        check(x, y)
         demand_finite(x, y)
         inference, grads, finite = self.inferred(x, y, context)
         self.loss.check(inference.output, y)

@@ -42,13 +42,12 @@ class StraightThroughBackprop(OptimizerMethod):
     def __init__(self, backprop: Backprop, options: dict[str, Any]):
         super().__init__(backprop.model, options, backprop.optimizer)
         self.backprop = backprop
-        self._integers = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in self.model.modules())
 
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
         demand_unchanged(self.model, optimizer=self.optimizer)
-        check(x, y, next(self.model.parameters()), self._integers)
+        check(x, y)
         demand_finite(x, y)
         buffers = list(self.model.buffers())
         kept = [b.clone() for b in buffers]

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from altmin.core.losses import Loss
 from altmin.core.trainer import AltMin
 from altmin.core.weights.rule import Rates
-from altmin.core.weights.sparse import tables
 from altmin.layers import Stepwise, StraightThrough
 from altmin.methods.backprop import Backprop
 from altmin.methods.protocol import Method
@@ -63,8 +62,6 @@ def refusal(method: Any) -> str | None:
     for module in method.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.training:
             return "its batch norm averages over all batches (momentum=None); give it a momentum"
-    if tables(method.model):
-        return f"the gradients of its embedding are sparse; make it with sparse=False, or {ALONE}"
     return _refused_optimizer(method.optimizer)
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL
-from altmin.core.weights.sparse import NOT_SPARSE, tables
 from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
 from altmin.runners.ensemble import Ensemble
@@ -53,8 +52,6 @@ class Distributed(Wrapper):
         self.rowwise = Rowwise()
         if self.ranks.size == 1:
             return
-        if tables(method.model):
-            raise ValueError(f"ranks do not sum the sparse gradients of an embedding with sparse=True; {NOT_SPARSE}")
         state = method.state_dict()
         held = pytree.tree_leaves((method.model.state_dict(), state))
         self.ranks.equalise([t for t in held if isinstance(t, Tensor)])

@@ -267,7 +267,7 @@ class Ensemble:
         if each and not len(x) == len(y) == len(self):
             raise ValueError(f"{shapes} are not one mini-batch for each of {len(self)} members, side by side in front")
         first = (x[0], y[0]) if each else (x, y)
-        check(*first, self._parameters[0][0], self._template.integers)
+        check(*first)
         if hasattr(self._methods[0], "check_once"):
             self._methods[0].check_once(*first)
         return bool(each)

@@ -72,12 +72,11 @@ class Template:
     """The first member, which computes any member's step: what AltMin and Backprop have in common.
 
     Each member's numbers are swapped in and out again. groups: all members' parameters. options: numbers of methods
-    that are not the same for all. steps: how many the optimizer takes in one step of the method. integers: whether the
-    model may take them. l1s, fitted: as in `flat_groups`.
+    that are not the same for all. steps: how many the optimizer takes in one step of the method. l1s, fitted: as in
+    `flat_groups`.
     """
 
     steps = 1
-    integers = True
 
     def __init__(self, methods: Sequence[Any], l1s: Sequence[float], fitted: Mapping[int, int]):
         self.method = methods[0]
@@ -140,7 +139,6 @@ class AltMinTemplate(Template):
         self.local, self.steps = updates.local, updates.inner_steps
         l1s = [0.0 if self.local is None else method.updates.local.l1 for method in methods]
         super().__init__(methods, l1s, {place: l for l in fitted for place in fitted[l]})
-        self.integers = self.method.chain.blocks[0].takes_integers
         self.fitted = {l: n for l in fitted for n, group in enumerate(self.groups) if group.places == fitted[l]}
 
     def read(self, method: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Pipelined:
         self.own, self.am, self.x, self.y = run, run.method, x, y
         am = self.am
         am.chain.demand_unchanged()
-        check(x, y, am.theta[0][0], integers=am.chain.blocks[0].takes_integers)
+        check(x, y)
         am.check_once(x, y)
         least = 1 + any(block.mixes_samples for block in am.chain)  # batch norm needs two samples
         count = max(1, min(run.micro_batches, len(x) // least))

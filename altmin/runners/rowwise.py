@@ -1,7 +1,6 @@
 """Whether a model computes the output of every sample by itself, so that ranks can have some of the samples each."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import BatchShard, Context
 from altmin.calculus.whole_batch import Undivided, whole_batch
+from altmin.common.unchanged import same_attributes
 
 ROWS = 4
 """Samples with which a model is tried."""
@@ -77,7 +77,7 @@ def demand_rowwise(model: nn.Module, x: Tensor) -> None:
     each case with some of the others in their places. Changes nothing; an error of the model's own is left to the step.
     """
     x = x[:ROWS].detach()
-    with torch.no_grad(), _unchanged(model):
+    with torch.no_grad(), same_attributes(model):
         if _mixes(model, x, {}) and _mixes_in_float64(model, x):
             raise Undivided(
                 f"the output of {type(model).__name__} for a sample, or one of its buffers, depends on the other "
@@ -147,15 +147,3 @@ def _close(a: Tensor, b: Tensor) -> bool:
         return torch.equal(a, b)
     scale = b.abs().max() if b.numel() else 0.0
     return bool(((a - b).abs() <= torch.finfo(a.dtype).eps ** 0.5 * scale).logical_or(~b.isfinite()).all())
-
-
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Restores the attributes of a model and its modules."""
-    kept = [(vars(m), dict(vars(m))) for m in model.modules()]
-    try:
-        yield
-    finally:
-        for now, before in kept:
-            now.clear()
-            now.update(before)

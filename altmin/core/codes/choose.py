@@ -12,11 +12,10 @@ from altmin.calculus import Discrete
 from altmin.calculus.attention import Attention
 from altmin.common.errors import shown, unknown
 from altmin.core.chain import Chain
-from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes
+from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes, lacks_derivative, position
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.printed import PrintedCodes
 from altmin.core.codes.recurrent import SWEEPS, RecurrentCodes
-from altmin.core.codes.search import lacks_derivative, position
 from altmin.graph.piece import Piece
 from altmin.layers import no_derivative
 

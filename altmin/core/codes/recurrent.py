@@ -33,6 +33,7 @@ from altmin.calculus.numbers import safe_div, select
 from altmin.calculus.recurrent import InTime, Recurrence
 from altmin.common.errors import demand
 from altmin.core.chain import Chain, State
+from altmin.core.codes.discrete import lacks_derivative
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import (
     Above,
@@ -44,7 +45,6 @@ from altmin.core.codes.links import (
     hidden_problem,
     joined,
 )
-from altmin.core.codes.search import lacks_derivative
 
 SWEEPS = ("exact", "parallel")
 

@@ -21,7 +21,6 @@ from altmin.common.errors import Diverged, demand, demand_switch, demand_unclaim
 from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
 from altmin.core.step import soft_threshold
-from altmin.core.weights import sparse
 from altmin.core.weights.decay import undecayed
 from altmin.core.weights.rule import WeightRule
 
@@ -73,14 +72,8 @@ class LocalOptimizer(WeightRule):
         rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
         if len(rates) != len(blocks):
             raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
-        self.tables = {id(p) for p in sparse.tables(chain.model)}
-        """Parameters with sparse gradients, by id."""
-        for i in self.tables & chain.tied.keys():
-            raise ValueError(
-                f"{chain.tied[i]!r} is used in several blocks, not all with sparse gradients; {sparse.NOT_SPARSE}"
-            )
         spared = set() if self.decay_biases else undecayed(chain.model)
-        groups: dict[tuple[float, bool, bool], list[Tensor]] = {}
+        groups: dict[tuple[float, bool], list[Tensor]] = {}
         rate_of: dict[int, float] = {}
         for l, rate in zip(blocks, rates, strict=True):
             for p in self.theta[l]:
@@ -89,18 +82,12 @@ class LocalOptimizer(WeightRule):
                         f"{chain.tied[id(p)]!r} is used in blocks with the rates {rate_of[id(p)]} and {rate}; give "
                         "these blocks one rate"
                     )
-                group = groups.setdefault((rate, id(p) in self.tables, id(p) in spared), [])
+                group = groups.setdefault((rate, id(p) in spared), [])
                 if not any(p is each for each in group):
                     group.append(p)
         kept = [
-            # no fused kernel accepts sparse gradients
-            {
-                "params": group,
-                "lr": rate,
-                **({"fused": False} if table else {}),
-                **({"weight_decay": 0.0} if bare else {}),
-            }
-            for (rate, table, bare), group in groups.items()
+            {"params": group, "lr": rate, **({"weight_decay": 0.0} if bare else {})}
+            for (rate, bare), group in groups.items()
         ]
         self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
         if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
@@ -108,7 +95,6 @@ class LocalOptimizer(WeightRule):
                 f"the factory of {type(self).__name__} makes a torch optimizer that steps along gradients, such as "
                 f"torch.optim.AdamW, given {type(self.optimizer).__name__}"
             )
-        sparse.check_optimizer(self.optimizer, self.tables, self.l1, type(self).__name__)
         self.claimed = True
 
     def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> Any:
@@ -157,8 +143,8 @@ class LocalOptimizer(WeightRule):
     def set_gradients(self, grads: Mapping[int, Params], check: bool = True) -> None:
         """Sets the gradient of every parameter that requires one. check: as in `update`."""
         for p, grad in self.of_parameters(grads):
-            if p.requires_grad and (self.tables or grad.is_sparse or grad.stride() != p.stride()):
-                grad = sparse.as_gradient(grad, p, id(p) in self.tables)
+            if p.requires_grad and grad.stride() != p.stride():  # fused kernels require the parameter's layout
+                grad = torch.empty_like(p).copy_(grad)
             p.grad = grad if p.requires_grad else None
         if check and not can_follow(self.optimizer):
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
@@ -177,7 +163,7 @@ class LocalOptimizer(WeightRule):
         """One step of the optimizer along the gradients that are set."""
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
-            sparse.clip([p.grad for p in held if p.grad is not None], self.clip_norm)
+            torch.nn.utils.clip_grad_norm_(held, self.clip_norm)
         self.optimizer.step()
         if self.l1:
             l1 = self.l1 * (1 - getattr(self.optimizer, "found_inf", 0))
@@ -196,8 +182,6 @@ class LocalOptimizer(WeightRule):
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must support `found_inf`, as
         torch's fused ones do."""
-        if self.tables:
-            return f"{sparse.ROWS_ARE_COUNTED}; {sparse.NOT_SPARSE}"
         fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
         return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
 
@@ -205,7 +189,7 @@ class LocalOptimizer(WeightRule):
 def can_follow(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step along the gradients leaves weights and squares of gradients finite."""
     for group in optimizer.param_groups:
-        grads = [p.grad._values() if p.grad.is_sparse else p.grad for p in group["params"] if p.grad is not None]
+        grads = [p.grad for p in group["params"] if p.grad is not None]
         if grads:
             norm = torch.stack(torch._foreach_norm(grads)).max().item()
             decay = group.get("weight_decay", 0.0)
@@ -220,7 +204,7 @@ class FusedAdam(torch.optim.Adam):
     """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
 
     State, options, hooks and schedulers are Adam's own, and so is `found_inf`: while this attribute is a tensor without
-    dimensions that is 1, a step changes nothing. A group of tables with sparse gradients takes a step of SparseAdam.
+    dimensions that is 1, a step changes nothing.
     """
 
     _step_supports_amp_scaling = True  # torch sets this on the object, where a copy of it does not have it
@@ -239,9 +223,6 @@ class FusedAdam(torch.optim.Adam):
         states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
         for step in {id(s["step"]): s["step"] for s in states}.values():  # usually one count for all
             step += 1 if found_inf is None else 1 - found_inf
-        if params[0].grad.is_sparse:
-            sparse.step_rows(group, params, states)
-            return
         kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
         kernel(
             params,

@@ -128,10 +128,9 @@ class CoActivationMemory(WeightRule):
         for layer in layers(block):
             a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
             found[layer.first] = self.layer.measure(a, times / n, weights)
-        dense = [g.to_dense() if g.is_sparse else g for g in grads]
         trained = [p.requires_grad for p in block.parameters()]
         return {
-            "grads": [g if t else torch.zeros_like(g) for g, t in zip(dense, trained, strict=True)], "memory": found
+            "grads": [g if t else torch.zeros_like(g) for g, t in zip(grads, trained, strict=True)], "memory": found
         }  # fmt: skip
 
     def update(

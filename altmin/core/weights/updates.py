@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.context import BucketedSum
 from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged, demand_unclaimed
 from altmin.common.state import load_optimizer, matched, overwrite
@@ -68,13 +67,6 @@ class Updates:
     def optimizer(self) -> Any:
         """What a scheduler attaches to: the optimizer, or the rates of a rule without one."""
         return self.rates_of if self.local is None else self.local.optimizer
-
-    @property
-    def decays(self) -> bool:
-        """Whether parameters move that have no gradient: by weight decay or l1."""
-        groups = [] if self.local is None else self.local.optimizer.param_groups
-        decay = getattr(self.rule, "weight_decay", 0.0) or any(group.get("weight_decay") for group in groups)
-        return bool(decay or (self.local and self.local.l1))
 
     @property
     def rates(self) -> dict[str, Any]:
@@ -173,7 +165,7 @@ class Updates:
         if problems and self.local is not None:
             mine |= self.local.summed(problems)
         for l, each in mine.items():
-            if not all(bool(all_finite(_entries(t))) for t in pytree.tree_leaves(each)):
+            if not all(bool(all_finite(t)) for t in pytree.tree_leaves(each)):
                 raise Diverged(f"the contribution of block {l}", SMALLER)
         for l, each in mine.items():
             scaled = pytree.tree_map(lambda t: t * samples, each)
@@ -208,10 +200,6 @@ class Updates:
         """Drops what is gathered or prepared."""
         self.gathered, self.samples, self.prepared = {}, 0, None
 
-    def sum_gathered(self, total: BucketedSum) -> None:
-        """Adds the contributions of other ranks with the same blocks, once `total` is finished."""
-        self.gathered = {l: total.add(self.gathered[l]) for l in sorted(self.gathered)}
-
     def why_not_captured(self) -> str:
         """Why an update cannot be captured as a CUDA graph; empty if it can."""
         rules = {id(rule): rule for rule in self.rules.values()}
@@ -245,10 +233,6 @@ def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
     for t in tensors:
         totals[t.shape] = totals[t.shape] + t if t.shape in totals else t
     return all_finite(torch.stack([t.sum().to(tensors[0].dtype) for t in totals.values()]))
-
-
-def _entries(t: Tensor) -> Tensor:
-    return t._values() if t.is_sparse else t
 
 
 def _copied(tree: Any) -> Any:
