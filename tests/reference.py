@@ -114,11 +114,6 @@ class Codes:
             last = l == len(net) - 2
             kappa = 2 * mu / len(x) if last else 1.0
             home, there = encoded[l], encoded[l + 1]
-            if m == 0:  # below a code that stays all stay
-                deltas.append(delta)
-                scales.append(m)
-                delta = adjoint(lambda c, l=l: net.layer(l + 1, c), home, delta)
-                continue
 
             def above(o: Tensor, last=last, there=there, m=m, offset=offset) -> Tensor:
                 return loss(o, y) if last else (offset - (there - o) / m).square().sum() / 2

@@ -33,16 +33,6 @@ def test_a_captured_step_is_the_ordinary_step(net, rule):
     assert step.am.penalty.value == ordinary.penalty.value
 
 
-@pytest.mark.parametrize(
-    "codes",
-    [0.3, *(altmin.GradientCodes(**o) for o in ({"steps": 2}, {"steps": 3, "momentum": 0.5}, {"l1": 0.01}))],
-    ids=str,
-)
-def test_other_code_steps_are_not_stacked_but_the_same(codes):
-    torch.manual_seed(0)
-    both(NETS["a run"](), codes=codes, within=1e-8)
-
-
 def test_weights_first_is_captured_too():
     torch.manual_seed(0)
     both(NETS["two runs"](), codes=altmin.GradientCodes(order="weights-first", share=1.0))

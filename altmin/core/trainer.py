@@ -287,9 +287,9 @@ def check(x: Batch, y: Tensor) -> None:
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
-    if torch.is_autocast_enabled(y.device.type):
+    if torch.is_autocast_enabled(y.device.type) or torch.is_inference_mode_enabled():
         raise ValueError(
-            "a step inside torch.autocast: altmin rounds products by itself, so call it outside, within "
+            "a step inside torch.autocast or torch.inference_mode(); call it outside, within "
             'altmin.runners.precision.using("bf16") for shorter numbers'
         )
 
