@@ -131,9 +131,3 @@ def test_what_is_no_weight_matrix() -> None:
     assert [id(p) for p in first["params"]] == [id(p) for p in matrices]
     assert second["weight_decay"] == 0.0
     assert len(groups(matrices, spared)) == 1, "no group without parameters"
-
-
-@pytest.mark.parametrize("name", ["adam", "sgd", "am-adam", "am-sgd"])
-def test_the_switch_is_true_or_false(name: str) -> None:
-    with pytest.raises(TypeError, match=r"decay_biases of .* is True or False, given 0"):
-        altmin.methods.create(name, net(), decay_biases=0)

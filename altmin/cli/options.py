@@ -13,7 +13,6 @@ import typer
 
 from altmin import data, methods
 from altmin.cli import torchrun
-from altmin.common.devices import usable
 from altmin.common.errors import unknown
 from altmin.common.memory import keep_freed_memory
 from altmin.runners import precision
@@ -143,7 +142,11 @@ def prepare(name: str, threads: int | None, products: str = "float32") -> torch.
         name = "cuda" if torch.cuda.device_count() >= own else "cpu"
     if threads is not None:
         torch.set_num_threads(threads)
-    device = usable("--device", torchrun.device(name))
+    try:
+        device = torch.device(torchrun.device(name))
+        torch.zeros((), device=device)
+    except (AssertionError, RuntimeError) as error:  # torch asserts that it was built with such devices
+        raise ValueError(f"--device {name!r}: {str(error).splitlines()[0]}") from None
     precision.check(products, device)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)

@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import re
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -55,12 +54,6 @@ def check_number(what: str, value: Any, low: float = -math.inf, above: bool = Fa
         raise ValueError(wanted)
 
 
-def demand_switch(of: str, name: str, value: Any) -> None:
-    """TypeError unless an option is True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} of {of} is True or False, given {shown(value)}")
-
-
 def demand_unclaimed(part: Any, kind: str) -> None:
     """ValueError for a part that keeps state and that a trainer has `claimed` already."""
     if getattr(part, "claimed", False):
@@ -77,16 +70,10 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:
     >>> print(unknown("method", "am-adm", ["adam", "am-adam"]))
     unknown method 'am-adm'; did you mean 'am-adam'? The choices are: adam, am-adam
     """
-    choices = sorted(choices, key=_in_order)
+    choices = sorted(choices)
     near = difflib.get_close_matches(str(name), choices, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ValueError(f"unknown {kind} {shown(name)}{hint} The choices are: {', '.join(choices)}")
-
-
-def _in_order(name: str) -> list[tuple[bool, int, str]]:
-    """Numbers within names count as numbers: 2 comes before 10."""
-    parts = re.split(r"(\d+)", name)
-    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts if part]
 
 
 def demand_fraction(of: str, **numbers: float) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import nn
 
-from altmin.common.devices import usable
 from altmin.common.optional import need
 from altmin.integrations.optimizer import MethodOptimizer
 from altmin.methods.protocol import create
@@ -22,12 +21,6 @@ class AltMinTraining(NeuralNet):
 
     def __init__(self, module: Any, *args: Any, optimizer: str = "am-adam", lr: float | None = None, **kwargs: Any):
         super().__init__(module, *args, optimizer=optimizer, lr=lr, **kwargs)
-
-    def initialize(self) -> Any:
-        """As skorch has it; ValueError for a device that this machine lacks."""
-        if self.device is not None:
-            usable(f"device of {type(self).__name__}", self.device)
-        return super().initialize()
 
     def initialize_optimizer(self, *_: Any) -> Any:
         """Makes the method for `module_` and `criterion_`. lr: that of the net; None leaves it to the method."""

@@ -10,7 +10,7 @@ from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
-from altmin.common.errors import Diverged, demand, demand_switch
+from altmin.common.errors import Diverged, demand
 from altmin.common.inputs import as_inputs, call, tensors_of
 from altmin.common.state import demand_separate
 from altmin.core.labels import by_label
@@ -182,5 +182,4 @@ def parameter_groups(of: str, model: nn.Module, decay_biases: bool, **numbers: f
     """A model's parameters as an optimizer takes them. ValueError for numbers that are negative."""
     for name, value in numbers.items():
         demand(of, name, value)
-    demand_switch(of, "decay_biases", decay_biases)
     return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from altmin.common.modules import evaluating
+
 CONTRACT = "module:function names a function (sample_shape, classes) -> nn.Module"
 
 
@@ -47,16 +49,12 @@ def _function(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
 
 def _check(name: str, model: nn.Module, x: torch.Tensor, outputs: int) -> None:
     """ValueError unless the model gives (samples, outputs), or for tokens (samples, ..., outputs)."""
-    modes = {module: module.training for module in model.modules()}
     try:
-        with torch.no_grad(), torch.random.fork_rng([]):
-            found = model.eval()(x)
+        with evaluating(model):
+            found = model(x)
     except (RuntimeError, ValueError, TypeError) as error:
         words = str(error).partition("\n")[0]
         raise ValueError(f"the model {name} cannot take samples of shape {tuple(x.shape[1:])}: {words}") from None
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     shape = tuple(getattr(found, "shape", ()))
     tokens = not x.is_floating_point()
     if math.prod(shape) != (x.numel() if tokens else len(x)) * outputs or (not tokens and shape != (len(x), outputs)):

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.common.errors import demand
+from altmin.common.modules import evaluating
 from altmin.models.gpt import TokenEmbedding
 
 
@@ -29,19 +30,13 @@ def sample(model: nn.Sequential, prompt: Tensor, length: int, temperature: float
     if prompt.min() < 0 or prompt.max() >= vocabulary:
         raise ValueError(f"tokens go from 0 to {vocabulary - 1}, the prompt's from {prompt.min()} to {prompt.max()}")
     generator = torch.Generator().manual_seed(seed)
-    modes = {module: module.training for module in model.modules()}
     tokens = prompt.cpu()
-    model.eval()
-    try:
-        with torch.no_grad():
-            for _ in range(length):
-                output = model(tokens[-first.context :].to(device).unsqueeze(0))[0, -1].double().cpu()
-                if temperature:
-                    drawn = torch.multinomial((output / temperature).softmax(0), 1, generator=generator)
-                else:
-                    drawn = output.argmax().unsqueeze(0)
-                tokens = torch.cat([tokens, drawn])
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(model):
+        for _ in range(length):
+            output = model(tokens[-first.context :].to(device).unsqueeze(0))[0, -1].double().cpu()
+            if temperature:
+                drawn = torch.multinomial((output / temperature).softmax(0), 1, generator=generator)
+            else:
+                drawn = output.argmax().unsqueeze(0)
+            tokens = torch.cat([tokens, drawn])
     return tokens[len(prompt) :]

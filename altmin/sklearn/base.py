@@ -16,7 +16,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
-from altmin.common.devices import usable
 from altmin.common.swap import changed
 from altmin.sklearn import settings
 from altmin.sklearn.export import Encode, Exported, Standardise
@@ -268,7 +267,6 @@ class Estimator(BaseEstimator):
         self._validate_params()
         if self.categorical is not None and not self.standardise:
             raise ValueError('categorical="auto" standardises the columns of numbers; leave standardise=True')
-        usable(f"device of {type(self).__name__}", self.device)
 
     def _check_training(self, training: Training, X: Any, w: Any, targets: Targets) -> None:
         """ValueError unless the network makes of a row what the targets need, and the method takes the weights."""

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.common.errors import shown, unknown
 from altmin.common.inputs import as_inputs, call
+from altmin.common.modules import evaluating
 from altmin.core.labels import class_axis
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
@@ -169,34 +170,27 @@ def mean_loss(model: nn.Module, samples: Samples, loss: Loss, chunk: int = LABEL
 
 
 def measure(model: nn.Module, source: Source, metrics: Sequence[Metric], chunk: int = LABELS) -> dict[str, float]:
-    """Every metric of `model` in evaluation mode on the samples of `source`, by name.
+    """Return every metric of `model` in evaluation mode on the samples of `source`, by name.
 
     chunk: how many labels are seen at once, or a little more, where the samples are stored. Outputs are kept only if a
     metric needs all of them. It leaves every layer in the mode it was in, and the random state as it was.
     """
     device = device_of(model)
-    modes = {module: module.training for module in model.modules()}
-    functions = {metric.name: metric.function for metric in metrics}
     sums: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics if metric.sums}
+    functions = {metric.name: metric.function for metric in metrics}
     outputs, targets = list[Any](), list[Tensor]()
-    whole = [metric for metric in metrics if not metric.sums]
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            for x, y in source.parts(chunk):
-                output, y = call(model, x.to(device)), y.to(device)
-                for name, total in sums.items():
-                    total.append(torch.stack([t.to(device, torch.float64) for t in functions[name](output, y)]))
-                if whole:
-                    outputs.append(output)
-                    targets.append(y)
-            found = {name: _ratio(parts) for name, parts in sums.items()}
-            for metric in whole:
-                found[metric.name] = float(metric.function(_joined(outputs), torch.cat(targets)))
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-    return {metric.name: found[metric.name] for metric in metrics}
+    with evaluating(model):
+        for x, y in source.parts(chunk):
+            output, y = call(model, x.to(device)), y.to(device)
+            for name, parts in sums.items():
+                parts.append(torch.stack([t.to(device, torch.float64) for t in functions[name](output, y)]))
+            if len(sums) < len(metrics):
+                outputs.append(output)
+                targets.append(y)
+        values = {name: _ratio(parts) for name, parts in sums.items()}
+        for name in functions.keys() - sums.keys():
+            values[name] = float(functions[name](_joined(outputs), torch.cat(targets)))
+    return {metric.name: values[metric.name] for metric in metrics}
 
 
 def _stored(samples: Samples) -> Stored:

@@ -1,20 +1,16 @@
-"""Explosion of a loss that stays finite, and targets too large to be reached: how they are noticed, and what helps."""
+"""Explosion of a loss that stays finite: how it is noticed, and what helps."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from altmin.common.errors import Diverged
 from altmin.common.inputs import Batch, tensors_of
-from altmin.core.losses import SquaredError
 
 FACTOR = 1e3
-LARGE = 30.0
-"""Root mean square of targets above which their size alone hinders learning."""
 
 
 @dataclass
@@ -47,20 +43,6 @@ def scale_of(x: Batch, y: Tensor) -> float:
     found = [y.double().square().max()] * y.is_floating_point()
     found += [t.double().square().mean() for t in tensors_of(x) if t.is_floating_point()]
     return max(map(float, found), default=0.0)
-
-
-def warn_of_large_targets(train_loss: float, loss: Any, y: Tensor) -> None:
-    """A warning if the mean squared error of an epoch is still about the mean square of the targets, and that is large:
-    weights that move by small steps take long to reach them."""
-    if not isinstance(loss, SquaredError | nn.MSELoss) or not y.is_floating_point():
-        return
-    square = float(y.double().square().mean())
-    if square > LARGE**2 and train_loss > square / 2:
-        warnings.warn(
-            f"after an epoch the squared error is still about that of predicting 0: the targets' root mean square is "
-            f"{math.sqrt(square):.3g}; standardise the targets, and scale outputs back",
-            stacklevel=2,
-        )
 
 
 def exploded(loss: float, method: Any, x: Batch, y: Tensor, where: str = "the loss") -> Diverged:

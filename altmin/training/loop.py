@@ -18,7 +18,7 @@ from altmin.runners.ranks import ranks_of
 from altmin.training import augment, checkpoint, evaluate, resumed
 from altmin.training.callbacks import Callbacks
 from altmin.training.config import RunConfig
-from altmin.training.explosion import LossWatch, exploded, scale_of, warn_of_large_targets
+from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.samples import Samples, batch_generator, device_of
 from altmin.training.schedule import rates_of
 from altmin.training.sources import Epochs, Source, Stored, source
@@ -272,8 +272,6 @@ class Loop:
                 row = {"epoch": self.at.epoch + 1, "train_loss": self.at.losses[i] / self.at.batch}
                 row |= {**self._measured(i), "seconds": self.at.seconds / len(self.seeds)}
                 self.histories[i].epochs.append(row)
-            if row and self.at.epoch == 0 and self.ranks.rank == 0 and self.latest is not None:
-                warn_of_large_targets(row["train_loss"], getattr(self.trained.methods[0], "loss", None), self.latest[1])
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
             self.schedule.after_epoch(self.at.epoch, row)
         self.stopped |= self.callbacks.epoch_end(self.progress())

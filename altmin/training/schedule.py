@@ -56,7 +56,7 @@ class Schedule:
             raise ValueError(f"this method has no learning rate that the schedule {run.schedule!r} could move")
         self.steps = run.epochs * (1 if unit or per_epoch is None else per_epoch)
         if self.warmup >= self.steps:
-            raise ValueError(f"a warm-up must be shorter than the run of {self.steps} steps, given {run.warmup}")
+            raise ValueError(f"warmup must be shorter than the run of {self.steps} steps, given {run.warmup}")
         self.optimizer = optimizer if moves else None
         # A constant rate has no end, so such a run may be prolonged.
         self.description = run.schedule if shape == "constant" else f"{run.schedule} over {run.epochs} epochs"

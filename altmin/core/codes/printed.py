@@ -27,7 +27,7 @@ from torch import Tensor
 from altmin.calculus import InTime, Linear, Params, Recurrence, Steps
 from altmin.calculus.context import Context
 from altmin.calculus.products import matmul
-from altmin.common.errors import demand, demand_switch
+from altmin.common.errors import demand
 from altmin.core.chain import Block, Chain, State
 from altmin.core.codes.discrete import stand_in
 from altmin.core.codes.links import Above, Moves, OutputLoss, Segment, Upstream, hidden_problem, joined, unmoved
@@ -56,8 +56,6 @@ class PrintedCodes:
         demand("PrintedCodes", "lr", lr, above=True)
         demand("PrintedCodes", "momentum", momentum)
         demand("PrintedCodes", "l1", l1)
-        demand_switch("PrintedCodes", "mean", mean)
-        demand_switch("PrintedCodes", "anchored", anchored)
         self.steps, self.lr, self.momentum, self.l1, self.mean, self.anchored = steps, lr, momentum, l1, mean, anchored
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from altmin.calculus import Params, Saved
 from altmin.calculus.context import BucketedSum
 from altmin.calculus.series import Series
 from altmin.common.describe import describe
-from altmin.common.errors import Diverged, demand, demand_switch, demand_unclaimed
+from altmin.common.errors import Diverged, demand, demand_unclaimed
 from altmin.core.chain import Block, Chain
 from altmin.core.codes.links import LocalProblem
 from altmin.core.step import soft_threshold
@@ -54,7 +54,6 @@ class LocalOptimizer(WeightRule):
         demand(of, "l1", l1)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
-        demand_switch(of, "decay_biases", decay_biases)
         self.factory, self.lr, self.steps, self.l1 = factory, lr, steps, l1
         self.clip_norm, self.decay_biases = clip_norm, decay_biases
         self.options: dict[str, Any] = {"factory": factory}
@@ -300,7 +299,6 @@ class LocalAdam(LocalOptimizer):
         for name, value in (("betas", betas[0]), ("betas", betas[1]), ("weight_decay", weight_decay)):
             demand("LocalAdam", name, value)
         demand("LocalAdam", "eps", eps, above=True)  # otherwise a gradient of zero would give NaN
-        demand_switch("LocalAdam", "decoupled_weight_decay", decoupled_weight_decay)
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         options: dict[str, Any] = {"betas": betas, "eps": eps, "weight_decay": weight_decay}

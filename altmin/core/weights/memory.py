@@ -10,7 +10,7 @@ from altmin.calculus import Params
 from altmin.calculus.context import Context
 from altmin.calculus.graph import Graph
 from altmin.calculus.linear import Affine
-from altmin.common.errors import demand, demand_fraction, demand_switch
+from altmin.common.errors import demand, demand_fraction
 from altmin.core.chain import Block
 from altmin.core.codes.links import LocalProblem
 from altmin.core.weights.adam_sgd import BETAS, EPS, adam, coefficients
@@ -200,7 +200,6 @@ def check_options(of: str, lr: float, weight_decay: float, decay_biases: bool) -
     """ValueError for options of a rule that cannot be."""
     demand(of, "lr", lr)
     demand(of, "weight_decay", weight_decay)
-    demand_switch(of, "decay_biases", decay_biases)
 
 
 def layer_memory(

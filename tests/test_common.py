@@ -1,0 +1,199 @@
+"""Errors, descriptions of settings, objects that change as a whole, and freed memory."""
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import altmin
+from altmin.common.describe import describe, digest, kind
+from altmin.common.errors import Diverged, demand, unknown
+from altmin.common.memory import keep_freed_memory
+from altmin.common.swap import changed
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all_choices() -> None:
+    error = unknown("method", "am-adm", ["sgd", "am-adam", "adam"])
+    assert str(error) == "unknown method 'am-adm'; did you mean 'am-adam'? The choices are: adam, am-adam, sgd"
+    assert str(unknown("split", "xyz", ("train", "test"))) == "unknown split 'xyz'. The choices are: test, train"
+
+
+def test_a_divergence_says_where_and_what_to_do() -> None:
+    assert Diverged("the loss in epoch 3").where == "the loss in epoch 3"
+    assert str(Diverged("c_2", "use float32")) == "training diverged: c_2 is not finite; use float32"
+
+
+@pytest.mark.parametrize("value", ["0.5", None, True, [1.0], 1j, int, -0.1, float("nan"), float("inf"), 10**400])
+def test_what_is_no_number_in_range_is_refused(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="share of GradientCodes must be a finite number of at least 0"):
+        demand("GradientCodes", "share", value)
+
+
+def test_bounds_are_in_or_out_and_numbers_whole_where_they_must_be() -> None:
+    demand("A", "b", 0)
+    demand("A", "b", 1, low=1, whole=True)
+    for options in ({"value": 0, "above": True}, {"value": 1.5, "whole": True}, {"value": 0, "low": 1}):
+        with pytest.raises(ValueError, match="b of A must be"):
+            demand("A", "b", **options)
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(8, 4), torch.zeros(8, dtype=torch.int64)
+
+
+def fitted(**options: Any) -> None:
+    altmin.fit(altmin.AltMin(net()), batch(), batch(), **{"epochs": 1, "batch_size": 4, **options})
+
+
+OPTIMIZER = torch.optim.Adam(net().parameters())
+CALLS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "model": (altmin.AltMin, OPTIMIZER),
+    "loss": (lambda given: altmin.AltMin(net(), loss=given), OPTIMIZER),
+    "codes": (lambda given: altmin.AltMin(net(), codes=given), net()),
+    "weights": (lambda given: altmin.AltMin(net(), weights=given), net()),
+    "penalty": (lambda given: altmin.AltMin(net(), penalty=given), net()),
+    "at, modules": (lambda given: altmin.split(net(), at=given), net()),
+    "at, a tensor": (lambda given: altmin.split(net(), at=given), torch.zeros(3)),
+    "lr": (altmin.LocalAdam, net()),
+    "order": (lambda given: altmin.GradientCodes(order=given), net()),
+    "state": (lambda given: altmin.AltMin(net()).load_state_dict(given), net()),
+    "a method's model": (lambda given: altmin.methods.create("adam", given), OPTIMIZER),
+    "explained": (lambda given: altmin.explain(given, *batch()), OPTIMIZER),
+    "data": (lambda given: altmin.data.load("mnist", given), net()),
+    "epochs": (lambda given: fitted(epochs=given), net()),
+    "metrics": (lambda given: fitted(metrics=given), OPTIMIZER),
+    "callbacks": (lambda given: fitted(callbacks=given), OPTIMIZER),
+    "scheduler": (lambda given: fitted(scheduler=given), OPTIMIZER),
+    "augment": (lambda given: fitted(augment=given), OPTIMIZER),
+    "precision": (lambda given: fitted(precision=given), net()),
+    "fit, a name": (lambda given: altmin.fit(given, batch(), epochs=1, batch_size=4), "am-adam"),
+    "fit, a model": (lambda given: altmin.fit(given, batch(), epochs=1, batch_size=4), net()),
+    "fit, a class": (lambda given: altmin.fit(given, batch(), epochs=1, batch_size=4), altmin.AltMin),
+    "Distributed": (altmin.Distributed, net()),
+    "Recorded": (altmin.Recorded, net()),
+}
+"""What takes an argument, and something wrong to give; modules and optimizers print in many lines."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_argument_is_answered_in_one_short_line(name: str) -> None:
+    call, given = CALLS[name]
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(given)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert len(said) < 400
+
+
+# -- settings in words ------------------------------------------------------------------------------------------------
+
+
+def one(o: Any, y: Any) -> Any:
+    return o.sum()
+
+
+class Plain:
+    def __init__(self, rate: float):
+        self.rate, self.function, self.weights, self._hidden = rate, one, torch.zeros(3), 5
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "Odd\n  at 0x7f00 of 3"
+
+
+def test_settings_in_words_are_the_same_in_any_process() -> None:
+    assert describe(one) == f"{__name__}.one"
+    assert describe(torch.optim.SGD) == "torch.optim.sgd.SGD"
+    assert describe(functools.partial(one, 3, y="a")) == f"{__name__}.one(3, y='a')"
+    assert describe(Plain(0.5)) == f"Plain(function={__name__}.one, rate=0.5)"
+    assert describe(nn.HuberLoss(delta=2.0)) == "HuberLoss(delta=2.0, reduction='mean')"
+    assert describe(Odd()) == "Odd of 3"
+    weighted = [describe(nn.CrossEntropyLoss(torch.tensor([1.0, w]))) for w in (2.0, 3.0)]
+    assert weighted[0] != weighted[1]
+
+
+def test_a_digest_depends_on_every_byte_and_not_on_how_a_tensor_lies() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    assert digest(x) == digest(x.t().contiguous().t())
+    for i in range(6):
+        y = x.clone()
+        y.view(-1)[i] += 1e-3
+        assert digest(y) != digest(x)
+    assert digest(torch.tensor([1, 2], dtype=torch.int16)) == digest("\1\0\2\0")
+    assert (kind(x), kind(torch.tensor(1))) == ("float32 2x3", "int64")
+
+
+# -- an object that changes as a whole or not at all ------------------------------------------------------------------
+
+
+class Basket:
+    def __init__(self) -> None:
+        self.apples, self.pears = [1], [2]
+
+
+def test_what_is_done_to_the_copy_is_the_objects_own_at_the_end_and_not_before() -> None:
+    basket = Basket()
+    with changed(basket, "apples") as new:
+        new.apples.append(3)
+        new.pears = []
+        assert vars(basket) == {"apples": [1], "pears": [2]}
+    assert vars(basket) == {"apples": [1, 3], "pears": []}
+    basket.pears = basket.apples
+    with changed(basket, "apples", "pears"):
+        pass
+    assert basket.pears is basket.apples
+
+
+def test_after_an_error_the_object_has_the_same_attributes() -> None:
+    basket = Basket()
+    apples = basket.apples
+
+    def fail() -> None:
+        with changed(basket, "apples", "none of that name") as new:
+            new.apples.append(3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert vars(basket) == {"apples": [1], "pears": [2]}
+    assert basket.apples is apples
+
+
+# -- freed memory -----------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import resource, sys
+import torch
+from altmin.common.memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+found = []
+for _ in range(30):
+    before = faults()
+    tensors = [torch.ones(2**23) for _ in range(3)]
+    found.append(faults() - before)
+    del tensors
+print(min(found[-10:]))  # the first rounds find places that fit
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+def test_large_tensors_are_taken_again_without_page_faults() -> None:
+    if not keep_freed_memory():
+        pytest.skip("needs glibc")
+    faults = {}
+    for way in ("keep", "return"):
+        ran = subprocess.run([sys.executable, "-c", PROGRAM, way], capture_output=True, text=True, check=True)
+        faults[way] = int(ran.stdout)
+    assert faults["keep"] < 100 < faults["return"]
