@@ -149,7 +149,7 @@ THREADS: dict[str, Callable[[], Case]] = {
     "memory without a rate": am(weights=lambda: FittedMemory(rate=None)),
     "sample weights": am(sample_weight=weights()),
     "sample weights in a memory": am(sample_weight=weights(), weights=lambda: FittedMemory()),
-    "elman, parallel": am(**SEQUENCES, codes=lambda: RecurrentCodes("parallel", rounds=2)),
+    "elman, parallel": am(**SEQUENCES, codes=lambda: RecurrentCodes("parallel")),
     "elman, exact": am(**SEQUENCES, codes=lambda: RecurrentCodes("exact", order="codes-first")),
     "sign": am(lambda: models.binary_mlp(6, (9, 8), 4), codes=DiscreteCodes),
     "straight-through codes": am(lambda: models.binary_mlp(6, (9, 8), 4), codes=StraightThroughCodes),

@@ -321,11 +321,6 @@ def test_parameters_that_blocks_have_in_common_are_known_by_name():
     assert not altmin.split(nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 2))).tied
 
 
-def test_a_module_without_shapes_yet_is_refused():
-    with pytest.raises(ValueError, match="LazyLinear has no shape yet; pass one batch"):
-        altmin.split(nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.Linear(3, 2)))
-
-
 @pytest.mark.parametrize("model", [nn.Sequential(), nn.Sequential(nn.Flatten(), nn.ReLU())], ids=["empty", "no layer"])
 def test_a_model_with_nothing_to_train_is_refused(model):
     with pytest.raises(ValueError, match="no layer with parameters"):

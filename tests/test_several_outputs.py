@@ -89,12 +89,6 @@ def test_fit_trains_it_and_measures_loss_and_functions(method: str) -> None:
         assert last["test_loss"] == pytest.approx(float(of_dict(model(x), y)), rel=1e-6)
 
 
-def test_a_metric_of_a_tensor_says_what_to_give_instead() -> None:
-    x, y = batch()
-    with pytest.raises(ValueError, match=r"mse is of a tensor, and the model returns a dict; give metrics by name"):
-        fit(altmin.AltMin(Heads("dict").double(), of_dict), (x, y), (x, y), epochs=1, batch_size=6, metrics="mse")
-
-
 @pytest.mark.parametrize("loss", [None, nn.MSELoss()])
 def test_it_needs_a_loss_that_takes_it(loss: Any) -> None:
     with pytest.raises(ValueError, match=r"the model returns a tuple; give a loss that takes it"):

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from altmin.calculus import products
 from altmin.calculus.base import Map, divisor
 from altmin.calculus.elementwise import Sigmoid, Tanh
 from altmin.calculus.sweep import sweep
@@ -52,10 +51,10 @@ class Activation:
     def __init__(self, codes: Tensor, h: Tensor, W: Tensor, real: Tensor | None, order: Order):
         self.h, self.W, self.real, self.order = h, W, real, order
 
-    def sweep(self, e: Tensor, rounds: int | None = None) -> Tensor:
-        """The gradient at all codes, given that at the output: that of backprop through time. rounds: of an Elman
-        layer, by how many steps at most an error goes back; None for all."""
-        return self.order.by_sample(self.gradients(self._real(self.order.h_of(e)), rounds))
+    def sweep(self, e: Tensor, truncated: bool = False) -> Tensor:
+        """The gradient at all codes, given that at the output: that of backprop through time. truncated: of an Elman
+        layer, whether an error goes back no further than its own step."""
+        return self.order.by_sample(self.gradients(self._real(self.order.h_of(e)), truncated))
 
     def jvp(self, u: Tensor) -> Tensor:
         """The derivative of the output along u."""
@@ -68,7 +67,7 @@ class Activation:
     def _real(self, t: Tensor) -> Tensor:
         return t if self.real is None else t * self.real
 
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+    def gradients(self, e: Tensor, truncated: bool) -> Tensor:
         """`sweep`, by steps."""
         raise NotImplementedError
 
@@ -80,19 +79,12 @@ class Activation:
 class TanhOfCodes(Activation):
     """h_t = tanh(c_t)."""
 
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
-        """g_t = s_t (e_t + W^T g_{t+1}), s_t = 1 - h_t^2; with `rounds`, in that many rounds over all steps at once, in
-        the first of which g_{t+1} is 0 and then that of the round before."""
-        h, W = self.h, self.W
-        if rounds is None:
-            slope = 1 - h * h
-            return slope * sweep(e, slope.unsqueeze(2), W)[0]
-        g = _times_slope(e, h)
-        for _ in range(1, rounds):
-            total = e.clone()
-            total[:-1] += products.matmul(g[1:], W)
-            g = _times_slope(total, h)
-        return g
+    def gradients(self, e: Tensor, truncated: bool) -> Tensor:
+        """g_t = s_t (e_t + W^T g_{t+1}), s_t = 1 - h_t^2; truncated, with 0 for g_{t+1}."""
+        if truncated:
+            return _times_slope(e, self.h)
+        slope = 1 - self.h * self.h
+        return slope * sweep(e, slope.unsqueeze(2), self.W)[0]
 
     def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
         """tanh(c) - tanh(c - e u) = (1 - h^2) v / (1 - h v) with v = tanh(e u), from h = tanh(c)."""
@@ -114,7 +106,7 @@ class GRUOfCodes(Activation):
         (self.r, self.of_r), (self.z, self.of_z) = SIGMOID.forward((), r), SIGMOID.forward((), z)
         self.n, self.of_n = TANH.forward((), k + self.r * self.m)
 
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+    def gradients(self, e: Tensor, truncated: bool) -> Tensor:
         """g_t = d_t F_t with the total gradient d_t = e_t + z_{t+1} d_{t+1} + W^T g_{t+1} at h_t, and F_t the
         derivatives of h_t by each code of its step."""
         r, z, m, n = self.r, self.z, self.m, self.n
@@ -142,7 +134,7 @@ class LSTMOfCodes(Activation):
         self.s = scan(self.f, self.i * self.g, 0)
         self.out, self.of_out = TANH.forward((), self.s)
 
-    def gradients(self, e: Tensor, rounds: int | None) -> Tensor:
+    def gradients(self, e: Tensor, truncated: bool) -> Tensor:
         """The total gradients are d_t = e_t + W^T g_{t+1} at h_t and a_t = f_{t+1} a_{t+1} + o_t tanh'(s_t) d_t at s_t;
         g_t is these times the derivatives of s_t by i, f and g, and of h_t by o."""
         i, f, g, o = self.i, self.f, self.g, self.o
@@ -176,8 +168,8 @@ class BothActivations:
     def __init__(self, parts: Sequence[Activation]):
         self.parts = parts
 
-    def sweep(self, e: Tensor, rounds: int | None = None) -> Tensor:
-        return torch.cat([each.sweep(part, rounds) for each, part in self._each(e)], -1)
+    def sweep(self, e: Tensor, truncated: bool = False) -> Tensor:
+        return torch.cat([each.sweep(part, truncated) for each, part in self._each(e)], -1)
 
     def jvp(self, u: Tensor) -> Tensor:
         return torch.cat([each.jvp(part) for each, part in self._each(u)], -1)

@@ -83,13 +83,7 @@ class Block:
 
     def misfit(self, c: Tensor) -> str:
         """What is wrong with an input that `forward` failed on, in words."""
-        given, first = f"given shape {tuple(c.shape)}", self.core.maps[0].module
-        if isinstance(first, nn.Linear):
-            flat = c.ndim > 2 and first.in_features == c[0].numel()
-            return f"Linear expects {first.in_features} features, {given}{'; put nn.Flatten() first' if flat else ''}"
-        if isinstance(self.core.maps[0], Convolution):
-            return f"{type(first).__name__} expects {first.in_channels} channels, {given}"
-        return self.core.maps[0].misfit(c) or given
+        return self.core.maps[0].misfit(c) or f"given shape {tuple(c.shape)}"
 
     def code_shape(self) -> str:
         """The shape of the block's output for one sample, as far as its modules determine it; where several values

@@ -49,7 +49,6 @@ def split(model: nn.Module, at: Collection[str] | None = None, inputs: Sequence[
     cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)
     bounds = [0, *cuts[:-1], len(maps)]
     blocks = [_pool_first(_separate(maps[a:b], together=ends is not None)) for a, b in itertools.pairwise(bounds)]
-    _demand_entries([m for block in blocks for m in block])
     return Chain(model, [_block(block, block is blocks[-1]) for block in blocks], names, leading)
 
 
@@ -117,10 +116,6 @@ def _modules(
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
     demand_unwrapped(model)
-    if isinstance(at, str):
-        raise ValueError(f"at is a list of names of modules, given {at!r}; write [{at!r}]")
-    if at is not None and not (isinstance(at, Collection) and all(isinstance(name, str) for name in at)):
-        raise TypeError(f"at is a list of names of modules, given {shown(at)}")
     if at is None and inputs is None and _plain(model) and not has_layers(model):
         return _flat(model), None, ("input",), True
     try:
@@ -141,12 +136,3 @@ def _flat(model: Any) -> list[nn.Module]:
 def _plain(module: nn.Module) -> bool:
     """Whether a module does nothing but feed each of its modules into the next."""
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own_call(module)
-
-
-def _demand_entries(maps: Sequence[Map]) -> None:
-    for m in maps:
-        for name, parameter in m.module.named_parameters():
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise ValueError(f"{m.module._get_name()} has no shape yet; pass one batch through the model first")
-            if not parameter.numel():
-                raise ValueError(f"the parameter {name!r} of {m.module._get_name()} has no entries: a width is 0")

@@ -24,16 +24,11 @@ def class_axis(output: Tensor, y: Tensor) -> int:
     found = [axis for axis in {1, output.ndim - 1} if output.ndim > 1 and without(output, axis)[1:] == places]
     if len(found) == 1:
         return found[0]
-    if found:
-        raise ValueError(
-            f"outputs of shape {tuple(output.shape)} with labels of shape {tuple(y.shape)} do not tell which dimension "
-            "counts the classes; give the loss as a function, such as "
-            "lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten()) where it is the last"
-        )
     raise ValueError(
         "cross-entropy takes outputs (samples, classes) with labels (samples,), outputs (samples, time, classes) with "
         "labels (samples, time), or outputs (samples, classes, ...) with labels (samples, ...), given outputs of "
-        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}"
+        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}; where these fit both, give the loss as a "
+        "function, such as lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten())"
     )
 
 

@@ -5,9 +5,7 @@ blocks have the size of backprop's. The Hessian H is that of the same mean.
 Outputs may be sequences or images with a label at every place; the mean is then over all places that have one.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
-from altmin.common.describe import describe as describe_settings
+from altmin.calculus.cut_values import OutputValues
+from altmin.common.describe import describe, kind
 from altmin.common.errors import shown
-from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows, without
-from altmin.core.labels import LossFunction as LossFunction
+from altmin.core.labels import CrossEntropyLoss, LossFunction, as_rows, by_label, class_axis, from_rows, without
 
 IGNORED = -100
 """The label of a sample to ignore, torch's default `ignore_index`."""
@@ -120,18 +118,12 @@ class CrossEntropy(Loss):
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
             rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
             return Targets(rows, rows.sum(1, keepdim=True), labelled=False)
-        if output.ndim > 2 and y.shape == output.shape:
-            raise ValueError(
-                f"outputs and targets of shape {tuple(y.shape)} do not tell which dimension counts the classes; give "
-                "labels, or the loss as a function, such as lambda o, y: "
-                "torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten(0, -2)) where it is the last"
-            )
         axis = class_axis(output, y) if output.ndim != 2 else 1
         wanted = without(output, axis) if output.ndim != 2 else output.shape[:1]
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
-                f"cross-entropy takes one int64 label per {'sample' if len(wanted) == 1 else 'place'}, "
-                f"shape {tuple(wanted)}, given {describe(y)}{_remedy(output, y, wanted)}"
+                f"cross-entropy takes int64 labels of shape {tuple(wanted)} or probabilities as {kind(output)}, "
+                f"given {kind(y)}"
             )
         labels, classes = y.reshape(-1), output.shape[axis]
         if context.eager and not y.is_cuda:
@@ -204,13 +196,6 @@ class CrossEntropy(Loss):
         return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
 
 
-def _remedy(output: Tensor, y: Tensor, wanted: torch.Size) -> str:
-    """How to convert targets of another type for a cross-entropy, if their shape determines it."""
-    if y.shape == output.shape:
-        return f"; one-hot labels and probabilities are {output.dtype} here: y.to({output.dtype})"
-    return "; convert them with y.long()" if y.shape == wanted else ""
-
-
 def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss, its gradient, and the probabilities."""
     n = output.shape[0]
@@ -235,16 +220,9 @@ def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
     """ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
     if isinstance(loss, ELEMENTWISE) and y.shape != output.shape:
         raise ValueError(
-            f"{type(loss).__name__} compares each output with its target: the model's output is {describe(output)}, "
-            f"the targets are {describe(y)}; {_to_be_alike(output, y)}"
+            f"{type(loss).__name__} compares each output with its target: the model's output is {kind(output)}, the "
+            f"targets are {kind(y)}; give targets of that shape, such as y.unsqueeze(1)"
         )
-
-
-def _to_be_alike(output: Tensor, y: Tensor) -> str:
-    """How targets become like the output."""
-    if (*y.shape, 1) == tuple(output.shape):
-        return "give targets of that shape, such as y.unsqueeze(1)"
-    return "give targets of that shape" if y.shape != output.shape else f"convert them with y.to({output.dtype})"
 
 
 class SquaredError(Loss):
@@ -256,8 +234,8 @@ class SquaredError(Loss):
         """ValueError unless targets have the output's shape and type."""
         if y.shape != output.shape or y.dtype != output.dtype:
             raise ValueError(
-                f"the squared error compares like with like: the model's output is {describe(output)}, "
-                f"the targets are {describe(y)}; {_to_be_alike(output, y)}"
+                f"the squared error compares like with like: the model's output is {kind(output)}, the targets are "
+                f"{kind(y)}; give targets of that shape and type, such as y.unsqueeze(1).to({output.dtype})"
             )
         return y
 
@@ -285,7 +263,7 @@ class AnyLoss(Loss):
         self.function = function
 
     def __repr__(self) -> str:
-        return f"AnyLoss({describe_settings(self.function)})"
+        return f"AnyLoss({describe(self.function)})"
 
     def __call__(self, output: Any, y: Tensor) -> Tensor:
         """output: also what a model returns that is no tensor."""
@@ -313,18 +291,10 @@ class AnyLoss(Loss):
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         y, traced = y
-        with _in_a_sentence(output, y):
-            return self._traced_at(output, y) if traced else self._at(output, y)
+        return self._traced_at(output, y) if traced else self._at(output, y)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        held = dict(self.function.named_buffers()) if isinstance(self.function, nn.Module) else {}
-        before = {name: b.clone() for name, b in held.items()}
-        with _in_a_sentence(output, y):
-            o, value = self._evaluated(output, y)
-        if any(not torch.equal(b, before[name]) for name, b in held.items()):
-            for name, b in held.items():
-                b.copy_(before[name])
-            raise ValueError("the loss changes its buffers when it is called, which a step does several times")
+        o, value = self._evaluated(output, y)
         found, left, seen = [], [value.grad_fn], set()
         while left:
             node = left.pop()
@@ -340,16 +310,10 @@ class AnyLoss(Loss):
         return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
 
     def _evaluated(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The output as a leaf of a graph, and the value with its graph. ValueError if that is no scalar."""
+        """The output as a leaf of a graph, and the value with its graph."""
         with torch.enable_grad():
             o = output.detach().requires_grad_()
-            value = self.function(o, y)
-            if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
-                given = describe(value) if isinstance(value, Tensor) else type(value).__name__
-                raise ValueError(f"the loss must return a scalar tensor, the mean over the batch, given {given}")
-            if not value.requires_grad:
-                raise ValueError("the loss does not depend on the model's output in a way that can be differentiated")
-        return o, value
+            return o, self.function(o, y)
 
     def _at(self, output: Tensor, y: Tensor) -> Evaluation:
         o, value = self._evaluated(output, y)
@@ -369,41 +333,17 @@ class AnyLoss(Loss):
         return Evaluation(value.detach(), delta.detach(), hessian)
 
 
-@contextmanager
-def _in_a_sentence(output: Tensor, y: Tensor) -> Iterator[None]:
-    """Torch's errors about outputs and targets as a ValueError."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, IndexError) as error:
-        words = str(error).partition("\n")[0]
-        raise ValueError(
-            f"the loss cannot take outputs {describe(output)} and targets {describe(y)}: {words}"
-        ) from None
-
-
 def adapt(loss: LossFunction) -> Loss:
-    """The loss, with closed forms where it has them. TypeError if it is not a loss."""
+    """The loss, with closed forms where it has them. TypeError if it is not a function."""
     if isinstance(loss, type) or not callable(loss):
-        name = getattr(loss, "__name__", None)
-        remedy = f"give {name}()" if isinstance(loss, type) else "such as nn.CrossEntropyLoss() or nn.MSELoss()"
-        raise TypeError(f"a loss is a function of (output, y), given {shown(loss)}; {remedy}")
+        raise TypeError(f"a loss is a function of (output, y), such as nn.MSELoss(), given {shown(loss)}")
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise ValueError(
-            f"{describe_settings(loss)} has parameters of its own, which nothing would train; put them into the model, "
-            "or freeze them with requires_grad_(False)"
+            f"{describe(loss)} has parameters of its own, which nothing would train; put them into the model, or "
+            "freeze them with requires_grad_(False)"
         )
-    try:
-        inspect.signature(loss).bind(None, None)
-    except TypeError:
-        raise TypeError(
-            f"a loss is a function of (output, y), and {describe_settings(loss)} takes other ones"
-        ) from None
-    except ValueError:  # a function written in C has no signature
-        pass
     mean = getattr(loss, "reduction", None) == "mean"
     if mean and type(loss) in (nn.CrossEntropyLoss, CrossEntropyLoss) and loss.weight is None:  # type: ignore[attr-defined]
         return CrossEntropy(loss.label_smoothing, loss.ignore_index)  # type: ignore[attr-defined]
@@ -412,5 +352,28 @@ def adapt(loss: LossFunction) -> Loss:
     return AnyLoss(by_label(loss))
 
 
-def describe(x: Tensor) -> str:
-    return f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"
+def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> Loss:
+    """The loss at the output of a model, by default cross-entropy. outputs: how those of a model that returns a tuple,
+    list or dict are one tensor; ValueError for such a model with a loss that takes a tensor."""
+    if outputs is None:
+        return adapt(nn.CrossEntropyLoss() if loss is None else loss)
+    if loss is None or isinstance(loss, nn.modules.loss._Loss):
+        raise ValueError(
+            f"the model returns a {type(outputs.form).__name__}; give a loss that takes it: a function (output, y) -> "
+            "scalar"
+        )
+    adapt(loss)
+    return adapt(OutputsLoss(loss, outputs))
+
+
+class OutputsLoss:
+    """A loss of what such a model returns, also of its code (`OutputValues`)."""
+
+    def __init__(self, loss: LossFunction, outputs: OutputValues):
+        self.loss, self.outputs = loss, outputs
+
+    def __repr__(self) -> str:
+        return describe(self.loss)
+
+    def __call__(self, output: Any, y: Tensor) -> Tensor:
+        return self.loss(self.outputs.structured(output) if isinstance(output, Tensor) else output, y)

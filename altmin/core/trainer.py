@@ -18,8 +18,7 @@ from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.links import LocalProblem
 from altmin.core.cutting import split
 from altmin.core.first_step import check_first_step
-from altmin.core.losses import LossFunction
-from altmin.core.outputs import loss_of
+from altmin.core.losses import LossFunction, loss_of
 from altmin.core.penalty import Penalty
 from altmin.core.step import CodeSolver, Moved, encode, move_codes
 from altmin.core.weights.local import LocalAdam
@@ -103,7 +102,7 @@ class AltMin:
         self.chain = split(model, at, inputs)
         self.at = None if at is None else tuple(at)
         check_model(model)
-        self.loss = loss_of(loss, self.chain)
+        self.loss = loss_of(loss, self.chain.outputs)
         self.codes: CodeSolver = choose(codes, self.chain)
         init = getattr(self.codes, "init", None)
         self.code_states: dict[int, Any] = {} if init is None else dict(enumerate(init(self.chain)))

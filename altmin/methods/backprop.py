@@ -13,8 +13,8 @@ from altmin.common.describe import describe
 from altmin.common.errors import Diverged, demand
 from altmin.common.inputs import as_inputs, call, tensors_of
 from altmin.common.state import demand_separate
-from altmin.core.labels import by_label
-from altmin.core.losses import LossFunction, adapt, demand_same_shape
+from altmin.core.labels import LossFunction, by_label
+from altmin.core.losses import adapt, demand_same_shape
 from altmin.core.trainer import check_weights
 from altmin.core.weights.decay import groups, undecayed
 from altmin.methods.base import LossOnly as LossOnly

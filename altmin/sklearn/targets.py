@@ -13,7 +13,8 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, Context
-from altmin.core.losses import Evaluation, Loss, LossFunction, describe
+from altmin.common.describe import kind
+from altmin.core.losses import Evaluation, Loss, LossFunction
 from altmin.sklearn.export import Unscale
 from altmin.sklearn.training import learn_scale
 
@@ -155,9 +156,7 @@ class BinaryCrossEntropy(Loss):
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Tensor:
         """ValueError unless targets have the output's shape and type."""
         if y.shape != output.shape or y.dtype != output.dtype:
-            raise ValueError(
-                f"the model's output is {describe(output)}, the targets are {describe(y)}; make them alike"
-            )
+            raise ValueError(f"the model's output is {kind(output)}, the targets are {kind(y)}; make them alike")
         return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:

@@ -1,5 +1,6 @@
 """The choice of a code solver for a chain."""
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -90,31 +91,22 @@ def _check_discrete(codes: Any, lacking: list[Any]) -> None:
 def _check_inside_blocks(chain: Chain) -> None:
     """ValueError for a discrete activation with no code right below it."""
     for core in (block.core.maps for block in chain):
-        for i, m in enumerate(core):
-            if not isinstance(m, Discrete):
-                continue
-            name, before = type(m.module).__name__, core[i - 1].module._get_name()
-            if any(later.names for later in core[i + 1 :]):
+        for before, m in itertools.pairwise(core):
+            if isinstance(m, Discrete):
                 raise ValueError(
-                    f"{name} follows {before}, which follows no layer directly, so that both lie inside one block and "
-                    f"{name} has no code to move; put {before} right after the layer, before any pooling or reshaping"
+                    f"{type(m.module).__name__} after {before.module._get_name()} has no code to move; put it right "
+                    "after a layer, before any pooling or reshaping, and none above the last layer"
                 )
-            raise ValueError(
-                f"{name} lies above the last layer, where the loss must be able to tell outputs apart; leave it out of "
-                "the model and apply it to the model's output after training"
-            )
 
 
 def _check_time(codes: Any, chain: Chain) -> None:
-    smooth = codes.gradient if isinstance(codes, DiscreteCodes) else codes
-    if isinstance(smooth, PrintedCodes):
+    """ValueError for codes in time that the solver does not move, and for one of such codes without any."""
+    smooth: Any = codes.gradient if isinstance(codes, DiscreteCodes) else codes
+    in_time = isinstance(smooth, RecurrentCodes)
+    if isinstance(smooth, PrintedCodes) or (in_time and chain.recurrent):
         smooth.check(chain)
-    elif chain.recurrent:
-        if not isinstance(smooth, RecurrentCodes):
-            raise ValueError(
-                f"a chain with Recurrent has codes in time, which {type(smooth).__name__} does not move; "
-                f"give {RecurrentCodes()}"
-            )
-        smooth.check(chain)
-    elif isinstance(smooth, RecurrentCodes):
-        raise ValueError("RecurrentCodes moves codes in time, and this chain has no Recurrent; give GradientCodes")
+    elif in_time or chain.recurrent:
+        raise ValueError(
+            f"{type(smooth).__name__} is not for this chain; RecurrentCodes moves codes in time, of altmin.Recurrent "
+            "and torch's recurrent layers, and is for chains with these"
+        )

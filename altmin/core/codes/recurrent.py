@@ -31,7 +31,6 @@ from torch import Tensor
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import safe_div, select
 from altmin.calculus.recurrent import InTime, Recurrence
-from altmin.common.errors import demand
 from altmin.core.chain import Chain, State
 from altmin.core.codes.discrete import lacks_derivative
 from altmin.core.codes.gradient import GradientCodes
@@ -66,23 +65,18 @@ class RecurrentCodes(GradientCodes):
 
     sweep="exact": the direction g of backprop through time, from the last step to the first (`calculus.sweep`).
 
-    sweep="parallel": of Elman layers, an approximation in `rounds` rounds over all steps at once, without a loop over
-    time. In the first round g_{t+1} is 0, in later ones that of the previous round: backprop through time, truncated
-    to `rounds` steps. With as many rounds as steps it is exact.
+    sweep="parallel": of Elman layers, an approximation over all steps at once, without a loop over time: g_{t+1} is 0,
+    which is backprop through time truncated to one step.
     """
 
-    def __init__(self, sweep: str = "exact", rounds: int = 1, share: float = 0.1, order: str = "weights-first"):
+    def __init__(self, sweep: str = "exact", share: float = 0.1, order: str = "weights-first"):
         super().__init__(share=share, order=order)
         if sweep not in SWEEPS:
             raise ValueError(f'the sweep over time is "exact" or "parallel", given {sweep!r}')
-        demand("RecurrentCodes", "rounds", rounds, low=1, whole=True)
-        if sweep != "parallel" and rounds != 1:
-            raise ValueError(f'rounds belong to sweep="parallel"; an exact sweep is one pass, given {rounds!r}')
-        self.sweep, self.rounds = sweep, rounds
+        self.sweep = sweep
 
     def __repr__(self) -> str:
-        rounds = f", rounds={self.rounds}" if self.sweep == "parallel" else ""
-        return f"RecurrentCodes({self.sweep!r}{rounds}, share={self.share!r}, order={self.order!r})"
+        return f"RecurrentCodes({self.sweep!r}, share={self.share!r}, order={self.order!r})"
 
     def check(self, chain: Chain) -> None:
         """ValueError for codes in time that these sweeps do not move: below an activation without a derivative, and,
@@ -130,7 +124,7 @@ class RecurrentCodes(GradientCodes):
         assert isinstance(layer, InTime)
         start = model_at(above, None, context)
         activation = layer.activation(own, steps)
-        g = activation.sweep(block.vjp(p, state, above.delta), self.ahead)
+        g = activation.sweep(block.vjp(p, state, above.delta), self.sweep == "parallel")
         q = activation.jvp(g)
         rest = g - layer.feedback(own, steps, q)
         a, gg, square = self._length(g, block.jvp(p, state, q), rest, start, above, context)
@@ -151,11 +145,6 @@ class RecurrentCodes(GradientCodes):
         below = Upstream(delta, scale, scale, end.rest, end.square)
         state = State(segment.states[i - 1].prelude, [end.steps])
         return moves(end.state, model, above, below, self.order, context), state, scale * scale * gg
-
-    @property
-    def ahead(self) -> int | None:
-        """By how many steps an error goes back in time at most; None for all."""
-        return None if self.sweep == "exact" else self.rounds
 
     def _length(
         self, g: Tensor, Jq: Tensor, rest: Tensor, start: LocalModel, above: Above, context: Context
