@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from altmin import data
 from altmin.cli import options, output, runs
 from altmin.common.describe import plain
 from altmin.training.runs import build, settings_of, train_runs
@@ -33,16 +32,15 @@ def compare(given: Compare) -> None:
     if not names:
         raise ValueError("--methods takes names, such as am-adam,adam")
     of_methods = options.of_methods(given.set_, names)
-    known = data.dataset(given.data)
-    run = runs.config(given, device, known, epochs=given.epochs or 2)
-    samples = runs.samples(run, known, given.data_dir)
-    built = [build(replace(run, method=name, options=of_methods[name]), known) for name in names]
+    run = runs.config(given, device, epochs=given.epochs or 2)
+    samples = runs.samples(run, given.data_dir)
+    built = [build(replace(run, method=name, options=of_methods[name])) for name in names]
     per_epoch = batches_per_epoch(built[0].model, len(samples[0][0]), run.batch_size or 1)
     run = replace(run, eval_batches=run.eval_batches or early_batches(per_epoch))
     seeds = range(given.seed, given.seed + given.seeds)
     several = [replace(run, method=name, options=of_methods[name], seed=n) for n in seeds for name in names]
     with output.progress("compare") as tick:
-        trained = train_runs(several, *samples, tick, known)
+        trained = train_runs(several, *samples, tick)
     rows = [{"method": each.method, **row} for each, row in zip(several, trained, strict=True)]
     result: dict[str, Any] = {
         **{"data": given.data, "model": given.model, "methods": names, "seeds": list(seeds)},

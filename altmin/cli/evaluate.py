@@ -1,60 +1,40 @@
 """`altmin evaluate`: how well a trained model does on a table, or on the test samples of a data set."""
 
-from dataclasses import replace
-from typing import Annotated
-
-import typer
 from rich.table import Table
 from torch import nn
 
-from altmin.cli import options, output, own_data, saved
+from altmin.cli import options, output, predict, tables
 from altmin.core.labels import by_label
-from altmin.data.columns import Columns
-from altmin.data.tables import with_target
 from altmin.training import evaluate as evaluation
 from altmin.training.sources import Stored
 
-Target = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column with the true values; else that of training.")
-]
-
 
 def evaluate(
-    model_file: saved.ModelFile,
-    data: saved.Data = None,
-    target: Target = None,
-    model: saved.Own = None,
+    file: predict.ModelFile,
+    data: predict.Data = None,
+    model: predict.Own = None,
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
     """Measure a trained model: accuracy and log loss of classes, R^2 and root mean squared error of numbers."""
     output.check_writable(json_file)
-    trained, place = saved.opened(model_file, model, device)
-    if target is not None:
-        if trained.encoding is None:
-            raise ValueError(f"--target is for tables, and the model was trained on {trained.data}; leave it out")
-        encoding = trained.encoding
-        if isinstance(encoding.inputs, Columns) and target in encoding.inputs.names:
-            raise ValueError(f"--target {target} is an input of the model, which predicts {encoding.target_name!r}")
-        trained = replace(trained, encoding=replace(encoding, target_name=target))
-    name, table = saved.table_of(trained, data)
-    if trained.encoding is not None and table is not None:
-        table = with_target(table, trained.encoding.target_name)
-    x, y = (f(trained, name, table, data_dir) for f in (saved.inputs, saved.targets))
-    loss = by_label(nn.CrossEntropyLoss())
-    wanted = own_data.metrics(trained.target) or {"accuracy": "accuracy", "log_loss": "loss"}
-    found = evaluation.measure(trained.network, Stored(x, y), evaluation.choose(wanted, y, loss))
-    result = {
-        **{"data": name, "model": trained.model, "trained_on": trained.data, "samples": len(x)},
-        **found,
-        "environment": output.environment(place),
-    }
-    shown = Table("", f"{trained.model} on {name}, {len(x):,} samples", header_style="bold")
-    for measure, value in found.items():
-        shown.add_row(LABELS[measure], f"{value:.4f}" if measure != "rmse" else f"{value:.5g}")
+    place = options.prepare(device, None)
+    network, about, rows = predict.load(file, data, model, place, data_dir)
+    if about["table"] is None:
+        wanted = {"accuracy": "accuracy", "log_loss": "loss"}
+        metrics = evaluation.choose(wanted, rows[1], by_label(nn.CrossEntropyLoss()))
+        scores, count = evaluation.measure(network, Stored(*rows), metrics), len(rows[0])
+    else:
+        from altmin.sklearn import table_model
+
+        rows = tables.with_target(rows, about["table"]["target"])
+        found = table_model.predict(network, about["table"], rows)
+        scores, count = table_model.scores(found, rows, about["table"]), len(rows)
+    name = data or about["data"]
+    shown = Table("", f"{about['model']} on {name}, {count:,} samples", header_style="bold")
+    for measure, value in scores.items():
+        shown.add_row(measure.replace("_", " "), f"{value:.5g}")
     output.console().print(shown)
-    output.write_json(json_file, result)
-
-
-LABELS = {"accuracy": "accuracy", "log_loss": "log loss", "r2": "R²", "rmse": "root mean squared error"}
+    result = {"data": name, "model": about["model"], "trained_on": about["data"], "samples": count, **scores}
+    output.write_json(json_file, {**result, "environment": output.environment(place)})

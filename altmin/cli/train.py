@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from altmin import __version__, methods
-from altmin.cli import options, output, own_data, runs, torchrun
+from altmin import data, methods
+from altmin.cli import options, output, runs, tables, torchrun
 from altmin.common.describe import plain
 from altmin.runners import ranks
 from altmin.runners.distributed import Distributed
@@ -33,30 +33,28 @@ class Train(options.Runs):
     task: Annotated[str, typer.Option(help="Of a table: classification, regression or auto.")] = "auto"
     drop: Annotated[str | None, typer.Option(metavar="COLUMN,...", help="Columns of a table to leave out.")] = None
     test_part: Annotated[float, typer.Option(help="The part of a table's rows to test on.")] = 0.2
-    split_seed: Annotated[int, typer.Option(min=0, help="Which rows these are.")] = 0
 
 
 @options.command(Train)
 def train(given: Train) -> None:
     """Train a model and report how well it does. Under torchrun the processes share every mini-batch."""
     _check(given)
+    if tables.is_table(given):
+        tables.train(given)
+        return
     device = options.prepare(given.device, given.threads, given.precision)
-    known = own_data.known_data(given)
-    given = own_data.settled(given, known, epochs=1)
-    own = own_data.for_target(given.method, options.of_method(given), known)
     record = given.record or (None if torchrun.count() == 1 else False)
-    run = runs.config(given, device, known, options=own, record=record)
-    samples = runs.samples(run, known, given.data_dir)
+    run = runs.config(given, device, epochs=given.epochs or 1, options=options.of_method(given), record=record)
+    samples = runs.samples(run, given.data_dir)
     ranks.start(device)
-    rows = _rows(given, run, samples, known)
+    rows = _rows(given, run, samples)
     if not torchrun.first():
         return
     name = f"{given.method}, {given.model}, {given.data}"
-    for line in [*own_data.headline(known), *lines(name, rows, f"{run.part}_{own_data.measure(known)}")]:
+    for line in lines(name, rows, f"{run.part}_accuracy"):
         print(line)
     result = {
         **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
-        **own_data.about(known),
         "config": {
             **{**settings_of(run, samples[0]), "device": str(device), "record": given.record},
             **{"lr": run.options.get("lr"), "options": plain({k: v for k, v in run.options.items() if k != "lr"})},
@@ -86,22 +84,21 @@ def _again(given: Train) -> bool:
     return ranks.Ranks().total(again)[0] > 0
 
 
-def _rows(given: Train, run: RunConfig, samples: tuple[Samples, Samples], known: Any) -> list[dict[str, Any]]:
+def _rows(given: Train, run: RunConfig, samples: tuple[Samples, Samples]) -> list[dict[str, Any]]:
     """Train, and return a row for each seed."""
     with output.progress(f"{given.method} on {given.data}", torchrun.first()) as tick:
         if given.seeds == 1:
             run = replace(run, resume=given.resume or _again(given))
             show = EachBatch(lambda at: tick(at.batch, at.batches, f"loss {at.train_loss:.4f}"))
-            row, method = train_run(
-                run, *samples, [show], known, Distributed if torchrun.started() else lambda method: method
-            )
+            row, method = train_run(run, *samples, [show], Distributed if torchrun.started() else lambda method: method)
             if given.save_model is not None and torchrun.first():
-                data = model_file.described(known)
-                trained = model_file.TrainedModel(network=method.model, model=given.model, **data)
-                trained.save(given.save_model, __version__)
+                known = data.dataset(given.data)
+                about = {"model": given.model, "data": given.data, "sample_shape": known.sample_shape}
+                about |= {"outputs": known.classes, "tokens": known.tokens}
+                model_file.save(given.save_model, method.model, about)
                 print(f"wrote {given.save_model}")
             return [row]
-        return train_runs([replace(run, seed=given.seed + i) for i in range(given.seeds)], *samples, tick, known)
+        return train_runs([replace(run, seed=given.seed + i) for i in range(given.seeds)], *samples, tick)
 
 
 def lines(name: str, rows: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
@@ -109,7 +106,7 @@ def lines(name: str, rows: Sequence[Mapping[str, Any]], measure: str) -> list[st
     ended = [row for row in rows if "diverged" not in row]
     part, shown = measure.partition("_")[0], []
     last = [row["epochs"][-1] for row in ended]
-    keys = [key for key in (measure, f"{part}_loss", f"{part}_rmse", "train_loss") if last and key in last[0]]
+    keys = [key for key in (measure, f"{part}_loss", "train_loss") if last and key in last[0]]
     for row, values in zip(ended, last, strict=True):
         reached = ", ".join(f"{key.replace('_', ' ')} {values[key]:.4f}" for key in keys)
         seconds = sum(epoch["seconds"] for epoch in row["epochs"])

@@ -9,11 +9,11 @@ PACKAGES = {"sklearn": "scikit-learn", "pytorch_optimizer": "pytorch-optimizer"}
 
 def need(module: str, extra: str = "", what: str = "this") -> ModuleType:
     """The module. ModuleNotFoundError in one sentence if its library is not installed: what needs it, and the extra of
-    altmin that brings it; without an extra the library itself is to be installed.
+    altmin that brings it, for the folder of altmin's copy; without an extra the library itself is to be installed.
 
     >>> need("no_such_library", "plot", "a picture")
     Traceback (most recent call last):
-    ModuleNotFoundError: a picture needs no_such_library, which is not installed: pip install "altmin[plot]"
+    ModuleNotFoundError: a picture needs no_such_library, which is not installed: pip install ".[plot]"
     """
     library = module.partition(".")[0]
     try:
@@ -22,6 +22,6 @@ def need(module: str, extra: str = "", what: str = "this") -> ModuleType:
         if (error.name or "").partition(".")[0] != library:
             raise
         name = PACKAGES.get(library, library)
-        install = f'"altmin[{extra}]"' if extra else name
+        install = f'".[{extra}]"' if extra else name
         sentence = f"{what} needs {name}, which is not installed: pip install {install}"
     raise ModuleNotFoundError(sentence, name=library)

@@ -3,7 +3,7 @@ train."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -23,21 +23,10 @@ Tick = Callable[[int, int, str], None]
 """Shows how many of how many batches are done, and what is under way."""
 
 
-class Known(Protocol):
-    """What a model is built for: a `Dataset`, or a table of one's own."""
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]: ...
-    @property
-    def classes(self) -> int: ...
-    @property
-    def tokens(self) -> bool: ...
-
-
-def build(run: RunConfig, known: Known | None = None) -> Method:
-    """Return the run's method on its model, whose first weights, and dropout later on, depend on the seed alone. known:
-    what the model is built for, if not the data set that `run` names."""
-    known = known or data.dataset(run.data)
+def build(run: RunConfig) -> Method:
+    """Return the run's method on its model, whose first weights, and dropout later on, depend on the seed
+    alone."""
+    known = data.dataset(run.data)
     torch.manual_seed(run.seed)
     model = models.create(run.model, known.sample_shape, known.classes, known.tokens).to(run.device)
     if run.freeze_first:
@@ -50,12 +39,11 @@ def train_run(
     train: Samples,
     test: Samples,
     callbacks: Sequence[Any] = (),
-    known: Known | None = None,
     wrap: Callable[[Method], Method] = lambda method: method,
 ) -> tuple[Row, Method]:
     """Train one run, and return its row {"seed", "batches", "epochs"} and the trained method. `test` is measured under
     the name `run.part`. wrap: what the method becomes before, such as `Distributed`. Raises `Diverged`."""
-    method, history = wrap(build(run, known)), History()
+    method, history = wrap(build(run)), History()
     fit_one(run, (train, {run.part: test}), method, history, list(callbacks))
     return {"seed": run.seed, **asdict(history)}, method
 
@@ -65,7 +53,6 @@ def train_runs(
     train: Samples,
     test: Samples,
     tick: Tick,
-    known: Known | None = None,
     together: bool | None = None,
 ) -> list[Row]:
     """Train runs that differ in method, options and seed, and return a row for each, as `train_run`; one that diverges
@@ -73,7 +60,7 @@ def train_runs(
     where they can be; None is for on a GPU, of which one run leaves most idle, while it keeps a CPU busy."""
     samples = (train, {runs[0].part: test})
     together = runs[0].device.type == "cuda" if together is None else together
-    ensemble = _ensemble(runs, known) if together else None
+    ensemble = _ensemble(runs) if together else None
     if ensemble is not None:
         callbacks = [EachBatch(lambda at: tick(at.batch, at.batches, f"loss {at.train_loss:.4f}"))]
         histories = fit_members(runs[0], samples, ensemble, [run.seed for run in runs], callbacks)
@@ -87,7 +74,7 @@ def train_runs(
 
         history = History()
         try:
-            fit_one(run, samples, build(run, known), history, [EachBatch(show)])
+            fit_one(run, samples, build(run), history, [EachBatch(show)])
             diverged = {}
         except Diverged as error:
             diverged = {"diverged": str(error)}
@@ -103,12 +90,12 @@ def settings_of(run: RunConfig, train: Samples) -> Row:
     return {**{name: getattr(run, name) for name in names}, **measured, **later}
 
 
-def _ensemble(runs: Sequence[RunConfig], known: Known | None) -> Any:
+def _ensemble(runs: Sequence[RunConfig]) -> Any:
     """Return a member for each run; None if they cannot be trained together."""
     if len(runs) == 1 or len({run.method for run in runs}) > 1:
         return None
     try:
-        ensemble = Ensemble([build(run, known) for run in runs])
+        ensemble = Ensemble([build(run) for run in runs])
     except ValueError:
         return None
     return recorded(ensemble, runs[0].record, runs[0].batch_size)

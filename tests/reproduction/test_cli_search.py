@@ -113,7 +113,7 @@ def test_a_damaged_history_and_a_missing_optuna_are_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert run(["search", "small", *folders]) == 2
-    assert 'pip install "altmin[dev]"' in capsys.readouterr().err
+    assert 'pip install ".[dev]"' in capsys.readouterr().err
     assert len(rows(tmp_path)) == 3, "the grid came first, and is kept"
     path = tmp_path / "results/search/small.jsonl"
     path.write_text("{broken\n" + path.read_text())

@@ -172,7 +172,7 @@ def test_without_river_the_figure_is_told_and_what_is_missing_is_said(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "river", None)
     figure = load(FIGURES)["streams"].only("sea/adam")
-    why = 'a run on a stream needs river, which is not installed: pip install "altmin[stream]"'
+    why = 'a run on a stream needs river, which is not installed: pip install ".[stream]"'
     assert figure.runs[0].lacking(SETTING) == why
     assert make(figure, Results([]), SETTING, lambda *_: None) == [f"sea, Adam: {why}"]
     assert run(["figure"]) == 0

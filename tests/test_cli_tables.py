@@ -1,0 +1,211 @@
+"""A table on the command line: train, keep the model, predict with it and measure it; models of data sets too."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import read, said
+
+from altmin.training import checkpoint
+
+pytest.importorskip("sklearn")
+pandas = pytest.importorskip("pandas")
+
+NETS = """
+from torch import nn
+
+def build(sample_shape, classes):
+    return nn.Sequential(nn.Linear(sample_shape[0], 8), nn.Tanh(), nn.Linear(8, classes))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with flats.csv: the price depends on the size, the district and whether the age is known."""
+    random = np.random.default_rng(0)
+    size, district = random.uniform(20, 120, 300), random.choice(["north", "south", "old, town"], 300)
+    known = random.random(300) < 0.7
+    price = 3000.0 * size + np.where(district == "south", 1e5, 0) + np.where(known, 0, 2e5)
+    with (tmp_path / "flats.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "district", "age", "price", "dear", "floor"])
+        for n in range(300):
+            age = f"{random.uniform(0, 90):.1f}" if known[n] else ""
+            row = [f"{size[n]:.2f}", "" if n % 50 == 0 else district[n], age, f"{price[n]:.2f}"]
+            writer.writerow([*row, "yes" if price[n] > 3e5 else "no", "" if n == 7 else int(size[n] > 70) + 9])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+TRAIN = ["train", "--data", "flats.csv", "--model", "mlp-1x32", "--lr", "0.01", "--threads", "1"]
+CLASSES = [*TRAIN, "--target", "dear", "--drop", "price,floor", "--save-model", "dear.altmin"]
+PRICES = [*TRAIN, "--target", "price", "--drop", "dear,floor", "--save-model", "price.altmin"]
+
+
+def ran(*arguments: str) -> str:
+    code, out, error = said(*arguments)
+    assert (code, error) == (0, "")
+    return out
+
+
+def column(text: str, name: str = "prediction") -> list[str]:
+    return [row[name] for row in csv.DictReader(io.StringIO(text))]
+
+
+def test_classes_are_learnt_from_categories_and_missing_values_and_predicted_from_the_file() -> None:
+    from altmin import models
+    from altmin.sklearn import AltMinClassifier
+    from altmin.sklearn.tables import read_table
+
+    ran(*CLASSES, "--epochs", "40", "--json", "run.json")
+    result = read("run.json")
+    assert result["table"] == {"target": "dear", "classes": ["no", "yes"], "rows": {"train": 240, "test": 60}}
+    assert result["epochs"][-1]["test_accuracy"] > 0.9
+    shown = ran("predict", "dear.altmin", "--data", "flats.csv", "--probabilities")
+    found = np.array([[float(p) for p in column(shown, f"probability_{name}")] for name in ("no", "yes")]).T
+    assert column(shown) == [("no", "yes")[n] for n in found.argmax(1)]
+    assert np.mean(np.array(column(shown)) == column(Path("flats.csv").read_text(), "dear")) > 0.9
+
+    from sklearn.model_selection import train_test_split  # the same by hand
+
+    table = read_table("flats.csv").drop(columns=["price", "floor"])
+    rows, _ = train_test_split(np.arange(300), test_size=0.2, random_state=0, stratify=table["dear"])
+    classifier = AltMinClassifier(
+        network=lambda i, o: models.create("mlp-1x32", (i,), o), lr=0.01, epochs=40, categorical="auto", random_state=0
+    ).fit(table.iloc[rows].drop(columns="dear"), table["dear"].iloc[rows])
+    np.testing.assert_allclose(found, classifier.predict_proba(table.drop(columns="dear")), atol=1e-5)
+
+    ran("evaluate", "dear.altmin", "--data", "flats.csv", "--json", "all.json")
+    given = [row[int(truth == "yes")] for row, truth in zip(found, table["dear"], strict=True)]
+    assert read("all.json")["log_loss"] == pytest.approx(-np.log(given).mean())
+    assert read("all.json")["accuracy"] == pytest.approx(np.mean([p > 0.5 for p in given]))
+
+
+def test_numbers_are_learnt_and_given_in_their_own_unit() -> None:
+    ran(*PRICES, "--epochs", "60", "--json", "run.json")
+    assert read("run.json")["epochs"][-1]["test_r2"] > 0.9
+    prices = np.array([float(p) for p in column(Path("flats.csv").read_text(), "price")])
+    ran("predict", "price.altmin", "--data", "flats.csv", "--out", "found.csv")
+    errors = np.array([float(p) for p in column(Path("found.csv").read_text())]) - prices
+    ran("evaluate", "price.altmin", "--data", "flats.csv", "--json", "all.json")
+    assert read("all.json")["samples"] == 300
+    assert read("all.json")["rmse"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert read("all.json")["r2"] == pytest.approx(1 - (errors**2).sum() / ((prices - prices.mean()) ** 2).sum())
+
+    Path("new.csv").write_text("district,age,size\nwest,,50\n,,\nnorth,3,50\n")
+    with pytest.warns(UserWarning, match="'west'"):
+        shown = ran("predict", "price.altmin", "--data", "new.csv")
+    west, nothing, north = map(float, column(shown))
+    assert west > north + 1e5, "an unknown age costs 200,000 more"
+    assert prices.min() < nothing < prices.max()
+
+
+def test_whole_numbers_are_classes_by_their_names_and_rows_without_a_target_are_left_out() -> None:
+    with pytest.warns(UserWarning, match="1 rows without"):
+        ran(*TRAIN, "--target", "floor", "--drop", "price,dear", "--epochs", "20", "--save-model", "m")
+    assert set(column(ran("predict", "m", "--data", "flats.csv"))) == {"9", "10"}
+    with pytest.warns(UserWarning, match="1 rows without"):
+        ran("evaluate", "m", "--data", "flats.csv", "--json", "found.json")
+    assert (read("found.json")["samples"], read("found.json")["accuracy"] > 0.9) == (299, True)
+
+
+def test_texts_stay_texts_in_files_whose_other_cells_look_like_something_else() -> None:
+    """A column of codes and truth values in training, of which a new file has only those that look like numbers."""
+    rows = [
+        f"{code},{truth},{'x' if code == '7' or truth == 'TRUE' else 'y'}"
+        for code in ("7", "a", "b") * 20
+        for truth in ("TRUE", "no")
+    ]
+    Path("codes.csv").write_text("code,truth,target\n" + "\n".join(rows) + "\n")
+    ran("train", "--data", "codes.csv", "--target", "target", "--lr", "0.01", "--save-model", "m")
+    Path("new.csv").write_text("code,truth\n7,no\n7,no\n")
+    assert column(ran("predict", "m", "--data", "new.csv")) == ["x", "x"]
+    Path("new.csv").write_text("code,truth\na,TRUE\n,no\n")
+    assert column(ran("predict", "m", "--data", "new.csv")) == ["x", "y"]
+
+
+def test_a_table_of_numbers_in_other_files() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.savez("t.npz", x=x, y=(x[:, 0] > 0).astype(int))
+    ran("train", "--data", "t.npz", "--epochs", "30", "--save-model", "m", "--json", "run.json")
+    assert read("run.json")["table"]["target"] == "y"
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame(x, columns=["x0", "x1", "x2"]).to_parquet("t.parquet")
+    assert ran("predict", "m", "--data", "t.parquet") == ran("predict", "m", "--data", "t.npz")
+
+
+def test_a_model_of_a_data_set_is_kept_and_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = torch.randn(200, 1, 28, 28), torch.randint(10, (200,))
+    monkeypatch.setattr("altmin.data.Dataset.load", lambda self, split, data_dir=None: samples)
+    ran("train", "--model", "mlp-1x16", "--save-model", "m.altmin", "--json", "run.json")
+    ran("evaluate", "m.altmin", "--json", "found.json")
+    assert read("found.json")["accuracy"] == read("run.json")["epochs"][-1]["test_accuracy"]
+    assert len(column(ran("predict", "m.altmin", "--data", "mnist", "--probabilities"), "probability_9")) == 200
+    assert said("predict", "m.altmin", "--data", "higgs")[0] == 2
+
+
+def test_a_model_of_ones_own_predicts_only_if_it_is_named_again() -> None:
+    Path("own_nets.py").write_text(NETS)
+    ran(*CLASSES, "--epochs", "2", "--model", "own_nets:build")
+    code, _, error = said("predict", "dear.altmin", "--data", "flats.csv")
+    assert (code, "own_nets:build" in error) == (2, True)
+    assert len(column(ran("predict", "dear.altmin", "--data", "flats.csv", "--model", "own_nets:build"))) == 300
+    assert said("evaluate", "dear.altmin", "--data", "flats.csv", "--model", "mlp-1x8")[0] == 2
+
+
+def test_a_model_file_holds_plain_values_and_is_refused_if_it_is_damaged() -> None:
+    def plain(value: Any) -> bool:
+        if isinstance(value, dict):
+            return all(map(plain, [*value, *value.values()]))
+        return all(map(plain, value)) if isinstance(value, list | tuple) else type(value) in PLAIN
+
+    PLAIN = (torch.Tensor, str, int, float, bool, type(None))
+    ran(*CLASSES, "--epochs", "1")
+    assert plain(checkpoint.load("dear.altmin"))
+    content = Path("dear.altmin").read_bytes()
+    Path("torn").write_bytes(content[: len(content) // 2])
+    checkpoint.save("other", {"kind": "memory"})
+    for name in ("torn", "other", "flats.csv", "none"):
+        code, out, error = said("predict", name, "--data", "flats.csv")
+        assert (code, out, name in error) == (2, "", True)
+
+
+WRONG = [
+    "train --data none.csv --target price",
+    "train --data flats.csv",
+    "train --data flats.csv --target prise",
+    "train --data flats.csv --target price --drop prise",
+    "train --data flats --target price",
+    "train --data flats.xlsx --target price",
+    "train --data mnist --target price",
+    "train --data flats.csv --target price --test-part 1",
+    "train --data flats.csv --target price --method admm",
+    "train --data flats.csv --target price --model lenet5",
+    "train --data flats.csv --target price --model nets:build",
+    "train --data flats.csv --target price --schedule cosine",
+    "train --data flats.csv --target price --task classification",
+    "train --data flats.csv --target dear --task regression",
+    "train --data flats.csv --target dear --task both",
+    "train --data flats.csv --target dear --set shere=0.1",
+    "train --data flats.csv --target dear --save-model nowhere/m",
+    "predict price.altmin",
+    "predict price.altmin --data mnist",
+    "predict price.altmin --data narrow.csv",
+    "predict price.altmin --data words.csv",
+    "evaluate price.altmin --data narrow.csv",
+]
+
+
+def test_every_mistake_gets_one_line_and_leaves_nothing(folder: Path) -> None:
+    ran(*PRICES, "--epochs", "1")
+    Path("narrow.csv").write_text("size\n50\n")
+    Path("words.csv").write_text("size,district,age\n50,north,3\nlarge,north,3\n")
+    before = sorted(folder.iterdir())
+    for line in WRONG:
+        code, out, error = said(*line.split())
+        assert (code, out, error.count("\n")) == (2, "", 1), line
+        assert sorted(folder.iterdir()) == before, line
