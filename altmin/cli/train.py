@@ -93,7 +93,7 @@ def _rows(given: Train, run: RunConfig, samples: tuple[Samples, Samples]) -> lis
             row, method = train_run(run, *samples, [show], Distributed if torchrun.started() else lambda method: method)
             if given.save_model is not None and torchrun.first():
                 known = data.dataset(given.data)
-                about = {"model": given.model, "data": given.data, "sample_shape": known.sample_shape}
+                about: dict[str, Any] = {"model": given.model, "data": given.data, "sample_shape": known.sample_shape}
                 about |= {"outputs": known.classes, "tokens": known.tokens}
                 model_file.save(given.save_model, method.model, about)
                 print(f"wrote {given.save_model}")
