@@ -260,7 +260,6 @@ def differing(a: Any, b: Any) -> set[str]:
 @pytest.mark.parametrize(
     "options, name",
     [
-        ({"codes": 0.1}, "codes"),
         ({"share": 0.2}, "codes"),
         ({"order": "weights-first"}, "codes"),
         ({"codes": "straight-through"}, "codes"),
