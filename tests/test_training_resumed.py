@@ -4,12 +4,6 @@ import copy
 import json
 import math
 import os
-import random
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,38 +112,6 @@ def test_the_same_objects_can_go_on_after_an_interrupt(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch 2, batch 3 of 5; .*run"):
         run(method, checkpoint=tmp_path / "run", callbacks=stop_at(7, KeyboardInterrupt()))
     assert run(method, checkpoint=tmp_path / "run", resume=True) == run(learner())
-
-
-SCRIPT = """
-    import sys, torch
-    torch.set_num_threads({threads})
-    sys.path.insert(0, {tests!r})
-    from test_training_resumed import learner, run
-    from altmin.training import EachBatch
-    import os
-    run(learner(), checkpoint={path!r}, checkpoint_every=1, resume=os.path.exists({path!r}),
-        callbacks=[EachBatch(lambda p: print(p.batch, flush=True))])
-"""
-
-
-@pytest.mark.slow
-def test_a_run_killed_at_random_moments_ends_the_same(tmp_path: Path) -> None:
-    """SIGKILL gives no time to tidy up; it falls anywhere, in the writing of a checkpoint too."""
-    path, choice = tmp_path / "run", random.Random(0)
-    here = str(Path(__file__).parent)
-    code = textwrap.dedent(SCRIPT.format(tests=here, path=str(path), threads=torch.get_num_threads()))
-    kills = 0
-    for wait in [2, 5, None]:
-        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        for i, _ in enumerate(child.stdout, 1):
-            if i == wait:
-                time.sleep(choice.random() * 0.004)  # so as to fall anywhere in the child's next batches
-                child.kill()
-        kills += child.wait() == -signal.SIGKILL
-        assert checkpoint.load(path)["at"]["epoch"] <= 3
-    assert kills == 2
-    assert run(learner(seed=9), checkpoint=path, resume=True) == run(learner())
 
 
 class Spoiling(Recorder):

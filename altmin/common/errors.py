@@ -37,13 +37,8 @@ def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False
     Traceback (most recent call last):
     ValueError: lr of LocalAdam must be a finite number of at least 0, given inf
     """
-    check_number(f"{name} of {of}", value, low, above, whole)
-
-
-def check_number(what: str, value: Any, low: float = -math.inf, above: bool = False, whole: bool = False) -> None:
-    """`demand`, of anything by its name."""
     limit = f" {'above' if above else 'of at least'} {low:g}" if low > -math.inf else ""
-    wanted = f"{what} must be a {'whole' if whole else 'finite'} number{limit}, given {shown(value)}"
+    wanted = f"{name} of {of} must be a {'whole' if whole else 'finite'} number{limit}, given {shown(value)}"
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(wanted)
     try:

@@ -67,25 +67,15 @@ class Inputs:
     def ordered(self, names: Sequence[str], leading: bool) -> "Inputs":
         """In the order of these names. leading: whether they are the first arguments of the model; otherwise inputs
         without names are refused."""
-        wanted = ", ".join(names)
-        if self.names is not None:
-            if set(self.names) != set(names):
-                raise ValueError(
-                    f"the model was cut for the inputs ({wanted}), given ({', '.join(self.names)}); give these, or "
-                    f"name the others when the trainer is built: inputs={list(self.names)}"
-                )
-            of = dict(zip(self.names, self.tensors, strict=True))
-            return Inputs([of[name] for name in names])
-        if len(self.tensors) != len(names):
+        if self.names is None and leading and len(self.tensors) == len(names):
+            return self
+        if self.names is None or set(self.names) != set(names):
             raise ValueError(
-                f"the model was cut for {len(names)} inputs ({wanted}), given {len(self.tensors)}; give these, or name "
-                "all that a batch has when the trainer is built: inputs=[...]"
+                f"the model was cut for the inputs ({', '.join(names)}); give these by name, in a dict, or name others "
+                "when the trainer is built: inputs=[...]"
             )
-        if not leading:
-            raise ValueError(
-                f"the inputs ({wanted}) are not the first arguments of the model; give them by name, in a dict"
-            )
-        return self
+        of = dict(zip(self.names, self.tensors, strict=True))
+        return Inputs([of[name] for name in names])
 
 
 Batch = Tensor | Inputs
