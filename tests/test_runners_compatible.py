@@ -1,153 +1,131 @@
-"""What an ensemble refuses, in a sentence that says what differs, and with nothing changed."""
+"""Batches and members that an ensemble refuses, and that nothing has changed then."""
 
 from typing import Any
 
 import pytest
 import torch
-from ensembles import OPTIONS, batches, build, first_frozen, weighted
-from torch import nn
+from runner_cases import F64, RULES, build, mlp, same_models
+from test_runners_ensemble import crew, own_batches, part
+from torch import Tensor, nn
 
 import altmin
-from altmin import Ensemble, methods, models
+from altmin import Ensemble, models
+from altmin.methods.backprop import Backprop
 
 
-def relu(width: int = 4) -> nn.Module:
-    return models.mlp(5, (6, width), 3)
+def test_a_batch_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    ensemble, (x, y) = Ensemble(crew()), own_batches(1)[0]
+    before = [t.clone() for t in ensemble.tensors()]
+    bad = y.clone()
+    bad[1, 2] = 3
+    pairs = torch.rand(3, 7, 3, dtype=F64)
+    refused = [
+        (x[:2], y[:2]),
+        (x.float(), y),
+        (x, bad),
+        (x[0], y[0].clone().fill_(7)),
+        (x[0], y[0, :3]),
+        (x, pairs),
+        (x.tolist(), y),
+    ]
+    for given in refused:
+        with pytest.raises((ValueError, TypeError, RuntimeError)):
+            ensemble.step(*given)
+    assert all(map(torch.equal, before, ensemble.tensors()))
+    assert ensemble.steps == 0
+
+
+def test_tokens_and_numbers_can_be_for_all_or_for_each_and_it_must_be_said() -> None:
+    for net in ("gpt", "regression"):
+        ensemble, alone = Ensemble(crew(net=net)), crew(net=net)
+        batch = own_batches(1, net=net)[0]
+        with pytest.raises(ValueError, match="each=True"):
+            ensemble.step(*batch)
+        ensemble.step(*batch, each=True)
+        ensemble.step(*part(batch, 0))
+        for i, method in enumerate(alone):
+            method.step(*part(batch, i))
+            method.step(*part(batch, 0))
+            same_models(ensemble.member(i), method.model, 1e-7)
 
 
 class Scaled(nn.Module):
-    """Holds numbers that are neither parameters nor buffers."""
+    """A layer with a number that no module of torch has."""
 
     def __init__(self, by: float):
         super().__init__()
-        self.by, self._times = torch.tensor(by), 1.0 if by else 0.0
+        self.by = by
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.by * self._times * x
+    def forward(self, x: Tensor) -> Tensor:
+        return self.by * x
 
 
-def scaled(by: float) -> altmin.AltMin:
-    return altmin.AltMin(nn.Sequential(nn.Linear(5, 6), Scaled(by), nn.Linear(6, 3)))
+def of(model: nn.Module | None = None, **options: Any) -> altmin.AltMin:
+    return altmin.AltMin(mlp(6, 4) if model is None else model, **options)
+
+
+def frozen() -> nn.Module:
+    model = mlp(6, 4)
+    model[0].requires_grad_(False)
+    return model
 
 
 def gathered() -> altmin.AltMin:
-    am = altmin.AltMin(relu())
+    am = of()
     am.gather(torch.ones(2, 5), torch.tensor([0, 1]))
     return am
 
 
-def pair(a: Any, b: Any) -> list[Any]:
-    return [a, b]
+def backprop(optimizer: Any, **options: Any) -> Backprop:
+    model = mlp(6)
+    return Backprop(model, optimizer(model.parameters(), 0.1, **options))
 
 
-DIFFERENT: dict[str, tuple[Any, str]] = {
-    "no member": (list, "at least one member, given none"),
-    "offline": (lambda: build("am-adam-offline", "mlp", [{}]), "Offline is neither AltMin nor Backprop"),
-    "kinds": (lambda: pair(*build("adam", "mlp", [{}]), *build("am-adam", "mlp", [{}])), "the kind of method"),
-    "widths": (
-        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu(8))),
-        r"out_features of layer 3 of the model is 4 in member 0 but 8 in member 1; give both the same",
-    ),
-    "activations": (
-        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(models.mlp(5, (6, 4), 3, nn.Tanh))),
-        "layer 2 of the model is 'ReLU' in member 0 but 'Tanh' in member 1",
-    ),
-    "private numbers": (lambda: pair(scaled(1.0), scaled(0.0)), "(by|_times) of layer 1 of the model is"),
-    "types": (lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu().double())), "float32.* but .*float64"),
-    "modes": (lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu().eval())), "training of the model is True"),
-    "frozen": (
-        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(first_frozen())),
-        "whether 1.weight is trained is True in member 0 but False",
-    ),
-    "rules": (
-        lambda: pair(altmin.AltMin(relu()), altmin.AltMin(relu(), weights=altmin.LocalSGD())),
-        "the optimizer is 'FusedAdam' in member 0 but 'SGD'",
-    ),
-    "inner steps": (
-        lambda: build("am-adam", "mlp", [{}, {"steps": 2}]),
-        "steps of the weight rule LocalAdam is 1 in member 0 but 2 in member 1",
-    ),
-    "a rate": (
-        lambda: build("am-mem-fitted", "mlp", [{}, {"rate": None}]),
-        "whether rate of the weight rule FittedMemory is a number",
-    ),
-    "losses": (
-        lambda: build("am-adam", "mlp", [{}, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}]),
-        "smoothing of the loss is 0.0",
-    ),
-    "weights of losses": (
-        lambda: build("adam", "mlp", [{"loss": weighted(1.0, 2.0, 3.0)}, {"loss": weighted(1.0, 2.0, 4.0)}]),
-        r"weight of the loss is \[1.0, 2.0, 3.0\] in member 0",
-    ),
-    "optimizers": (
-        lambda: [methods.backprop.Backprop(relu := models.mlp(5, (6,), 3), torch.optim.RMSprop(relu.parameters()))],
-        "RMSprop is neither Adam, AdamW nor SGD",
-    ),
-    "nesterov": (
-        lambda: [
-            methods.backprop.Backprop(
-                net := models.mlp(5, (6,), 3), torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, nesterov=True)
-            )
-        ],
-        "its optimizer has nesterov",
-    ),
-    "discrete": (lambda: [altmin.AltMin(models.binary_mlp(5, (6,), 3, altmin.Sign))], "DiscreteCodes decides"),
-    "order": (
-        lambda: pair(
-            *(altmin.AltMin(relu(), codes=altmin.GradientCodes(order=o)) for o in ("codes-first", "weights-first"))
-        ),
-        "order of the code solver is 'codes-first' in member 0 but 'weights-first' in member 1",
-    ),
-    "no damping": (lambda: build("am-mem-fitted", "mlp", [{"damping": 0.0, "steps": None}]), "above 0, or steps"),
-    "weight decay": (
-        lambda: pair(
-            *(altmin.AltMin(relu(), weights=altmin.LocalAdam(decoupled_weight_decay=d)) for d in (True, False))
-        ),
-        "decoupled weight decay is",
-    ),
-    "gathered": (lambda: [gathered()], "wait for apply"),
-    "shared": (lambda: (lambda net: pair(altmin.AltMin(net), altmin.AltMin(net)))(relu()), "members 0 and 1 share"),
+def shared() -> list[Any]:
+    model = mlp(6)
+    return [of(model), of(model)]
+
+
+CROSS = nn.CrossEntropyLoss
+REFUSED: dict[str, Any] = {
+    "no member": list,
+    "offline": lambda: [altmin.methods.create("am-adam-offline", mlp(6))],
+    "kinds": lambda: [of(), backprop(torch.optim.Adam)],
+    "widths": lambda: [of(), of(mlp(8, 4))],
+    "activations": lambda: [of(), of(mlp(6, 4, activation=nn.Tanh))],
+    "numbers of layers": lambda: [of(nn.Sequential(nn.Linear(5, 3), Scaled(k))) for k in (1.0, 2.0)],
+    "types": lambda: [of(), of(mlp(6, 4).double())],
+    "modes": lambda: [of(), of(mlp(6, 4).eval())],
+    "frozen": lambda: [of(), of(frozen())],
+    "rules": lambda: [of(), of(weights=altmin.LocalSGD())],
+    "inner steps": lambda: [of(), of(weights=altmin.LocalAdam(steps=2))],
+    "memories": lambda: [of(weights=altmin.FittedMemory(forget=forget)) for forget in (0.5, 0.6)],
+    "share": lambda: [of(codes=altmin.GradientCodes(share=share)) for share in (0.1, 0.2)],
+    "increments": lambda: [of(penalty=altmin.Penalty(increment=k)) for k in (0.1, 0.2)],
+    "losses": lambda: [of(), of(loss=CROSS(label_smoothing=0.1))],
+    "weights of losses": lambda: [of(loss=CROSS(weight=torch.tensor([1.0, 2.0, k]))) for k in (3.0, 4.0)],
+    "optimizers": lambda: [backprop(torch.optim.RMSprop)],
+    "nesterov": lambda: [backprop(torch.optim.SGD, momentum=0.9, nesterov=True)],
+    "discrete codes": lambda: [of(models.binary_mlp(5, (6,), 3, altmin.Sign))],
+    "codes of one's own": lambda: [of(codes=lambda segment, above: altmin.GradientCodes()(segment, above))],
+    "exact fit": lambda: [of(weights=altmin.FittedMemory(damping=0.0, steps=None))],
+    "weight decay": lambda: [of(weights=altmin.LocalAdam(decoupled_weight_decay=d)) for d in (True, False)],
+    "clipping": lambda: [altmin.methods.create("adam", mlp(6), clip_norm=k) for k in (1.0, 2.0)],
+    "gathered": lambda: [gathered()],
+    "shared": shared,
 }
 
 
-@pytest.mark.parametrize("what", DIFFERENT)
-def test_members_that_do_not_fit_together_are_refused_in_a_sentence_and_left_as_they_are(what: str) -> None:
-    make, sentence = DIFFERENT[what]
-    members = make()
+@pytest.mark.parametrize("what", REFUSED)
+def test_members_that_do_not_fit_together_are_refused_and_left_as_they_are(what: str) -> None:
+    members = REFUSED[what]()
     places = [p.data_ptr() for method in members for p in method.model.parameters()]
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=r"member"):
         Ensemble(members)
     assert places == [p.data_ptr() for method in members for p in method.model.parameters()]
 
 
-def test_a_batch_that_does_not_fit_is_refused_and_changes_nothing() -> None:
-    ensemble = Ensemble(build("am-adam", "mlp", OPTIONS["am-adam"]))
-    before = [p.clone() for p in ensemble.model.parameters()]
-    x, y = batches("mlp", 1)[0]
-    bad = y.clone()
-    bad[1, 2] = 3
-    for given in ((x[:2], y[:2]), (x.float(), y), (x, bad), (x[0], y[0, :3])):
-        with pytest.raises((ValueError, RuntimeError)):
-            ensemble.step(*given)
-    assert all(torch.equal(a, b) for a, b in zip(before, ensemble.model.parameters(), strict=True))
-    assert ensemble.steps == 0
-
-
-def test_a_memory_without_damping_is_welcome_if_it_sweeps() -> None:
-    ensemble = Ensemble(build("am-mem-fitted", "mlp", [{"damping": 0.0, "sweeps": 1, "rate": 1.0}] * 2))
-    before = [p.clone() for p in ensemble.member(0)[1].parameters()]
-    ensemble.step(*batches("mlp", 1, own=False)[0])
-    assert not any(torch.equal(a, b) for a, b in zip(before, ensemble.member(0)[1].parameters(), strict=True))
-
-
-def test_a_label_out_of_range_leaves_running_statistics_as_they_are() -> None:
-    def net() -> nn.Module:
-        return nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
-
-    ensemble = Ensemble(build("am-adam", net, [{}, {}]))
-    before = {name: value.clone() for name, value in ensemble.model.state_dict().items()}
-    x, y = batches("mlp", 1, own=False)[0]
-    with pytest.raises(ValueError, match="label 7 is out of range"):
-        ensemble.step(x, y.clone().fill_(7))
-    for name, value in ensemble.model.state_dict().items():
-        assert torch.equal(value, before[name]), name
+def test_rules_have_all_numbers_that_the_cases_vary() -> None:
+    """Every rule of the matrix can be a member."""
+    for rule in RULES:
+        assert len(Ensemble([build("normed", rule, i) for i in range(2)])) == 2

@@ -140,17 +140,6 @@ def test_an_error_of_the_model_is_left_to_the_step() -> None:
     demand_rowwise(nn.Linear(3, 2), samples())
 
 
-def test_attributes_that_a_forward_sets_are_as_before() -> None:
-    def count(x: Tensor) -> Tensor:
-        model.calls += 1
-        return x
-
-    model: Any = Of(count)
-    model.calls = 0
-    demand_rowwise(model, samples())
-    assert model.calls == 0
-
-
 def test_a_model_is_tried_again_in_another_mode_and_with_samples_that_differ() -> None:
     tried, x = Rowwise(), samples()
     model = Of(lambda x: x - x.mean(0) if model.training else x)

@@ -1,6 +1,5 @@
-"""How the same step is run: many members at once, captured as a CUDA graph, on several ranks."""
+"""How the same step is run: many members at once, recorded as a CUDA graph or compiled, on several ranks."""
 
-from altmin.runners import capture_inference as capture_inference  # registers its captured step
 from altmin.runners.recorded import Recorded
 
 __all__ = ["Recorded"]

@@ -1,13 +1,12 @@
-"""What a captured step is: a mini-batch as a function of tensors that stay on the device.
+"""Steps as functions of tensors that stay on the device: what a CUDA graph records and a compiler compiles.
 
-No result of a captured step is read back. Learning rates, mu and whether the step is accepted are tensors; a step that
-is not finite, and every one after it, leaves weights, moments, mu and statistics unchanged until the next
-`CapturedStep.pull`.
+No result is read back. Learning rates, mu and whether the step is accepted are tensors; a step that is not finite, and
+every one after it, leaves weights, moments, mu and statistics unchanged until the next `pull`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any
 
 import torch
@@ -21,79 +20,129 @@ from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
 from altmin.core.chain import Theta
 from altmin.core.penalty import grown
-from altmin.core.step import Moved, move_codes
+from altmin.core.step import move_codes
 from altmin.core.trainer import AltMin, Metrics
-from altmin.core.weights.updates import Proposal
+from altmin.core.weights.adam_sgd import coefficients, stepped
 from altmin.methods.backprop import Backprop, LossOnly
+from altmin.runners.compiling import MOST_BLOCKS, FullGraph
 from altmin.runners.ensemble import Ensemble
-from altmin.runners.full_graph import FullGraph
-from altmin.runners.optimizer_on_device import OptimizerOnDevice, all_finite
 
-WHOLE = 64
-"""Blocks up to which a step is compiled; a longer one would take minutes."""
 WITH_ADAM = {"cuda": 48, "cpu": 1 << 17}
-"""How many parameters there may be for Adam's step to be part of that: on a GPU tensors, since for more of them its own
-kernel is as fast and compiling takes less time; on a CPU entries, since its own kernel takes one pass over memory."""
+"""How large a model may be for Adam's step to be compiled with the rest: on a GPU in tensors, since for more of them
+its own kernel is as fast and compiling takes less time; on a CPU in entries, since its own kernel takes one pass over
+memory."""
 
 
 class CapturedStep:
-    """One method's step on the device alone. Here for a method that reads no number it computes.
-
-    kinds: of steps that differ in what they compute; each is captured by itself.
-    """
+    """One method's step on the device alone. kinds: of steps that differ in what they compute; each is recorded."""
 
     kinds: tuple[bool, ...] = (False,)
+    compiled: FullGraph | None = None
 
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
-        """One mini-batch; what `metrics` needs of it. how: what the method's own step takes besides."""
+        """Take a step and return what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
 
     def begin_step(self) -> bool:
-        """Counts a step; its kind."""
+        """Count a step and return its kind."""
         return False
 
     def metrics(self, values: Tensor) -> Any:
-        """The return value of the method's own step, as far as it is known."""
+        """Return what the method's own step returns, as far as it is known."""
         return LossOnly(values)
 
-    def losses(self, values: Tensor) -> Tensor:
-        """The loss of the method, or of each member of an ensemble, in double precision."""
-        return values.detach().double()
-
     def tensors(self) -> list[Tensor]:
-        """Everything that a step changes."""
+        """Return everything that a step changes."""
         raise NotImplementedError
 
     def push(self) -> None:
-        """Copies what has changed on the CPU (learning rates, mu) to the device. ValueError if something changed that
-        is part of the capture."""
+        """Copy what has changed on the CPU (learning rates, mu) to the device. ValueError if something has changed
+        that is part of the recording."""
 
     def pull(self) -> int | None:
-        """Waits for the device and copies back what it has changed. None if all steps since the last call were
-        accepted, else the number of steps before the first that was not finite; later steps are accepted again."""
+        """Wait for the device and copy back what it has changed. Return None if all steps since the last call were
+        accepted, else the number of steps before the first that was not finite; later ones are accepted again."""
         return None
 
 
-def check_capturable(method: Any) -> None:
-    """ValueError, which says why, if a step of the method cannot be captured."""
-    first = method.methods[0] if isinstance(method, Ensemble) else method
-    decides = f"{type(first).__name__} decides on the processor how to go on"
-    reason = first.why_not_captured() if hasattr(first, "why_not_captured") else decides
-    if reason:
-        raise ValueError(f"this step cannot be captured: {reason}")
+class Rates:
+    """The learning rates of a torch optimizer on its device, where recorded steps read them."""
 
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self.optimizer: Any = optimizer
+        self.rates: list[Tensor] = []
+        for group in optimizer.param_groups:
+            device, rate = group["params"][0].device, group["lr"]
+            there = isinstance(rate, Tensor) and rate.device == device
+            self.rates.append(rate if there else torch.tensor(float(rate), dtype=torch.float32, device=device))
+            if "capturable" in group and device.type == "cuda":
+                group["capturable"] = True
+            for p in group["params"]:
+                if "step" in optimizer.state.get(p, {}):
+                    optimizer.state[p]["step"] = optimizer.state[p]["step"].to(device)
+        self.known = [group["lr"] for group in optimizer.param_groups]
 
-def can_capture(method: Any) -> bool:
-    """Whether a step of the method can be captured."""
-    try:
-        check_capturable(method)
-    except ValueError:
-        return False
-    return True
+    @contextmanager
+    def swapped(self, found_inf: Tensor | None = None) -> Iterator[None]:
+        """Within, the optimizer reads the rates on the device, and its step changes nothing where found_inf is 1."""
+        groups = self.optimizer.param_groups
+        before = [group["lr"] for group in groups]
+        for group, rate in zip(groups, self.rates, strict=True):
+            group["lr"] = rate
+        if found_inf is not None:
+            self.optimizer.found_inf = found_inf
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, before, strict=True):
+                group["lr"] = rate
+            self.optimizer.__dict__.pop("found_inf", None)
+
+    def push(self) -> None:
+        """Copy rates that have changed to the device."""
+        for i, group in enumerate(self.optimizer.param_groups):
+            if group["lr"] is not self.rates[i] and group["lr"] != self.known[i]:
+                self.known[i] = group["lr"]
+                self.rates[i].fill_(group["lr"])
+
+    def step_adam(self, grads: Mapping[Tensor, Tensor], ok: Tensor) -> None:
+        """Take a step of Adam by its formula instead of its kernel, where ok: compiled, it is one pass over memory on
+        the whole device, where the kernel of a small net occupies a few of its processors."""
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            kind = "adamw" if group["decoupled_weight_decay"] else "adam"
+            options = {"lr": rate.double(), "eps": group["eps"], "beta1": group["betas"][0], "beta2": group["betas"][1]}
+            counted: dict[int, Any] = {}
+            if group["weight_decay"]:
+                options["weight_decay"] = group["weight_decay"]
+            for p in group["params"]:
+                if p not in grads or not p.requires_grad:
+                    continue
+                state = self.optimizer.state[p]
+                count = id(state["step"])  # usually one for all
+                if count not in counted:
+                    state["step"].add_(ok)
+                    counted[count] = coefficients(options, state["step"].double().clamp_min(1), p.dtype)
+                row = {"weights": p, "exp_avg": state["exp_avg"], "exp_avg_sq": state["exp_avg_sq"]}
+                overwrite(row, stepped(kind, row, grads[p], counted[count]), ok)
+
+    def tensors(self) -> list[Tensor]:
+        """Return parameters and state."""
+        state = [t for p in self.optimizer.state.values() for t in p.values() if isinstance(t, Tensor)]
+        return [*(p for group in self.optimizer.param_groups for p in group["params"]), *state]
+
+    def fixed(self) -> list[Any]:
+        """Return what is part of the recording: the options other than the rate, the places of parameters, of the first
+        one's state in each group, and which are trained. A scheduler adds options to groups that no step reads."""
+        names = [name for name in self.optimizer.defaults if name != "lr"]
+        groups = self.optimizer.param_groups
+        params = [p for group in groups for p in group["params"]]
+        state = [t for group in groups for t in self.optimizer.state.get(group["params"][0], {}).values()]
+        places = [t.data_ptr() for t in (*params, *state) if isinstance(t, Tensor)]
+        return [places, [p.requires_grad for p in params], [[group.get(name) for name in names] for group in groups]]
 
 
 class LaterMetrics:
-    """`Metrics` of a captured step, taken from its vector when one is read: to take them costs as much as a small
+    """`Metrics` of a recorded step, taken from its vector when one is read: to take them costs as much as a small
     step."""
 
     def __init__(self, values: Tensor, sizes: list[float], dtype: torch.dtype):
@@ -102,52 +151,36 @@ class LaterMetrics:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        loss, mu, objective = self._values[:3]
-        costs, moved = self._values[3:].split(len(self._sizes)) if self._sizes else (self._values[:0],) * 2
+        (loss, mu, objective), n = self._values[:3], len(self._sizes)
+        costs, moved = self._values[3 : 3 + n], self._values[3 + n :]
         return getattr(Metrics(loss.to(self._dtype), mu, objective, costs, moved, self._sizes), name)
 
 
-@singledispatch
-def captured(method: Any, fuse: bool, context: Context) -> CapturedStep:
-    """The method's step as it is captured. fuse: whether small operations are compiled into few kernels, where that is
-    known to work. context: how products are rounded."""
-    raise ValueError(
-        f"this step cannot be captured: nobody has said how one of {type(method).__name__} runs on tensors"
-    )
-
-
-@captured.register(AltMin)
 class AltMinStep(CapturedStep):
-    """`AltMin.step`. fuse: whether it is compiled as a whole, as soon as its optimizer has its state: with Adam from
-    the first time on, otherwise from the second. Where torch cannot compile it, which is said once, and with more than
-    `WHOLE` blocks, it is not."""
+    """`AltMin.step`. fuse: whether it is compiled as a whole, which it is not where torch cannot, which is said once,
+    nor with more than `MOST_BLOCKS` blocks. context: how products are rounded."""
 
     def __init__(self, am: AltMin, fuse: bool, context: Context):
-        self.am, self.local = am, am.updates.local
-        self.optimizer = None if self.local is None else OptimizerOnDevice(self.local.optimizer)
-        first = am.theta[0][0]
+        self.am, self.local, first = am, am.updates.local, am.theta[0][0]
+        self.optimizer = None if self.local is None else Rates(self.local.optimizer)
         self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
-        groups = [] if self.local is None else self.local.optimizer.param_groups
-        self.trained = [p for group in groups for p in group["params"]]
-        """The parameters of the optimizer."""
-        self.places = self._places()
-        compiles = fuse and len(am.chain) <= WHOLE
-        self.compiled = FullGraph(AltMinStep._compute_all, self, first.device) if compiles else None
-        self.adam = self.local is not None and self.local.adam_alone
+        self.kinds = (True, False) if am.updates.refreshes else (False,)
+        self.compiled = (
+            FullGraph(AltMinStep._whole, self, first.device) if fuse and len(am.chain) <= MOST_BLOCKS else None
+        )
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
-        self.adam_inside = self.adam and count <= WITH_ADAM[first.device.type]
-        self.ready = self.adam or self.local is None
-        """Whether the optimizer has the state that a compiled step needs."""
+        self.with_adam = bool(self.compiled and self.local and self.local.adam_alone)
+        self.with_adam = self.with_adam and count <= WITH_ADAM.get(first.device.type, 0)
+        if self.with_adam:
+            self.local.optimizer.begin()  # type: ignore[union-attr]
         self.channels_last = _gains_by_channels_last(am.model, context)
-        self.kinds = (True, False) if am.updates.refreshes else (False,)
         self.known = am.penalty.value
-        self.settings: list[dict[str, Any]] | None = None
-        """The options of the code solver and the penalty at the first `push`, after the capture."""
         self.rates = {name: torch.zeros((), dtype=self.dtype, device=first.device) for name in am.updates.rates}
-        """Of a weight rule that is not an optimizer, on the device; see `push`."""
+        """Of a weight rule that is not an optimizer, on the device."""
         self.rates_known = dict[str, float]()
-        self._push_rates()
+        self.before: list[Any] | None = None
+        """What is part of the recording, once the first step has been taken."""
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
@@ -160,102 +193,82 @@ class AltMinStep(CapturedStep):
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
         """kind: whether rules compute again what they keep for several updates; such a step is not compiled."""
         self.am.check_once(x, y)
-        for p in self.trained:  # otherwise old gradients stay in memory until the new ones are known
-            p.grad = None
-        if self.adam and self.optimizer is not None:
-            self.optimizer.begin_adam()
-        values, state, ok, self.sizes, contributions, proposals, statistics, kept = self._computed(x, y, kind)
-        self.state.copy_(state)
-        if self.local is not None and self.optimizer is not None and contributions is not None:
+        for group in self.local.optimizer.param_groups if self.local else ():
+            for p in group["params"]:  # otherwise old gradients stay in memory until the new ones are known
+                p.grad = None
+        found = self.compiled(x, y, kind, True) if self.compiled and not kind else None
+        values, ok, self.sizes, contributions, proposals, states = found or self._whole(x, y, kind, False)
+        # not within what is compiled: torch loses what is written to a float64 without dimensions there
+        self.am.updates.write(proposals, ok)
+        overwrite(self.am.code_states, states, ok)
+        if contributions and self.local is not None and self.optimizer is not None:
             with self.optimizer.swapped(1.0 - ok.float()):
                 self.local.update(contributions, check=False)
-        self.am.updates.write(proposals, ok)
-        overwrite(self.am.code_states, kept, ok)
-        commit(statistics, ok)
+        self.before = self.before or self._fixed()
         return values
 
-    def _compute(self, theta: Theta, x: Tensor, y: Tensor, context: Context, refresh: bool) -> tuple[Any, ...]:
-        """The whole step up to the weights; nothing changes. theta: those of the model, as products read them."""
-        am, updates, mu = self.am, self.am.updates, self.state[2].to(self.dtype)
-        moved = move_codes(am.chain, theta, am.solver(am.code_states), am.loss, x, y, mu, context)
+    def _whole(self, x: Tensor, y: Tensor, refresh: bool, compiled: bool) -> tuple[Any, ...]:
+        """Take the step. Return loss, mu, objective, costs and squared movements of the hidden blocks in one vector;
+        whether the step is accepted; the sizes of the hidden codes; and what is still to be done: the contributions
+        that the optimizer follows, the proposals of other rules, and the states of the code solver."""
+        am, updates = self.am, self.am.updates
+        theta: Theta = am.theta
+        context = replace(self.context, numbers=Scalars, traced=True) if compiled else self.context
+        if compiled and self.channels_last:
+            x, theta = _channels_last(x), [[_channels_last(p) for p in block] for block in theta]
+        before, taken, mu = self.state.unbind()
+        moved = move_codes(am.chain, theta, am.solver(am.code_states), am.loss, x, y, mu.to(self.dtype), context)
         found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
         proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates, refresh)
-        settled = _settled(moved, proposals, self.state, am.penalty.increment, am.penalty.maximum)
-        sizes = [problem.delta.numel() for problem in moved.problems[:-1]]
-        contributions = None if self.local is None else {l: found[l] for l in self.local.blocks}
-        return *settled, sizes, contributions, proposals, moved.statistics, moved.solver_states
-
-    def _compute_all(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        """`_compute` with the next state and statistics written and, if the weights are Adam's and few enough, their
-        update; what is written is then left out."""
-        theta: Theta = self.am.theta
-        if self.channels_last:
-            x, theta = _channels_last(x), [[_channels_last(p) for p in block] for block in theta]
-        context = replace(self.context, numbers=Scalars, traced=True)
-        values, state, ok, sizes, contributions, proposals, statistics, kept = self._compute(
-            theta, x, y, context, refresh=False
-        )
-        self.state.copy_(state)
-        commit(statistics, ok)
-        if self.adam_inside:
-            assert self.local is not None
-            assert self.optimizer is not None
-            self.optimizer.step_adam(dict(self.local.of_parameters(contributions)), ok)
-            contributions = None
-        return values, self.state, ok, sizes, contributions, proposals, [], kept
-
-    def _computed(self, x: Tensor, y: Tensor, refresh: bool) -> tuple[Any, ...]:
-        """`_compute`, compiled if it is to be."""
-        found = self.compiled(x, y) if self.compiled and self.ready and not refresh else None
-        self.ready = self.ready or not refresh
-        return found or self._compute(self.am.theta, x, y, self.context, refresh)
+        numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1]]
+        values = torch.stack([number.double() for number in numbers])
+        ok = (before > 0) & moved.is_finite
+        for each in proposals.values():
+            ok = ok & each.finite
+        mu = torch.where(ok, grown(mu, am.penalty.increment, 1.0, am.penalty.maximum), mu)
+        self.state.copy_(torch.stack([ok.double(), taken + ok.double(), mu]))
+        _commit(moved.statistics, ok)
+        grads = {l: found[l] for l in self.local.blocks} if self.local else {}
+        if compiled and self.with_adam and self.local and self.optimizer:
+            self.optimizer.step_adam(dict(self.local.of_parameters(grads)), ok)
+            grads = {}
+        sizes = [float(problem.delta.numel()) for problem in moved.problems[:-1]]
+        return values, ok, sizes, grads, proposals, moved.solver_states
 
     def metrics(self, values: Tensor) -> Any:
         return LaterMetrics(values, self.sizes, self.dtype)
 
-    def losses(self, values: Tensor) -> Tensor:
-        return values[:1]
-
     def tensors(self) -> list[Tensor]:
         optimizer = [] if self.optimizer is None else self.optimizer.tensors()
-        return [self.state, *self.am.model.buffers(), *optimizer, *self._own()]
+        return [self.state, *self.am.model.buffers(), *optimizer, *self._of_rules()]
 
-    def _own(self) -> list[Tensor]:
-        """Parameters and state of blocks whose rule is not an optimizer, and the state of the code solver."""
+    def _of_rules(self) -> list[Tensor]:
+        """Return parameters and state of blocks whose rule is not an optimizer, and the state of the code solver."""
         states = self.am.updates.states
         return [*(t for l in states for t in self.am.theta[l]), *pytree.tree_leaves((states, self.am.code_states))]
 
+    def _fixed(self) -> list[Any]:
+        """Return what is part of the recording: options and places of tensors; mu itself is on the device."""
+        plain = (int, float, str, type(None))
+        options = [
+            {k: v for k, v in getattr(part, "__dict__", {}).items() if k != "value" and isinstance(v, plain)}
+            for part in (self.am.codes, self.am.penalty)
+        ]
+        places = [(t.data_ptr(), t.requires_grad) for t in self._of_rules()]
+        return [options, places, [] if self.optimizer is None else self.optimizer.fixed()]
+
     def push(self) -> None:
         self.am.chain.demand_unchanged()
+        _demand_same(self.before, self._fixed())
         if self.optimizer is not None:
             self.optimizer.push()
-        if self._places() != self.places:
-            raise ValueError(
-                "the tensors of the weight rule or the code solver are no longer those of the captured step: they were "
-                "moved, loaded, frozen or freed; make a new Recorded(method)"
-            )
-        self.settings = self.settings or self._settings()
-        if self._settings() != self.settings:
-            raise ValueError(
-                f"options of the code solver and the penalty are part of the capture: {self.settings}, now "
-                f"{self._settings()}; make a new Recorded(method)"
-            )
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
             self.state[2].fill_(self.known)
-        self._push_rates()
-
-    def _settings(self) -> list[dict[str, Any]]:
-        """Numbers and names that `_compute` reads from the code solver and the penalty; mu itself is on the device."""
-        held = (getattr(each, "__dict__", {}) for each in (self.am.codes, self.am.penalty))
-        plain = (int, float, str, type(None))
-        return [{k: v for k, v in each.items() if k != "value" and isinstance(v, plain)} for each in held]
-
-    def _push_rates(self) -> None:
-        now = self.am.updates.rates
-        for name in self.rates if now != self.rates_known else ():
-            self.rates[name].fill_(now[name])
-        self.rates_known = now
+        rates = self.am.updates.rates
+        for name in self.rates if rates != self.rates_known else ():
+            self.rates[name].fill_(rates[name])
+        self.rates_known = rates
 
     def pull(self) -> int | None:
         ok, taken, mu = self.state.tolist()
@@ -264,41 +277,39 @@ class AltMinStep(CapturedStep):
         self.state[1].zero_()
         if not ok:
             self.am.updates.recount()
-        if self.optimizer is not None and not all_finite(self.optimizer.tensors()):
+        if self.optimizer is not None and not _all_finite(self.optimizer.tensors()):
             raise Diverged("a weight or one of the optimizer's moments", "lower the learning rate")
         return None if ok else int(taken)
 
-    def _places(self) -> list[tuple[int, bool]]:
-        """Where the tensors of the weight rule and the code solver lie, and whether they are trained."""
-        return [(t.data_ptr(), t.requires_grad) for t in self._own()]
 
-
-@captured.register(Backprop)
 class BackpropStep(CapturedStep):
     """`Backprop.step`."""
 
     def __init__(self, method: Backprop, fuse: bool, context: Context):
-        self.method, self.optimizer, self.context = method, OptimizerOnDevice(method.optimizer), context
+        self.method, self.optimizer, self.context = method, Rates(method.optimizer), context
+        self.before: list[Any] | None = None
 
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
-        with self.optimizer.swapped(None):
-            return self.method.step(x, y, context=self.context).loss
+        with self.optimizer.swapped():
+            loss = self.method.step(x, y, context=self.context).loss
+        self.before = self.before or self.optimizer.fixed()
+        return loss
 
     def tensors(self) -> list[Tensor]:
         return [*self.method.model.buffers(), *self.optimizer.tensors()]
 
     def push(self) -> None:
+        _demand_same(self.before, self.optimizer.fixed())
         self.optimizer.push()
 
 
-@captured.register(Ensemble)
 class EnsembleStep(CapturedStep):
     """`Ensemble.advance`: mu, rates and who takes part lie on the device already, and a member that diverges takes no
-    further part by itself. fuse: whether it is compiled as a whole, where torch can."""
+    further part by itself. fuse: as in `AltMinStep`."""
 
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
         self.ensemble, self.context = ensemble, context
-        compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= WHOLE
+        compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= MOST_BLOCKS
         self.compiled = FullGraph(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
         self.kinds = (True, False) if ensemble.refreshes else (False,)
 
@@ -320,37 +331,51 @@ class EnsembleStep(CapturedStep):
         self.ensemble.demand_views()
 
 
-def _settled(
-    moved: Moved, proposals: Mapping[int, Proposal], state: Tensor, increment: float, maximum: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether a step is accepted, and the next state.
-
-    Returns loss, mu, objective, costs and squared movements of the hidden blocks in one vector; the next state (see
-    `AltMinStep.state`), in which mu grows with every step that is taken; and whether the step is accepted.
-    """
-    before, taken, mu = state.unbind()
-    numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1]]
-    values = torch.stack([number.double() for number in numbers])
-    ok = (before > 0) & moved.is_finite
-    for each in proposals.values():
-        ok = ok & each.finite
-    new = torch.stack([ok.double(), taken + ok.double(), torch.where(ok, grown(mu, increment, 1.0, maximum), mu)])
-    return values, new, ok
+STEPS: dict[type, Any] = {AltMin: AltMinStep, Backprop: BackpropStep, Ensemble: EnsembleStep}
 
 
-def commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:
+def step_of(method: Any) -> Any:
+    """Return the class of the method's recorded step; ValueError, which says why, if it cannot be recorded."""
+    first: Any = method.methods[0] if isinstance(method, Ensemble) else method
+    found = next((step for kind, step in STEPS.items() if isinstance(method, kind)), None)
+    reason = first.why_not_captured() if found else f"{type(first).__name__} decides on the processor how to go on"
+    if reason:
+        raise ValueError(f"this step cannot be captured: {reason}")
+    return found
+
+
+def captured(method: Any, fuse: bool, context: Context) -> Any:
+    """Return the method's step as it is recorded. fuse: whether it is compiled. context: how products are rounded."""
+    return step_of(method)(method, fuse, context)
+
+
+def _demand_same(before: list[Any] | None, now: list[Any]) -> None:
+    if before is not None and before != now:
+        raise ValueError(
+            "what is part of the recording has changed: options other than learning rate and mu, weights or state that "
+            "were moved, loaded, frozen or freed; make a new Recorded(method)"
+        )
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Return whether all numbers are finite; waits for the device."""
+    largest = torch._foreach_norm([t for t in tensors if t.numel()], torch.inf)
+    return bool(torch.stack([number.double() for number in largest]).isfinite().all())
+
+
+def _commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:
     """`Map.commit` of all of them where ok; else they stay as they are."""
-    held = [b for m, _ in statistics for b in m.module.buffers()]
-    before = [b.clone() for b in held]
-    for m, kept in statistics:
-        m.commit(kept)
-    for b, old in zip(held, before, strict=True):
+    buffers = [b for m, _ in statistics for b in m.module.buffers()]
+    before = [b.clone() for b in buffers]
+    for m, saved in statistics:
+        m.commit(saved)
+    for b, old in zip(buffers, before, strict=True):
         b.copy_(torch.where(ok, b, old))
 
 
 def _gains_by_channels_last(model: nn.Module, context: Context) -> bool:
-    """Whether most weights of a model on a GPU are convolutions of many channels whose operands are shortened: kernels
-    for these want images with channels last, and otherwise each of them copies its operands."""
+    """Return whether most weights of a model on a GPU are convolutions of many channels whose operands are shortened:
+    kernels for these want images with channels last, and otherwise each of them copies its operands."""
     shortened = context.bf16 or torch.backends.cudnn.allow_tf32
     weights = [m.weight for m in model.modules() if isinstance(m, nn.Conv2d)]
     wide = sum(w.numel() for w in weights if min(w.shape[:2]) >= 32)

@@ -17,7 +17,6 @@ from altmin.common.errors import Diverged
 from altmin.common.state import load_parts, matched
 from altmin.core.losses import adapt
 from altmin.core.trainer import check
-from altmin.core.weights.adam_sgd import coefficients
 from altmin.methods.protocol import Method
 from altmin.runners import compatible
 from altmin.runners.members import TEMPLATES, Outcome, State, Template, buffers_of
@@ -40,9 +39,8 @@ class Ensemble:
     """N ordinary methods of one kind, on models of one architecture, advanced together.
 
     Numbers may differ from member to member: learning rates, also of single blocks, eps, betas, weight decay, momentum,
-    l1 of the weights, all of the penalty, a numeric code step, its momentum and share, and attributes of a weight rule
-    that are floats. All else must be the same. Every member's parameters become views into stacked ones: `member(i)` is
-    an ordinary module, always up to date, and `methods[i]` an ordinary method that could go on alone.
+    l1 of the weights, and mu. All else must be the same. Every member's parameters become views into stacked ones:
+    `member(i)` is an ordinary module, always up to date, and `methods[i]` an ordinary method that could go on alone.
 
     A member whose loss, objective or new weights are not finite keeps the weights from before that step and takes no
     further part; `diverged` tells which, and in which step. The others do not notice.
@@ -66,28 +64,32 @@ class Ensemble:
         self._parameters = [list(method.model.parameters()) for method in self._methods]
         self._trained = [p.requires_grad for own in self._parameters for p in own]
         self._template: Template = TEMPLATES[type(methods[0])](self._methods)
+        self._updates = getattr(self._methods[0], "updates", None)
+        """Those of the first member, None for backprop."""
         self.groups: list[FlatGroup] = self._template.groups
         self._state = self._stacked()
         self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
         """Which members still take part."""
+        self._taken = torch.zeros_like(self._state.counts, dtype=torch.int64)
+        """Number of steps that each has taken."""
         self._recount()
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
-        rates = [{"lr": group.options["lr"]} for group in self.groups if group.optimized]
-        rates += [{"lr": rate} for rate in self._state.own.get("rates", {}).values()]
-        self.optimizer = SimpleNamespace(param_groups=rates)
+        rates = [group.options["lr"] for group in self.groups if group.optimized]
+        rates += self._state.own.get("rates", {}).values()
+        self.optimizer = SimpleNamespace(param_groups=[{"lr": rate} for rate in rates])
         """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
 
     def __len__(self) -> int:
         return len(self._methods)
 
     def member(self, i: int) -> nn.Module:
-        """Member i's model: an ordinary module, its parameters and buffers views into the stacked ones.
+        """Return member i's model: an ordinary module, its parameters and buffers views into the stacked ones.
 
-        torch.save writes all that a view looks into: to keep one member by itself, save copy.deepcopy(member(i))."""
+        torch.save writes all that a view looks into: to save one member by itself, save copy.deepcopy(member(i))."""
         return self._methods[i].model
 
     def demand_views(self) -> None:
-        """ValueError if parameters no longer are views into the stacked ones, which then would train unseen."""
+        """Raise ValueError if parameters no longer are views into the stacked ones, which then would train unseen."""
         group = self.groups[0]
         if self._parameters[0][group.places[0]].data_ptr() != group.rows["weights"].data_ptr():
             raise ValueError(
@@ -110,13 +112,13 @@ class Ensemble:
 
     @property
     def steps(self) -> int:
-        """How many steps have been taken, by those that have taken most."""
-        return max(self._state.taken.tolist())
+        """Number of steps taken by those that have taken most."""
+        return max(self._taken.tolist())
 
     @property
     def diverged(self) -> dict[int, int]:
         """Members that have diverged, and the step, counted from 1, in which they did."""
-        alive, taken = self.alive.tolist(), self._state.taken.tolist()
+        alive, taken = self.alive.tolist(), self._taken.tolist()
         return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
 
     @property
@@ -130,72 +132,65 @@ class Ensemble:
         return self._updates is not None and self._updates.is_due(self.count + 1)
 
     def exclude(self, i: int) -> None:
-        """Member i takes no further part, as if it had diverged in its next step."""
+        """Let member i take no further part, as if it had diverged in its next step."""
         self.alive[i] = False
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> EnsembleMetrics:
-        """One mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one dimension
-        more in front. each: which of the two; None for labels, where the dimensions of y determine it.
+        """Take one mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one
+        dimension more in front. each: which of the two; None for labels, where the dimensions of y determine it.
 
-        Waits for the device once. ValueError if the batch does not fit the models or is not finite; then nothing has
-        changed. A member whose own batch is not finite skips it; its loss is NaN, and the step counts for what weight
-        rules compute in some steps only. `Diverged` if no member is
-        left."""
+        Waits for the device once. ValueError if the batch does not fit the models, or no member's is finite; then
+        nothing has changed. `Diverged` if no member is left."""
         each = self.check(x, y, each)
         found = self._compute(x, y, each, context, self.refresh)
-        sound = _sound(x, y, each, self.alive)
-        alive, finite, clean = torch.stack([self.alive, found.finite, sound]).tolist()
-        if not any(clean):
-            raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
+        alive, finite = torch.stack([self.alive, found.finite]).tolist()
         for i in range(len(self)):
-            if alive[i] and clean[i] and not finite[i]:
+            if alive[i] and not finite[i]:
                 self._check_labels(i, *((x[i], y[i]) if each else (x, y)))
+        left = any(a and b for a, b in zip(alive, finite, strict=True))
+        if not left and not bool(x.isfinite().all() & y.isfinite().all()):
+            raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
         mu = self._state.own.get("mu")
-        part = self.alive & sound
-        loss, objective = (value.masked_fill(~part, torch.nan) for value in (found.loss, found.objective))
+        loss, objective = (value.masked_fill(~self.alive, torch.nan) for value in (found.loss, found.objective))
         metrics = EnsembleMetrics(loss, None if mu is None else mu.clone(), objective)
-        self._write(found, sound)
+        self._write(found)
         self.count += 1
-        if not any(a and (b or not c) for a, b, c in zip(alive, finite, clean, strict=True)):
+        if not left:
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
         return metrics
 
     @torch.no_grad()
-    def advance(
-        self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL, refresh: bool | None = None
-    ) -> Tensor:
-        """`step` without checking the result: it does not wait for the device, so that a CUDA graph can capture it.
-        Returns the members' losses, NaN for those that have diverged. A batch that is not finite is skipped. refresh:
-        whether weight rules compute what they keep for several steps, None for where it is due; only such steps are
-        counted."""
-        each, due = self.check(x, y, each), self.refresh if refresh is None else refresh
-        loss = self.advance_checked(x, y, each, context, due)
-        self.count += refresh is None
+    def advance(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> Tensor:
+        """Take a `step` without checking the result: it does not wait for the device. Return the members' losses, NaN
+        for those that have diverged."""
+        loss = self.advance_checked(x, y, self.check(x, y, each), context, self.refresh)
+        self.count += 1
         return loss
 
     def advance_checked(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Tensor:
-        """`advance` of a batch that was checked, inside `torch.no_grad`: nothing but tensors is read and changed."""
+        """`advance` of a batch that was checked, inside `torch.no_grad`: nothing but tensors is read and changed.
+        refresh: whether weight rules compute what they have for several steps."""
         found = self._compute(x, y, each, context, refresh)
-        sound = _sound(x, y, each, self.alive)
-        loss = found.loss.masked_fill(~(self.alive & sound), torch.nan)
-        self._write(found, sound)
+        loss = found.loss.masked_fill(~self.alive, torch.nan)
+        self._write(found)
         return loss
 
     @torch.no_grad()
     def end_epoch(self) -> None:
-        """Closes a pass over the data: mu grows."""
+        """End an epoch and update mu."""
         if self._state.own:
-            _keep(self.alive, torch.func.vmap(self._template.end_epoch)(self._state), self._state.own)
+            _overwrite(self.alive, torch.func.vmap(self._template.end_epoch)(self._state), self._state.own)
 
     def tensors(self) -> list[Tensor]:
-        """Everything that a step changes."""
-        return [*pytree.tree_leaves(self._state._replace(rates=[], options={})), self.alive]
+        """Return everything that a step changes."""
+        state = self._state._replace(options=[])
+        return [*pytree.tree_leaves(state), self._taken, self.alive]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the models' own parameters, which are in `model.state_dict()`."""
+        """Return everything but the models' own parameters, which are in `model.state_dict()`."""
         members = [method.state_dict() for method in self.methods]
-        return {"members": members, "taken": self._state.taken.tolist(), "alive": self.alive.tolist()}
+        return {"members": members, "taken": self._taken.tolist(), "alive": self.alive.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
@@ -203,40 +198,34 @@ class Ensemble:
         counts = {"taken": [0] * len(self), "alive": [True] * len(self)}
         new = matched({name: state.get(name) for name in counts}, counts, "Ensemble")
         load_parts(members, dict(enumerate(state.get("members", ()))), "Ensemble")
-        _keep(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
+        _overwrite(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
         self._recount()
-        self._state.taken.copy_(torch.tensor(new["taken"]))
+        self._taken.copy_(torch.tensor(new["taken"]))
         self.alive.copy_(torch.tensor(new["alive"]))
 
-    @property
-    def _updates(self) -> Any:
-        """Those of the first member, None for backprop."""
-        return getattr(self._methods[0], "updates", None)
-
     def _recount(self) -> None:
-        """Reads how many updates the members have made, which differs only where some have diverged."""
+        """Read how many updates the members have made, which differs only where some have diverged."""
         self.count = max(getattr(getattr(method, "updates", None), "count", 0) for method in self._methods)
 
     @torch.no_grad()
     def _stacked(self) -> State:
-        """All members' state, and views into it for their buffers."""
+        """Return all members' state; their buffers become views into it."""
         buffers = [buffers_of(method) for method in self._methods]
         first = [[places[0] for places in own] for own in buffers]
         stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*first, strict=True)]
-        for i, (method, own) in enumerate(zip(self._methods, buffers, strict=True)):
-            for places, mine in zip(own, [whole[i] for whole in stacked], strict=True):
+        for i, (method, slots) in enumerate(zip(self._methods, buffers, strict=True)):
+            for places, mine in zip(slots, [whole[i] for whole in stacked], strict=True):
                 for m, name in places:
                     m._buffers[name] = mine
             if hasattr(method, "chain"):
                 method.chain.note_buffers()
-        rows, rates = [group.rows for group in self.groups], [group.options for group in self.groups]
-        counts, rest = self._read()
-        taken = torch.zeros_like(counts, dtype=torch.int64)
-        return State(rows, rates, self._template.options, stacked, counts, taken, rest)
+        rows, options = [group.rows for group in self.groups], [group.options for group in self.groups]
+        counts, own = self._read()
+        return State(rows, options, stacked, counts, own)
 
     @torch.no_grad()
     def _read(self) -> tuple[Tensor, dict[str, Any]]:
-        """`State.counts` and `State.own` of all methods; rates and moments are copied into the groups."""
+        """Return `State.counts` and `State.own` of all methods; rates and moments are copied into the groups."""
         counts = [
             max([group.read(i, own, method.optimizer) for group in self.groups if group.optimized], default=0.0)
             for i, (method, own) in enumerate(zip(self._methods, self._parameters, strict=True))
@@ -246,7 +235,7 @@ class Ensemble:
         return torch.tensor(counts, dtype=torch.float64, device=self._template.device), own
 
     def check(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
-        """Whether every member has a mini-batch of its own. ValueError for one that does not fit."""
+        """Return whether every member has a mini-batch of its own. ValueError for one that does not fit."""
         self.demand_views()
         for method in self._methods:
             if hasattr(method, "chain"):
@@ -254,15 +243,14 @@ class Ensemble:
         if [p.requires_grad for own in self._parameters for p in own] != self._trained:
             raise ValueError("parameters were frozen or freed after this Ensemble was built; build a new one")
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
+            raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}")
         shapes = f"inputs {tuple(x.shape)} and targets {tuple(y.shape)}"
         if each is None:
             each = not y.is_floating_point() and y.ndim == 2 and x.ndim > 2
             enough = x.ndim > 1 + x.is_floating_point() and y.ndim > 1
             if not each and enough and x.shape[:2] == y.shape[:2] and len(x) == len(self):
                 raise ValueError(
-                    f"{shapes} can be one mini-batch for all {len(self)} members or one for each; say which with "
-                    "each=False or each=True"
+                    f"{shapes} can be one mini-batch for all members or one for each; say each=True or False"
                 )
         if each and not len(x) == len(y) == len(self):
             raise ValueError(f"{shapes} are not one mini-batch for each of {len(self)} members, side by side in front")
@@ -270,10 +258,10 @@ class Ensemble:
         check(*first)
         if hasattr(self._methods[0], "check_once"):
             self._methods[0].check_once(*first)
-        return bool(each)
+        return each
 
     def _compute(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Outcome:
-        """What every member's step finds; nothing is written."""
+        """Return the result of every member's step; nothing is written."""
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
         dims = (0, 0, 0) if each else (0, None, None)
@@ -288,56 +276,21 @@ class Ensemble:
                 f"the members cannot take a step on inputs {tuple(x.shape)}, targets {y.dtype}: {words}"
             ) from error
 
-    def _write(self, found: Outcome, sound: Tensor) -> None:
-        """The last step of the optimizer; then the next state is written for members whose values are finite.
-        sound: the members whose batch is finite."""
-        dtype = self._template.dtype
-        rates = [coefficients(group.options, found.counts, dtype) if group.optimized else {} for group in self.groups]
-        _update(self.groups, rates, self._state, found, self.alive, sound)
+    def _write(self, found: Outcome) -> None:
+        """Write the new state of the members that take part where it is finite; the others take no further part."""
+        self.alive &= found.finite
+        moving = [n for n, group in enumerate(self.groups) if group.kind != "frozen"]
+        new, old = (([each.rows[n] for n in moving], *each[2:]) for each in (found.state, self._state))
+        _overwrite(self.alive, new, old)
+        self._taken.add_(self.alive)
 
     def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:
         """A label out of range is a mistake in the data, not divergence."""
-        loss = adapt(self._methods[i].loss)
         if not torch.is_floating_point(y):
-            loss.check(copy.deepcopy(self.member(i)).eval()(x[:1]), y)
+            adapt(self._methods[i].loss).check(copy.deepcopy(self.member(i)).eval()(x[:1]), y)
 
 
-def _update(
-    groups: list[FlatGroup],
-    rates: list[dict[str, Tensor]],
-    state: State,
-    found: Outcome,
-    alive: Tensor,
-    sound: Tensor,
-) -> None:
-    """Takes the optimizer's last step, and writes what is new of the members that take part where all is finite. A
-    member whose batch is not sound stays as it is."""
-    total, new, old = 0 * found.loss, [], []
-    for n, group in enumerate(groups):
-        row = found.rows.get(n, group.rows)
-        if group.optimized:
-            row = group.stepped(row, found.grads[n], rates[n])
-        if group.kind != "frozen":
-            total = total + row["weights"].sum(1)  # a sum of finite numbers overflows only where all is lost
-            new.append(row)
-            old.append(group.rows)
-    for a, b in zip(found.buffers, state.buffers, strict=True):
-        if b.is_floating_point():
-            total = total + torch.where(b.isfinite(), 0 * a, 0.0).flatten(1).sum(1)
-    good = alive & sound & found.finite & total.isfinite()
-    _keep(good, (new, found.buffers, found.counts, found.own), (old, state.buffers, state.counts, state.own))
-    state.taken.add_(good)
-    alive &= good | ~sound
-
-
-def _sound(x: Tensor, y: Tensor, each: bool, alive: Tensor) -> Tensor:
-    """For every member, whether its batch is finite."""
-    if each:
-        return x.isfinite().flatten(1).all(1) & y.isfinite().flatten(1).all(1)
-    return (x.isfinite().all() & y.isfinite().all()).expand_as(alive)
-
-
-def _keep(ok: Tensor, new: Any, old: Any) -> None:
-    """Writes a tree of new tensors over old ones for the members whose ok is true."""
+def _overwrite(ok: Tensor, new: Any, old: Any) -> None:
+    """Write a tree of new tensors over old ones for the members whose ok is true."""
     for a, b in zip(pytree.tree_leaves(new), pytree.tree_leaves(old), strict=True):
         torch.where(ok.view(-1, *[1] * (b.ndim - 1)), a, b, out=b)

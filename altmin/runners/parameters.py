@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from altmin.core.weights.adam_sgd import Row, stepped
+from altmin.core.weights.adam_sgd import Row, coefficients, stepped
 
 Parameters = Sequence[nn.Parameter]
 """All of one model, in its order."""
@@ -24,6 +24,7 @@ class FlatGroup:
         self, kind: str, places: list[int], models: Sequence[Parameters], options: Sequence[dict[str, float]] = ()
     ):
         self.kind, self.places, self.shapes = kind, places, [models[0][place].shape for place in places]
+        self.optimized = kind not in ("fitted", "frozen")
         weights = torch.stack([self.flat([own[place].detach() for place in places]) for own in models])
         columns = {name: [own[name] for own in options] for name in (options[0] if options else ())}
         self.options = {
@@ -38,29 +39,24 @@ class FlatGroup:
             for place, part in zip(places, self.parts(row), strict=True):
                 own[place].data = part
 
-    @property
-    def optimized(self) -> bool:
-        return self.kind not in ("fitted", "frozen")
-
     def parts(self, row: Tensor) -> list[Tensor]:
-        """One member's row as parameters."""
+        """Return one member's row as parameters."""
         sizes = [shape.numel() for shape in self.shapes]
         return [part.view(shape) for part, shape in zip(row.split(sizes), self.shapes, strict=True)]
 
     def flat(self, parts: Sequence[Tensor]) -> Tensor:
-        """Tensors like the parameters as one row; with a dimension more in front, as all rows."""
-        shaped = zip(parts, self.shapes, strict=True)
-        flat = [part.reshape(*part.shape[: part.ndim - len(shape)], -1) for part, shape in shaped]
+        """Return one member's tensors like the parameters as one row."""
+        flat = [part.reshape(-1) for part in parts]
         if torch.compiler.is_compiling():  # of eight parts or fewer a kernel would choose one anew for each entry
             flat = [piece for part in flat for piece in part.chunk(1 + 8 // len(flat), -1)]
-        return torch.cat(flat, -1)
+        return torch.cat(flat)
 
-    def stepped(self, row: Row, grads: Sequence[Tensor], c: Mapping[str, Tensor]) -> Row:
-        """One member's row, or all rows, after a step of the optimizer with its `coefficients` c."""
-        return stepped(self.kind, row, self.flat(grads), c)
+    def stepped(self, row: Row, grads: Sequence[Tensor], options: Mapping[str, Tensor], step: Tensor) -> Row:
+        """Return one member's row after its optimizer's `step`-th step, from 1, with the member's options."""
+        return stepped(self.kind, row, self.flat(grads), coefficients(options, step, row["weights"].dtype))
 
     def read(self, i: int, own: Parameters, optimizer: Optimizer) -> float:
-        """Copies member i's rate and moments from its optimizer; returns how many steps it has taken."""
+        """Copy member i's rate and moments from its optimizer; return how many steps it has taken."""
         self.options["lr"][i] = float(_table(optimizer)[id(own[self.places[0]])]["lr"])
         states = [optimizer.state.get(own[place], {}) for place in self.places]
         for name in self.moments:
@@ -69,7 +65,7 @@ class FlatGroup:
         return max(float(state.get("step", 0.0)) for state in states)
 
     def write(self, i: int, own: Parameters, optimizer: Optimizer, step: float) -> None:
-        """Brings member i's optimizer up to date: its moments become views, its rate and steps are set."""
+        """Bring member i's optimizer up to date: its moments become views, its rate and steps are set."""
         table, moments = _table(optimizer), {name: self.parts(self.rows[name][i]) for name in self.moments}
         for n, p in enumerate(own[place] for place in self.places):
             group = table[id(p)]
@@ -77,16 +73,14 @@ class FlatGroup:
             if moments and step and group.get("momentum") != 0:
                 optimizer.state[p] = {name: parts[n] for name, parts in moments.items()}
                 if self.kind != "sgd":
-                    on_device = group.get("fused") or group.get("capturable")
-                    optimizer.state[p]["step"] = torch.tensor(
-                        step, dtype=torch.float32, device=p.device if on_device else "cpu"
-                    )
+                    device = p.device if group.get("fused") or group.get("capturable") else "cpu"
+                    optimizer.state[p]["step"] = torch.tensor(step, dtype=torch.float32, device=device)
 
 
 def flat_groups(
     models: Sequence[Parameters], optimizers: Sequence[Optimizer], l1s: Sequence[float], fitted: Mapping[int, int]
 ) -> list[FlatGroup]:
-    """The groups of the members' parameters.
+    """Return the groups of the members' parameters.
 
     l1s: of every member's weight rule; biases have none. fitted: the places of parameters whose rule is not an
     optimizer, and the number of their block; such a block is a group."""
@@ -98,11 +92,10 @@ def flat_groups(
         elif id(p) not in tables[0] or not p.requires_grad:
             key = ("frozen",)
         else:
-            own = (
-                _options(table[id(model[place])], l1 * (p.ndim > 1))
-                for table, model, l1 in zip(tables, models, l1s, strict=True)
-            )
-            key = (_kind(optimizers[0]), *own)
+            groups = [table[id(model[place])] for table, model in zip(tables, models, strict=True)]
+            options = (_options(group, l1 * (p.ndim > 1)) for group, l1 in zip(groups, l1s, strict=True))
+            adam = "adamw" if groups[0].get("decoupled_weight_decay") else "adam"
+            key = ("sgd" if isinstance(optimizers[0], SGD) else adam, *options)
         found.setdefault(key, []).append(place)
     return [
         FlatGroup(key[0], places, models, [dict(own) for own in key[1:] if isinstance(own, tuple)])
@@ -111,19 +104,13 @@ def flat_groups(
 
 
 def _table(optimizer: Optimizer | None) -> dict[int, dict[str, Any]]:
-    """The optimizer's group of every parameter, by the parameter's id."""
+    """Return the optimizer's group of every parameter, by the parameter's id."""
     groups = [] if optimizer is None else optimizer.param_groups
     return {id(p): group for group in groups for p in group["params"]}
 
 
-def _kind(optimizer: Optimizer) -> str:
-    if isinstance(optimizer, SGD):
-        return "sgd"
-    return "adamw" if optimizer.param_groups[0].get("decoupled_weight_decay") else "adam"
-
-
 def _options(group: Mapping[str, Any], l1: float) -> tuple[tuple[str, float], ...]:
-    """The numbers of an optimizer's group that its formula reads, with their names."""
+    """Return the numbers of an optimizer's group that its formula reads, with their names."""
     betas = dict(zip(("beta1", "beta2"), group.get("betas", ()), strict=False))
     known = {name: group[name] for name in ("lr", "weight_decay", "eps", "momentum") if name in group}
     return tuple((name, float(value)) for name, value in {**known, **betas, "l1": l1}.items())

@@ -1,9 +1,9 @@
-"""A step captured once and replayed: on a GPU as a CUDA graph, which no longer waits for the processor to start its
+"""A step recorded once and replayed: on a GPU as a CUDA graph, which no longer waits for the processor to start its
 kernels, on a CPU as compiled code."""
 
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,86 +12,121 @@ from torch import Tensor
 from altmin.calculus import own_call
 from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
-from altmin.common.inputs import Inputs, as_inputs
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
 from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import WHOLE, CapturedStep, can_capture, captured, check_capturable
-from altmin.runners.compiled import check as check_compiler
+from altmin.runners.capture import captured, step_of
+from altmin.runners.cuda_graph import CudaGraph
 from altmin.runners.ensemble import Ensemble
-from altmin.runners.programs import Programs, can_fuse, demand_cuda, is_on_gpu
 
 CHECK_EVERY = 256
-"""The number of replays after which `Recorded` checks that all were finite."""
-
-LONG = 30_000
-"""Steps from which a run that records by itself is compiled: for a small net this saves about 0.1 ms per step and block
-and takes about three seconds per block."""
-
-
-def demand_recordable(method: Any, fuse: bool | None) -> None:
-    """ValueError unless a method's steps can be recorded where its model is: on the current CUDA device, or on a CPU
-    that torch can compile for."""
-    device = next(iter(method.model.parameters())).device
-    if device.type != "cpu":
-        demand_cuda(method.model)
-        return
-    why = ""
-    if not isinstance(method, AltMin | Ensemble):
-        why = f"steps of AltMin and of ensembles are recorded there, not those of {type(method).__name__}"
-    elif isinstance(method, AltMin) and len(method.chain) > WHOLE:
-        why = f"a step is compiled there, for at most {WHOLE} blocks, and the model has {len(method.chain)}"
-    elif fuse is False:
-        why = "a step is recorded there by compiling it, which fuse=False forbids"
-    if why:
-        raise ValueError(f"the model is on a CPU; {why}; use the method as it is, or move the model with .to('cuda')")
-    check_compiler(device)
-
-
-class Changed(ValueError):
-    """The method is no longer the one that was captured: weights were frozen or replaced, or an option has changed."""
+"""Number of replays after which `Recorded` checks that all were finite."""
 
 
 class Recorded(Wrapper):
-    """A method whose step is captured and then replayed: `Recorded(method)` captures the first batch that comes,
-    `Recorded(method, x, y)` one given now. It is a `Method` again and gives the numbers of the method's own step.
+    """A method whose step is recorded at the first batch and then replayed. It is a `Method` again and gives the
+    numbers of the method's own step.
 
-    fuse: whether the step is compiled, which takes seconds, for deep nets a minute; None for wherever torch can. On a
-    CPU, where steps of `AltMin` and of ensembles are recorded, that is all, and it needs a C++ compiler.
+    fuse: whether the step is compiled, where torch can, which takes seconds, for deep nets a minute. On a GPU the step,
+    compiled or not, is a CUDA graph besides; on a CPU it is compiled or, with fuse=False, gains nothing.
+    rows: the number of samples of the batches that are recorded, None for that of the first one. With it a run that
+    goes on from inside an epoch replays the same steps as one that was never stopped.
+    quiet: whether what cannot be recorded takes the method's own step without a word, and what has changed is recorded
+    again; otherwise the former is a ValueError when the first batch comes, and the latter when the next one does.
 
-    Batches of another shape (the last of an epoch, often), and those that come while the model is in another mode
-    (`train`, `eval`), take the method's own step, with one warning. A step of
+    Batches of another shape (the last of an epoch, often), with sample weights or several inputs, and those that come
+    while the model is in another mode (`train`, `eval`) take the method's own step, with one warning. A step of
     `AltMin` whose loss or objective is not finite is not taken, nor are those after it until the next check, which
     raises `Diverged`; there is one every `CHECK_EVERY` steps and whenever model or state are read.
     """
 
-    programs: Programs | None = None
-    warns = True
-
-    def __init__(self, method: Any, x: Tensor | None = None, y: Tensor | None = None, fuse: bool | None = None):
+    def __init__(self, method: Any, fuse: bool = True, rows: int | None = None, quiet: bool = False):
         demand_method("Recorded", method)
-        demand_recordable(method, fuse)
-        check_capturable(method)
+        step_of(method)
         super().__init__(method)
-        self.fuse = fuse
-        self.how: dict[str, Any] = {}
-        self.others = 0
-        """The number of batches of another shape or in another mode so far."""
-        if x is not None and y is not None:
-            self._capture(x, y, {})
+        self.fuse, self.rows, self.quiet, self.possible = fuse, rows, quiet, True
+        self.programs: dict[bool, Any] = {}
+        """What takes the next step, of each kind that it may be of."""
+        self.others = self.unseen = 0
+        """Number of batches that took the method's own step, and of replays since the last check."""
+        self.text, self.begins = self._text(), False
 
-    def _capture(self, x: Tensor, y: Tensor, how: dict[str, Any]) -> None:
-        self.x, self.y, self.how, self.unseen = x.clone(), y.clone(), how, 0
+    def record(self, x: Tensor, y: Tensor, **how: Any) -> None:
+        """Record the step of batches like this one, in the present modes; nothing else changes. ValueError if torch
+        cannot."""
+        device = x.device
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            raise ValueError(f"a step is recorded on the current device; call torch.cuda.set_device({device.index})")
+        self.x, self.y, self.how = x.clone(), y.clone(), how
         self.modules = list(self.method.model.modules())
         self.modes = [m.training for m in self.modules]
-        context = how.get("context", LOCAL)
-        step: CapturedStep = captured(self.method, can_fuse(x.device) if self.fuse is None else self.fuse, context)
-        self.captured = step
-        self.programs = Programs(step, lambda kind: step.run(self.x, self.y, kind, **how), step.tensors, x.device)
+        self.captured = captured(self.method, self.fuse, how.get("context", LOCAL))
+        actions: dict[bool, Any] = {kind: partial(self._run, kind) for kind in self.captured.kinds}
+        if device.type == "cuda":
+            actions = {kind: CudaGraph(action, self.captured.tensors) for kind, action in actions.items()}
+        self.programs = actions
+
+    def _run(self, kind: bool) -> Tensor:
+        values: Tensor = self.captured.run(self.x, self.y, kind, **self.how)
+        return values
+
+    def step(self, x: Any, y: Tensor, **how: Any) -> Any:
+        """Take one mini-batch. how: what the method's own step takes besides, the same for all that are replayed."""
+        if isinstance(x, Tensor) and how.get("sample_weight") is None and self._is_recorded(x, y, how):
+            self.x, self.y = _placed(self.x, x), _placed(self.y, y)
+            values = self.programs[self.captured.begin_step()]().clone()
+            self.unseen += 1
+            if self.unseen >= CHECK_EVERY:
+                self.synchronize()
+            return self.captured.metrics(values)
+        if not self.others and not self.quiet:
+            warnings.warn(
+                "a batch takes the ordinary step: not of the shape and in the modes (train, eval) that were recorded, "
+                "or with several inputs or sample weights",
+                stacklevel=2,
+            )
+        self.others += 1
+        self.synchronize()
+        return self.method.step(x, y, **how)
+
+    def _is_recorded(self, x: Tensor, y: Tensor, how: dict[str, Any]) -> bool:
+        """Return whether the step of such a batch is recorded, which it is now if it is the first one."""
+        if self.begins:  # an epoch: callbacks may have changed the model since the last one
+            self.begins = False
+            if (text := self._text()) != self.text and self._changed("model or loss have other options now"):
+                self.text = text
+        if not self.programs and self.possible and self.rows in (None, x.shape[1 if how.get("each") else 0]):
+            try:
+                self.record(x, y, **how)
+            except (ValueError, torch.OutOfMemoryError):
+                self.possible = False
+                if not self.quiet:
+                    raise
+        if not self.programs or how != self.how or [m.training for m in self.modules] != self.modes:
+            return False
+        if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in ((x, self.x), (y, self.y))):
+            return False
+        try:
+            self.captured.push()
+        except ValueError as error:
+            return not self._changed(str(error))
+        return True
+
+    def _changed(self, what: str) -> bool:
+        """Record anew at the next batch; ValueError unless quiet."""
+        if not self.quiet:
+            raise ValueError(f"{what}; make a new Recorded(method)")
+        self.synchronize()
+        self.programs = {}
+        return True
+
+    def _text(self) -> str:
+        return "\n".join(f"{each.model!r} {each.loss!r}" for each in getattr(self.method, "methods", [self.method]))
 
     def _current(self) -> Any:
-        """The method, after `synchronize`: its model, its state, and all else (`penalty`, and what an ensemble has)."""
+        """Return the method, after `synchronize`: its model, its state, and all else (`penalty`, what an ensemble
+        has)."""
         self.synchronize()
         return self.method
 
@@ -101,58 +136,10 @@ class Recorded(Wrapper):
     def __bool__(self) -> bool:
         return True
 
-    def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
-        """One mini-batch; `how` is what the method's own step takes besides, the same for all that are replayed."""
-        if isinstance(as_inputs(x), Inputs):
-            raise ValueError("a recorded step takes one input; use the method itself, without Recorded(...)")
-        if how.get("sample_weight") is not None:
-            raise ValueError("a recorded step takes no sample weights; use the method itself, without Recorded(...)")
-        if self.programs is None:
-            self._capture(x, y, how)
-        assert self.programs is not None
-        kinds = ((t.shape, t.dtype) for t in (x, y, self.x, self.y))
-        same = how == self.how and (next(kinds), next(kinds)) == (next(kinds), next(kinds))
-        if not same or [m.training for m in self.modules] != self.modes:
-            return self._ordinary(x, y, how)
-        self._push()
-        self.x, self.y = self._given(self.x, x), self._given(self.y, y)
-        values = self.programs.replay().clone()
-        self.unseen += 1
-        if self.unseen >= CHECK_EVERY:
-            self.synchronize()
-        return self.captured.metrics(values)
-
-    @staticmethod
-    def _given(held: Tensor, t: Tensor) -> Tensor:
-        """A batch where the step reads it: on a GPU in memory of its own, on a CPU anywhere, in the same layout."""
-        if held.is_cuda:
-            return held.copy_(t, non_blocking=True)
-        return t if t.device == held.device and t.stride() == held.stride() else torch.empty_like(held).copy_(t)
-
-    def _push(self) -> None:
-        """`CapturedStep.push`; `Changed` where that refuses."""
-        try:
-            self.captured.push()
-        except ValueError as error:
-            raise Changed(str(error)) from None
-
-    def _ordinary(self, x: Tensor, y: Tensor, how: Any) -> Any:
-        if not self.others and self.warns:
-            now = [m.training for m in self.modules]
-            mode = "" if now == self.modes else ", in another mode than the model was captured in,"
-            warnings.warn(
-                f"a batch of {tuple(x.shape)}{mode} takes the ordinary step; captured are those of "
-                f"{tuple(self.x.shape)}",
-                stacklevel=3,
-            )
-        self.others += 1
-        self.synchronize()
-        return self.method.step(x, y, **how)
-
     def synchronize(self) -> None:
-        """Waits for the device and brings the method up to date. `Diverged` if a step since the last check was not
+        """Wait for the device and bring the method up to date. `Diverged` if a step since the last check was not
         finite; the weights are those from before it."""
-        if self.programs is None or not self.unseen:
+        if not self.unseen:
             return
         steps, self.unseen = self.unseen, 0
         taken = self.captured.pull()
@@ -164,84 +151,44 @@ class Recorded(Wrapper):
         with suppress(Diverged):
             self.synchronize()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads the method's state; the next step is captured again, as an optimizer's state may lie elsewhere then."""
-        try:
-            super().load_state_dict(state)
-        finally:
-            self.programs = None
-
-
-class RecordedIfPossible(Recorded):
-    """`Recorded` of a step of which it is not known whether it can be captured. If the
-    capture fails, all batches take the method's own step; so do, without a warning, batches of other shapes and those
-    with sample weights. After a change of what was captured (`Changed`), or of the `repr` of model or loss since the
-    epoch before, the step is captured again.
-
-    rows: the number of samples of the batches that are captured, None for that of the first one. With it a run that
-    goes on from inside an epoch replays the same steps as one that was never stopped. fuse: as in `Recorded`.
-    """
-
-    warns = False
-
-    def __init__(self, method: Any, rows: int | None = None, fuse: bool = False):
-        super().__init__(method, fuse=fuse)
-        self.rows, self.possible = rows, True
-        self.text, self.begins = self._text(), False
-
-    def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
-        if isinstance(as_inputs(x), Inputs):
-            return self.method.step(x, y, **how)
-        if self.begins:  # an epoch: callbacks may have changed the model since the last one
-            self._compare_text()
-        rows = x.shape[1 if how.get("each") else 0]
-        weighted = how.get("sample_weight") is not None
-        if self.possible and self.programs is None and not weighted and self.rows in (None, rows):
-            try:
-                self._capture(x, y, how)
-            except (ValueError, torch.OutOfMemoryError):
-                self.possible = False
-        if self.programs is not None and not weighted:
-            with suppress(Changed):
-                return super().step(x, y, **how)
-            self.synchronize()
-            self.programs = None
-        self.synchronize()
-        return self.method.step(x, y, **how)
-
     def end_epoch(self) -> None:
         super().end_epoch()
         self.begins = True
 
-    def _compare_text(self) -> None:
-        self.begins = False
-        if (text := self._text()) != self.text:
-            self.synchronize()
-            self.programs, self.text = None, text
-
-    def _text(self) -> str:
-        return "\n".join(f"{each.model!r} {each.loss!r}" for each in getattr(self.method, "methods", [self.method]))
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load the method's state; the next step is recorded again, as an optimizer's state may lie elsewhere then."""
+        try:
+            super().load_state_dict(state)
+        finally:
+            self.programs = {}
 
 
-def recorded(
-    method: Any, record: bool | None, rows: int | None = None, steps: Callable[[], int | None] = lambda: None
-) -> Any:
-    """The method, or an ensemble, with its steps recorded. record: True for `Recorded`, False for not at all, None for
-    `RecordedIfPossible` where that is known to change nothing: on a GPU, where all that a step runs is of torch or of
+def _placed(there: Tensor, t: Tensor) -> Tensor:
+    """Return a batch where the step reads it: on a GPU in memory of its own, on a CPU anywhere, in the same layout."""
+    if there.is_cuda:
+        return there.copy_(t, non_blocking=True)
+    return t if t.device == there.device and t.stride() == there.stride() else torch.empty_like(there).copy_(t)
+
+
+def recorded(method: Any, record: bool | None, rows: int | None = None) -> Any:
+    """Return the method, or an ensemble, with its steps recorded. record: True for `Recorded`, False for not at all,
+    None where that is known to change nothing but the time: on a GPU, where all that a step runs is of torch or of
     altmin, without hooks. Code of someone else may depend on what is not a tensor, and a replayed step would not see it
-    change; of a model that `AltMin` has traced only the parts of the graph are run. rows, steps(): the samples of a
-    batch and the batches of the run, None where they are not known; a long run is compiled too, since that takes less
-    time than it saves."""
-    if record:
-        return Recorded(method)
-    if record is False or not _is_safe(method):
+    change; of a model that `AltMin` has traced only the parts of the graph are run. rows: as in `Recorded`."""
+    if record or record is False:
+        return Recorded(method) if record else method
+    first = next(iter(method.model.parameters()), None)
+    if first is None or not first.is_cuda or not runs_known_code(method):
         return method
-    return RecordedIfPossible(method, rows, fuse=(steps() or 0) >= LONG and can_fuse(torch.device("cuda")))
+    return Recorded(method, False, rows, quiet=True)
 
 
-def _is_safe(method: Any) -> bool:
+def runs_known_code(method: Any) -> bool:
+    """Return whether the step of a method, or an ensemble, can be recorded and runs code of torch or altmin alone."""
     one: Any = method.methods[0] if isinstance(method, Ensemble) else method
-    if not is_on_gpu(one.model) or not can_capture(method) or not hasattr(one, "loss"):
+    try:
+        step_of(method)
+    except ValueError:
         return False
     run = [m.module for block in one.chain for m in block.maps] if isinstance(one, AltMin) else [one.model]
     modules = [part for module in run for part in module.modules()]
@@ -251,6 +198,6 @@ def _is_safe(method: Any) -> bool:
 
 
 def _is_known(part: Any) -> bool:
-    """Whether a module, function or name of a method of tensors is torch's, Python's or altmin's own."""
+    """Return whether a module, function or name of a method of tensors is torch's, Python's or altmin's own."""
     place = getattr(part, "__module__", None) or "torch"
     return isinstance(part, str) or place.partition(".")[0] in ("torch", "altmin", "_operator", "math", "builtins")

@@ -15,7 +15,6 @@ from altmin import methods
 from altmin.common.errors import Diverged
 from altmin.core.labels import by_label
 from altmin.runners import Recorded, precision
-from altmin.runners.capture import can_capture
 from altmin.training.evaluate import accuracy, mean_loss
 from altmin.training.loop import Progress
 from altmin.training.run import fit
@@ -232,10 +231,12 @@ def ready(build: Callable[[], Any], x: Tensor, y: Tensor, fuse: bool = False) ->
         warm.step(x, y)
     del warm
     method = build()
-    if x.is_cuda and can_capture(method):
+    if x.is_cuda:
         try:
-            return Recorded(method, x, y, fuse=fuse)
-        except ValueError:  # torch refuses to capture it
+            recorded = Recorded(method, fuse=fuse)
+            recorded.record(x, y)
+            return recorded
+        except ValueError:  # it cannot be recorded
             return build()
     return method
 

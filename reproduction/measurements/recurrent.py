@@ -2,6 +2,7 @@
 step; validation and test samples have seeds of their own. Rates are the best of `RATES` on validation samples."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 import altmin
 from altmin.layers import Last, Outputs
 from altmin.runners import Recorded
-from altmin.runners.capture import can_capture
 from reproduction.case import Case
 from reproduction.figure import Figure
 from reproduction.folders import FIGURES
@@ -97,8 +97,9 @@ def train(case: Case, seed: int, setting: Setting) -> Row:
     readout = [] if task.every_step else [Last()]
     model = nn.Sequential(body, *readout, nn.Linear(64, task.outputs)).to(device)
     trainer = altmin.methods.create(case["method"], model, loss=task.loss, **case.options)
-    if device.type == "cuda" and can_capture(trainer):
-        trainer = Recorded(trainer, fuse=False)
+    if device.type == "cuda":
+        with suppress(ValueError):  # of what cannot be recorded
+            trainer = Recorded(trainer, fuse=False)
     generator = torch.Generator(device).manual_seed(1000 + seed)
     x, y = task.draw(torch.Generator(device).manual_seed({"validation": 1, "test": 2}[case.part]), 1_000)
     errors = []

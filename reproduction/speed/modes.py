@@ -9,7 +9,8 @@ import torch
 from altmin.common.errors import unknown
 from altmin.core.trainer import AltMin
 from altmin.methods import Method
-from altmin.runners import Recorded, compiled
+from altmin.runners import Recorded
+from reproduction.speed import compiled
 from reproduction.speed.checkpointed import checkpointed
 
 

@@ -329,7 +329,7 @@ def test_by_default_backprop_runs_in_every_way_that_the_machine_allows(
         method.cost /= 4
         return method
 
-    monkeypatch.setattr("altmin.runners.compiled.check", lambda device: None)
+    monkeypatch.setattr("reproduction.speed.compiled.check", lambda device: None)
     monkeypatch.setitem(modes.MODES, "compile", four_times_as_fast)
     result = bench("--model mlp-2x4 --batch-size 10")
     (row,) = result["skipped"]
@@ -363,7 +363,7 @@ def test_the_modes_that_a_device_allows(
         if not has_compiler:
             raise ValueError("no compiler")
 
-    monkeypatch.setattr("altmin.runners.compiled.check", check)
+    monkeypatch.setattr("reproduction.speed.compiled.check", check)
     assert modes.allowed(torch.device(device)) == expected
 
 

@@ -7,7 +7,11 @@ from typing import Any
 
 import torch
 
+MOST_BLOCKS = 64
+"""Blocks up to which a step is compiled; a longer one would take minutes."""
 Options = dict[str, Any]
+SAME: Options = {"fallback_random": True}
+"""Random numbers are those of the ordinary step."""
 
 
 class FullGraph:
@@ -22,13 +26,12 @@ class FullGraph:
         # a code object of its own: torch compiles each at most eight times
         code = function.__code__.replace()
         self.function = MethodType(FunctionType(code, function.__globals__, function.__name__), owner)
-        self.left = list(_on_gpu() if device.type == "cuda" else _on_cpu())
-        """The compiler's options that are still to be tried, from the last to the first."""
+        self.options = _on_gpu() if device.type == "cuda" else _on_cpu()
         self.compiled: Any = None
         self.works: bool | None = None
 
     def __call__(self, *args: Any) -> Any:
-        """What the method returns, which is not None; None if torch cannot compile it."""
+        """Return the method's result, which is not None; None if torch cannot compile it."""
         if self.works:
             return self.compiled(*args)
         return None if self.works is False else self._first(args)
@@ -37,13 +40,14 @@ class FullGraph:
         from torch._dynamo import config  # not before something is compiled: it takes seconds
         from torch._dynamo.exc import TorchDynamoException
 
-        while self.left:
-            compiled = torch.compile(self.function, fullgraph=True, dynamic=False, options=self.left.pop())
+        reason = ""
+        for options in self.options:
+            compiled = torch.compile(self.function, fullgraph=True, dynamic=False, options=options)
             try:
                 with config.patch(allow_rnn=True):  # a recurrent layer is called by `opaque_recurrence`
                     found = compiled(*args)
             except TorchDynamoException as error:
-                reason = _reason(error)
+                reason = " ".join(str(error).split())[:300] or type(error).__name__
             else:
                 self.compiled, self.works = compiled, True
                 return found
@@ -52,26 +56,16 @@ class FullGraph:
         return None
 
 
-SAME: Options = {"fallback_random": True}
-"""Random numbers are those of the ordinary step."""
-
-
 def _on_cpu() -> Iterator[Options]:
-    """Layouts as they are, since the gradients of convolutions would be copied to and fro. What a call checks first,
-    that it is like the one that was compiled, takes as long as a small step."""
+    """Yield options with layouts as they are, since the gradients of convolutions would be copied to and fro. What a
+    call checks first, that it is like the one that was compiled, takes as long as a small step."""
     yield {**SAME, "layout_optimization": False, "guard_filter_fn": lambda guards: [False] * len(guards)}
 
 
 def _on_gpu() -> Iterator[Options]:
-    """Independent kernels are joined, and products of one shape are batched. Before: the same without reordered loops,
-    in which torch 2.11 fails for some nets, and with none of it."""
+    """Yield options that join independent kernels and batch products of one shape; then the same without reordered
+    loops, in which torch 2.11 fails for some nets, and none of it."""
     from altmin.runners.batching import BatchedProducts  # imports the compiler, which takes seconds
 
     joined: Options = {**SAME, "combo_kernels": True, "post_grad_custom_pre_pass": BatchedProducts()}
-    yield from (dict(SAME), {**joined, "loop_ordering_after_fusion": False}, joined)
-
-
-def _reason(error: Exception) -> str:
-    """On one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2])[:300] or type(error).__name__
+    yield from (joined, {**joined, "loop_ordering_after_fusion": False}, SAME)

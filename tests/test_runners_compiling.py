@@ -1,0 +1,131 @@
+"""Compiled steps: the options of the compiler that are tried, and that a step is compiled as a whole.
+
+Their numbers are in test_runners_matrix.py."""
+
+import copy
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from runner_cases import F64, NETS, build, mlp, same, same_models, state
+
+import altmin
+from altmin import Recorded
+from altmin.runners.compiling import FullGraph
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.parametrize("rule", ["adam", "solved memory"])
+def test_a_compiled_step_is_the_ordinary_step_whatever_the_layout_and_the_shape(rule: str) -> None:
+    ordinary, other = (build("normed", rule) for _ in range(2))
+    recorded = Recorded(other)
+    for i, (x, y) in enumerate(NETS["normed"].batches(5)):
+        x = x.T.contiguous().T if i == 2 else x
+        x, y = (x[:3], y[:3]) if i == 3 else (x, y)
+        assert float(recorded.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-9)
+    assert recorded.captured.compiled.works
+    assert recorded.others == 1
+    same(state(recorded), state(ordinary), 1e-7)
+
+
+def test_a_compiled_step_with_channels_last_that_is_refused_changes_nothing(
+    traced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("altmin.runners.capture._gains_by_channels_last", lambda model, context: True)
+    ordinary, other = (build("convolutions", "adam") for _ in range(2))
+    recorded, (first, second) = Recorded(other), NETS["convolutions"].batches(2)
+    for method in (ordinary, recorded):
+        method.step(*first)
+    recorded.step(first[0] * torch.nan, first[1])
+    same_models(other.model, ordinary.model, 1e-7)
+    with pytest.raises(altmin.Diverged):
+        recorded.synchronize()
+    for method in (ordinary, recorded):
+        method.step(*second)
+    same(state(recorded), state(ordinary), 1e-7)
+    assert recorded.captured.compiled.works
+
+
+def test_frozen_layers_stay_and_others_have_rates_of_their_own(traced: None) -> None:
+    model = NETS["normed"].model()
+    model[3].requires_grad_(False)
+    rates = [2.0**-7, 2.0**-6, 2.0**-5, 2.0**-4]
+    ordinary, other = (altmin.AltMin(copy.deepcopy(model), weights=altmin.LocalAdam(rates)) for _ in range(2))
+    recorded = Recorded(other)
+    for x, y in NETS["normed"].batches(3):
+        for method in (ordinary, recorded):
+            method.step(x, y)
+    assert recorded.captured.with_adam
+    assert torch.equal(recorded.model[3].weight, model[3].weight)
+    same(state(recorded), state(ordinary), 1e-7)
+
+
+class Owner:
+    def add(self, a: Any, b: Any) -> Any:
+        return a + b
+
+
+def test_methods_of_many_owners_in_one_process_are_compiled(traced: None) -> None:
+    """Torch compiles one function at most eight times."""
+    for _ in range(10):
+        whole = FullGraph(Owner.add, Owner(), torch.device("cpu"))
+        assert float(whole(torch.ones(()), torch.ones(()))) == 2
+        assert whole.works
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_step_is_compiled_once_as_a_whole_or_not_at_all(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    made, calls = [], []
+
+    def compiler(function: Any, **options: Any) -> Any:
+        def call(*args: Any) -> Any:
+            calls.append(args)
+            if not works:
+                raise TorchDynamoException("not this one")
+            return function(*args)
+
+        made.append(options)
+        return call
+
+    monkeypatch.setattr("torch.compile", compiler)
+    ordinary, recorded = build("12 layers", "adam"), Recorded(build("12 layers", "adam"))
+    for i, (x, y) in enumerate(NETS["12 layers"].batches(3)):
+        ordinary.step(x, y)
+        if works or i:
+            recorded.step(x, y)
+        else:
+            with pytest.warns(UserWarning, match="without being compiled"):
+                recorded.step(x, y)
+    same_models(ordinary.model, recorded.model)
+    assert [(options["fullgraph"], options["dynamic"]) for options in made] == [(True, False)]
+    assert len(calls) == (3 if works else 1)
+    long = Recorded(altmin.AltMin(mlp(*[2] * 64).to(F64)))
+    long.step(*NETS["normed"].batches(1)[0])
+    assert len(made) == 1, "65 blocks are too many"
+
+
+def test_where_the_compiler_fails_with_one_set_of_options_it_tries_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    tried = []
+
+    def compiler(function: Any, options: Any, **settings: Any) -> Any:
+        def call(*args: Any) -> Any:
+            tried.append(set(options))
+            if "combo_kernels" in options:
+                raise TorchDynamoException("not these")
+            return function(*args)
+
+        return call
+
+    monkeypatch.setattr("torch.compile", compiler)
+    whole = FullGraph(Owner.add, Owner(), torch.device("cuda"))
+    assert whole.works is None
+    assert [whole(1, 2), whole(3, 4)] == [3, 7]
+    assert whole.works
+    assert ["combo_kernels" in options for options in tried] == [True, True, False, False]
+    assert all(options >= {"fallback_random"} for options in tried)
