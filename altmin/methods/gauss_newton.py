@@ -1,28 +1,9 @@
-"""Gauss-Newton for single samples: a step with each sample's own curvature and without a learning rate.
+"""Gauss-Newton for single samples: any model, by the step of `gauss_newton_step`."""
 
-Of sample i let r_i be the negative gradient and H_i the Hessian of its loss at the output, a_il the input of layer l
-with a 1 appended for the bias, and J_il the Jacobian of the output with respect to the layer's output. Each layer has a
-matrix P_l, the inverse of a co-activation memory that starts at I / start and fades by `forget`. The samples that come
-together take the step
-
-    K_ij = sum_l (a_il^T P_l a_jl) J_il J_jl^T
-    r'   = (I + H K)^-1 r                                   what is left of r once all layers have moved
-    W_l <- W_l + sum_i (J_il^T r'_i) (P_l a_il)^T
-    P_l <- (forget P_l^-1 + sum_i f_il a_il a_il^T)^-1 + walk I,
-           f_il = max(tr(J_il^T H_i J_il) / outputs of l, floor),
-
-the exact minimum of the losses' quadratic models plus sum_l tr(dW_l P_l^-1 dW_l^T) / 2. Of cross-entropy H_i is
-diag(p) - p p^T halfway between the prediction and the target, p = (softmax(o_i) + y_i) / 2: at a confident and wrong
-prediction the Hessian itself is 0, and nothing would bound the step. The trace of P_l is bounded by its first value, so
-that directions without input do not grow without end. A convolution has an input a and a Jacobian at each of its
-places, over which products and sums go too, with floor divided by their number. Any other parameter has the diagonal of
-P, from the derivative of each output by each of its entries.
-"""
-
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -41,64 +22,22 @@ from altmin.core.trainer import check, check_model, check_weights
 from altmin.core.weights.memory import parted
 from altmin.core.weights.rule import as_matrix
 from altmin.methods.base import LossOnly, options_text
+from altmin.methods.gauss_newton_step import (
+    LEAST_NOISE,
+    NOISE,
+    Array,
+    Entries,
+    Factor,
+    Matrix,
+    Memory,
+    Places,
+    gauss_newton_step,
+)
 from altmin.methods.layered import demand_finite
 from altmin.methods.protocol import register
 
 LARGEST = 4096
 """Samples times outputs in one step: the side of the system that is solved."""
-NOISE = 0.99
-"""Of the running mean of squared errors, by which a squared error is divided."""
-LEAST_NOISE = 1e-6
-
-
-class Matrix(NamedTuple):
-    """A linear map: the inputs at its places (samples, places, inputs), and the Jacobians of each output with respect
-    to its outputs there (samples, outputs of the net, places, outputs)."""
-
-    a: Tensor
-    J: Tensor
-
-    def moved(self, P: Tensor) -> Tensor:
-        """P a."""
-        return self.a @ P
-
-    def kernel(self, P: Tensor) -> Tensor:
-        """What the map adds to K, (samples, outputs, samples, outputs)."""
-        Q = torch.einsum("imd,jnd->imjn", self.moved(P), self.a)
-        return torch.einsum("ikmo,imjn,jhno->ikjh", self.J, Q, self.J)
-
-    def change(self, P: Tensor, left: Tensor) -> Tensor:
-        return torch.einsum("ik,ikmo,imd->od", left, self.J, self.moved(P))
-
-    def memory(self, P: Tensor, H: Tensor, forget: float, floor: float) -> Tensor:
-        """The next P, before the random walk."""
-        f = torch.einsum("ikmo,ikh,ihmo->im", self.J, H, self.J) / self.J.shape[-1]
-        f = f.clamp_min(floor / self.a.shape[1])
-        R = (f.sqrt().unsqueeze(-1) * self.a).flatten(0, 1)
-        if len(R) > len(P):
-            eye = torch.eye(len(P), dtype=P.dtype, device=P.device)
-            X = torch.linalg.solve(forget * eye + R.mT @ (R @ P), P, left=False)
-            return (X + X.mT) / 2
-        U = R @ P
-        inner = U @ R.mT
-        inner.diagonal().add_(forget)
-        V = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), U, upper=False)
-        return (P - V.mT @ V) / forget
-
-
-class Diagonal(NamedTuple):
-    """Other parameters: the derivative of each output by each entry (samples, outputs, entries)."""
-
-    G: Tensor
-
-    def kernel(self, P: Tensor) -> Tensor:
-        return torch.einsum("ike,jhe->ikjh", self.G * P, self.G)
-
-    def change(self, P: Tensor, left: Tensor) -> Tensor:
-        return torch.einsum("ik,ike->e", left, self.G) * P
-
-    def memory(self, P: Tensor, H: Tensor, forget: float, floor: float) -> Tensor:
-        return 1 / (forget / P + torch.einsum("ike,ikh,ihe->e", self.G, H, self.G))
 
 
 class Part(NamedTuple):
@@ -119,8 +58,9 @@ class GaussNewton:
     start times I, which is also its bound. forget: factor on the memory before each step. floor: the least weight of an
     input in the memory. walk: what is added to the diagonal of P in each step, for weights that drift.
 
-    P is kept in double precision. TypeError for a recurrent net. ValueError for batch normalisation and dropout in
-    training, for outputs with more than one dimension a sample, and for more than `LARGEST` samples times outputs.
+    P is kept in double precision in the processor's memory. TypeError for a recurrent net. ValueError for batch
+    normalisation and dropout in training, for outputs with more than one dimension a sample, and for more than
+    `LARGEST` samples times outputs.
     """
 
     optimizer = None
@@ -142,7 +82,7 @@ class GaussNewton:
         if self.chain.recurrent:
             raise TypeError("gauss-newton does not differentiate through time; train a recurrent net with am-adam")
         self.options = {"start": start, "forget": forget, "floor": floor, "walk": walk, "loss": loss}
-        self.start, self.forget, self.floor, self.walk = start, forget, floor, walk
+        self.memory = Memory(start, np.array([forget]), floor, walk)
         self.theta = self.chain.parameters()
         self.parts = [part for l, block in enumerate(self.chain) for part in _parts(l, block)]
         if not self.parts:
@@ -157,8 +97,8 @@ class GaussNewton:
         own = self.theta[part.block][part.own]
         if part.linear:
             inputs = as_matrix(own).shape[1]
-            return self.start * torch.eye(inputs, dtype=torch.float64, device=own[0].device)
-        return torch.full_like(own[0], self.start, dtype=torch.float64).flatten().detach()
+            return self.memory.start * torch.eye(inputs, dtype=torch.float64)
+        return torch.full((own[0].numel(),), self.memory.start, dtype=torch.float64)
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> LossOnly:
@@ -178,21 +118,17 @@ class GaussNewton:
         value, r, H, noise = self._at_output(output, y, context)
         if not bool(value.isfinite()):
             raise Diverged("the loss", "give inputs of a smaller size")
-        factors, r, H = _gathered(self._factors(x, output.shape[1]), r, H, context)
-        try:
-            changes, memories = self._solved(factors, r, H)
-        except torch.linalg.LinAlgError:
-            raise Diverged("the solution of the samples' system", "give inputs of a smaller size") from None
-        moved = []
+        tensors = _gathered([*self._derivatives(x, output.shape[1]), (r, H)], context)
+        gradient, hessian = (_array(t)[None] for t in tensors.pop())
+        factors = [_factor(each, P.numpy()) for each, P in zip(tensors, self.P, strict=True)]
+        with np.errstate(all="ignore"):
+            changes = gauss_newton_step(factors, gradient, hessian, self.memory)
         for part, change in zip(self.parts, changes, strict=True):
             own = self.theta[part.block][part.own]
-            parts = parted(change, own) if part.linear else [change.view_as(own[0]).to(own[0].dtype)]
-            moved += [(p, p + d) for p, d in zip(own, parts, strict=True)]
-        if not all(bool(t.isfinite().all()) for t in (*memories, *(new for _, new in moved))):
-            raise Diverged("the weights' next value", "give inputs of a smaller size")
-        for p, new in moved:
-            p.copy_(new)
-        self.P, self.noise = memories, noise
+            new = torch.from_numpy(change[0]).to(own[0].device)
+            for p, d in zip(own, parted(new, own) if part.linear else [new.view_as(own[0])], strict=True):
+                p.add_(d.to(p.dtype))
+        self.noise = noise
         return LossOnly(value)
 
     def _demand_alone(self, x: Tensor, y: Tensor) -> None:
@@ -231,14 +167,14 @@ class GaussNewton:
             r, H = w[:, None] * r, w[:, None, None] * H
         return at.value.new_tensor(total / count), r, H, noise
 
-    def _factors(self, x: Tensor, outputs: int) -> list[Matrix | Diagonal]:
-        """Of each part what the formulas need. Every sample passes once for each output, whose unit vector then passes
-        back through the blocks."""
+    def _derivatives(self, x: Tensor, outputs: int) -> list[tuple[Tensor, ...]]:
+        """Return a and J of each linear part, G of others. Every sample passes once for each output, whose unit vector
+        then passes back through the blocks."""
         n = len(x)
         _, states = encode(self.chain.blocks, self.theta, x.repeat_interleave(outputs, 0), LOCAL)
         last = self.theta[-1][0] if self.theta[-1] else self.theta[0][0]
         v = torch.eye(outputs, dtype=last.dtype, device=last.device).repeat(n, 1)
-        found: dict[int, Matrix | Diagonal] = {}
+        found: dict[int, tuple[Tensor, ...]] = {}
         first = self.parts[0].block
         for l in range(len(self.chain) - 1, first - 1, -1):
             block, p, state = self.chain.blocks[l], self.theta[l], states[l]
@@ -247,33 +183,14 @@ class GaussNewton:
                 for j, part in enumerate(self.parts):
                     if (part.block, part.map) != (l, i):
                         continue
-                    factor = _matrix if part.linear else _diagonal
-                    found[j] = factor(m, p[of], state.core[i], v, n, part.own.start - of.start)
+                    derivatives = _of_matrix if part.linear else _of_entries
+                    found[j] = derivatives(m, p[of], state.core[i], v, n, part.own.start - of.start)
                 if i or l > first:
                     v = m.vjp(p[of], state.core[i], v)
             if l > first:
                 for m, kept in zip(block.prelude.maps[::-1], state.prelude[::-1], strict=True):
                     v = m.vjp((), kept, v)
         return [found[j] for j in range(len(self.parts))]
-
-    def _solved(self, factors: Sequence[Matrix | Diagonal], r: Tensor, H: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The changes of all parts, and their next P."""
-        n, k = r.shape
-        K = sum(f.kernel(P) for f, P in zip(factors, self.P, strict=True))
-        system = torch.einsum("ikh,ihjg->ikjg", H, K).reshape(n * k, n * k)
-        system.diagonal().add_(1.0)
-        left = torch.linalg.solve(system, r.reshape(-1)).view(n, k)
-        changes, memories = [], []
-        for factor, P in zip(factors, self.P, strict=True):
-            changes.append(factor.change(P, left))
-            memories.append(self._bounded(factor.memory(P, H, self.forget, self.floor)))
-        return changes, memories
-
-    def _bounded(self, P: Tensor) -> Tensor:
-        if P.ndim == 1:
-            return (P + self.walk).clamp_max(self.start)
-        P.diagonal().add_(self.walk)
-        return P * (self.start * len(P) / P.diagonal().sum()).clamp_max(1.0)
 
     def end_epoch(self) -> None:
         pass
@@ -309,38 +226,46 @@ def _parts(l: int, block: Block) -> list[Part]:
     return found
 
 
-def _matrix(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -> Matrix:
+def _of_matrix(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -> tuple[Tensor, ...]:
     a, J = m.columns(saved, v)
     a = a.reshape(n, len(v) // n, -1, a.shape[-1])[:, 0]
-    return Matrix(a.double(), J.reshape(n, len(v) // n, -1, J.shape[-1]).double())
+    return a.double(), J.reshape(n, len(v) // n, -1, J.shape[-1]).double()
 
 
-def _diagonal(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -> Diagonal:
+def _of_entries(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -> tuple[Tensor, ...]:
     """By as many passes as there are samples times outputs: gradients are sums over all rows."""
     rows = []
     for i in range(len(v)):
         alone = torch.zeros_like(v)
         alone[i] = v[i]
-        g = m.grads(p, saved, alone)[number]
-        rows.append(g.flatten())
-    return Diagonal(torch.stack(rows).double().unflatten(0, (n, -1)))
+        rows.append(m.grads(p, saved, alone)[number].flatten())
+    return (torch.stack(rows).double().unflatten(0, (n, -1)),)
 
 
-def _gathered(
-    factors: list[Matrix | Diagonal], r: Tensor, H: Tensor, context: Context
-) -> tuple[list[Matrix | Diagonal], Tensor, Tensor]:
-    """Those of the samples of all ranks, on each."""
+def _factor(derivatives: tuple[Tensor, ...], P: Array) -> Factor:
+    first, *rest = map(_array, derivatives)
+    if not rest:
+        return Entries(first, P)
+    a, J, P = first, rest[0], P[None]
+    return Places(a, J, P) if a.shape[1] > 1 else Matrix(a[None, :, 0], J[None, :, :, 0], P)
+
+
+def _array(t: Tensor) -> Array:
+    found: Array = t.cpu().numpy()
+    return found
+
+
+def _gathered(groups: list[tuple[Tensor, ...]], context: Context) -> list[tuple[Tensor, ...]]:
+    """Return the tensors of the samples of all ranks, on each."""
     if context.shard is None:
-        return factors, r, H
-    tensors = [r, H, *(t for factor in factors for t in factor)]
+        return groups
     whole = []
-    for t in tensors:
+    for t in (t for group in groups for t in group):
         every = t.new_zeros(context.shard.of, *t.shape[1:])
         every[context.shard.start : context.shard.start + context.shard.own] = t
         whole.append(every)
-    r, H, *rest = context.sum(*whole)
-    given = iter(rest)
-    return [type(factor)(*(next(given) for _ in factor)) for factor in factors], r, H
+    summed = iter(context.sum(*whole))
+    return [tuple(next(summed) for _ in group) for group in groups]
 
 
 @register("gauss-newton")

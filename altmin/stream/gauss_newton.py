@@ -8,9 +8,7 @@ are not zero.
 """
 
 import itertools
-import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from altmin.common.errors import Diverged
 from altmin.methods.gauss_newton import check_options
+from altmin.methods.gauss_newton_step import LEAST_NOISE, NOISE, Matrix, Memory, eye, gauss_newton_step
 
 Array = NDArray[np.float64]
 DENSE = 256
@@ -28,7 +26,6 @@ GAIN = 0.8
 """Initial weights have this times the deviation of He; biases are drawn as the weights are."""
 SPREAD = 5.0
 """1 - forget of the first net is so many times as large as that of the second, of the third as small, and so on."""
-NOISE, LEAST_NOISE = 0.99, 1e-6
 TRUST, RECENT = 0.1, 0.99
 """A net counts exp(-TRUST times its summed losses), which fade by RECENT."""
 
@@ -51,11 +48,11 @@ class GaussNewtonNets:
         walk: float = 0.0,
     ):
         check_options(type(self).__name__, start, forget, floor, walk)
-        self.classifies, self.start, self.floor, self.walk = outputs > 0, start, floor, walk
-        self.inputs, self.members = inputs, members
+        self.classifies, self.inputs, self.members = outputs > 0, inputs, members
         self.random = np.random.default_rng(seed)
         middle = (members - 1) / 2
-        self.forget = np.array([max(0.5, 1 - (1 - forget) * SPREAD ** (middle - m)) for m in range(members)])
+        fading = np.array([max(0.5, 1 - (1 - forget) * SPREAD ** (middle - m)) for m in range(members)])
+        self.memory = Memory(start, fading, floor, walk)
         sizes = [inputs, *hidden, max(outputs, 1)]
         self.W = [
             self.random.normal(0.0, GAIN * (2 / max(m, 1)) ** 0.5, (members, n, 1 + m))
@@ -68,8 +65,8 @@ class GaussNewtonNets:
 
     def _first(self, inputs: int) -> Array:
         if inputs > DENSE:
-            return np.full((self.members, 1 + inputs), self.start)
-        return np.tile(self.start * np.eye(1 + inputs), (self.members, 1, 1))
+            return np.full((self.members, 1 + inputs), self.memory.start)
+        return np.tile(self.memory.start * np.eye(1 + inputs), (self.members, 1, 1))
 
     @property
     def outputs(self) -> int:
@@ -111,11 +108,11 @@ class GaussNewtonNets:
         self.W[0][:, :, 1 + old : 1 + new] = self.random.normal(0.0, scale, (*self.W[0].shape[:2], count))
         added = slice(1 + old, 1 + new)
         if self.P[0].ndim == 2:
-            self.P[0][:, added] = self.start
+            self.P[0][:, added] = self.memory.start
         else:
             self.P[0][:, added, : 1 + new] = 0.0
             self.P[0][:, : 1 + new, added] = 0.0
-            self.P[0][:, range(1 + old, 1 + new), range(1 + old, 1 + new)] = self.start
+            self.P[0][:, range(1 + old, 1 + new), range(1 + old, 1 + new)] = self.memory.start
         self.inputs = new
 
     def add_outputs(self, count: int) -> None:
@@ -156,81 +153,47 @@ class GaussNewtonNets:
     def relearn(self) -> None:
         """Makes the memories those of the start, for data that have changed: weights stay, and steps are long again."""
         for P in self.P[1:]:
-            P[:] = self.start * np.eye(P.shape[1])
+            P[:] = self.memory.start * np.eye(P.shape[1])
         self.P[0] = self._first(self.W[0].shape[2] - 1)
 
     def _learn(self, x: Array, y: Any, weight: float) -> None:
         whole = np.empty(1 + self.inputs)
         whole[0], whole[1:] = 1.0, x
         used: Any = slice(1 + self.inputs) if self.P[0].ndim == 3 else np.flatnonzero(whole)
-        a, masks = [whole[used]], []
-        z = self.W[0][:, :, used] @ a[0]
+        a, masks = [whole[None, None, used]], []
+        z = a[0] @ self.W[0][:, :, used].swapaxes(1, 2)  # (nets, 1, outputs), as all that follows
         for w in self.W[1:]:
-            after = np.empty((self.members, 1 + z.shape[1]))
-            after[:, 0] = 1.0
-            np.maximum(z, 0.0, out=after[:, 1:])
             masks.append(z > 0)
-            a.append(after)
-            z = (w @ after[:, :, None])[:, :, 0]
-        r, H, losses, noise = self._at_output(z, y, weight)
-        J, squares = [_eye(z.shape[1])], [_eye(z.shape[1])]
+            a.append(np.ones((self.members, 1, w.shape[2])))
+            np.maximum(z, 0.0, out=a[-1][:, :, 1:])
+            z = a[-1] @ w.swapaxes(1, 2)
+        r, H, losses, noise = self._at_output(z[:, 0], y, weight)
+        J = [eye(z.shape[2])[None, None]]
         for w, mask in zip(self.W[:0:-1], masks[::-1], strict=True):
-            J.insert(0, (J[0] @ w[:, :, 1:]) * mask[:, None, :])
-            squares.insert(0, J[0] @ J[0].swapaxes(1, 2))
-        first = self.P[0]
-        moved = [first[:, used] * a[0] if first.ndim == 2 else first[:, used, used] @ a[0]]
-        moved += [(P @ each[:, :, None])[:, :, 0] for P, each in zip(self.P[1:], a[1:], strict=True)]
-        q = [(moved[0] @ a[0])[:, None, None]]
-        q += [each[:, None, :] @ pa[:, :, None] for each, pa in zip(a[1:], moved[1:], strict=True)]
-        K = q[0] * squares[0]
-        for c, each in zip(q[1:], squares[1:], strict=True):
-            K = K + c * each
-        left = _solve(H @ K, r)
-        changes = [(left[:, None, :] @ j).swapaxes(1, 2) * pa[:, None, :] for j, pa in zip(J, moved, strict=True)]
-        if not math.isfinite(sum(float(each.sum()) for each in (*changes, losses))):
-            raise Diverged("the weights' next value", "give inputs of a smaller size")
-        for l, (change, j, each) in enumerate(zip(changes, J, squares, strict=True)):
-            f = np.maximum((H * each).sum((1, 2)) / j.shape[-1], self.floor)
-            if l == 0:
-                self.W[0][:, :, used] += change
-                self._remember_first(used, a[0], moved[0], f, q[0][:, 0, 0])
-            else:
-                self.W[l] += change
-                self._remember(self.P[l], moved[l], f, q[l][:, 0, 0])
+            J.insert(0, (J[0] @ w[:, None, :, 1:]) * mask[:, :, None])
+        first = self.P[0][:, used] if self.P[0].ndim == 2 else self.P[0][:, used, used]
+        factors = [Matrix(each, j, P) for each, j, P in zip(a, J, [first, *self.P[1:]], strict=True)]
+        changes = gauss_newton_step(factors, r[:, None], H[:, None], self.memory)
+        self.W[0][:, :, used] += changes[0]
+        for w, change in zip(self.W[1:], changes[1:], strict=True):
+            w += change
+        if self.P[0].ndim == 2:
+            self.P[0][:, used] = first
         self.losses, self.noise = RECENT * self.losses + losses, noise
 
     def _at_output(self, z: Array, y: Any, weight: float) -> tuple[Array, Array, Array, Array]:
-        """The negative gradient and the Hessian of the loss at the outputs, the loss, and the next noise."""
+        """Return the negative gradient and the Hessian of the loss at the outputs, the loss, and the next noise."""
         if self.classifies:
             p = _softmax(z)
             r = -p
             r[:, y] += 1.0
             half = p + 0.5 * r
-            H = half[:, :, None] * (_eye(z.shape[1]) - half[:, None, :])
+            H = half[:, :, None] * (eye(z.shape[1]) - half[:, None, :])
             return weight * r, weight * H, -np.log(np.maximum(p[:, y], 1e-12)), self.noise
         e = y - z
         H = (weight / self.noise)[:, None, None]
         noise = NOISE * self.noise + (1 - NOISE) * np.maximum(e[:, 0] ** 2, LEAST_NOISE)
         return e * H[:, :, 0], H, np.abs(e[:, 0]), noise
-
-    def _remember_first(self, used: Any, a: Array, moved: Array, f: Array, q: Array) -> None:
-        if self.P[0].ndim == 3:
-            self._remember(self.P[0][:, used, used], moved, f, q)
-            return
-        P = 1 / (self.forget[:, None] / self.P[0][:, used] + f[:, None] * a * a) + self.walk
-        self.P[0][:, used] = np.minimum(P, self.start)
-
-    def _remember(self, P: Array, moved: Array, f: Array, q: Array) -> None:
-        """P <- (forget P^-1 + f a a^T)^-1 + walk I in place, with P a in `moved` and q = a^T P a; its trace bounded."""
-        gain = f / (self.forget + f * q)
-        P -= moved[:, :, None] * (gain[:, None] * moved)[:, None, :]
-        P /= self.forget[:, None, None]
-        diagonal = np.einsum("mii->mi", P)
-        if self.walk:
-            diagonal += self.walk
-        trace, most = diagonal.sum(1), self.start * P.shape[1]
-        if trace.max() > most:
-            P *= np.minimum(most / trace, 1.0)[:, None, None]
 
 
 class Averaged(nn.Module):
@@ -251,24 +214,6 @@ class Averaged(nn.Module):
         return torch.tensordot(self.trust, found, 1)
 
 
-@cache
-def _eye(n: int) -> Array:
-    return np.eye(n)
-
-
 def _softmax(z: Array) -> Array:
     e = np.exp(z - z.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
-
-
-def _solve(HK: Array, r: Array) -> Array:
-    """(I + H K)^-1 r. NaN where the matrix cannot be inverted."""
-    n = r.shape[1]
-    if n == 1:
-        return r / (1.0 + HK[:, :, 0])
-    HK += _eye(n)
-    try:
-        left: Any = np.linalg.solve(HK, r[:, :, None])
-        return left[:, :, 0]
-    except np.linalg.LinAlgError:
-        return np.full_like(r, np.nan)
