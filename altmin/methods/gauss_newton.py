@@ -1,20 +1,19 @@
 """Gauss-Newton for single samples: any model, by the step of `gauss_newton_step`."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus import Params, Saved
+from altmin.calculus import Params
 from altmin.calculus.base import Map
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Dropout
 from altmin.calculus.numbers import TINY
-from altmin.common.errors import Diverged, demand
+from altmin.common.errors import Diverged
 from altmin.common.state import demand_separate, matched
-from altmin.core.chain import Block
 from altmin.core.cutting import split
 from altmin.core.losses import CrossEntropy, LossFunction, SquaredError, adapt
 from altmin.core.step import encode
@@ -26,12 +25,10 @@ from altmin.methods.gauss_newton_step import (
     LEAST_NOISE,
     NOISE,
     Array,
-    Entries,
-    Factor,
     Matrix,
-    Memory,
     Places,
     gauss_newton_step,
+    memory_of,
 )
 from altmin.methods.layered import demand_finite
 from altmin.methods.protocol import register
@@ -40,27 +37,18 @@ LARGEST = 4096
 """Samples times outputs in one step: the side of the system that is solved."""
 
 
-class Part(NamedTuple):
-    """Parameters with one P: those of a map of a block's core, by their number among the block's; of one that is no
-    linear map, or has frozen parameters, each trained one by itself."""
-
-    block: int
-    map: int
-    own: slice
-    linear: bool
-
-
+@register("gauss-newton")
 class GaussNewton:
-    """Trains any model whose samples do not depend on each other, by the step above, on a few samples at a time.
+    """Trains the Linear layers and convolutions of a model, on a few samples at a time.
 
     loss: as of `AltMin`, taken as the negative logarithm of a probability; of a squared error that is the normal one
     whose variance is the running mean of squared errors, 1 at first: give targets of that size. start: the first P is
     start times I, which is also its bound. forget: factor on the memory before each step. floor: the least weight of an
     input in the memory. walk: what is added to the diagonal of P in each step, for weights that drift.
 
-    P is kept in double precision in the processor's memory. TypeError for a recurrent net. ValueError for batch
-    normalisation and dropout in training, for outputs with more than one dimension a sample, and for more than
-    `LARGEST` samples times outputs.
+    P is kept in double precision in the processor's memory. TypeError for a recurrent net. ValueError for other
+    parameters that are trained, for batch normalisation and dropout in training, for outputs with more than one
+    dimension a sample, and for more than `LARGEST` samples times outputs.
     """
 
     optimizer = None
@@ -74,7 +62,6 @@ class GaussNewton:
         floor: float = 0.06,
         walk: float = 0.0,
     ):
-        check_options(type(self).__name__, start, forget, floor, walk)
         check_model(model)
         demand_separate(model.named_parameters())
         self.model, self.chain, self.loss = model, split(model), adapt(nn.CrossEntropyLoss() if loss is None else loss)
@@ -82,23 +69,25 @@ class GaussNewton:
         if self.chain.recurrent:
             raise TypeError("gauss-newton does not differentiate through time; train a recurrent net with am-adam")
         self.options = {"start": start, "forget": forget, "floor": floor, "walk": walk, "loss": loss}
-        self.memory = Memory(start, np.array([forget]), floor, walk)
+        self.memory = memory_of(start, forget, floor, walk)
         self.theta = self.chain.parameters()
-        self.parts = [part for l, block in enumerate(self.chain) for part in _parts(l, block)]
-        if not self.parts:
+        self.places = [
+            (l, i) for l, block in enumerate(self.chain) for i, (m, _) in enumerate(block.core.pairs) if _is_trained(m)
+        ]
+        """Of the trained layers: the block, and the map of its core."""
+        if not self.places:
             raise ValueError("all parameters are frozen: there is nothing to train")
-        self.P = [self._first(part) for part in self.parts]
+        self.P = [
+            start * torch.eye(as_matrix(own).shape[1], dtype=torch.float64) for own in map(self._own, self.places)
+        ]
         self.noise = 1.0
 
     def __repr__(self) -> str:
         return options_text(self)
 
-    def _first(self, part: Part) -> Tensor:
-        own = self.theta[part.block][part.own]
-        if part.linear:
-            inputs = as_matrix(own).shape[1]
-            return self.memory.start * torch.eye(inputs, dtype=torch.float64)
-        return torch.full((own[0].numel(),), self.memory.start, dtype=torch.float64)
+    def _own(self, place: tuple[int, int]) -> Params:
+        l, i = place
+        return self.theta[l][self.chain.blocks[l].core.slices[i]]
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> LossOnly:
@@ -119,15 +108,14 @@ class GaussNewton:
         if not bool(value.isfinite()):
             raise Diverged("the loss", "give inputs of a smaller size")
         tensors = _gathered([*self._derivatives(x, output.shape[1]), (r, H)], context)
-        gradient, hessian = (_array(t)[None] for t in tensors.pop())
-        factors = [_factor(each, P.numpy()) for each, P in zip(tensors, self.P, strict=True)]
+        *pairs, (gradient, hessian) = [tuple(t.cpu().numpy()[None] for t in pair) for pair in tensors]
+        factors = [_factor(a, J, P.numpy()[None]) for (a, J), P in zip(pairs, self.P, strict=True)]
         with np.errstate(all="ignore"):
             changes = gauss_newton_step(factors, gradient, hessian, self.memory)
-        for part, change in zip(self.parts, changes, strict=True):
-            own = self.theta[part.block][part.own]
-            new = torch.from_numpy(change[0]).to(own[0].device)
-            for p, d in zip(own, parted(new, own) if part.linear else [new.view_as(own[0])], strict=True):
-                p.add_(d.to(p.dtype))
+        for place, change in zip(self.places, changes, strict=True):
+            own = self._own(place)
+            for p, d in zip(own, parted(torch.from_numpy(change[0]).to(own[0].device), own), strict=True):
+                p.add_(d)
         self.noise = noise
         return LossOnly(value)
 
@@ -135,12 +123,12 @@ class GaussNewton:
         """ValueError for numbers that are not finite, and where samples depend on each other or on chance."""
         demand_finite(*(t if t.is_floating_point() else t.float() for t in (x, y)))
         for block in self.chain:
-            random = any(isinstance(m, Dropout) and m.module.training and m.module.p > 0 for m in block.maps)
-            if random or block.mixes_samples:
-                what = "dropout" if random else "batch normalisation"
+            if block.mixes_samples or any(
+                isinstance(m, Dropout) and m.module.training and m.module.p for m in block.maps
+            ):
                 raise ValueError(
-                    f"GaussNewton differentiates each sample by itself, which {what} in training does not allow; "
-                    "call model.eval() or leave it out (nothing was changed)"
+                    "gauss-newton differentiates each sample by itself, which batch normalisation and dropout in "
+                    "training do not allow; call model.eval() or leave them out (nothing was changed)"
                 )
 
     def _at_output(self, output: Tensor, y: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, float]:
@@ -167,30 +155,26 @@ class GaussNewton:
             r, H = w[:, None] * r, w[:, None, None] * H
         return at.value.new_tensor(total / count), r, H, noise
 
-    def _derivatives(self, x: Tensor, outputs: int) -> list[tuple[Tensor, ...]]:
-        """Return a and J of each linear part, G of others. Every sample passes once for each output, whose unit vector
-        then passes back through the blocks."""
-        n = len(x)
-        _, states = encode(self.chain.blocks, self.theta, x.repeat_interleave(outputs, 0), LOCAL)
-        last = self.theta[-1][0] if self.theta[-1] else self.theta[0][0]
-        v = torch.eye(outputs, dtype=last.dtype, device=last.device).repeat(n, 1)
-        found: dict[int, tuple[Tensor, ...]] = {}
-        first = self.parts[0].block
-        for l in range(len(self.chain) - 1, first - 1, -1):
-            block, p, state = self.chain.blocks[l], self.theta[l], states[l]
-            for i in range(len(block.core.maps) - 1, -1, -1):
-                m, of = block.core.pairs[i]
-                for j, part in enumerate(self.parts):
-                    if (part.block, part.map) != (l, i):
-                        continue
-                    derivatives = _of_matrix if part.linear else _of_entries
-                    found[j] = derivatives(m, p[of], state.core[i], v, n, part.own.start - of.start)
+    def _derivatives(self, x: Tensor, outputs: int) -> list[tuple[Tensor, Tensor]]:
+        """Return of each trained layer a and J. Every sample passes once for each output, whose unit vector then passes
+        back through the blocks."""
+        n, blocks = len(x), self.chain.blocks
+        states = encode(blocks, self.theta, x.repeat_interleave(outputs, 0), LOCAL)[1]
+        v = torch.eye(outputs, dtype=self._own(self.places[0])[0].dtype, device=x.device).repeat(n, 1)
+        found = []
+        first = self.places[0][0]
+        for l in range(len(blocks) - 1, first - 1, -1):
+            block, p, state = blocks[l], self.theta[l], states[l]
+            for i, (m, of) in reversed([*enumerate(block.core.pairs)]):
+                if (l, i) in self.places:
+                    a, J = (t.double().unflatten(0, (n, outputs, -1)) for t in m.columns(state.core[i], v))
+                    found.append((a[:, 0], J))
                 if i or l > first:
                     v = m.vjp(p[of], state.core[i], v)
             if l > first:
                 for m, kept in zip(block.prelude.maps[::-1], state.prelude[::-1], strict=True):
                     v = m.vjp((), kept, v)
-        return [found[j] for j in range(len(self.parts))]
+        return found[::-1]
 
     def end_epoch(self) -> None:
         pass
@@ -204,78 +188,29 @@ class GaussNewton:
         self.P, self.noise = [new.to(old.device) for new, old in zip(new["P"], self.P, strict=True)], new["noise"]
 
 
-def check_options(of: str, start: float, forget: float, floor: float, walk: float) -> None:
-    """ValueError or TypeError for options that cannot be."""
-    demand(of, "start", start, above=True)
-    demand(of, "floor", floor)
-    demand(of, "walk", walk)
-    demand(of, "forget", forget, above=True)
-    if forget > 1:
-        raise ValueError(f"forget of {of} lies above 0 and is at most 1, given {forget!r}")
+def _is_trained(m: Map) -> bool:
+    trained = [m.module.get_parameter(name).requires_grad for name in m.names]
+    if any(trained) and not (all(trained) and m.is_linear):
+        raise ValueError(
+            f"gauss-newton trains whole Linear layers and convolutions, and this model trains {m.module}; freeze its "
+            "parameters, or use am-mem"
+        )
+    return any(trained)
 
 
-def _parts(l: int, block: Block) -> list[Part]:
-    """The trained parameters of a block."""
-    found = []
-    for i, (m, of) in enumerate(block.core.pairs):
-        trained = [m.module.get_parameter(name).requires_grad for name in m.names]
-        if m.is_linear and all(trained) and m.names:
-            found.append(Part(l, i, of, True))
-        else:
-            found += [Part(l, i, slice(of.start + j, of.start + j + 1), False) for j, t in enumerate(trained) if t]
-    return found
+def _factor(a: Array, J: Array, P: Array) -> Matrix | Places:
+    """a: (1, samples, places, inputs). J: (1, samples, outputs of the net, places, outputs)."""
+    return Places(a[0], J[0], P) if a.shape[2] > 1 else Matrix(a[:, :, 0], J[:, :, :, 0], P)
 
 
-def _of_matrix(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -> tuple[Tensor, ...]:
-    a, J = m.columns(saved, v)
-    a = a.reshape(n, len(v) // n, -1, a.shape[-1])[:, 0]
-    return a.double(), J.reshape(n, len(v) // n, -1, J.shape[-1]).double()
-
-
-def _of_entries(m: Map, p: Params, saved: Saved, v: Tensor, n: int, number: int) -> tuple[Tensor, ...]:
-    """By as many passes as there are samples times outputs: gradients are sums over all rows."""
-    rows = []
-    for i in range(len(v)):
-        alone = torch.zeros_like(v)
-        alone[i] = v[i]
-        rows.append(m.grads(p, saved, alone)[number].flatten())
-    return (torch.stack(rows).double().unflatten(0, (n, -1)),)
-
-
-def _factor(derivatives: tuple[Tensor, ...], P: Array) -> Factor:
-    first, *rest = map(_array, derivatives)
-    if not rest:
-        return Entries(first, P)
-    a, J, P = first, rest[0], P[None]
-    return Places(a, J, P) if a.shape[1] > 1 else Matrix(a[None, :, 0], J[None, :, :, 0], P)
-
-
-def _array(t: Tensor) -> Array:
-    found: Array = t.cpu().numpy()
-    return found
-
-
-def _gathered(groups: list[tuple[Tensor, ...]], context: Context) -> list[tuple[Tensor, ...]]:
+def _gathered(pairs: list[tuple[Tensor, Tensor]], context: Context) -> list[tuple[Tensor, Tensor]]:
     """Return the tensors of the samples of all ranks, on each."""
     if context.shard is None:
-        return groups
+        return pairs
     whole = []
-    for t in (t for group in groups for t in group):
+    for t in (t for pair in pairs for t in pair):
         every = t.new_zeros(context.shard.of, *t.shape[1:])
         every[context.shard.start : context.shard.start + context.shard.own] = t
         whole.append(every)
-    summed = iter(context.sum(*whole))
-    return [tuple(next(summed) for _ in group) for group in groups]
-
-
-@register("gauss-newton")
-def gauss_newton(
-    model: nn.Module,
-    start: float = 0.5,
-    forget: float = 0.999,
-    floor: float = 0.06,
-    walk: float = 0.0,
-    loss: nn.Module | None = None,
-) -> GaussNewton:
-    """For single samples and small batches: each sample's own curvature instead of a learning rate."""
-    return GaussNewton(model, loss, start, forget, floor, walk)
+    summed = context.sum(*whole)
+    return list(zip(summed[::2], summed[1::2], strict=True))

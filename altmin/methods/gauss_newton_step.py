@@ -15,8 +15,7 @@ the exact minimum of the losses' quadratic models plus sum_l tr(dW_l P_l^-1 dW_l
 diag(p) - p p^T halfway between the prediction and the target, p = (softmax(o_i) + y_i) / 2: at a confident and wrong
 prediction the Hessian itself is 0, and nothing would bound the step. The trace of P_l is bounded by its first value, so
 that directions without input do not grow without end. A convolution has an input a and a Jacobian at each of its
-places, over which products and sums go too, with floor divided by their number. Any other parameter has the diagonal of
-P, from the derivative of each output by each of its entries.
+places, over which products and sums go too, with floor divided by their number.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from altmin.common.errors import Diverged
+from altmin.common.errors import Diverged, demand
 
 Array = NDArray[np.float64]
 NOISE = 0.99
@@ -72,6 +71,15 @@ class Memory(NamedTuple):
         trace, most = diagonal.sum(1), self.start * P.shape[1]
         if trace.max() > most:
             P *= np.minimum(most / trace, 1.0)[:, None, None]
+
+
+def memory_of(start: float, forget: float, floor: float, walk: float) -> Memory:
+    """Return the options of one net. ValueError or TypeError for those that cannot be."""
+    for name, value in (("start", start), ("forget", forget), ("floor", floor), ("walk", walk)):
+        demand("gauss-newton", name, value, above=name in ("start", "forget"))
+    if forget > 1:
+        raise ValueError(f"forget of gauss-newton lies above 0 and is at most 1, given {forget!r}")
+    return Memory(start, np.array([forget]), floor, walk)
 
 
 class Matrix:
@@ -126,28 +134,7 @@ class Places:
         memory.update(self.P, rows, rows @ self.P, np.maximum(f, memory.floor / self.a.shape[1]).reshape(1, -1))
 
 
-class Entries:
-    """Other parameters of one net. G: the derivative of each output by each entry, (samples, outputs, entries)."""
-
-    def __init__(self, G: Array, P: Array):
-        self.G, self.P = G, P
-
-    def kernel(self) -> Array:
-        G = self.G.reshape(-1, self.G.shape[-1])
-        return (G * self.P) @ G.T
-
-    def change(self, left: Array) -> Array:
-        return left.reshape(1, -1) @ self.G.reshape(-1, self.G.shape[-1]) * self.P
-
-    def remember(self, H: Array, memory: Memory) -> None:
-        curvature = np.einsum("ike,ikh,ihe->e", self.G, H[0], self.G, optimize=True)
-        np.minimum(1 / (memory.forget / self.P + curvature) + memory.walk, memory.start, out=self.P)
-
-
-Factor = Matrix | Places | Entries
-
-
-def gauss_newton_step(factors: Sequence[Factor], r: Array, H: Array, memory: Memory) -> list[Array]:
+def gauss_newton_step(factors: Sequence[Matrix | Places], r: Array, H: Array, memory: Memory) -> list[Array]:
     """Return the changes of all factors' parameters, and set every P to the next one. r: (nets, samples, outputs). H:
     (nets, samples, outputs, outputs). `Diverged`, and no P has changed, if a change is not finite."""
     m, n, k = r.shape

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from altmin.methods.gauss_newton import check_options
-from altmin.methods.gauss_newton_step import LEAST_NOISE, NOISE, Matrix, Memory, eye, gauss_newton_step
+from altmin.methods.gauss_newton_step import LEAST_NOISE, NOISE, Matrix, eye, gauss_newton_step, memory_of
 
 Array = NDArray[np.float64]
 DENSE = 256
@@ -47,12 +46,11 @@ class GaussNewtonNets:
         floor: float = 0.06,
         walk: float = 0.0,
     ):
-        check_options(type(self).__name__, start, forget, floor, walk)
         self.classifies, self.inputs, self.members = outputs > 0, inputs, members
         self.random = np.random.default_rng(seed)
         middle = (members - 1) / 2
         fading = np.array([max(0.5, 1 - (1 - forget) * SPREAD ** (middle - m)) for m in range(members)])
-        self.memory = Memory(start, fading, floor, walk)
+        self.memory = memory_of(start, forget, floor, walk)._replace(forget=fading)
         sizes = [inputs, *hidden, max(outputs, 1)]
         self.W = [
             self.random.normal(0.0, GAIN * (2 / max(m, 1)) ** 0.5, (members, n, 1 + m))
