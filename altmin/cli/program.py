@@ -1,5 +1,6 @@
 """Programs of several commands: each command is imported when it is called, and errors are one line."""
 
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,7 @@ class Commands(TyperGroup):
     def _stop(self, *_: object) -> None:
         say(self.program, "stopped")
         sys.stderr.flush()
-        raise SystemExit(130)
+        os._exit(130)
 
 
 def run(app: typer.Typer, program: str, arguments: Sequence[str] | None = None) -> int:
