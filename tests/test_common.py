@@ -60,8 +60,6 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "loss": (lambda given: altmin.AltMin(net(), loss=given), OPTIMIZER),
     "codes": (lambda given: altmin.AltMin(net(), codes=given), net()),
     "weights": (lambda given: altmin.AltMin(net(), weights=given), net()),
-    "at, modules": (lambda given: altmin.split(net(), at=given), net()),
-    "at, a tensor": (lambda given: altmin.split(net(), at=given), torch.zeros(3)),
     "lr": (altmin.LocalAdam, net()),
     "order": (lambda given: altmin.GradientCodes(order=given), net()),
     "state": (lambda given: altmin.AltMin(net()).load_state_dict(given), net()),

@@ -1,1 +1,1 @@
-"""What the other packages share: error messages, checks of states, how settings are written."""
+"""Parts that all packages share: error messages, checks of states, how settings are written."""

@@ -60,7 +60,7 @@ def digest(*parts: Tensor | str, size: int = 8) -> str:
 
 
 def _bytes(x: Tensor) -> Any:
-    """Those of a tensor's entries, one after the other."""
+    """Return the bytes of a tensor's entries, one after the other."""
     return x.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
 
 

@@ -19,7 +19,7 @@ class Diverged(RuntimeError):
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """What was given, for a message: its `repr` in one line, of at most so many characters.
+    """Return what was given, for a message: its `repr` in one line, of at most so many characters.
 
     >>> import torch
     >>> shown("text"), shown(torch.eye(2)), shown("a long one", most=7)

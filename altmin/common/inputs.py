@@ -55,7 +55,7 @@ class Inputs:
 
     @property
     def shape(self) -> torch.Size:
-        """That of the first tensor."""
+        """Shape of the first tensor."""
         return self.tensors[0].shape
 
     def call(self, model: nn.Module) -> Any:

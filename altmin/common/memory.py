@@ -1,13 +1,13 @@
-"""What the C library does with memory that was freed."""
+"""Freed memory, and what the C library does with it."""
 
 import ctypes
 import sys
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of mallopt, from glibc's malloc.h."""
+"""Options of mallopt, from glibc's malloc.h."""
 LARGEST = 2**30
 MOST_OF_OLD = 2**25
-"""What older versions of glibc take at most as M_MMAP_THRESHOLD."""
+"""Largest M_MMAP_THRESHOLD of older versions of glibc."""
 
 
 def keep_freed_memory() -> bool:

@@ -4,7 +4,7 @@ import importlib
 from types import ModuleType
 
 PACKAGES = {"sklearn": "scikit-learn", "pytorch_optimizer": "pytorch-optimizer"}
-"""What a library is called where it is installed, if not as it is imported."""
+"""Name of a library where it is installed, if not as it is imported."""
 
 
 def need(module: str, extra: str = "", what: str = "this") -> ModuleType:

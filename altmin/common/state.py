@@ -84,8 +84,8 @@ def load_optimizer(optimizer: Optimizer, state: Any, what: str) -> None:
 
 def _moment(name: str, value: Any, p: Tensor, what: str) -> Any:
     """Return a copy of an entry of an optimizer's state; of the parameter's shape, in its layout."""
-    if not isinstance(value, Tensor) or value.shape != p.shape or value.is_sparse:
-        if name in MOMENTS and value is not None and not getattr(value, "is_sparse", False):
+    if not isinstance(value, Tensor) or value.shape != p.shape:
+        if name in MOMENTS and value is not None:
             raise ValueError(f"{name} of {what} must have the parameter's shape {tuple(p.shape)}, given {value!r:.60}")
         return copy.deepcopy(value)
     return torch.empty_like(p, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value.detach())

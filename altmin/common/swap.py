@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @contextmanager
 def changed(owner: T, *deep: str) -> Iterator[T]:
-    """A copy of an object, whose attributes become the object's own at the end; after an error the object is as it was.
+    """Yield a copy of an object, whose attributes become the object's own at the end; after an error it is as before.
 
     deep: names of attributes that are changed in place within, which are copied in depth. All others are shared with
     the object: within, they may be replaced, not changed.

@@ -12,7 +12,7 @@ from altmin.data.augment import AUGMENTATIONS, Drawn
 from altmin.training.samples import Samples
 
 Change = Callable[[Any, Tensor, torch.Generator], Samples]
-"""What an augmentation does to the inputs and targets of a batch, with a generator of the CPU."""
+"""Function of the inputs and targets of a batch, and a generator of the CPU."""
 
 
 def change(given: Any, train: Samples) -> Change | None:

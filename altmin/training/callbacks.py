@@ -55,7 +55,7 @@ class Callbacks:
 
     @property
     def stopped(self) -> bool:
-        """Whether a callback has stopped the run for good, so that it does not go on from a checkpoint."""
+        """True if a callback has stopped the run for good, so that it does not go on from a checkpoint."""
         return any(getattr(each, "stopped", False) for each in self.all)
 
     def call(self, name: str, *progress: Any) -> None:
@@ -96,7 +96,7 @@ class EachBatch:
 
 
 class Monitor:
-    """What `EarlyStopping` and `BestWeights` have in common: the best value so far of a column of the epochs' rows.
+    """The common part of `EarlyStopping` and `BestWeights`: the best value so far of a column of the epochs' rows.
 
     monitor: the column, such as "test_loss"; None for the first that is measured, or else "train_loss". mode: "min" or
     "max", which values are better; None if the metric's name implies it. min_delta: by how much a better value must be
@@ -105,7 +105,7 @@ class Monitor:
 
     for_one = True
     fresh: Mapping[str, Any] = {"best": None, "best_epoch": 0}
-    """What a run begins with and a checkpoint has, by attribute."""
+    """Values of the attributes that a checkpoint has, at the start of a run."""
     best: float | None
     best_epoch: int
 

@@ -48,7 +48,7 @@ def _plain(value: Any, where: str) -> Any:
     views, with which all that they look into would be written."""
     match value:
         case Tensor():
-            whole = value.is_sparse or value.untyped_storage().nbytes() == value.nbytes
+            whole = value.untyped_storage().nbytes() == value.nbytes
             return value.detach() if whole else value.detach().clone()
         case None | bool() | int() | float() | str() | Counter():
             return value

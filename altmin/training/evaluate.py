@@ -1,4 +1,4 @@
-"""What a run measures on samples held back from training, by name or by functions: accuracies of labels, errors of
+"""Metrics of samples held back from training, by name or by functions: accuracies of labels, errors of
 numbers, the method's own loss; all in one pass, without side effects."""
 
 import math
@@ -33,7 +33,7 @@ class Metric:
 
 
 def right(output: Tensor, y: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
-    """How many labels are among the k largest outputs, and how many count: those below 0, as torch's -100, do not."""
+    """Return how many labels are among the k largest outputs, and how many count: not those below 0."""
     axis = class_axis(output, y) if y.ndim > 1 else 1
     if k == 1:
         return (output.argmax(axis) == y).sum(), (y >= 0).sum()
@@ -43,22 +43,22 @@ def right(output: Tensor, y: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def squares(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of (output - y)^2 over all entries, and their number."""
+    """Return the sum of (output - y)^2 over all entries, and their number."""
     return _errors(output, y).square().sum(), torch.tensor(y.numel())
 
 
 def absolutes(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of |output - y| over all entries, and their number."""
+    """Return the sum of |output - y| over all entries, and their number."""
     return _errors(output, y).abs().sum(), torch.tensor(y.numel())
 
 
 def rmse(output: Tensor, y: Tensor) -> Tensor:
-    """The root of the mean squared error."""
+    """Return the root of the mean squared error."""
     return _errors(output, y).square().mean().sqrt()
 
 
 def r2(output: Tensor, y: Tensor) -> Tensor:
-    """1 - sum (output - y)^2 / sum (y - mean y)^2 of each output, and the mean over them; of constant targets, as in
+    """Return the mean over outputs of 1 - sum (output - y)^2 / sum (y - mean y)^2; of constant targets, as in
     scikit-learn, 1 if they are met, else 0."""
     errors, y = _errors(output, y).flatten(1 if y.ndim > 1 else 0), y.double().flatten(1 if y.ndim > 1 else 0)
     left, all_ = errors.square().sum(0), (y - y.mean(0)).square().sum(0)
@@ -67,7 +67,7 @@ def r2(output: Tensor, y: Tensor) -> Tensor:
 
 
 def loss_sums(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Of a loss that is a mean over what counts: its sum, and how much that is."""
+    """Return, for a loss that is a mean over what counts, a function that gives its sum and how much counts."""
 
     def total(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         counted = torch.tensor(len(y)) if y.is_floating_point() else (y >= 0).sum()
@@ -97,19 +97,19 @@ METRICS: dict[str, Metric] = {
         Metric("r2", r2),
     )
 }
-"""Those that need nothing but outputs and targets; "loss", the method's own, is another."""
+"""Metrics of outputs and targets; "loss", the method's own, is another."""
 HIGHER = {"accuracy": True, "top5": True, "r2": True, "loss": False, "mse": False, "mae": False, "rmse": False}
-"""Whether larger values are better."""
+"""True for metrics of which larger values are better."""
 
 
 def higher_is_better(column: str) -> bool | None:
-    """Of a column of a row, such as "test_accuracy" or "train_loss"; None if unknown."""
+    """Return whether larger values are better in a column, such as "test_accuracy"; None if unknown."""
     return HIGHER.get(column.rpartition("_")[2])
 
 
 def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
-    """The metrics of a run. given: a name, a function (output, y) -> number, several of them, or by name. targets: some
-    of those that are measured on. loss: the method's.
+    """Return the metrics of a run. given: a name, a function (output, y) -> number, several of them, or by name.
+    targets: some of those that are measured on. loss: the method's.
 
     None is for labels the accuracy, and where a sample has several of them also the loss; for numbers the loss alone.
     ValueError or TypeError, in one sentence, for an unknown name or what is no metric.
@@ -151,7 +151,7 @@ def _metric(name: str, value: Any, loss: Any) -> Metric:
 
 
 def accuracy(model: nn.Module, samples: Samples, chunk: int = LABELS) -> float:
-    """The part of `samples` that `model`, in evaluation mode, puts into the right class.
+    """Return the part of `samples` that `model`, in evaluation mode, puts into the right class.
 
     Where a sample has a label at each of its places, as a sequence of tokens has, it is the part of all places. Labels
     below 0 mark what does not count, as -100 does in torch. It leaves every layer in the mode it was in, and the
@@ -161,7 +161,7 @@ def accuracy(model: nn.Module, samples: Samples, chunk: int = LABELS) -> float:
 
 
 def mean_loss(model: nn.Module, samples: Samples, loss: Loss, chunk: int = LABELS) -> float:
-    """The mean of `loss(output, y)`, itself a mean over its samples, of `model` in evaluation mode over `samples`.
+    """Return the mean of `loss(output, y)`, itself a mean over its samples, of `model` in evaluation mode.
 
     Labels below 0 do not count, as in `accuracy`. It leaves every layer in the mode it was in, and the random state as
     it was.

@@ -27,8 +27,8 @@ class LossWatch:
     last: float = 0.0
 
     def explodes(self, loss: float, scale: Callable[[], float]) -> bool:
-        """Whether the geometric mean of this loss and the one before is above 1000 times the reference, which counts
-        for a lower one. scale: gives `scale_of` the batch."""
+        """Return whether the geometric mean of this loss and the one before is above 1000 times the reference, which
+        counts for a lower one. scale: gives `scale_of` the batch."""
         self.reference = self.reference or max(1.0, abs(loss))
         if loss > FACTOR * self.reference:
             self.reference = max(self.reference, scale())

@@ -26,7 +26,7 @@ from altmin.training.sources import Epochs, Source, Stored, source
 
 @dataclass
 class History:
-    """What a run measured: rows as they stand in the JSON that `dataclasses.asdict` gives."""
+    """Measurements of a run: rows as they stand in the JSON that `dataclasses.asdict` gives."""
 
     batches: list[dict[str, Any]] = field(default_factory=list)
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Progress:
-    """What callbacks get: batches and epochs done and, as far as it is known, of how many; the mean loss of every
+    """State of a run, for callbacks: batches and epochs done and, if it is known, of how many; the mean loss of every
     member in the epoch under way, or when a row has been written in the last one (not a number if it has diverged); the
     members' rows so far, and which columns are measured. A method alone is one member."""
 
@@ -69,7 +69,7 @@ class Progress:
 
     @property
     def train_loss(self) -> float:
-        """The mean over the members that take part."""
+        """Mean loss of the members that take part."""
         return fmean([loss for loss in self.train_losses if loss == loss] or [math.nan])
 
     @property

@@ -35,7 +35,7 @@ def generator_of(key: str, device: torch.device | str = "cpu") -> torch.Generato
 
 
 def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:
-    """How many batches an epoch has. A smaller last batch counts, unless batch norm met a single sample.
+    """Return how many batches an epoch has. A smaller last batch counts, unless batch norm met a single sample.
 
     >>> batches_per_epoch(nn.Linear(2, 2), 401, 200), batches_per_epoch(nn.BatchNorm1d(2), 401, 200)
     (3, 2)

@@ -1,4 +1,4 @@
-"""What moves the learning rate in a run: factors on it as functions of the part of the run that is over, or one of
+"""Learning rates in a run: factors on them as functions of the part of the run that is over, or one of
 torch's schedulers."""
 
 import math
