@@ -34,18 +34,27 @@ memory."""
 
 
 class CapturedStep:
-    """One method's step on the device alone. kinds: of steps that differ in what they compute; each is recorded."""
+    """One method's step on the device alone. counter: counts steps, and tells in which of them weight rules refresh
+    what they have for several; these are another kind of step, recorded by itself and not compiled."""
 
-    kinds: tuple[bool, ...] = (False,)
+    counter: Any = None
     compiled: FullGraph | None = None
 
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
         """Take a step and return what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
 
+    @property
+    def kinds(self) -> tuple[bool, ...]:
+        """What `begin_step` may return."""
+        return (True, False) if self.counter is not None and self.counter.refreshes else (False,)
+
     def begin_step(self) -> bool:
-        """Count a step and return its kind."""
-        return False
+        """Count a step; return its kind."""
+        kind = self.counter is not None and self.counter.refresh
+        if self.counter is not None:
+            self.counter.count += 1
+        return kind
 
     def metrics(self, values: Tensor) -> Any:
         """Return what the method's own step returns, as far as it is known."""
@@ -164,7 +173,7 @@ class AltMinStep(CapturedStep):
         self.am, self.local, first = am, am.updates.local, am.theta[0][0]
         self.optimizer = None if self.local is None else Rates(self.local.optimizer)
         self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
-        self.kinds = (True, False) if am.updates.refreshes else (False,)
+        self.counter = am.updates
         self.compiled = (
             FullGraph(AltMinStep._whole, self, first.device) if fuse and len(am.chain) <= MOST_BLOCKS else None
         )
@@ -184,14 +193,8 @@ class AltMinStep(CapturedStep):
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
-    def begin_step(self) -> bool:
-        kind = self.am.updates.refresh
-        self.am.updates.count += 1
-        return kind
-
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
-        """kind: whether rules compute again what they keep for several updates; such a step is not compiled."""
         self.am.check_once(x, y)
         for group in self.local.optimizer.param_groups if self.local else ():
             for p in group["params"]:  # otherwise old gradients stay in memory until the new ones are known
@@ -308,15 +311,9 @@ class EnsembleStep(CapturedStep):
     further part by itself. fuse: as in `AltMinStep`."""
 
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
-        self.ensemble, self.context = ensemble, context
+        self.ensemble, self.counter, self.context = ensemble, ensemble, context
         compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= MOST_BLOCKS
         self.compiled = FullGraph(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
-        self.kinds = (True, False) if ensemble.refreshes else (False,)
-
-    def begin_step(self) -> bool:
-        kind = self.ensemble.refresh
-        self.ensemble.count += 1
-        return kind
 
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:

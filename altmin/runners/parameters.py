@@ -17,7 +17,8 @@ class FlatGroup:
     """Parameters that are updated alike, and have become views into their rows.
 
     kind: "adam", "adamw" or "sgd"; "fitted" by a rule without an optimizer, or "frozen". places: their positions among
-    the model's parameters. rows: weights and moments, (members, entries). options: (members,), unless all are zero.
+    the model's parameters. rows: weights and moments, (members, entries). options: (members,); l1, weight decay and
+    momentum unless they are zero for all.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class FlatGroup:
         self.options = {
             name: torch.tensor(column, dtype=torch.float64, device=weights.device)
             for name, column in columns.items()
-            if any(column) or name in ("lr", "eps")
+            if any(column) or name in ("lr", "eps", "beta1", "beta2")
         }
         moments = {"adam": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",) * ("momentum" in self.options)}
         self.moments = moments.get(kind.removesuffix("w"), ())
