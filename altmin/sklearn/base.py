@@ -19,8 +19,7 @@ from altmin import methods, models
 from altmin.common.swap import changed
 from altmin.sklearn import settings
 from altmin.sklearn.export import Encode, Exported, Standardise
-from altmin.sklearn.tables import Columns, explained, frame
-from altmin.sklearn.targets import Targets
+from altmin.sklearn.tables import Columns, frame
 from altmin.sklearn.training import Rows, Training, learn_scale, own_random_numbers
 
 
@@ -58,7 +57,7 @@ class Estimator(BaseEstimator):
         """Return targets as they are kept, of a table of numbers of this type. ValueError for another kind."""
         raise NotImplementedError
 
-    def _new_targets(self, y: np.ndarray, classes: Any) -> Targets:
+    def _new_targets(self, y: np.ndarray, classes: Any) -> Any:
         """Return what the first targets are; changes nothing."""
         raise NotImplementedError
 
@@ -101,7 +100,7 @@ class Estimator(BaseEstimator):
         training.fit(rows, watched, self.epochs, self.tol, self.patience, bool(self.verbose))
         self._keep(training, targets)
 
-    def _parted(self, training: Training, y: np.ndarray, targets: Targets) -> tuple[Any, Any]:
+    def _parted(self, training: Training, y: np.ndarray, targets: Any) -> tuple[Any, Any]:
         """Return which rows are trained on, and which are held back: all are both without early stopping."""
         if not self.early_stopping:
             return slice(None), slice(None)
@@ -133,7 +132,7 @@ class Estimator(BaseEstimator):
             training.print_losses()
         self._keep(training, targets)
 
-    def _begun(self, X: Any, y: np.ndarray, w: Any, targets: Targets) -> Training:
+    def _begun(self, X: Any, y: np.ndarray, w: Any, targets: Any) -> Training:
         """Return a new network, not trained yet, at the scale of these rows."""
         scaler = StandardScaler() if self.standardise and self._columns is None else None
         self._learn(scaler, targets, X, y, w)
@@ -144,14 +143,14 @@ class Estimator(BaseEstimator):
         module = module.to(torch.float32 if X.dtype == np.float32 else torch.float64)
         return self._training_of(module, targets, scaler, generator)
 
-    def _continued(self, targets: Targets) -> Training:
+    def _continued(self, targets: Any) -> Training:
         """Return a new training of a copy of the network there is, at the scale that it knows."""
         old = self._training
         new = self._training_of(copy.deepcopy(self.module_), targets, old.scaler, old.generator)
         new.losses, new.held_losses = [*old.losses], [*old.held_losses] if self.early_stopping else []
         return new
 
-    def _training_of(self, module: nn.Module, targets: Targets, scaler: Any, generator: Tensor) -> Training:
+    def _training_of(self, module: nn.Module, targets: Any, scaler: Any, generator: Tensor) -> Training:
         given = settings.method_options(self, targets) | copy.deepcopy(self.options or {})
         method = methods.create(self.method, module.to(self.device).eval(), **given)
         return Training(method, targets.loss(), scaler, self.batch_size, generator)
@@ -166,13 +165,13 @@ class Estimator(BaseEstimator):
             raise TypeError(f"network is a module or a function (inputs, outputs) -> module, which makes {made!r:.60}")
         return made
 
-    def _learn(self, scaler: StandardScaler | None, targets: Targets, X: Any, y: np.ndarray, w: Any) -> None:
+    def _learn(self, scaler: StandardScaler | None, targets: Any, X: Any, y: np.ndarray, w: Any) -> None:
         """Add rows to what is known of the scale of the columns, and of the targets."""
         if scaler is not None:
             learn_scale(scaler, X, w)
         targets.learn(y, w)
 
-    def _rows(self, X: Any, y: np.ndarray, w: Any, targets: Targets) -> Rows:
+    def _rows(self, X: Any, y: np.ndarray, w: Any, targets: Any) -> Rows:
         t = targets.encode(y)
         return Rows(X, torch.from_numpy(t.astype(X.dtype) if t.dtype.kind == "f" else t), w)
 
@@ -222,24 +221,17 @@ class Estimator(BaseEstimator):
         table, _ = self._checked(X)
         return table if self._columns is None else self._columns.encode(table)
 
-    def _type(self) -> Any:
-        """Return the type in which the network computes."""
-        return np.float32 if next(self.module_.parameters()).dtype == torch.float32 else np.float64
-
     # Checks
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any, first: bool, classes: Any = None
-    ) -> tuple[Any, np.ndarray, Any, Targets]:
+    ) -> tuple[Any, np.ndarray, Any, Any]:
         """Return X, y and weights as arrays, and what the targets are; rows of weight zero are left out."""
         table, y = self._checked(X, first, y=y, multi_output=True)
         kind = np.float32 if hasattr(table, "columns") else table.dtype
-        w = None
-        with explained(X):
-            y = self._check_targets(y, kind)
-            if sample_weight is not None:
-                w = _check_sample_weight(sample_weight, y, dtype=kind, ensure_non_negative=True)
-        if w is not None:
+        y, w = self._check_targets(y, kind), None
+        if sample_weight is not None:
+            w = _check_sample_weight(sample_weight, y, dtype=kind, ensure_non_negative=True)
             table, y, w = _counting(table, y, w)
         targets = self._new_targets(y, classes) if first else self._targets
         targets.check(y)
@@ -255,9 +247,10 @@ class Estimator(BaseEstimator):
         if encoded:
             how: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
         else:
-            how = {"dtype": (np.float64, np.float32) if first else self._type(), "accept_sparse": "csr"}
-        with explained(X):
-            found = validate_data(self, X, reset=first, **how, **y)
+            single = not first and next(self.module_.parameters()).dtype == torch.float32
+            kinds = (np.float64, np.float32) if first else np.float32 if single else np.float64
+            how = {"dtype": kinds, "accept_sparse": "csr"}
+        found = validate_data(self, X, reset=first, **how, **y)
         array, target = found if y else (found, None)
         names = getattr(self, "feature_names_in_", range(self.n_features_in_))
         return frame(X, array, [str(name) for name in names]) if encoded else array, target
@@ -268,17 +261,11 @@ class Estimator(BaseEstimator):
         if self.categorical is not None and not self.standardise:
             raise ValueError('categorical="auto" standardises the columns of numbers; leave standardise=True')
 
-    def _check_training(self, training: Training, X: Any, w: Any, targets: Targets) -> None:
+    def _check_training(self, training: Training, X: Any, w: Any, targets: Any) -> None:
         """ValueError unless the network makes of a row what the targets need, and the method takes the weights."""
-        try:
-            shape = tuple(training.outputs(X[:1]).shape)
-        except (RuntimeError, ValueError) as error:
-            words = str(error).partition("\n")[0]
-            raise ValueError(f"the network cannot take rows of {X.shape[1]} columns: {words}") from None
+        shape = tuple(training.outputs(X[:1]).shape)
         if shape != (1, targets.outputs):
-            raise ValueError(
-                f"the network gives an output of shape {shape} for one row, (1, {targets.outputs}) is needed"
-            )
+            raise ValueError(f"the network's output for one row has shape {shape}, expected (1, {targets.outputs})")
         if w is not None and "sample_weight" not in inspect.signature(training.method.step).parameters:
             raise ValueError(f"method {self.method!r} takes no sample weights; am-adam, am-mem, adam and sgd do")
 

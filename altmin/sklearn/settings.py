@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
 from altmin import methods
-from altmin.sklearn.targets import Labels, Targets
+from altmin.sklearn.targets import Labels
 
 LR, DECAY = 1e-3, 0.01
 """The learning rate and the weight decay that "auto" stands for, but for methods in an estimator's `_tuned`; chosen on
@@ -25,7 +25,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
 """What scikit-learn checks of every estimator's settings."""
 
 
-def method_options(estimator: Any, targets: Targets) -> dict[str, Any]:
+def method_options(estimator: Any, targets: Any) -> dict[str, Any]:
     """Return rate, weight decay and loss, as far as the method has such options. Its own rate, unless one is given, and
     for labels its own loss serve too. ValueError for other targets and a method whose loss cannot be chosen."""
     method, lr = estimator.method, estimator.lr

@@ -3,8 +3,7 @@
 import gzip
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,17 +185,3 @@ def _parsed(column: Any) -> Any:
     texts = texts.where(~texts.str.lower().isin(MISSING))
     numbers = need("pandas").to_numeric(texts, errors="coerce")
     return numbers if numbers.isna().equals(texts.isna()) else texts
-
-
-@contextmanager
-def explained(X: Any) -> Iterator[None]:
-    """Add to scikit-learn's errors about texts and missing values what to do. ValueError for a number that is no float,
-    such as 10**400."""
-    try:
-        yield
-    except ArithmeticError as error:
-        raise ValueError(f"the table, its targets or its weights hold a number that no float can be: {error}") from None
-    except ValueError as error:
-        if "could not convert string to float" in str(error) or str(error).startswith("Input X contains NaN"):
-            error.add_note('categorical="auto" takes texts and missing values')
-        raise

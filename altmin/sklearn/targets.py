@@ -20,36 +20,20 @@ from altmin.sklearn.training import learn_scale
 
 
 class Targets:
-    """What is known of a table's targets. outputs: the number of outputs that the network needs."""
+    """What is known of a table's targets: `outputs`, the number of outputs that the network needs, and `loss` of them.
+
+    Subclasses have `check` for targets of other rows, `encode` for targets as the loss takes them, `predict` for what
+    outputs mean, and `head`, the last layer of an exported network.
+    """
 
     outputs: int
-
-    def loss(self) -> LossFunction:
-        """Return a new loss of the network's outputs and encoded targets."""
-        raise NotImplementedError
-
-    def check(self, y: np.ndarray) -> None:
-        """Raise ValueError for targets of other rows that do not fit."""
-        raise NotImplementedError
 
     def learn(self, y: np.ndarray, w: Any = None) -> None:
         """Add the targets of rows, of weights w, to what is known."""
 
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Return targets as the loss takes them."""
-        raise NotImplementedError
-
-    def predict(self, output: np.ndarray) -> np.ndarray:
-        """Return what the network's outputs predict, as the targets were given."""
-        raise NotImplementedError
-
     def strata(self, y: np.ndarray, fraction: float) -> Any:
         """Return labels by which this part of the rows is drawn; None if it is not stratified."""
         return None
-
-    def head(self) -> nn.Module:
-        """Return the last layer of an exported network: its outputs as probabilities or predictions."""
-        raise NotImplementedError
 
 
 class Labels(Targets):

@@ -136,15 +136,10 @@ class Training:
         """Raise `Diverged` unless parameters, the optimizer's state and the network's outputs for these rows are
         finite, whatever the method checks by itself."""
         optimizer = self.method.optimizer
-        kept: dict[str, Any] = dict(self.method.model.named_parameters())
-        if optimizer is not None:
-            entries = enumerate(optimizer.state.values())
-            kept |= {f"{name} of parameter {i}": t for i, entry in entries for name, t in entry.items()}
-        for name, t in kept.items():
-            if isinstance(t, Tensor) and not bool(t.isfinite().all()):
-                raise Diverged(name, "lower the learning rate, or give inputs of a smaller size")
-        if not bool(self.outputs(rows.X).isfinite().all()):
-            raise Diverged("the network's output", "lower the learning rate, or give inputs of a smaller size")
+        entries = () if optimizer is None else optimizer.state.values()
+        state = [t for entry in entries for t in entry.values() if isinstance(t, Tensor)]
+        if not all(bool(t.isfinite().all()) for t in (*self.method.model.parameters(), *state, self.outputs(rows.X))):
+            raise Diverged("the network", "lower the learning rate, or give inputs of a smaller size")
 
     def _demand_low(self, loss: float, x: Tensor, t: Tensor, times: int = 1) -> None:
         """Raise `Diverged` if a loss of these rows explodes. times: as how many batches it counts."""
