@@ -12,10 +12,10 @@ COMMANDS = {
     "search": ("Look for the settings of a figure's runs.", "search fig1 --trials 16"),
     "verify": ("Print the paper's claims beside what was found.", "verify --json claims.json"),
     "report": ("Write a page of the paper's claims and figures.", "report --out report.html"),
-    "theory": ("Measure the paper's convergence theorem: error against bound.", "theory --quick --plot theory.png"),
+    "theory": ("Measure the paper's convergence theorem: error against bound.", "theory --quick"),
     "speed": (
         "Measure the time and the memory of a step against backprop with Adam.",
-        "speed --model mlp-2x100,mlp-1x300@higgs --methods am-adam --plot speed.png",
+        "speed --model mlp-2x100,mlp-1x300@higgs --methods am-adam",
     ),
     "tables": ("Fill the tables of the documents from the results.", "tables --check"),
 }

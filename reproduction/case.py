@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from reproduction.measurement import Row, Setting, Tick
+from reproduction.results import Row, Setting, Tick
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,13 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Finding:
-    """ours: the numbers, in words. spread: the largest standard deviation over seeds among them. because: the reason
-    of a verdict that is not "reproduced". ValueError for an unknown verdict, or one that lacks its reason."""
+    """ours: the numbers, in words. spread: the largest standard deviation over seeds among them. because: the reason of
+    a verdict that is not "reproduced"."""
 
     ours: str
     verdict: str
     because: str = ""
     spread: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, given {self.verdict!r}")
-        if self.verdict in ("differs", "refuted") and not self.because:
-            raise ValueError(f"the verdict {self.verdict!r} needs a reason")
 
 
 @dataclass(frozen=True)
@@ -49,11 +43,6 @@ class Statement:
     text: str
     criterion: str
     judge: Callable[[Results], Finding]
-
-
-def statement(text: str, criterion: str) -> Callable[[Callable[[Results], Finding]], Statement]:
-    """Makes a statement of the function that judges it."""
-    return lambda judge: Statement(text, criterion, judge)
 
 
 @dataclass(frozen=True)
@@ -67,65 +56,62 @@ class Claim:
 
 
 def judged(claim: Claim, results: Results, remedy: str) -> dict[str, Any]:
-    """A row of `reproduction verify`: the claim's "verdict", and as "statements" what each of them says, its criterion,
-    verdict, numbers ("ours"), "spread" and reason ("because"). remedy: the command that makes missing runs."""
-    found = [_judged(each, results, remedy) for each in claim.statements]
-    return {"claim": claim.id, "text": claim.text, "paper": claim.paper, "verdict": _of(found), "statements": found}
-
-
-def _judged(statement: Statement, results: Results, remedy: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"text": statement.text, "criterion": statement.criterion}
-    try:
-        found = statement.judge(results)
-    except KeyError:
-        return {**row, "verdict": NOT_RUN, "ours": "", "spread": None, "because": f"make its runs with {remedy}"}
-    return {**row, "verdict": found.verdict, "ours": found.ours, "spread": found.spread, "because": found.because}
+    """Return the claim's "verdict", and as "statements" what each of them says, its criterion, verdict, numbers
+    ("ours"), "spread" and reason ("because"). remedy: the command that makes missing runs."""
+    rows: list[dict[str, Any]] = []
+    for each in claim.statements:
+        try:
+            found = each.judge(results)
+        except KeyError:
+            found = Finding("", NOT_RUN, f"make its runs with {remedy}")
+        rows.append({"text": each.text, "criterion": each.criterion, **vars(found)})
+    return {"claim": claim.id, "text": claim.text, "paper": claim.paper, "verdict": _of(rows), "statements": rows}
 
 
 def _of(statements: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict on a claim with these statements."""
-    found = [each["verdict"] for each in statements]
-    return NOT_RUN if NOT_RUN in found else max(found, key=VERDICTS.index)
+    """Return the verdict on a claim with these statements."""
+    return max((each["verdict"] for each in statements), key=(*VERDICTS, NOT_RUN).index)
 
 
 def merged(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One row of several figures' on the same claim, with the statements of all."""
+    """Return one row for those of several figures on the same claim, with the statements of all."""
     statements = [each for row in rows for each in row["statements"]]
     return {**rows[0], "verdict": _of(statements), "statements": statements}
 
 
-def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many claims have each verdict; "not run" only if there are such.
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many claims have each verdict, in words.
 
-    >>> counts([{"verdict": "exceeded"}, {"verdict": "differs"}, {"verdict": "differs"}])
-    {'reproduced': 0, 'exceeded': 1, 'differs': 2, 'refuted': 0}
+    >>> summary([{"verdict": "exceeded"}, {"verdict": "differs"}, {"verdict": "differs"}])
+    'Of 3 claims: 0 reproduced, 1 exceeded, 2 differs, 0 refuted.'
     """
     found = [row["verdict"] for row in rows]
-    return {name: found.count(name) for name in (*VERDICTS, *([NOT_RUN] if NOT_RUN in found else []))}
-
-
-def order(claim: str) -> tuple[str, int]:
-    """C2 comes before C10.
-
-    >>> sorted(["C10", "C2"], key=order)
-    ['C2', 'C10']
-    """
-    return claim[:1], int(claim[1:])
+    names = [*VERDICTS, *([NOT_RUN] if NOT_RUN in found else [])]
+    return f"Of {len(rows)} claims: " + ", ".join(f"{found.count(name)} {name}" for name in names) + "."
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The accuracies of runs by name, one for each seed. about: what they have in common, such as the net."""
+    """The accuracies of runs by name, one for each seed. The first run is the one that is judged; the others are its
+    rivals. about: what they have in common, such as the net."""
 
     about: str
     values: Mapping[str, list[float]]
 
     def __getitem__(self, name: str) -> float:
-        """The mean over seeds."""
+        """Return the mean over seeds."""
         return mean(self.values[name])
 
     def __str__(self) -> str:
         return f"{self.about}: " + ", ".join(f"{name} {words(values)}" for name, values in self.values.items())
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.values))
+
+    @property
+    def rivals(self) -> list[str]:
+        return [name for name in self.values if name != self.first]
 
     @property
     def spread(self) -> float:
@@ -133,7 +119,7 @@ class Compared:
         return max(map(deviation, self.values.values()), default=0.0)
 
     def margin(self, one: str, other: str, least: float = 0.0) -> float:
-        """Twice the standard error of the difference of two means over seeds, but not less than `least`.
+        """Return twice the standard error of the difference of two means over seeds, but not less than `least`.
 
         >>> round(Compared("net", {"adam": [0.4, 0.6], "sgd": [0.5, 0.5]}).margin("adam", "sgd"), 6)
         0.2
@@ -142,23 +128,35 @@ class Compared:
         return max(least, 2 * hypot(*errors))
 
     def behind(self, one: str, others: Iterable[str], least: float = 0.0) -> list[str]:
-        """The others of which `one` is behind by more than the margin."""
+        """Return the others of which `one` is behind by more than the margin."""
         return [each for each in others if self[one] < self[each] - self.margin(one, each, least)]
 
     def not_ahead(self, one: str, others: Iterable[str]) -> list[str]:
-        """The others of which `one` is not ahead by more than the margin."""
+        """Return the others of which `one` is not ahead by more than the margin."""
         return [each for each in others if self[one] <= self[each] + self.margin(one, each)]
+
+    def level(self, least: float = 0.0) -> bool:
+        """Return whether the first is not behind any rival by more than the margin."""
+        return not self.behind(self.first, self.rivals, least)
+
+    def ahead(self) -> bool:
+        """Return whether the first is ahead of all rivals by more than the margin."""
+        return not self.not_ahead(self.first, self.rivals)
+
+    def above(self) -> bool:
+        """Return whether the mean of the first is above those of all rivals."""
+        return self[self.first] > max(map(self.__getitem__, self.rivals))
 
 
 def compared(
     results: Results, runs: Iterable[Run], about: str, *, batch: int | None = None, epoch: int | None = None
 ) -> Compared:
-    """What runs came to after a batch or an epoch (-1: the last). KeyError if one has not been made."""
+    """Return what runs came to after a batch or an epoch (-1: the last). KeyError if one has not been made."""
     return Compared(about, {run.name: results.values(run, batch=batch, epoch=epoch) for run in runs})
 
 
 def over(results: Results, runs: Iterable[Run], about: str, batches: Iterable[int]) -> Compared:
-    """The mean over several batches, of every seed. KeyError if a run has not been made."""
+    """Return the mean over several batches, of every seed. KeyError if a run has not been made."""
     found, places = {}, list(batches)
     for run in runs:
         each = zip(*(results.values(run, batch=n) for n in places), strict=True)
@@ -166,19 +164,24 @@ def over(results: Results, runs: Iterable[Run], about: str, batches: Iterable[in
     return Compared(about, found)
 
 
-def finding(
-    groups: Compared | Sequence[Compared],
-    *,
-    reproduced: bool,
-    exceeded: bool = False,
-    because: str = "",
-    more: str = "",
-) -> Finding:
-    """The finding for these numbers. reproduced, exceeded: whether the criteria of these verdicts are met; with neither
-    the verdict is "differs". because: its reason; not said where the verdict is "reproduced". more: said beside the
-    numbers."""
-    known = [groups] if isinstance(groups, Compared) else list(groups)
-    verdict = "reproduced" if reproduced else "exceeded" if exceeded else "differs"
-    text = "; ".join([*map(str, known), *([more] if more else [])])
-    spread = max((group.spread for group in known), default=None)
-    return Finding(text, verdict, "" if verdict == "reproduced" else because, spread)
+def statement(
+    text: str,
+    criterion: str,
+    groups: Callable[[Results], Sequence[Compared]],
+    reproduced: Callable[..., bool],
+    exceeded: Callable[..., bool] = lambda *found: False,
+    because: str | Callable[..., str] = "",
+    more: Callable[..., str] = lambda *found: "",
+) -> Statement:
+    """Return a statement about groups of runs. reproduced, exceeded: functions of the groups that decide whether the
+    criteria of these verdicts are met; with neither the verdict is "differs". because: its reason, left out where the
+    verdict is "reproduced". more: said beside the numbers."""
+
+    def judge(results: Results) -> Finding:
+        found = groups(results)
+        verdict = "reproduced" if reproduced(*found) else "exceeded" if exceeded(*found) else "differs"
+        reason = because if isinstance(because, str) else because(*found)
+        text = "; ".join(filter(None, [*map(str, found), more(*found)]))
+        return Finding(text, verdict, "" if verdict == "reproduced" else reason, max(each.spread for each in found))
+
+    return Statement(text, criterion, judge)

@@ -18,14 +18,14 @@ ROW = 3
 MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
 ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
-"""Where a scale of accuracies is written."""
+"""Where a logit scale of accuracies is written."""
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 NEAR = 0.06
 """How far apart two marks are, as a part of a panel's height, that share a text."""
 
 
-def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> bytes:
-    """The picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
+def draw(figure: Figure, results: Results, file_format: str = "png", note: str = "") -> bytes:
+    """Return the picture as a file of a format. note: said below the title, such as that the runs are reduced ones."""
     figure = figure.with_results(results)
     drawn = figure.axes[: figure.drawn]
     curves = {axis: figure.curves(results, axis) for axis in drawn}
@@ -52,46 +52,22 @@ def draw(figure: Figure, results: Results, file_format: str, note: str = "") -> 
     return content(picture, file_format)
 
 
-def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
-    """Stars at what the paper, or another source, states; those of one place, or nearly so, have one text."""
-    for stated in marks:
-        axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
-    texts: list[list[Mark]] = []
-    for stated in sorted(marks, key=lambda each: (each.x, each.y)):
-        if texts and _near(axes, texts[-1][-1], stated):
-            texts[-1].append(stated)
-        else:
-            texts.append([stated])
-    for group in texts:
-        left = _place(axes, group[0])[0] > 0.4
-        axes.annotate(
-            f"{group[0].source}: {', '.join(each.name for each in group)}",
-            (group[0].x, group[0].y),
-            xytext=(-9 if left else 9, -2),
-            textcoords="offset points",
-            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
-            fontsize=8,
-            color="0.3",
-            va="center",
-            ha="right" if left else "left",
-        )
-
-
-def _near(axes: Axes, one: Mark, other: Mark) -> bool:
-    """Whether two marks share a text, the second one not below the first."""
-    above = _place(axes, other)[1] - _place(axes, one)[1]
-    return (one.x, one.source) == (other.x, other.source) and above < NEAR
-
-
-def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
-    """From 0 to 1 in both directions."""
-    x, y = axes.transAxes.inverted().transform(axes.transData.transform((stated.x, stated.y)))
-    return float(x), float(y)
+def _panel(axes: Axes, curves: Sequence[Curve], figure: Figure) -> dict[str, Line2D]:
+    """Draw the curves, each with a band from its smallest to its largest; return their lines by name."""
+    drawn = {}
+    for curve in curves:
+        where = [x for x, _ in curve.points]
+        low, middle, high = ([f(values) for _, values in curve.points] for f in (min, mean, max))
+        looks, every = figure.looks(curve.name), max(1, len(where) // 8)
+        (line,) = axes.plot(where, middle, markevery=every, label=curve.name, **looks)
+        axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
+        drawn[curve.name] = line
+    tidy(axes)
+    return drawn
 
 
 def _scales(axes: Axes, figure: Figure, panel: str) -> None:
-    """Logarithmic axes where requested; a few places that were measured are written out in full, and whole numbers
-    stand at whole numbers alone."""
+    """Set logarithmic axes where requested; write a few measured places out in full, and whole numbers as such."""
     places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), float)})
     if "x" in figure.log:
         axes.set_xscale("log")
@@ -99,7 +75,7 @@ def _scales(axes: Axes, figure: Figure, panel: str) -> None:
             mark(axes.xaxis, _apart(places))
     elif all(x.is_integer() for x in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axes.set_yscale(figure.scale(panel, "y"))
+    axes.set_yscale(figure.of(panel, "y_scale") or ("log" if "y" in figure.log else "linear"))
     if axes.get_yscale() == "logit":
         axes.yaxis.set_major_locator(FixedLocator(ACCURACIES))
         axes.yaxis.set_minor_locator(NullLocator())
@@ -118,27 +94,46 @@ def _scales(axes: Axes, figure: Figure, panel: str) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Places of a logarithmic axis that leave room for their numbers.
+    """Return places of a logarithmic axis that leave room for their numbers.
 
     >>> _apart([1, 2, 2.5, 4])
     [1, 2, 4]
     """
-    kept = list(places[:1])
+    chosen = list(places[:1])
     for place in places:
-        if place >= 1.5 * kept[-1]:
-            kept.append(place)
-    return kept
+        if place >= 1.5 * chosen[-1]:
+            chosen.append(place)
+    return chosen
 
 
-def _panel(axes: Axes, curves: Sequence[Curve], figure: Figure) -> dict[str, Line2D]:
-    """Draws the curves, each with a band from its smallest to its largest; their lines by name."""
-    drawn = {}
-    for curve in curves:
-        where = [x for x, _ in curve.points]
-        low, middle, high = ([f(values) for _, values in curve.points] for f in (min, mean, max))
-        looks, every = figure.looks(curve.name), max(1, len(where) // 8)
-        (line,) = axes.plot(where, middle, markevery=every, label=curve.name, **looks)
-        axes.fill_between(where, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
-        drawn[curve.name] = line
-    tidy(axes)
-    return drawn
+def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    """Draw stars at what the paper, or another source, states; those of one place, or nearly so, have one text."""
+    for stated in marks:
+        axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
+    groups: list[list[Mark]] = []
+    for stated in sorted(marks, key=lambda each: (each.x, each.y)):
+        last = groups[-1][-1] if groups else None
+        same = last is not None and (last.x, last.source) == (stated.x, stated.source)
+        if last is not None and same and _place(axes, stated)[1] - _place(axes, last)[1] < NEAR:
+            groups[-1].append(stated)
+        else:
+            groups.append([stated])
+    for group in groups:
+        left = _place(axes, group[0])[0] > 0.4
+        axes.annotate(
+            f"{group[0].source}: {', '.join(each.name for each in group)}",
+            (group[0].x, group[0].y),
+            xytext=(-9 if left else 9, -2),
+            textcoords="offset points",
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
+            fontsize=8,
+            color="0.3",
+            va="center",
+            ha="right" if left else "left",
+        )
+
+
+def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
+    """Return where a mark is in its panel, from 0 to 1 in both directions."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((stated.x, stated.y)))
+    return float(x), float(y)

@@ -1,21 +1,22 @@
 """A figure: its measurements, which `make` makes, how they are drawn, and what the paper says they show."""
 
-import re
-import runpy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from altmin.cli.plot import style
 from altmin.common.errors import unknown
-from reproduction.claims import Claim
-from reproduction.measurement import Measurement, Setting, Tick
-from reproduction.results import Results
+from reproduction.claims import Claim, judged, merged
+from reproduction.results import RESULTS, Measurement, Results, Setting, Tick
 from reproduction.search import Search
 
 Points = Sequence[tuple[float, float]]
+FOLDERS = ("figures", "measurements")
+"""Packages whose modules declare figures: each has some in a list FIGURES, unless its name begins with an
+underscore."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class Figure:
     right: float | None = None
 
     @property
+    def results(self) -> Results:
+        """The committed results."""
+        return Results.read(RESULTS / f"{self.name}.jsonl")
+
+    @property
     def panels(self) -> list[str]:
         return list(dict.fromkeys(run.panel for run in self.runs))
 
@@ -76,27 +82,23 @@ class Figure:
         return list(dict.fromkeys(run.name for run in self.runs))
 
     def looks(self, name: str) -> dict[str, Any]:
-        """Colour, marker and line of a curve, as matplotlib calls them."""
+        """Return colour, marker and line of a curve, as matplotlib calls them."""
         families = [self.family(each) for each in self.names]
         kinds, own = list(dict.fromkeys(families)), self.family(name)
         alike = [each for each, kind in zip(self.names, families, strict=True) if kind == own]
         return style(kinds.index(own), alike.index(name))
 
     def measured(self, panel: str) -> str:
-        """What the curves of a panel show."""
-        return self._of(panel, "measure") or self.measure
+        """Return what the curves of a panel show."""
+        return self.of(panel, "measure") or self.measure
 
-    def scale(self, panel: str, letter: str) -> str:
-        """The scale of a panel's "x" or "y" in the picture, by matplotlib's name: that of its runs, where they say."""
-        return self._of(panel, f"{letter}_scale") or ("log" if letter in self.log else "linear")
-
-    def _of(self, panel: str, name: str) -> str:
-        """What the first run of a panel says of itself."""
+    def of(self, panel: str, name: str) -> str:
+        """Return what the first run of a panel says of itself."""
         return next((getattr(run, name, "") for run in self.runs if run.panel == panel), "")
 
     def only(self, text: str | None) -> "Figure":
-        """The figure with those runs and searches alone that a text such as "lenet5/adam,lenet5/sgd" selects: those
-        that have all words of a part among their own. ValueError if there are none."""
+        """Return the figure with those runs and searches alone that a text such as "lenet5/adam,lenet5/sgd" selects:
+        those that have all words of a part among their own. ValueError if there are none."""
         if text is None:
             return self
         wanted = [set(part.strip().split("/")) for part in text.split(",")]
@@ -108,7 +110,7 @@ class Figure:
         return replace(self, runs=runs, searches=searches)
 
     def curves(self, results: Results, axis: str) -> list[Curve]:
-        """What the results show, a curve for each panel and name that has points."""
+        """Return a curve for each panel and name that has points."""
         found: dict[tuple[str, str], dict[float, list[float]]] = {}
         for run in self.runs:
             points = found.setdefault((run.panel, run.name), {})
@@ -119,64 +121,50 @@ class Figure:
         return [Curve(*key, sorted(points.items())) for key, points in found.items() if points]
 
     def with_results(self, results: Results) -> "Figure":
-        """The figure without the panels that have no measurements, unless no panel has any."""
+        """Return the figure without the panels that have no measurements, unless no panel has any."""
         made = {run.panel for run in self.runs if results.of(run)}
         return replace(self, runs=[run for run in self.runs if run.panel in made or not made])
 
     def smaller(self) -> "Figure":
-        """The figure as `--quick` makes it; it bears on no claim."""
+        """Return the figure as `--quick` makes it; it bears on no claim."""
         runs = [small for run in self.runs if (small := self.quick(run)) is not None]
         return replace(self, runs=runs, claims=())
 
 
 def _words(run: Any) -> set[str]:
-    """By which a run is selected: its own `words`, or its curve's name, model, method and data set."""
+    """Return by which words a run is selected: its own `words`, or its curve's name, model, method and data set."""
     names = ("name", "model", "method", "data")
     return set(getattr(run, "words", ())) or {getattr(run, name) for name in names if hasattr(run, name)}
 
 
 def _in_step(seeds: Sequence[Points]) -> list[Points]:
-    """No two seeds take the same time: their first points stand at one place, so do their second ones, and so on,
-    which is the mean over the seeds with the most points (one that diverges has fewer)."""
+    """Place the first points of all seeds at one time, so their second ones, and so on, though no two seeds take the
+    same time: the mean over the seeds with the most points (one that diverges has fewer)."""
     longest = [points for points in seeds if len(points) == max(map(len, seeds))]
     times = [mean(x for x, _ in each) for each in zip(*longest, strict=True)]
     return [[(time, y) for time, (_, y) in zip(times, points, strict=False)] for points in seeds]
 
 
-def load(folder: Path) -> dict[str, Figure]:
-    """All figures of a folder by name: every Python file in it declares one as FIGURE, but those whose names begin with
-    an underscore. The files are executed. ValueError if there are none and, before anything is executed, if one
-    declares none: this is another folder."""
-    found: dict[str, Figure] = {}
-    paths = sorted(folder.glob("[!_]*.py"))
-    for path in paths:
-        if not re.search(rb"\bFIGURE\b", path.read_bytes()):
-            raise ValueError(f"{path} declares no FIGURE, so {folder} is no folder of figures; nothing was executed")
-    for path in paths:
-        figure = runpy.run_path(str(path))["FIGURE"]
-        if not isinstance(figure, Figure) or figure.name != path.stem:
-            given = getattr(figure, "name", figure)
-            raise ValueError(f"{path} declares figure {given!r}; a file has its figure's name")
-        found[figure.name] = figure
-    if not found:
-        raise ValueError(
-            f"there are no figures in {folder}; give as --figures DIR a folder of files that declare one each, as "
-            "those of reproduction.figures do, or leave it out"
-        )
-    return found
+def load() -> dict[str, Figure]:
+    """Return all figures by name."""
+    here, found = Path(__file__).resolve().parent, dict[str, Figure]()
+    for folder in FOLDERS:
+        for path in sorted((here / folder).glob("[!_]*.py")):
+            module = import_module(f"reproduction.{folder}.{path.stem}")
+            found |= {figure.name: figure for figure in getattr(module, "FIGURES", ())}
+    return dict(sorted(found.items()))
 
 
 def choose(figures: Mapping[str, Figure], name: str) -> Figure:
-    """A figure by name. Raises ValueError for an unknown one."""
+    """Return a figure by name. ValueError for an unknown one."""
     if name not in figures:
         raise unknown("figure", name, figures)
     return figures[name]
 
 
 def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list[str]:
-    """Makes what is not in the results yet. On a GPU all seeds of a run are made together, unless its `together` is
-    False, elsewhere they are kept one by one; interrupted, it goes on with what was under way. Returns what could not
-    be made here, and why."""
+    """Make what is not in the results yet, and return what could not be made here, and why. On a GPU all seeds of a run
+    are made together, unless its `together` is False, elsewhere they are stored one by one; interrupted, it goes on."""
     missing = [(run, run.lacking(setting)) for run in figure.runs if results.missing(run)]
     todo = list[tuple[Any, list[int]]]()
     for run in (run for run, why in missing if not why):
@@ -193,3 +181,13 @@ def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list
         rows = run.make(seeds, setting, shown)
         results.add([{"config": run.config(), "environment": dict(setting.environment), **row} for row in rows])
     return [f"{run.panel}, {run.name}: {why}" for run, why in missing if why]
+
+
+def verdicts(figures: Mapping[str, Figure] | None = None) -> list[dict[str, Any]]:
+    """Return a row for each claim, by number; one on which several figures bear has what all of them found."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for figure in (load() if figures is None else figures).values():
+        for claim in figure.claims:
+            row = judged(claim, figure.results, f"python -m reproduction figure {figure.name}")
+            found.setdefault(claim.id, []).append(row)
+    return [merged(found[claim]) for claim in sorted(found, key=lambda claim: int(claim[1:]))]

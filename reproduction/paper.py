@@ -2,17 +2,15 @@
 
 from statistics import mean
 
-from reproduction.claims import judged
-from reproduction.commands.verify import summary, verdicts
-from reproduction.figure import load
-from reproduction.figures.learning import FIGURE as LEARNING
-from reproduction.folders import FIGURES, RESULTS, history
-from reproduction.learning import Learner
-from reproduction.learning.table import tables
-from reproduction.measurement import Row
+from reproduction.claims import judged, summary
+from reproduction.figure import load, verdicts
+from reproduction.figures.learning import LEARNING
+from reproduction.learning import Learner, tables
 from reproduction.measurements import results
-from reproduction.settings import History
+from reproduction.results import Results
+from reproduction.search import history
 from reproduction.tables import markdown, table
+from reproduction.theory import study
 
 CONNECTED = {
     "fig1": "Figure 1: MNIST, first epoch",
@@ -32,12 +30,11 @@ OTHERS = {
     "parallel": "Section 2: all layers at once",
     "continual": "Section 2: the memory's hypothesis",
 }
-TIMES = (10, 1_000, 10_000, 100_000)
 
 
 @table("paper.claims")
 def claims() -> str:
-    rows = verdicts(FIGURES, RESULTS)
+    rows = verdicts()
     lines = []
     for row in rows:
         found = [each["verdict"] for each in row["statements"]]
@@ -50,7 +47,9 @@ def claims() -> str:
 @table("paper.figures")
 def figures() -> str:
     rows = []
-    for name, figure in load(FIGURES).items():
+    for name, figure in load().items():
+        if not figure.axes:
+            continue
         claims = ", ".join(claim.id for claim in figure.claims)
         rows.append([name, f"[{figure.title}](../results/{name}.png)", f"{figure.minutes:g}", claims])
     return markdown(["figure", "shows", "minutes on an H200", "claims"], rows)
@@ -58,7 +57,7 @@ def figures() -> str:
 
 def statements(titles: dict[str, str]) -> str:
     """For each figure its picture, and its claims with all their statements."""
-    parts, known = list[str](), load(FIGURES)
+    parts, known = list[str](), load()
     for name, title in titles.items():
         figure, found = known[name], results(name)
         parts.append(f"## {title}\n\n![{figure.title}](../results/{name}.png)\n")
@@ -81,8 +80,8 @@ table("paper.others")(lambda: statements(OTHERS))
 def settings() -> str:
     """What every search has chosen, but those of the figure `learning`, whose tables say it."""
     rows = []
-    for name, figure in load(FIGURES).items():
-        tried = History.read(history(RESULTS, name))
+    for name, figure in load().items():
+        tried = Results.read(history(name))
         for search in figure.searches:
             best = search.best(tried)
             if best is None or isinstance(search.run, Learner):
@@ -100,29 +99,9 @@ def settings() -> str:
 def theorem() -> str:
     """Error and bound, of the figure `theory`."""
     rows = results("theory").rows[0]["rows"]
-    head = ["K", "coupling", "condition", *(f"t = {t:,}" for t in TIMES), "slope", "bound / error"]
-    parts = []
-    for title, outside in (("inside the theorem", False), ("outside it", True)):
-        body = [
-            [row["case"], str(row["K"]), f"{row['coupling']:.3g}", f"{row['condition']:.3g}", *_bounds(row)]
-            for row in rows
-            if bool(row["outside"]) == outside
-        ]
-        parts.append(markdown([title, *head], body))
-    return "\n\n".join(parts)
-
-
-def _bounds(row: Row) -> list[str]:
-    found = []
-    for t in TIMES:
-        if t not in row["times"]:
-            found.append("")
-            continue
-        i = row["times"].index(t)
-        value, error = row["mean"][i], row["standard_error"][i]
-        digits = f"{value:.2e}" + (f" ± {error:.0e}" if error > 1e-12 * value else "")  # without noise all are one
-        found.append(digits + (f" / {row['bound'][i]:.1e}" if row["bound"] else ""))
-    return [*found, f"{row['slope']:.2f}", "" if row["tightness"] is None else f"{row['tightness']:.3g}"]
+    inside, outside = ([row for row in rows if bool(row["outside"]) == each] for each in (False, True))
+    parts = (study.table("inside the theorem", inside), study.table("outside it", outside))
+    return "\n\n".join(markdown(*part) for part in parts)
 
 
 @table("learning")

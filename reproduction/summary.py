@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from reproduction.case import Case
-from reproduction.figures.rnn50 import FIGURE as ELMAN
+from reproduction.figures import recurrent
 from reproduction.measurements import continual, defaults, methods, networks, results, speed, streams
 from reproduction.paper import learned
 from reproduction.tables import markdown, table
@@ -46,7 +46,7 @@ def of_network(pair: Sequence[Case], key: str) -> tuple[float, float]:
 
 
 def of_elman() -> tuple[float, float]:
-    adam, am = (run for name in ("adam", "am-adam") for run in ELMAN.runs if run.name == name)
+    adam, am = (run for name in ("adam", "am-adam") for run in recurrent.RNN50.runs if run.name == name)
     return mean(results("rnn50").values(adam, epoch=-1)), mean(results("rnn50").values(am, epoch=-1))
 
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from reproduction import measurements
-
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = re.compile(r"(?<=<!-- table: )(\S+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 MODULES = (
     *("paper", "summary"),
-    *(f"measurements.{name}" for name in measurements.NAMES),
+    *(f"measurements.{path.stem}" for path in sorted((ROOT / "reproduction/measurements").glob("[!_]*.py"))),
 )
 """Where tables are registered, in reproduction/."""
 

@@ -111,7 +111,7 @@ PUBLISHED = {
 """Training losses of the autoencoder by epoch (kbfgs_neurips2020_public, Demo; locoprop-torch)."""
 MADE = [learners("learning", task, OPPONENTS) for task in TASKS]
 
-FIGURE = Figure(
+LEARNING = Figure(
     name="learning",
     title="How soon nets learn: every method at its best rate",
     runs=[run for runs, _ in MADE for run in runs],
@@ -127,3 +127,4 @@ FIGURE = Figure(
     ],
     quick=lambda run: run.reduced() if run.model in ("mlp-2x100", "lenet5", "linear-16") else None,
 )
+FIGURES = [LEARNING]

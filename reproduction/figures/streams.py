@@ -10,16 +10,18 @@ SHOWN = ("Gauss-Newton", "AM-mem", "Adam", "adaptive forest")
 """The models that the picture shows; they come first, so that each has a colour of its own."""
 ORDER = (*SHOWN, *(name for name in MODELS if name not in SHOWN))
 
-FIGURE = Figure(
-    name="streams",
-    title="Streams: progressive accuracy or error, each sample predicted before it is learnt",
-    runs=[
-        Progressive(stream, name, seeds=1 if MODELS[name].kind == "ensemble" else 3, shown=name in SHOWN)
-        for stream, about in STREAMS.items()
-        for name in ORDER
-        if MODELS[name].serves(about.regression)
-    ],
-    axes=("samples", "all samples so far"),
-    minutes=45,
-    measure="accuracy",
-)
+FIGURES = [
+    Figure(
+        name="streams",
+        title="Streams: progressive accuracy or error, each sample predicted before it is learnt",
+        runs=[
+            Progressive(stream, name, seeds=1 if MODELS[name].kind == "ensemble" else 3, shown=name in SHOWN)
+            for stream, about in STREAMS.items()
+            for name in ORDER
+            if MODELS[name].serves(about.regression)
+        ],
+        axes=("samples", "all samples so far"),
+        minutes=45,
+        measure="accuracy",
+    )
+]

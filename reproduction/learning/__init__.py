@@ -1,6 +1,4 @@
 """How soon nets learn: tasks, the runs on them, and how their rates are chosen."""
 
 from reproduction.learning.learner import Learner
-from reproduction.learning.tasks import Opponent, RateSearch, Task, learners
-
-__all__ = ["Learner", "Opponent", "RateSearch", "Task", "learners"]
+from reproduction.learning.tasks import Opponent, RateSearch, Task, learners, tables

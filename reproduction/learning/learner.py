@@ -11,21 +11,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from altmin import methods
+from altmin import Recorded, methods
 from altmin.common.errors import Diverged
 from altmin.core.labels import by_label
-from altmin.runners import Recorded, precision
-from altmin.training.evaluate import accuracy, mean_loss
-from altmin.training.loop import Progress
-from altmin.training.run import fit
+from altmin.runners import precision
+from altmin.training import Progress, accuracy, fit, mean_loss
 from altmin.training.samples import Samples
 from reproduction import opponents  # noqa: F401  (it registers methods)
 from reproduction.learning.problems import Problem, problem
-from reproduction.measurement import Row, Setting, Tick
+from reproduction.results import Row, Setting, Tick
 from reproduction.run import Run
 
 TRAIN_ROWS = 10_000
-"""The number of training samples that a training loss is measured on."""
+"""Number of training samples that a training loss is measured on."""
 WORST = -1e9
 """The score of a run that diverged, where scores are negative losses; where they are accuracies it is 0."""
 Measure = Callable[[nn.Module], Row]
@@ -35,12 +33,12 @@ Measure = Callable[[nn.Module], Row]
 class Learner(Run):
     """A run of a task. It trains one seed at a time, so that seconds are its own.
 
-    figure, task: their names. marks: the batches after which it is measured; at its end it always is.
-    parts: what a run on test data is measured on, of "train" (the first samples), "validation" and "test". shown: which
-    of these is drawn. at_end: whether only the end is drawn, as where other lengths are runs of their own. by_marks:
-    whether its rate is chosen by the mean over all marks instead of the end. refit: whether the run on test data trains
-    on training and validation samples together. chosen: whether its options are known yet. timed: whether its results
-    on a GPU were made with nothing else running, so that their seconds are shown.
+    figure, task: their names. marks: the batches after which it is measured; at its end it always is. parts: what a run
+    on test data is measured on, of "train" (the first samples), "validation" and "test". shown: which of these is
+    drawn. at_end: whether only the end is drawn, as where other lengths are runs of their own. by_marks: whether its
+    rate is chosen by the mean over all marks instead of the end. refit: whether the run on test data trains on training
+    and validation samples together. chosen: whether its options are known yet. timed: whether its results on a GPU were
+    made with nothing else running, so that their seconds are shown.
     """
 
     task: str
@@ -61,12 +59,16 @@ class Learner(Run):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """By which `--only` selects it: task, method, and its name, also in small letters without other signs."""
+        """What `--only` selects it by: task, method, and its name, also in small letters without other signs."""
         return self.task, self.method, self.name, self.slug
 
     @property
     def slug(self) -> str:
         return re.sub("[^a-z0-9]+", "-", self.name.lower())
+
+    @property
+    def problem(self) -> Problem:
+        return problem(self.data)
 
     @property
     def measure(self) -> str:
@@ -79,63 +81,45 @@ class Learner(Run):
 
     @property
     def y_scale(self) -> str:
-        """Such that halving an error has the same height everywhere."""
+        """The scale on which halving an error has the same height everywhere."""
         return "log" if self.lower_is_better else "logit"
 
-    @property
-    def problem(self) -> Problem:
-        return problem(self.data)
-
     def lacking(self, setting: Setting) -> str:
-        """The method or its library, the data, or the choice of its rate."""
-        if why := missing_method(self.method, self.options):
-            return why
-        try:
-            self.problem.load(setting, "validation", self.limit, 0)
-        except (FileNotFoundError, ModuleNotFoundError) as error:
-            return str(error)
+        if self.method not in methods.names():
+            return f"there is no method {self.method!r}"
         if not self.chosen:
             command = f"python -m reproduction search {self.figure} --only {self.task}/{self.slug}"
             return f"its rate has not been chosen yet; `{command}` does it"
         return super().lacking(setting)
 
     def reduced(self, most: int = 2_000) -> "Learner":
-        """One seed, two epochs at most, the first `most` samples, and options as they are before a search."""
+        """Return it with one seed, two epochs at most, the first `most` samples, and options from before a search."""
         small = super().reduced(most)
         assert isinstance(small, Learner)
         return replace(small, chosen=True, warmup=0)
 
     def make_all(self, jobs: Sequence[tuple[Mapping[str, Any], int]], setting: Setting, tick: Tick) -> list[Row]:
-        """A row for each job, with "points": after each mark the batch, seconds and what was measured."""
-        rows = []
-        for n, (options, seed) in enumerate(jobs):
+        """Return a row for each job, with "points": after each mark the batch, seconds and what was measured; and if it
+        diverged, those so far and the reason as "diverged"."""
+        return [self._row(options, seed, setting, tick) for options, seed in jobs]
 
-            def shown(done: int, total: int, text: str, n: int = n) -> None:
-                tick(n * total + done, len(jobs) * total, text)
-
-            rows.append(self.one(dict(options), seed, setting, shown))
-        return rows
-
-    def one(self, options: Mapping[str, Any], seed: int, setting: Setting, tick: Tick) -> Row:
-        """One run. If it diverges, the row has its points so far, and the reason as "diverged"."""
-        train, measure = self.samples(seed, setting)
+    def _row(self, options: Mapping[str, Any], seed: int, setting: Setting, tick: Tick) -> Row:
+        train, measure = self.parts_of(seed, setting)
         row = {"seed": seed, **setting.about(train)}
-        kind = self.precision if setting.device.type == "cuda" else "float32"
-        with precision.using(kind):
-            x, y = (part[: self.batch_size] for part in train)
-            method = ready(
-                partial(self.trainer, options, seed, setting.device), x, y, fuse=self.timed and self.part == "test"
-            )
-            points = Points(self.marks, measure, tick)
-            settings = {name: getattr(self, name) for name in ("batch_size", "schedule", "warmup", "augment")}
+        x, y = (part[: self.batch_size] for part in train)
+        points = Points(self.marks, measure, tick)
+        settings = {name: getattr(self, name) for name in ("epochs", "batch_size", "schedule", "warmup", "augment")}
+        with precision.using(self.precision if setting.device.type == "cuda" else "float32"):
+            build = partial(self.build, options, seed, setting.device)
+            method = ready(build, x, y, fuse=self.timed and self.part == "test")
             try:
-                fit(method, train, epochs=self.epochs, seed=seed, callbacks=[points], **settings)
+                fit(method, train, seed=seed, callbacks=[points], **settings)
             except Diverged as error:
                 row["diverged"] = str(error)
         return {**row, "recorded": isinstance(method, Recorded), "points": points.rows}
 
-    def samples(self, seed: int, setting: Setting) -> tuple[Samples, Measure]:
-        """What is trained on, and what measures a model on the other parts."""
+    def parts_of(self, seed: int, setting: Setting) -> tuple[Samples, Measure]:
+        """Return what is trained on, and what measures a model on the other parts."""
 
         def load(part: str) -> Samples:
             return self.problem.load(setting, part, self.limit, seed)
@@ -155,13 +139,19 @@ class Learner(Run):
 
         return train, measure
 
-    def trainer(self, options: Mapping[str, Any], seed: int, device: torch.device) -> Any:
-        """The method on a net whose first weights depend on the seed alone."""
+    def build(self, options: Mapping[str, Any], seed: int, device: torch.device) -> Any:
+        """Return the method on a net whose first weights depend on the seed alone; on a GPU with fused kernels where it
+        has them."""
         torch.manual_seed(seed)
-        return created(self.method, self.problem.build(self.model).to(device), self.problem.loss, options)
+        model, given = self.problem.build(self.model).to(device), dict(options)
+        if self.problem.loss is not None:
+            given["loss"] = self.problem.loss
+        if "fused" in methods.options(self.method) and device.type == "cuda":
+            given["fused"] = True
+        return methods.create(self.method, model, **given)
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
-        """What is shown against "samples", "batches" or "seconds" of training."""
+        """Return what is shown against "samples", "batches" or "seconds" of training."""
         found = row["points"] if axis != "seconds" or self.has_seconds(row) else []
         if self.at_end:
             found = [] if "diverged" in row else found[-1:]
@@ -170,11 +160,11 @@ class Learner(Run):
         return [(times * point[name], point[f"{self.shown}_{self.problem.metric}"]) for point in found]
 
     def has_seconds(self, row: Row) -> bool:
-        """Whether the seconds of a row are shown: those of one machine, on which nothing else ran."""
+        """Return whether the seconds of a row are shown: those of one machine, on which nothing else ran."""
         return self.timed and bool(row["environment"]["gpu"])
 
     def score(self, row: Row, at_batch: int | None = None) -> float:
-        """What a rate is chosen by: the validation accuracy, or the validation loss with a minus sign."""
+        """Return what a rate is chosen by: the validation accuracy, or the validation loss with a minus sign."""
         if "diverged" in row:
             return WORST if self.lower_is_better else 0.0
         values = [point[f"validation_{self.problem.metric}"] for point in row["points"]]
@@ -212,20 +202,9 @@ class Points:
             torch.cuda.synchronize()
 
 
-def created(method: str, model: nn.Module, loss: nn.Module | None, options: Mapping[str, Any]) -> Any:
-    """A method by its name; on a GPU with fused kernels where it has them."""
-    accepted, given = methods.options(method), dict(options)
-    if loss is not None:
-        given["loss"] = loss
-    if "fused" in accepted and next(model.parameters()).is_cuda:
-        given["fused"] = True
-    return methods.create(method, model, **given)
-
-
 def ready(build: Callable[[], Any], x: Tensor, y: Tensor, fuse: bool = False) -> Any:
-    """A method that has not taken a step, on a GPU with recorded steps where they can be. Libraries have loaded their
-    kernels for this batch, since another one of the same kind has taken some steps. fuse: as in `Recorded`; it takes
-    half a minute."""
+    """Return a method that has not taken a step, on a GPU with recorded steps where they can be. Libraries have loaded
+    their kernels for this batch, since another method of the same kind has taken some steps. fuse: as in `Recorded`."""
     warm = build()
     for _ in range(3):
         warm.step(x, y)
@@ -239,14 +218,3 @@ def ready(build: Callable[[], Any], x: Tensor, y: Tensor, fuse: bool = False) ->
         except ValueError:  # it cannot be recorded
             return build()
     return method
-
-
-def missing_method(method: str, options: Mapping[str, Any]) -> str:
-    """Why a method with these options cannot be created here, in a sentence; empty if it can."""
-    if method not in methods.names():
-        return f"there is no method {method!r}"
-    try:
-        created(method, nn.Sequential(nn.Linear(2, 2)), None, options)
-    except (ValueError, ImportError, RuntimeError) as error:
-        return str(error)
-    return ""

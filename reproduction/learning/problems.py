@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from altmin import data, models
 from altmin.data import RandomWindows
 from altmin.training.samples import Samples, generator_of
-from reproduction.measurement import Setting
+from reproduction.results import Setting
 
 INPUTS, HIDDEN, OUTPUTS = 64, 16, 16
 """Of the regression: a linear net with one hidden layer, and a teacher of the same form."""

@@ -1,13 +1,15 @@
-"""Tasks on which methods are compared, and the choice of each method's rate by one protocol."""
+"""Tasks on which methods are compared, the choice of each method's rate by one protocol, and tables of what they came
+to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
+from reproduction.figure import Figure
 from reproduction.learning.learner import Learner
-from reproduction.measurement import Row
-from reproduction.search import Options, Search
-from reproduction.settings import settings
+from reproduction.results import Results, Row, words
+from reproduction.search import Options, Search, settings
 
 FURTHER = 6
 """How many rates a search tries beyond its grid."""
@@ -76,7 +78,7 @@ def learners(figure: str, task: Task, opponents: Sequence[Opponent]) -> tuple[li
         for length in task.lengths:
             run = Learner(**{**common, **own, **task.run, **length})
             search = RateSearch(replace(run, **task.search), space, together=1)
-            found = settings(figure, default={}, **search.template.config())
+            found = settings(figure, {}, **search.template.config())
             if search not in searches:
                 searches.append(search)
             runs.append(replace(run, options=found or run.options, chosen=bool(found)))
@@ -89,3 +91,56 @@ def _space(task: Task, opponent: Opponent) -> dict[str, Sequence[float]]:
     if task.decays:
         space["weight_decay"] = tuple(opponent.decay * each for each in task.decays)
     return space
+
+
+Table = tuple[str, list[str], list[list[str]]]
+"""What the table shows, the names of its columns, and its rows."""
+
+
+def tables(figure: Figure, results: Results) -> list[Table]:
+    """Return, for each task of which something was measured, a row for each method and a column for each mark."""
+    found = []
+    for panel in figure.panels:
+        runs = [run for run in figure.runs if run.panel == panel and results.of(run)]
+        if runs:
+            found.append(_table(f"{panel}: {figure.measured(panel)}", runs, results))
+    return found
+
+
+def _table(title: str, runs: Sequence[Learner], results: Results) -> Table:
+    """Return the table of one task. Runs of different lengths have columns of their own, and each a rate of its own."""
+    cells: dict[str, dict[int, str]] = {}
+    for run in runs:
+        cells.setdefault(run.name, {}).update(_cells(run, results))
+    marks, timed = sorted({batch for each in cells.values() for batch in each}), runs[0].timed
+    rows = []
+    for name, of in cells.items():
+        own = [run for run in runs if run.name == name]
+        rows.append([name, _options(own), *(of.get(mark, "") for mark in marks)])
+        if timed:
+            rows[-1].append(_seconds(own[-1], results))
+    return title, ["method", "chosen", *(f"{n:,} batches" for n in marks), *["seconds"] * timed], rows
+
+
+def _cells(run: Learner, results: Results) -> dict[int, str]:
+    """Return mean and standard deviation after each mark; instead, where some seeds have diverged before, how many."""
+    rows, found = results.of(run)[: run.seeds], dict[int, list[float]]()
+    for row in rows:
+        for x, y in run.points(row, "batches"):
+            found.setdefault(int(x), []).append(y)
+    form = ".4g" if run.lower_is_better else ".4f"
+    lost = f"{sum('diverged' in row for row in rows)} of {len(rows)} diverged"
+    return {batch: words(values, form) if len(values) == len(rows) else lost for batch, values in found.items()}
+
+
+def _options(runs: Sequence[Learner]) -> str:
+    """Return what the search has chosen, for each length."""
+    names = [name for name in ("lr", "weight_decay") if name in runs[0].options]
+    each = [", ".join(f"{name} {run.options[name]:g}" for name in names) for run in runs]
+    return each[0] if len(set(each)) == 1 else "; ".join(each)
+
+
+def _seconds(run: Learner, results: Results) -> str:
+    """Return the seconds of training, up to the end, the mean of seeds."""
+    rows = [row for row in results.of(run)[: run.seeds] if "diverged" not in row and run.has_seconds(row)]
+    return f"{fmean(row['points'][-1]['seconds'] for row in rows):.3g}" if rows else ""

@@ -1,22 +1,8 @@
-"""Measurements beyond the paper: each file declares one as FIGURE."""
+"""Measurements beyond the paper: each module declares a figure in a list FIGURES."""
 
 from functools import cache
-from importlib import import_module
 
-from reproduction.figure import Figure
-from reproduction.folders import RESULTS
-from reproduction.results import Results
-
-NAMES = (
-    *("binary", "continual", "defaults", "discrete", "estimators", "examples", "methods", "networks"),
-    *("recurrent", "scaling", "speed", "streams"),
-)
-
-
-def figures() -> dict[str, Figure]:
-    """All measurements by name."""
-    found = [import_module(f"reproduction.measurements.{name}").FIGURE for name in NAMES]
-    return {figure.name: figure for figure in found}
+from reproduction.results import RESULTS, Results
 
 
 @cache

@@ -15,9 +15,8 @@ from altmin.training import fit
 from altmin.training.commitment import Commitment
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
-from reproduction.results import words
+from reproduction.results import Row, Setting, words
 from reproduction.tables import markdown, table
 
 RATES = (0.0003, 0.001, 0.003, 0.01)
@@ -84,7 +83,7 @@ TRIED = [
     for rate in (RATES if (net[1], method.endswith("plain")) != (8, False) else RATES[1:])
 ]
 CASES = [case(net, method, rate, "test", 3) for net, rates in CHOSEN.items() for method, rate in rates.items()]
-FIGURE = Figure("binary", "Deep binary nets", [*CASES, *TRIED], axes=(), minutes=240)
+FIGURES = [Figure("binary", "Deep binary nets", [*CASES, *TRIED], axes=(), minutes=240)]
 
 
 @table("binary.accuracy")

@@ -7,8 +7,7 @@ from typing import Any
 
 from reproduction.continual import Stream
 from reproduction.figure import Figure
-from reproduction.figures.continual import FIGURE as PAPER
-from reproduction.figures.continual import GAUSS_NEWTON, KEPT, LEARNERS, OUTPUT, RIDGE
+from reproduction.figures.continual import CONTINUAL, GAUSS_NEWTON, KEPT, LEARNERS, OUTPUT, RIDGE
 from reproduction.measurements import results
 from reproduction.results import words
 from reproduction.tables import markdown, table
@@ -79,12 +78,14 @@ SEARCH = [
     for name, grids in each.items()
     for options in grids
 ]
-FIGURE = Figure(
-    *("continual_options", "Tasks in sequence: sizes of mini-batches, and options on validation data"),
-    [*(run for runs in BATCHES.values() for run in runs), *SEARCH],
-    axes=(),
-    minutes=120,
-)
+FIGURES = [
+    Figure(
+        *("continual_options", "Tasks in sequence: sizes of mini-batches, and options on validation data"),
+        [*(run for runs in BATCHES.values() for run in runs), *SEARCH],
+        axes=(),
+        minutes=120,
+    )
+]
 
 
 @table("continual.batches")
@@ -100,18 +101,18 @@ def batches() -> str:
 def accuracy() -> str:
     """Of the figure: accuracy, forgetting and what is kept between batches."""
     found, cells = results("continual"), dict[str, list[str]]()
-    for run in PAPER.runs:
+    for run in CONTINUAL.runs:
         rows = found.all(run)
         each = ([row.get(name, 0.0) for row in rows] for name in ("average_accuracy", "forgetting"))
         kept = f"{rows[0]['bytes']['memory'] / 1e6:.2f}"
         cells.setdefault(run.name, [run.name, kept]).extend(map(words, each))
-    measured = [f"{panel}, {what}" for panel in PAPER.panels for what in ("accuracy", "forgetting")]
+    measured = [f"{panel}, {what}" for panel in CONTINUAL.panels for what in ("accuracy", "forgetting")]
     return markdown(["learner", "MB kept", *measured], list(cells.values()))
 
 
 def average(name: str, sequence: str) -> float:
     """The mean accuracy of a learner of the figure."""
-    run = next(run for run in PAPER.runs if (run.name, run.sequence) == (name, sequence))
+    run = next(run for run in CONTINUAL.runs if (run.name, run.sequence) == (name, sequence))
     return mean(row.get("average_accuracy", 0.0) for row in results("continual").all(run))
 
 

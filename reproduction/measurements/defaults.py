@@ -19,9 +19,9 @@ from altmin.common.errors import Diverged
 from altmin.training import epoch_order
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
 from reproduction.measurements.tasks import TASKS, Task
+from reproduction.results import Row, Setting
 from reproduction.tables import markdown, table
 
 ORDERS = ("codes-first", "weights-first")
@@ -115,7 +115,7 @@ CHOICE = [
 ]
 REPORT = [case(task, method, {}, "test") for task in TASKS for method in ("adam", "am-adam")]
 SHARE = [case(task, "am-adam", options, "test", seeds=1) for task in ALONG_TASKS for options in ALONG]
-FIGURE = Figure("defaults", "AM-Adam and Adam on twelve tasks", [*CHOICE, *REPORT, *SHARE], axes=(), minutes=120)
+FIGURES = [Figure("defaults", "AM-Adam and Adam on twelve tasks", [*CHOICE, *REPORT, *SHARE], axes=(), minutes=120)]
 
 
 def values(task: str, method: str, options: dict[str, Any], part: str) -> dict[int, list[float | None]]:

@@ -26,7 +26,7 @@ RUNS = [
     for model, epochs in (("binary-500", 10), ("binary-500", 20), ("staircase-500", 6))
     for codes, more in (("straight-through", {}), ("discrete", {}), ("discrete", {"freeze_first": True}))
 ]
-FIGURE = Figure("discrete", "Activations without a derivative", RUNS, axes=(), minutes=15)
+FIGURES = [Figure("discrete", "Activations without a derivative", RUNS, axes=(), minutes=15)]
 
 
 @table("discrete.accuracy")

@@ -27,8 +27,8 @@ from sklearn.preprocessing import StandardScaler
 from altmin.sklearn import AltMinClassifier, AltMinRegressor
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
+from reproduction.results import Row, Setting
 from reproduction.tables import markdown, table
 
 Table = tuple[np.ndarray, np.ndarray]
@@ -138,7 +138,7 @@ SCORES = [
 ]
 WAYS = [*OURS, ("MLP", "scaled"), ("trees", "raw")]
 CALIBRATED = [case(probabilities, data, way, 3) for data in [*CLASSIFICATION, *NOISY] for way in WAYS]
-FIGURE = Figure("estimators", "Estimators beside scikit-learn's", [*SCORES, *CALIBRATED], axes=(), minutes=60)
+FIGURES = [Figure("estimators", "Estimators beside scikit-learn's", [*SCORES, *CALIBRATED], axes=(), minutes=60)]
 
 
 def mean(data: str, way: tuple[str, str]) -> float:

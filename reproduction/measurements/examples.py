@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
-from reproduction.results import words
+from reproduction.results import Row, Setting, words
 from reproduction.tables import ROOT, markdown, table
 
 
@@ -54,7 +53,7 @@ def run(case: Case, seed: int, setting: Setting) -> Row:
 
 
 CASES = {name: Case(run, {"job": name}, seeds=5) for name in JOBS}
-FIGURE = Figure("examples", "Examples beside their plain versions", list(CASES.values()), axes=(), minutes=10)
+FIGURES = [Figure("examples", "Examples beside their plain versions", list(CASES.values()), axes=(), minutes=10)]
 
 
 @table("examples")

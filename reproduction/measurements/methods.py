@@ -37,7 +37,7 @@ NETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 RUNS = [Run(method, net, **{"seeds": 3, **own}) for net, each in NETS.items() for method, own in each.items()]
-FIGURE = Figure("methods", "Methods beside AM-Adam and Adam", RUNS, axes=(), minutes=60)
+FIGURES = [Figure("methods", "Methods beside AM-Adam and Adam", RUNS, axes=(), minutes=60)]
 
 
 @table("methods.accuracy")

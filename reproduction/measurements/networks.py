@@ -23,9 +23,8 @@ from altmin.training import fit
 from altmin.training.samples import Samples
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
-from reproduction.results import words
+from reproduction.results import Row, Setting, words
 from reproduction.tables import markdown, table
 
 IMAGES: Row = {
@@ -138,7 +137,7 @@ ALONG = [
     if share or order == FIRST  # without a move both orders are the same
 ]
 RUNS = [*RESNET, *(each for pair in (*GPTS.values(), *RESIDUAL.values()) for each in pair), *TRIED, *DIAL.values()]
-FIGURE = Figure("networks", "ResNets and transformers by AM and by backprop", [*RUNS, *ALONG], axes=(), minutes=300)
+FIGURES = [Figure("networks", "ResNets and transformers by AM and by backprop", [*RUNS, *ALONG], axes=(), minutes=300)]
 
 
 def at(case: Case, measure: str, batch: int | None = None) -> list[float]:

@@ -12,11 +12,9 @@ import altmin
 from altmin.layers import Last, Outputs
 from altmin.runners import Recorded
 from reproduction.case import Case
-from reproduction.figure import Figure
-from reproduction.folders import FIGURES
-from reproduction.measurement import Row, Setting
+from reproduction.figure import Figure, load
 from reproduction.measurements import results
-from reproduction.results import words
+from reproduction.results import Row, Setting, words
 from reproduction.tables import markdown, table
 
 SYMBOLS, COPIED = 8, 10
@@ -131,7 +129,7 @@ def chosen(task: str, model: str) -> float:
 KINDS = [(task, model, method) for task in TASKS for model in MODELS for method in METHODS]
 TRIED = [case(*kind, rate, "validation", 1) for kind in KINDS for rate in RATES]
 CASES = [case(*kind, chosen(*kind[:2]), "test", 3) for kind in KINDS]
-FIGURE = Figure("recurrent", "Adding and copying", [*CASES, *TRIED], axes=(), minutes=30)
+FIGURES = [Figure("recurrent", "Adding and copying", [*CASES, *TRIED], axes=(), minutes=30)]
 
 
 @table("recurrent.tasks")
@@ -147,9 +145,7 @@ def errors() -> str:
 @table("recurrent.accuracy")
 def accuracies() -> str:
     """Test accuracies of the figures with recurrent nets, of ours and of Adam."""
-    from reproduction.figure import load
-
-    lines, known = [], load(FIGURES)
+    lines, known = [], load()
     for name in ("fig6", "rnn50", "rows", "pixels"):
         found = results(name)
         for run in known[name].runs:

@@ -24,9 +24,9 @@ from altmin.runners.layer_parallel import LayerParallel
 from altmin.runners.ranks import bounds
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
 from reproduction.measurements.speed import quartiles
+from reproduction.results import Row, Setting
 from reproduction.tables import markdown, table
 
 RANKS = 2
@@ -212,7 +212,7 @@ CASES = [
     Case(measure, {"blocks": 16, **size, "micro_batches": 4, "rounds": 15}, seeds=1, small=SMALL)
     for size in ({"width": 512, "batch": 4096, "steps": 1}, {"width": 256, "batch": 1024, "steps": 3})
 ]
-FIGURE = Figure("scaling", "Steps on several processes", CASES, axes=(), minutes=5)
+FIGURES = [Figure("scaling", "Steps on several processes", CASES, axes=(), minutes=5)]
 WORDS = {
     "am": "AM, one process",
     "am data-parallel": "AM, data-parallel",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
+from reproduction.results import Row, Setting
 from reproduction.tables import markdown, table
 
 ALL = "--methods am-adam,adam --threads 2"
@@ -62,7 +62,7 @@ CASES = [
     for device, each in COMMANDS.items()
     for name, text in each.items()
 ]
-FIGURE = Figure("speed", "Time and memory of a step beside backprop", CASES, axes=(), minutes=20)
+FIGURES = [Figure("speed", "Time and memory of a step beside backprop", CASES, axes=(), minutes=20)]
 
 
 def rows(device: str, *names: str) -> list[Row]:

@@ -8,10 +8,9 @@ from typing import Any
 from altmin.stream import OnlineClassifier
 from reproduction.case import Case
 from reproduction.figure import Figure
-from reproduction.measurement import Row, Setting
 from reproduction.measurements import results
 from reproduction.measurements.speed import quartiles
-from reproduction.results import words
+from reproduction.results import Row, Setting, words
 from reproduction.streams import MODELS, STREAMS, create, samples
 from reproduction.tables import markdown, table
 
@@ -50,7 +49,7 @@ def _learn(learner: Any, data: Any) -> None:
 
 
 COST = Case(cost, {"rounds": 40}, seeds=1, small={"rounds": 5})
-FIGURE = Figure("stream_costs", "Time and memory of models that learn streams", [COST], axes=(), minutes=5)
+FIGURES = [Figure("stream_costs", "Time and memory of models that learn streams", [COST], axes=(), minutes=5)]
 
 
 @table("streams.cost")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import altmin
-from reproduction.measurement import Setting
 from reproduction.measurements import made_data as made
+from reproduction.results import Setting
 
 
 @dataclass(frozen=True)

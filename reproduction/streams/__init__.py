@@ -3,5 +3,3 @@
 from reproduction.streams.data import STREAMS, Stream, samples
 from reproduction.streams.measurement import Progressive, progressive
 from reproduction.streams.models import MODELS, Model, create
-
-__all__ = ["MODELS", "STREAMS", "Model", "Progressive", "Stream", "create", "progressive", "samples"]

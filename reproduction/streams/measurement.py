@@ -4,13 +4,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from statistics import mean
 from typing import Any, ClassVar
 
-from altmin.common.errors import unknown
-from reproduction.measurement import Row, Setting, Tick
-from reproduction.streams.data import STREAMS, Samples, river, samples
-from reproduction.streams.models import MODELS, create
+from reproduction.results import Row, Setting, Tick
+from reproduction.streams.data import STREAMS, Samples, samples
+from reproduction.streams.models import create
 
 PARTS = 50
 """The parts of equal length into which a run is divided, as far as it has as many samples."""
@@ -56,12 +56,6 @@ class Progressive:
     shown: bool = True
     together: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if self.stream not in STREAMS:
-            raise unknown("stream", self.stream, STREAMS)
-        if self.model not in MODELS:
-            raise unknown("model", self.model, MODELS)
-
     @property
     def panel(self) -> str:
         return self.stream
@@ -86,16 +80,11 @@ class Progressive:
 
     def config(self) -> dict[str, Any]:
         length = STREAMS[self.stream].length
-        taken = length if self.limit is None else min(self.limit, length)
+        taken = min(self.limit or length, length)
         return {"measured": "stream", "stream": self.stream, "model": self.model, "samples": taken}
 
     def lacking(self, setting: Setting) -> str:
-        """River, if it cannot be imported."""
-        try:
-            river()
-        except ModuleNotFoundError as error:
-            return str(error)
-        return ""
+        return "" if find_spec("river") else "a run on a stream needs river, which is not installed"
 
     def reduced(self) -> "Progressive":
         """One seed, the first `QUICK_SAMPLES` samples."""
@@ -118,8 +107,6 @@ class Progressive:
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
         """What is measured, at the end of each part: against "samples" over the last `WINDOW` parts, none unless it is
         `shown`; against "all samples so far" over these, at the end over all that there are."""
-        if axis not in (RECENT, OVERALL):
-            raise ValueError(f"a run on a stream is drawn against {RECENT!r} or {OVERALL!r}, given {axis!r}")
         if axis == RECENT and not self.shown:
             return []
         curve = row["curve"]

@@ -2,9 +2,9 @@
 when one is created."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from altmin.common.errors import unknown
 from reproduction.streams.data import river
 
 
@@ -33,17 +33,10 @@ class LastTarget:
 
 
 def _ours(**options: Any) -> Model:
-    def classifier(seed: int) -> Any:
-        from altmin.stream import OnlineClassifier
+    def made(kind: str) -> Callable[[int], Any]:
+        return lambda seed: getattr(import_module("altmin.stream"), kind)(**options, seed=seed)
 
-        return OnlineClassifier(**options, seed=seed)
-
-    def regressor(seed: int) -> Any:
-        from altmin.stream import OnlineRegressor
-
-        return OnlineRegressor(**options, seed=seed)
-
-    return Model(classifier, regressor, "ours")
+    return Model(made("OnlineClassifier"), made("OnlineRegressor"), "ours")
 
 
 def _scaled(model: Any) -> Any:
@@ -98,9 +91,7 @@ MODELS = {
 
 
 def create(name: str, regression: bool, seed: int) -> Any:
-    """A model by its name. ValueError for an unknown one, and one that has no such kind."""
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
+    """Return a model by its name. ValueError if there is no such kind of it."""
     made = MODELS[name].regressor if regression else MODELS[name].classifier
     if made is None:
         raise ValueError(f"there is no {'regressor' if regression else 'classifier'} {name!r}")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from altmin.common.errors import unknown
-from reproduction.theory import bounds
-from reproduction.theory.constants import harmonic
+from reproduction.theory import theorem
 from reproduction.theory.quadratic import Array, Quadratic
+from reproduction.theory.theorem import harmonic
 
 ROUNDING = 1e-12
 
@@ -78,7 +78,7 @@ def one_step(problem: Quadratic, M: Array, eta: float, version: str = "corrected
     after, seen = problem.moments_after(M, eta)
     sigma2 = constants.sigma2 if sup else sum(seen)
     xi = constants.xi(version)
-    right = bounds.recursion(float(np.trace(M)), eta, xi, constants.gamma, constants.blocks, sigma2)
+    right = theorem.recursion(float(np.trace(M)), eta, xi, constants.gamma, constants.blocks, sigma2)
     return Check("one-step recursion", version, float(np.trace(after)), float(right), f"eta = {eta:.4g}")
 
 
@@ -110,7 +110,7 @@ def crossing(lam: float = 1.0, mu: float = 10.0) -> float:
 
     def broken(log_t: float) -> bool:
         t = 10**log_t
-        return start * slow_direction(t, lam, xi) > float(bounds.bound(t, start, xi, 0.0, 2, sigma2))
+        return start * slow_direction(t, lam, xi) > float(theorem.bound(t, start, xi, 0.0, 2, sigma2))
 
     if not broken(high):
         return math.inf

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reproduction.theory.constants import Assumption, Constants, assumptions
 from reproduction.theory.quadratic import Array
+from reproduction.theory.theorem import Assumption, Constants, assumptions
 
 NAMES = ("W1", "codes", "W2")
 

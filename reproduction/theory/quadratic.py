@@ -16,34 +16,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reproduction.theory.constants import Assumption, Constants, assumptions
+from reproduction.theory.theorem import Assumption, Constants, assumptions
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """curvatures (K, n), coupling G (K, K), start (K, n); noise (K,) and radius r (K,).
-
-    Raises ValueError for other shapes, a curvature that is not positive, and a G that is not symmetric with diagonal 0.
-    """
+    """curvatures (K, n), all positive; coupling G (K, K), symmetric with diagonal 0; start (K, n); noise (K,) and
+    radius r (K,)."""
 
     curvatures: Array
     coupling: Array
     noise: Array
     radius: Array
     start: Array
-
-    def __post_init__(self) -> None:
-        K, n = self.curvatures.shape
-        if not (self.curvatures > 0).all():
-            raise ValueError(f"curvatures must be above 0, given {self.curvatures.min():.4g}")
-        if self.coupling.shape != (K, K) or not np.array_equal(self.coupling, self.coupling.T):
-            raise ValueError(f"coupling must be a symmetric {K} x {K} matrix, given shape {self.coupling.shape}")
-        if self.coupling.diagonal().any():
-            raise ValueError("coupling has a diagonal that is not 0; a block's own curvature goes into curvatures")
-        if self.noise.shape != (K,) or self.radius.shape != (K,) or self.start.shape != (K, n):
-            raise ValueError(f"noise and radius need {K} entries and start {K} x {n}")
 
     @property
     def blocks(self) -> int:
@@ -56,7 +43,7 @@ class Quadratic:
         return np.diag(self.curvatures.ravel()) + np.kron(self.coupling, np.eye(n))
 
     def constants(self) -> Constants:
-        """The exact constants of the theorem."""
+        """Return the exact constants of the theorem."""
         pull = np.abs(self.coupling)
         steepest = self.curvatures.max(1) * self.radius + pull @ self.radius
         columns = (self.curvatures.min(1), self.curvatures.max(1), pull.max(1), steepest**2 + self.noise**2)
@@ -64,7 +51,7 @@ class Quadratic:
         return Constants(strong, smooth, stability, moments)
 
     def assumptions(self, kind: str = "corrected") -> list[Assumption]:
-        """The report on the assumptions."""
+        """Return the report on the assumptions."""
         distances = np.linalg.norm(self.start, axis=1)
         return assumptions(self.constants(), list(map(float, distances)), list(map(float, self.radius)), kind=kind)
 
@@ -74,12 +61,13 @@ class Quadratic:
         return float(np.square(self.start).sum())
 
     def rows(self, d: int) -> slice:
-        """The coordinates of block d."""
+        """Return the coordinates of block d."""
         n = self.curvatures.shape[1]
         return slice(d * n, (d + 1) * n)
 
     def moments_after(self, M: Array, eta: float) -> tuple[Array, list[float]]:
-        """E D D^T after one round without projection, from M before it, exactly; and every E |sample's gradient_d|^2.
+        """Return E D D^T after one round without projection, from M before it, exactly; and every E |sample's
+        gradient_d|^2.
 
         D_d <- D_d - eta ((H D)_d + z_d) is linear, and z_d is new: M <- T M T^T + eta^2 Cov(z_d), T = I - eta P_d H.
         """
@@ -102,20 +90,12 @@ def family(
     dim: int = 2,
     radius: float = 2.0,
 ) -> Quadratic:
-    """The problems that `python -m reproduction theory` runs: every block has curvatures from 1 to `condition`.
+    """Return a problem whose blocks have curvatures from 1 to `condition`.
 
     coupling: as a part of the limit, gamma = coupling * 2 / (3 (K - 1)). It has the sign that slows descent down most:
     in the direction in which all blocks move alike the curvature is 1 - gamma (K - 1). The start is r/4 away from the
-    optimum. Raises ValueError for a value out of range.
+    optimum.
     """
-    if not 2 <= blocks <= 8:
-        raise ValueError(f"the number of blocks must be from 2 to 8, given {blocks}")
-    if not 0 <= coupling < np.inf:
-        raise ValueError(f"coupling, as a part of its limit, must be a number of at least 0, given {coupling}")
-    if not 1 <= condition < np.inf:
-        raise ValueError(f"a condition number is a number of at least 1, given {condition}")
-    if not 0 <= noise < np.inf:
-        raise ValueError(f"noise must be a number of at least 0, given {noise}")
     curvatures = np.tile(np.linspace(1.0, condition, dim), (blocks, 1))
     gamma = coupling * 2 / (3 * (blocks - 1))
     G = -gamma * (np.ones((blocks, blocks)) - np.eye(blocks))

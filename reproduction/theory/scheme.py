@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reproduction.theory.bounds import step_size
 from reproduction.theory.network import Network
 from reproduction.theory.quadratic import Array, Quadratic
+from reproduction.theory.theorem import step_size
 
 PIECE = 1_000_000  # numbers drawn at once: few enough to stay in the cache
 MANY_UNTIL = 1_000
@@ -23,13 +23,10 @@ class Stack:
     """Quadratic problems of one shape, each with all its runs: theta is (problems, coordinates, runs).
 
     The noise of each coordinate is + or - noise_d / sqrt(n). start, optimum: (problems, coordinates). radius:
-    (problems, blocks). rows: the coordinates of each block. Raises ValueError if their numbers of blocks or
-    coordinates differ.
+    (problems, blocks). rows: the coordinates of each block.
     """
 
     def __init__(self, problems: Sequence[Quadratic]):
-        if len({p.curvatures.shape for p in problems}) != 1:
-            raise ValueError("problems that run together need as many blocks and coordinates each")
         n = problems[0].curvatures.shape[1]
         self.rows = [problems[0].rows(d) for d in range(problems[0].blocks)]
         self.hessian = np.stack([p.hessian for p in problems])
@@ -61,7 +58,7 @@ Rule = Callable[[int, int, Array], Array]
 
 
 class Decay:
-    """The theorem's rule, eta_t g. terms: xi, gamma and K of each problem. Raises ValueError if gamma is too large."""
+    """The theorem's rule, eta_t g. terms: xi, gamma and K of each problem."""
 
     def __init__(self, terms: Sequence[tuple[float, float, int]]):
         self.terms = terms

@@ -1,21 +1,24 @@
 """What `theory` runs: problems that fulfil the assumptions, the printed constants, and problems that do not."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reproduction.theory import checks
-from reproduction.theory.constants import Constants
 from reproduction.theory.network import Network
 from reproduction.theory.quadratic import Array, Quadratic, family
 from reproduction.theory.scheme import Adam, Decay, Measured, Rule, Stack, run
+from reproduction.theory.theorem import Constants
 
 Report = Callable[[int, str], None]
 Row = dict[str, Any]
-ERRORS = 3  # a mean counts as below the bound if this many standard errors above it still are
+ERRORS = 3
+"""A mean counts as below the bound if this many standard errors above it still are."""
+SHOWN = (10, 1_000, 10_000, 100_000)
+"""The rounds of tables."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,10 @@ def terms(c: Constants, kind: str = "corrected") -> tuple[float, float, int]:
     return c.xi(kind), c.gamma if c.gamma < c.limit(kind) else 0.0, c.blocks
 
 
-def grid(blocks: Sequence[int], couplings: Sequence[float], conditions: Sequence[float], noise: float) -> list[Group]:
-    """A group of cases for each number of blocks, with all couplings and conditions."""
-
-    def case(K: int, coupling: float, condition: float) -> Case:
-        problem = family(K, coupling, condition, noise)
-        failing = [a.name for a in problem.assumptions() if not a.holds]
-        return Case("quadratic", problem, outside=f"no {failing[0]}" if failing else "")
-
-    return [Group([case(K, c, k) for c in couplings for k in conditions]) for K in blocks]
+def grid() -> list[Group]:
+    """Return a group of cases for each number of blocks, with all couplings and conditions."""
+    couplings, conditions = (0.0, 0.5, 0.9), (1.0, 10.0)
+    return [Group([Case("quadratic", family(K, c, k)) for c in couplings for k in conditions]) for K in (2, 4, 8)]
 
 
 def special() -> list[Group]:
@@ -92,21 +90,10 @@ def networks() -> list[tuple[str, Network]]:
     return [("network, held", held), ("same, 1 sample a round", shared), ("network, free", free)]
 
 
-def study(
-    blocks: Sequence[int],
-    couplings: Sequence[float],
-    conditions: Sequence[float],
-    noise: float,
-    steps: int,
-    runs: int,
-    seed: int,
-    report: Report,
-) -> Row:
-    """Run everything. Returns rows, checks and reports as JSON can hold them; the arguments are the command's options.
-
-    report: called with the rounds done, out of `rounds_in_all`, and the name of what is running.
-    """
-    groups = [*grid(blocks, couplings, conditions, noise), *special()]
+def study(steps: int, runs: int, seed: int, report: Report) -> Row:
+    """Run everything and return rows, checks and reports as JSON can hold them. report: called with the rounds done,
+    out of `rounds_in_all`, and the name of what is running."""
+    groups = [*grid(), *special()]
     rows, reports = [], []
     for i, group in enumerate(groups):
         name = group.cases[0].outside or f"K = {group.cases[0].problem.blocks}"
@@ -125,17 +112,14 @@ def study(
         rows.append(_row(name, net, constants, "corrected", outside, measured, 0))
         known = [dataclasses.asdict(a) | {"margin": a.margin if np.isfinite(a.margin) else None} for a in found]
         reports.append({"case": name, "assumptions": known})
-    return {
-        "rows": rows,
-        "checks": [dataclasses.asdict(c) | {"holds": c.holds} for c in lemmas()],
-        "printed_bound_broken_after": checks.crossing(),
-        "reports": reports,
-    }
+    checked = [dataclasses.asdict(c) | {"holds": c.holds} for c in lemmas()]
+    after = checks.crossing()
+    return {"rows": rows, "checks": checked, "printed_bound_broken_after": after, "reports": reports}
 
 
-def rounds_in_all(blocks: Sequence[int], steps: int) -> int:
-    """How far `study` counts in its reports."""
-    return (len(blocks) + len(special()) + len(networks())) * steps
+def rounds_in_all(steps: int) -> int:
+    """Return how far `study` counts in its reports."""
+    return (len(grid()) + len(special()) + len(networks())) * steps
 
 
 def slope(times: Sequence[int], mean: Sequence[float] | Array) -> float | None:
@@ -191,3 +175,40 @@ def lemmas() -> Iterator[checks.Check]:
     uncoupled = family(2, 0, 10, noise=0)
     for version in ("as-printed", "corrected"):
         yield checks.one_step(uncoupled, np.outer(slow, slow), 1e-3, version, sup=True)
+
+
+def table(title: str, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of a table: mean squared error with its standard error, and the bound, after some rounds."""
+    shown = [t for t in SHOWN if t <= max(rows[0]["times"])]
+    found = []
+    for row in rows:
+        line = [row["case"], str(row["K"]), f"{row['coupling']:.3g}", f"{row['condition']:.3g}"]
+        for t in shown:
+            i = row["times"].index(t) if t in row["times"] else -1
+            mean, error = row["mean"][i], row["standard_error"][i]
+            digits = f"{mean:.2e}" + (f" ± {error:.0e}" if error > 1e-12 * mean else "")  # none without noise
+            limit = f" / {row['bound'][i]:.1e}" if row["bound"] else ""
+            line.append(digits + limit if t in row["times"] else "")
+        ends = ((row["slope"], ".2f"), (row["tightness"], ".3g"))
+        found.append([*line, *("" if value is None else format(value, form) for value, form in ends)])
+    return [title, "K", "coupling", "condition", *(f"t = {t:,}" for t in shown), "slope", "bound / error"], found
+
+
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """Return what the table does not say: the verdict, the steps of the proof, and which assumption fails where."""
+    inside = [row for row in result["rows"] if not row["outside"]]
+    below = sum(bool(row["below_bound"]) for row in inside)
+    lines = [
+        f"Mean + 3 standard errors below the bound at every t in {below} of {len(inside)} problems of the theorem."
+    ]
+    for check in result["checks"]:
+        sides = f"{check['left']:.4f} <= {check['right']:.4f} {'holds' if check['holds'] else 'FAILS'}"
+        lines.append(f"{check['name']}, {check['version']}: {sides} ({check['where']})")
+    after = result["printed_bound_broken_after"]
+    lines.append(
+        f"The bound with the printed xi, curvatures 1 and 10, is broken after {after:.1e} rounds (closed form)."
+    )
+    for report in result["reports"]:
+        failing = (each for each in report["assumptions"] if not each["holds"])
+        lines += [f"{report['case']}: {each['name']} fails at {each['where']}." for each in failing]
+    return lines

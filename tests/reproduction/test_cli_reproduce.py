@@ -20,7 +20,7 @@ RUN = Run("adam", "mlp-1x4", batch_size=20, seeds=2, limit=40, eval_batches=(1,)
 def judge(results):
     return Finding("reached", "reproduced" if min(results.values(RUN, epoch=-1)) > 2 else "differs", "too few batches")
 CLAIM = Claim("C1", "it learns", "0.9", [Statement("it does", "the accuracy is above 2", judge)])
-FIGURE = Figure("small", "a small figure", [RUN], ["epochs"], 1, [CLAIM])
+FIGURES = [Figure("small", "a small figure", [RUN], ["epochs"], 1, [CLAIM])]
 """
 
 # ruff: noqa: F811

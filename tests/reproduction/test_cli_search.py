@@ -21,7 +21,7 @@ from reproduction import Between, Figure, Run, Search
 ADAM, SGD = Run("adam", "mlp-1x4"), Run("sgd", "mlp-1x8", data="fashion-mnist")
 SEARCHES = [Search(ADAM, {"lr": [0.125, 0.5, 0.25]}, seeds=2, paper={"lr": 0.0625}),
             Search(SGD, {"lr": Between(0.1, 0.2)}, trials=12, together=2)]
-FIGURE = Figure("small", "a small figure", [ADAM], ["epochs"], 1, searches=SEARCHES)
+FIGURES = [Figure("small", "a small figure", [ADAM], ["epochs"], 1, searches=SEARCHES)]
 """
 
 

@@ -11,7 +11,7 @@ from reproduction import Claim, Figure, Run, Statement
 def judge(results):
     raise KeyError
 CLAIMS = [Claim(c, "text", "paper", [Statement("part", "criterion", judge)]) for c in {ids}]
-FIGURE = Figure("{name}", "t", [Run("adam", "mlp-1x4")], ["epochs"], 1, CLAIMS)
+FIGURES = [Figure("{name}", "t", [Run("adam", "mlp-1x4")], ["epochs"], 1, CLAIMS)]
 """
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -23,7 +23,7 @@ from reproduction.learning import Learner, Opponent, RateSearch, Task, learners
 from reproduction.learning import learner as learner_file
 from reproduction.learning.problems import NOISE, OUTPUTS, SMALLEST, SummedCrossEntropy, problem
 from reproduction.learning.table import tables
-from reproduction.measurement import Setting
+from reproduction.results import Setting
 from reproduction.results import Results
 from reproduction.search import search
 from reproduction.settings import History
@@ -311,7 +311,7 @@ from reproduction import Figure
 RUN = {"model": "mlp-1x4", "data": "mnist", "batch_size": 20, "limit": 40, "marks": (1,), "seeds": 1}
 OPPONENTS = [Opponent("Adam", "adam"), Opponent("SGD, slow", "sgd")]
 MADE = [learners("some", Task(n, n, RUN, (0.01,)), OPPONENTS) for n in "ab"]
-FIGURE = Figure("some", "t", [r for m in MADE for r in m[0]], ["samples"], searches=[s for m in MADE for s in m[1]])
+FIGURES = [Figure("some", "t", [r for m in MADE for r in m[0]], ["samples"], searches=[s for m in MADE for s in m[1]])]
 """
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures/some.py").write_text(declared)

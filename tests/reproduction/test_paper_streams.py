@@ -12,7 +12,7 @@ import torch
 from reproduction.__main__ import run
 from reproduction.figure import load, make
 from reproduction.folders import FIGURES, RESULTS
-from reproduction.measurement import Setting
+from reproduction.results import Setting
 from reproduction.results import Results
 from reproduction.streams import MODELS, STREAMS, Progressive, create, measurement, progressive, samples
 

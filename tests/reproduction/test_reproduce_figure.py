@@ -11,7 +11,7 @@ from reproduction.search import Search
 
 DECLARED = """
 from reproduction import Figure, Run
-FIGURE = Figure("{name}", "a title", [Run("adam", "mlp-1x4")], ["epochs"], 1)
+FIGURES = [Figure("{name}", "a title", [Run("adam", "mlp-1x4")], ["epochs"], 1)]
 """
 
 

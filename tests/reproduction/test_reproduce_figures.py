@@ -16,7 +16,7 @@ from altmin.training import fit
 from reproduction import draw, folders
 from reproduction.entries import Entry, runs_of
 from reproduction.figure import Figure, Mark, make
-from reproduction.measurement import Setting
+from reproduction.results import Setting
 from reproduction.results import Results
 from reproduction.run import Run
 from reproduction.search import Between
@@ -30,7 +30,7 @@ RUNS = [
     Run("am-adam", "mlp-1x4", options={"lr": 0.01}, batch_size=20, seeds=1, limit=60, freeze_first=True),
 ]
 
-FIGURE = Figure("fig", "a title", RUNS, ["epochs"], 1)
+FIGURES = [Figure("fig", "a title", RUNS, ["epochs"], 1)]
 
 
 def test_every_run_is_made_as_declared_and_says_where_it_comes_from(made_up: tuple[Tensor, Tensor]) -> None:

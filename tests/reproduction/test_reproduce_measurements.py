@@ -11,7 +11,7 @@ from altmin import data, methods, models
 from reproduction.figures.parallel import WeightsInParallel, difference, moved
 from reproduction.figures.runtimes import Timing, seconds_per_epoch, unevenness
 from reproduction.figures.theory import TheoremCurve
-from reproduction.measurement import Setting
+from reproduction.results import Setting
 from reproduction.run import Run
 
 

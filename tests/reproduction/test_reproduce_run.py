@@ -11,7 +11,7 @@ from torch import Tensor, device
 
 from altmin import data, methods, models
 from altmin.training import fit
-from reproduction.measurement import Setting
+from reproduction.results import Setting
 from reproduction.run import Run
 
 # ruff: noqa: F811
