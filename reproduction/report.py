@@ -66,7 +66,7 @@ def _figure(figure: Figure) -> str:
     table = _table(["panel", "curve", f"at, in {axis}", figure.measure], ends)
     machines = {str(row["environment"].get("gpu") or row["environment"].get("cpu")) for row in results.rows}
     made, planned = sum(len(results.of(run)[: run.seeds]) for run in figure.runs), sum(run.seeds for run in figure.runs)
-    parts.append(f"<p>{made} of {planned} runs, on {', '.join(sorted(machines))}. Make it: ")
+    parts.append(f"<p>{made} of {planned} runs, on {escape(', '.join(sorted(machines)))}. Make it: ")
     parts.append(f"<code>python -m reproduction figure {figure.name}</code>, {figure.minutes:g} min on an H200.</p>")
     return "\n".join([*parts, f"<details><summary>Where the curves end</summary>{table}</details>"])
 

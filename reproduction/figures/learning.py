@@ -18,8 +18,8 @@ OPPONENTS = [
     Opponent("AdamW", "adamw", {"weight_decay": 0.01}),
     Opponent("Muon", "muon", {"weight_decay": 0.0}),
     Opponent("SOAP", "soap", {"weight_decay": 0.0}),
-    Opponent("Shampoo", "shampoo", steps=10, decay=0.1),
-    Opponent("K-FAC", "kfac", steps=10, decay=0.1),
+    Opponent("Shampoo", "shampoo", steps=10),
+    Opponent("K-FAC", "kfac", steps=10),
 ]
 MARKS = (25, 50, 150, 250)
 RATES = (0.001, 0.002, 0.004, 0.008, 0.016)

@@ -101,9 +101,9 @@ class Learner(Run):
     def make_all(self, jobs: Sequence[tuple[Mapping[str, Any], int]], setting: Setting, tick: Tick) -> list[Row]:
         """Return a row for each job, with "points": after each mark the batch, seconds and what was measured; and if it
         diverged, those so far and the reason as "diverged"."""
-        return [self._row(options, seed, setting, tick) for options, seed in jobs]
+        return [self.row(options, seed, setting, tick) for options, seed in jobs]
 
-    def _row(self, options: Mapping[str, Any], seed: int, setting: Setting, tick: Tick) -> Row:
+    def row(self, options: Mapping[str, Any], seed: int, setting: Setting, tick: Tick) -> Row:
         train, measure = self.parts_of(seed, setting)
         row = {"seed": seed, **setting.about(train)}
         x, y = (part[: self.batch_size] for part in train)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from altmin import methods
 from reproduction.figure import Figure
 from reproduction.learning.learner import Learner
 from reproduction.results import Results, Row, words
@@ -71,7 +72,10 @@ def learners(figure: str, task: Task, opponents: Sequence[Opponent]) -> tuple[li
     """The runs on test data of every opponent, with the options that its search has chosen, and the searches."""
     runs, searches = list[Learner](), list[Search]()
     common = {"figure": figure, "task": task.name, "title": task.title, "seeds": 3, "at_end": len(task.lengths) > 1}
-    for opponent in (each for each in opponents if each.name not in task.without):
+    for opponent in opponents:
+        no_decay = task.decays and "weight_decay" not in methods.options(opponent.method)
+        if opponent.name in task.without or no_decay:
+            continue
         space = _space(task, opponent)
         middle = {name: values[len(values) // 2] for name, values in space.items()}
         own = {"method": opponent.method, "label": opponent.name, "options": {**opponent.options, **middle}}

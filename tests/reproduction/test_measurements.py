@@ -19,10 +19,9 @@ from altmin.stream import settings
 from reproduction.__main__ import run
 from reproduction.case import Case
 from reproduction.figure import Figure, make
-from reproduction.results import Row, Setting
 from reproduction.measurements import binary, continual, defaults, estimators, networks, recurrent, results, streams
 from reproduction.measurements.tasks import Task
-from reproduction.results import Results
+from reproduction.results import Results, Row, Setting
 
 HERE = Setting(torch.device("cpu"))
 

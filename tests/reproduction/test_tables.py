@@ -2,7 +2,6 @@
 
 import pytest
 
-from reproduction import measurements
 from reproduction.__main__ import run
 from reproduction.tables import documents, filled, markdown, shown, table, tables
 
@@ -28,14 +27,3 @@ def test_a_place_is_filled_and_the_rest_left(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_table_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="no table"):
         filled("<!-- table: no.such -->\n<!-- end -->")
-
-
-FIGURES = measurements.figures()
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_every_row_belongs_to_a_declared_run(name: str) -> None:
-    results, runs = measurements.results(name), FIGURES[name].runs
-    configs = [run.config() for run in runs]
-    assert all(row["config"] in configs for row in results.rows)
-    assert sum(bool(results.missing(run)) for run in runs) <= 1  # a seed of one task, which no table needs

@@ -2,6 +2,8 @@
 expectations and the bound; and what `python -m reproduction theory` makes of them."""
 
 import dataclasses
+import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ from theory_problems import SEEDS, below, exact_errors, measure, random_problem,
 from torch import nn
 
 import altmin
+from reproduction.__main__ import run as command
 from reproduction.theory import Network, checks, scheme, study
-from reproduction.theory.bounds import step_size
 from reproduction.theory.quadratic import Quadratic, family
 from reproduction.theory.scheme import Adam, Decay, Measured, Stack, run, simulate, times_until
+from reproduction.theory.theorem import step_size
 
 HELD = study.networks()[0][1]
 
@@ -189,8 +192,6 @@ def test_problems_that_run_together_are_as_if_alone_but_for_the_noise() -> None:
     both = run(Stack([still, other]), rule_of([still, other]), 20, 3)
     for j, p in enumerate((still, other)):
         assert both.mean[j] == pytest.approx(measure(p, 20, 3).mean[0], rel=1e-12)
-    with pytest.raises(ValueError, match="as many blocks"):
-        Stack([family(2), family(3)])
 
 
 def test_decay_takes_each_problems_own_step_size() -> None:
@@ -230,12 +231,6 @@ def test_rates_without_noise_and_where_noise_dominates() -> None:
     assert fitted(family(2, 0, 10, noise=0), "as-printed") == pytest.approx(-1.5 * 11 / 20, abs=0.01)
 
 
-def test_a_coupling_past_the_limit_is_run_and_marked_outside() -> None:
-    (group,) = study.grid([2], [1.2], [1.0], 2.0)
-    assert group.cases[0].outside == "no gradient stability"
-    assert study.terms(group.cases[0].problem.constants()) == (1.0, 0.0, 2)
-
-
 def test_the_slope_is_the_exponent_of_a_power_from_1000_on_or_over_the_last_decade() -> None:
     times = times_until(100_000)
     bent = [t**-0.5 if t < 1000 else 1000 * t**-1.5 for t in times]
@@ -268,3 +263,49 @@ def test_a_mean_is_below_the_bound_or_has_broken_it_by_three_errors_or_neither()
         (False, False),
         (False, True),
     ]
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    found = study.study(200, 64, 5, lambda *_: None)
+    return json.loads(json.dumps(found), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_a_row_holds_what_the_scheme_measures_with_the_same_seed(result: dict[str, Any]) -> None:
+    problems = [family(4, share, condition, 2.0) for share in (0, 0.5, 0.9) for condition in (1.0, 10.0)]
+    m = scheme.run(Stack(problems), rule_of(problems), 200, 64, seed=6)
+    rows = [row for row in result["rows"] if row["case"] == "quadratic" and row["K"] == 4]
+    for j, row in enumerate(rows):
+        assert row["mean"] == pytest.approx(m.mean[j].tolist(), rel=1e-12)
+        limit = problems[j].constants().bound(np.array(m.times, float), problems[j].start_error)
+        assert row["bound"] == pytest.approx(np.asarray(limit).tolist())
+
+
+def test_what_lies_outside_is_marked_and_past_the_limit_has_no_bound(result: dict[str, Any]) -> None:
+    rows = {(row["case"], row["condition"]): row for row in result["rows"]}
+    assert rows["past the limit", 10]["bound"] is None
+    assert rows["no projection", 100]["broken"]
+    assert rows["no noise, printed xi", 10]["outside"] == "xi as printed"
+    inside = {row["case"] for row in result["rows"] if not row["outside"]}
+    assert inside == {"quadratic", "no noise", "no noise, uneven", "strong noise", "network, held"}
+    assert all(row["below_bound"] for row in result["rows"] if not row["outside"])
+
+
+def test_the_table_shows_error_and_bound_and_the_remarks_the_verdict(result: dict[str, Any]) -> None:
+    head, lines = study.table("problem", result["rows"])
+    row, line = result["rows"][0], lines[0]
+    assert head[4:] == ["t = 10", "slope", "bound / error"], "a table of 200 rounds"
+    i = row["times"].index(10)
+    assert line[4] == f"{row['mean'][i]:.2e} ± {row['standard_error'][i]:.0e} / {row['bound'][i]:.1e}"
+    said = "\n".join(study.remarks(result))
+    inside = [row for row in result["rows"] if not row["outside"]]
+    assert f"in {len(inside)} of {len(inside)} problems" in said
+    assert "as-printed: 0.8182 <= 0.6694 FAILS" in said
+    assert "network, free: gradient stability fails at" in said
+
+
+def test_a_bound_that_is_broken_inside_the_theorem_is_an_error(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
+    monkeypatch.setattr(study, "study", lambda *_: result)
+    assert command(["theory", "--quick"]) == 0
+    result["rows"][0]["broken"] = True
+    assert command(["theory", "--quick"]) == 1

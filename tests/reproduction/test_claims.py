@@ -1,0 +1,143 @@
+"""Claims are judged by committed results alone, and the page has them all."""
+
+import re
+from dataclasses import replace
+from html import unescape
+from typing import Any
+
+import pytest
+
+from reproduction import Claim, Compared, Figure, Finding, Results, Run, Statement, compared, over, statement
+from reproduction.claims import judged, merged, summary
+from reproduction.figure import load, verdicts
+from reproduction.report import page
+
+VERDICTS = {
+    **dict.fromkeys(("C1", "C3", "C7", "C18"), "reproduced"),
+    **dict.fromkeys(("C2", "C4", "C10", "C12", "C19"), "exceeded"),
+    **dict.fromkeys(("C5", "C6", "C8", "C9", "C11", "C13", "C14", "C15", "C17"), "differs"),
+    "C16": "refuted",
+}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return verdicts()
+
+
+def test_the_committed_results_give_these_verdicts(rows: list[dict[str, Any]]) -> None:
+    assert {row["claim"]: row["verdict"] for row in rows} == VERDICTS
+    assert [row["claim"] for row in rows] == [f"C{n}" for n in range(1, 20)], "in the order of their numbers"
+    assert all(each["because"] for row in rows for each in row["statements"] if each["verdict"] == "differs")
+
+
+@pytest.mark.parametrize("name, figure", load().items())
+def test_committed_rows_belong_to_declared_runs(name: str, figure: Figure) -> None:
+    configs, results = [run.config() for run in figure.runs], figure.results
+    assert sum(row["config"] not in configs for row in results.rows) == (3 if name == "learning" else 0)
+    missing = sum(bool(results.missing(run)) for run in figure.runs)
+    if name not in ("learning", "fig5"):  # larger tasks, and the whole file of HIGGS
+        assert missing <= (0 if figure.axes else 1)  # a seed of one task, which no table needs
+
+
+ONE = Run("adam", "mlp-1x4", seeds=1)
+LEARNT = Results([{"config": ONE.config(), "seed": 0, "batches": [], "epochs": [{"epoch": 1, "test_accuracy": 0.9}]}])
+
+
+def claim(*levels: float) -> Claim:
+    """Reproduced from the first level on, exceeded from half of it on."""
+
+    def reaches(level: float) -> Statement:
+        return statement(
+            f"it reaches {level}",
+            f"the accuracy is at least {level}",
+            lambda results: [compared(results, [ONE], "a net", epoch=1)],
+            lambda found: found["adam"] >= level,
+            lambda found: found["adam"] >= level / 2,
+            lambda found: f"it has {found['adam']}",
+        )
+
+    return Claim("C3", "it learns", "0.98", [reaches(level) for level in levels])
+
+
+def test_every_statement_has_its_criterion_numbers_verdict_and_reason() -> None:
+    row = judged(claim(0.8, 0.95), LEARNT, "make it")
+    assert (row["claim"], row["text"], row["paper"], row["verdict"]) == ("C3", "it learns", "0.98", "exceeded")
+    good, better = row["statements"]
+    assert good == {
+        **{"text": "it reaches 0.8", "criterion": "the accuracy is at least 0.8"},
+        **{"ours": "a net: adam 0.900", "verdict": "reproduced", "because": "", "spread": 0.0},
+    }
+    assert (better["verdict"], better["because"]) == ("exceeded", "it has 0.9")
+
+
+def test_a_claim_has_the_verdict_of_the_statement_that_agrees_least_over_all_figures() -> None:
+    good, bad, missing = (
+        judged(claim(level), results, "make it")
+        for level, results in ((0.8, LEARNT), (3.0, LEARNT), (0.8, Results([])))
+    )
+    assert missing["statements"][0] == {**missing["statements"][0], "verdict": "not run", "ours": ""}
+    assert "make it" in missing["statements"][0]["because"]
+    both = merged([good, bad])
+    assert (both["verdict"], both["statements"]) == ("differs", [*good["statements"], *bad["statements"]])
+    assert merged([bad, missing])["verdict"] == "not run"
+    assert summary([good, bad]) == "Of 2 claims: 1 reproduced, 0 exceeded, 1 differs, 0 refuted."
+
+
+RUNS = [Run("adam", "mlp-1x4", seeds=2, eval_batches=(1, 2)), Run("sgd", "mlp-1x4", seeds=1, label="plain")]
+
+
+def seed_of(run: Run, seed: int, batches: dict[int, float], end: float) -> dict[str, Any]:
+    points = [{"batch": n, "test_accuracy": a} for n, a in batches.items()]
+    return {"config": run.config(), "seed": seed, "batches": points, "epochs": [{"epoch": 1, "test_accuracy": end}]}
+
+
+MADE = Results(
+    [
+        seed_of(RUNS[0], 0, {1: 0.1, 2: 0.3}, 0.5),
+        seed_of(RUNS[0], 1, {1: 0.3, 2: 0.7}, 0.7),
+        seed_of(RUNS[1], 0, {}, 0.4),
+    ]
+)
+
+
+def test_runs_are_compared_by_name_with_mean_and_spread() -> None:
+    found = compared(MADE, RUNS, "a net", epoch=-1)
+    assert (found["adam"], found["plain"]) == (pytest.approx(0.6), 0.4)
+    assert str(found) == "a net: adam 0.600 ± 0.141, plain 0.400"
+    assert found.spread == pytest.approx(2**0.5 * 0.1), "of two values 0.2 apart; one seed has none"
+    assert over(MADE, RUNS[:1], "a net", (1, 2)).values == {"adam": pytest.approx([0.2, 0.5])}
+    with pytest.raises(KeyError):
+        compared(MADE, [Run("adam", "mlp-2x4")], "a net", epoch=-1)
+
+
+GROUP = Compared("net", {"adam": [0.5, 0.7], "sgd": [0.4, 0.4], "am": [0.62, 0.62]})
+
+
+def test_behind_and_ahead_are_by_more_than_twice_the_standard_error_of_the_difference() -> None:
+    assert GROUP.margin("adam", "sgd") == pytest.approx(2 * (0.02 / 2) ** 0.5), "variance 0.02 over two seeds, and 0"
+    assert GROUP.margin("sgd", "am") == 0
+    assert GROUP.margin("sgd", "am", least=0.01) == 0.01
+    assert GROUP.behind("sgd", ("adam", "am")) == ["am"], "0.2 behind Adam is its margin"
+    assert GROUP.behind("sgd", ("am",), least=0.3) == []
+    assert GROUP.not_ahead("am", ("adam", "sgd")) == ["adam"]
+    assert (GROUP.level(), GROUP.ahead(), GROUP.above()) == (True, False, False), "of the first run"
+    last = Compared("net", dict(reversed(GROUP.values.items())))
+    assert (last.level(), last.ahead(), last.above()) == (True, False, True)
+
+
+def test_the_page_has_every_verdict_and_escapes_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    nasty = replace(ONE, label="<script>alert()</script>", title="a & b")
+    row = {**LEARNT.rows[0], "rows": 200, "environment": {"gpu": "a <fast> one"}}
+    monkeypatch.setattr(Figure, "results", property(lambda self: Results([row])))
+    found = Finding("0.9 < 1", "differs", "so & so")
+    claims = [Claim("C1", "it <b>learns</b>", "0.98", [Statement("s", "c", lambda results: found)])]
+    figure = Figure("nasty", "the <i>title</i>", [nasty], ["epochs"], claims=claims)
+    text = page({"nasty": figure}, verdicts({"nasty": figure}))
+    assert set(re.findall(r"<(script|i|fast)\b", text)) == set()
+    shown = unescape(re.sub(r"<[^>]*>", " ", text))
+    for words in ("<script>alert()</script>", "a & b", "0.9 < 1", "so & so", "it <b>learns</b>", "a <fast> one"):
+        assert words in shown
+    assert "1 of 1 runs" in shown
+    assert 'class="differs"' in text
+    assert not re.search(r"""(src|href)="(?!#|data:)""", text), "it loads nothing"

@@ -1,0 +1,144 @@
+"""Figures: what they declare, and pictures that show it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure as Picture
+
+from reproduction import Figure, Mark, Results, Row, Run, draw
+from reproduction.__main__ import run
+from reproduction.figure import load
+
+DRAWN = [Run("adam", "mlp-1x4", seeds=2), Run("sgd", "mlp-1x4", label="plain"), Run("adam", "mlp-2x4")]
+
+
+def row(run: Run, seed: int, accuracy: float, seconds: float = 1.0) -> Row:
+    epochs = [{"epoch": 1, "test_accuracy": accuracy, "seconds": seconds}]
+    return {"config": run.config(), "seed": seed, "rows": 200, "batches": [], "epochs": epochs}
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> list[Picture]:
+    drawn: list[Picture] = []
+    monkeypatch.setattr(draw, "content", lambda picture, kind: drawn.append(picture) or b"")
+    return drawn
+
+
+def test_a_quick_figure_is_made_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["figure", "fig1", "--quick", "--only", "mlp-2x100/am-adam", "--out", str(tmp_path)]
+    assert run(arguments) == 0
+    rows = Results.read(tmp_path / "fig1-quick.jsonl").rows
+    assert {each["config"]["method"] for each in rows} == {"am-adam"}
+    assert all(each["epochs"][-1]["test_accuracy"] > 0.8 for each in rows)
+    assert (tmp_path / "fig1-quick.png").read_bytes().startswith(b"\x89PNG")
+    assert "| mnist, mlp-2x100, ours | am-adam |" in capsys.readouterr().out
+    before = (tmp_path / "fig1-quick.jsonl").read_text()
+    assert run(arguments) == 0
+    assert (tmp_path / "fig1-quick.jsonl").read_text() == before, "nothing is made again"
+
+
+def test_every_figure_is_loaded_and_its_preview_is_smaller() -> None:
+    figures = load()
+    assert len(figures) >= 30
+    for figure in figures.values():
+        small = figure.smaller()
+        assert 0 < sum(each.seeds for each in small.runs) <= sum(each.seeds for each in figure.runs)
+        assert not small.claims
+
+
+def test_runs_are_selected_by_their_words() -> None:
+    figure = Figure("f", "t", DRAWN)
+    assert [each.name for each in figure.only("mlp-1x4/plain,mlp-2x4").runs] == ["plain", "adam"]
+    with pytest.raises(ValueError, match="mlp-3x4"):
+        figure.only("mlp-3x4")
+
+
+def test_seeds_stand_at_one_time_though_they_take_different_ones() -> None:
+    (curve,) = Figure("f", "t", DRAWN[:1]).curves(
+        Results([row(DRAWN[0], 0, 0.2, 1.0), row(DRAWN[0], 1, 0.4, 3.0)]), "seconds"
+    )
+    assert curve.points == [(2.0, [0.2, 0.4])]
+
+
+def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(pictures: list[Picture]) -> None:
+    results = Results([row(DRAWN[0], 0, 0.2), row(DRAWN[0], 1, 0.4), row(DRAWN[1], 0, 0.5), row(DRAWN[2], 0, 0.7)])
+    figure = Figure("f", "the title", DRAWN, ["epochs"], 1, marks=[Mark("mnist, mlp-2x4", 1, 0.98, "AM-Adam 0.98")])
+    draw.draw(figure, results, "png", "a note")
+    left, right = pictures[0].axes
+    assert [axes.get_title(loc="left") for axes in (left, right)] == ["mnist, mlp-1x4", "mnist, mlp-2x4"]
+    curves = {line.get_label(): list(line.get_ydata()) for line in left.lines}
+    assert curves["adam"] == pytest.approx([0.3]), "the mean of the seeds"
+    assert curves["plain"] == [0.5]
+    assert [text.get_text() for text in right.texts] == ["paper: AM-Adam 0.98"]
+    assert [list(line.get_ydata()) for line in right.lines] == [[0.7], [0.98]]
+    assert [text.get_text() for text in pictures[0].legends[0].get_texts()] == ["adam", "plain"], "once for all panels"
+    assert pictures[0].get_suptitle() == "the title\na note"
+
+
+def test_scales_are_those_of_the_figure(pictures: list[Picture]) -> None:
+    runs = [Run("adam", f"mlp-{n}x4", at=n, title=f"panel {n}") for n in (1, 2, 3, 4)]
+    results = Results([row(each, 0, 0.1 * (each.at or 0)) for each in runs])
+    draw.draw(Figure("f", "t", runs, ["layers"], 1, measure="accuracy at the end", log="x"), results, "png")
+    shown = [axes for axes in pictures[0].axes if axes.get_visible()]
+    assert {(axes.get_xscale(), axes.get_yscale(), axes.get_ylabel()) for axes in shown} == {
+        ("log", "linear", "accuracy at the end")
+    }
+    assert [axes.lines[0].get_xydata().tolist() for axes in shown[:2]] == [[[1, 0.1]], [[2, 0.2]]]
+    pictures[0].canvas.draw()
+    assert [label.get_text() for label in shown[1].get_xticklabels()] == ["2"], "the place that was measured"
+
+
+def test_a_picture_may_have_several_axes_and_panels_measures_and_scales_of_their_own(pictures: list[Picture]) -> None:
+    class Own(Run):
+        measure, y_scale = "something else", "log"
+
+    runs = [Run("adam", "mlp-1x4"), Own("sgd", "mlp-2x4")]
+    marks = [Mark("mnist, mlp-1x4", 1, 0.4, "a", "others")]
+    results = Results([row(each, 0, 0.5, 7.0) for each in runs])
+    draw.draw(Figure("f", "t", runs, ["epochs", "seconds", "batches"], marks=marks, drawn=2), results)
+    shown = [(axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) for axes in pictures[0].axes]
+    first, second = ("test accuracy", "linear"), ("something else", "log")
+    assert shown == [(x, *rest) for rest in (first, second) for x in ("epochs", "seconds")]
+    assert [[text.get_text() for text in axes.texts] for axes in pictures[0].axes] == [["others: a"], [], [], []]
+    assert [axes.lines[0].get_xydata().tolist() for axes in pictures[0].axes[:2]] == [[[1, 0.5]], [[7, 0.5]]]
+
+
+def test_marks_of_one_place_share_a_text_and_panels_without_results_are_left_out(pictures: list[Picture]) -> None:
+    marks = [Mark("mnist, mlp-1x4", 1, 0.49, name) for name in ("SGD", "Adam")]
+    figure = Figure("f", "t", DRAWN, ["epochs"], 1, marks=marks, bottom=0.1)
+    draw.draw(figure, Results([row(DRAWN[0], 0, 0.2)]))
+    (axes,) = pictures[0].axes
+    assert axes.get_title(loc="left") == "mnist, mlp-1x4"
+    assert [text.get_text() for text in axes.texts] == ["paper: SGD, Adam"]
+    assert axes.get_ylim()[0] == 0.1
+
+
+def test_curves_of_one_family_have_one_colour_and_another_line_each() -> None:
+    runs: list[Any] = [replace(DRAWN[0], label=name) for name in ("am", "am-printed", "sgd")]
+    figure = Figure("f", "t", runs, family=lambda name: name.removesuffix("-printed"))
+    ours, printed, other = (figure.looks(each.name) for each in runs)
+    assert ours["color"] == printed["color"] != other["color"]
+    assert ours["linestyle"] != printed["linestyle"]
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("figure", ["fig99"]),
+        ("search", ["theory"]),
+        ("verify", ["--json", "nowhere/claims.json"]),
+        ("report", ["--out", "nowhere/report.html"]),
+        ("theory", ["--seed", "-1"]),
+        ("speed", ["--modes", "eagre", "--model", "mlp-1x4"]),
+        ("tables", ["--no-such-option"]),
+    ],
+)
+def test_a_command_has_help_with_an_example_and_says_what_is_wrong_in_a_line(
+    name: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([name, "--help"]) == 0
+    assert f"python -m reproduction {name}" in capsys.readouterr().out.partition("Example")[2]
+    assert run([name, *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

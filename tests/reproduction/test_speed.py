@@ -1,0 +1,237 @@
+"""Measurements of `python -m reproduction speed`: what is timed, in which order, what memory counts, what is shown."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from altmin import Recorded, methods, models
+from altmin.runners.compiled import Compiled
+from reproduction.__main__ import run
+from reproduction.commands.speed import variants_of
+from reproduction.speed import measure, modes
+from reproduction.speed.measure import Batch, step_bytes, step_seconds, synthetic
+from reproduction.speed.run import Entry, Net, Plan, Variant, ratio, table
+from reproduction.speed.run import measure as measured
+
+FLOAT, CPU = 4, torch.device("cpu")
+NET = Net.parse("mlp-1x4:10")
+
+
+def batch(size: int = 4) -> Batch:
+    return torch.randn(size, 1000), torch.zeros(size, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("name, times", [("adam", 4), ("sgd", 3)])
+def test_kept_memory_is_parameters_gradients_and_state(name: str, times: int) -> None:
+    layer = nn.Linear(1000, 10, bias=False)
+    _, kept, _ = step_bytes(lambda: methods.create(name, nn.Sequential(nn.Linear(1000, 10, bias=False))), batch())
+    assert kept == times * layer.weight.numel() * FLOAT + (FLOAT if name == "adam" else 0), "and the step's number"
+
+
+def test_the_peak_counts_what_lives_only_within_a_step() -> None:
+    class Hungry:
+        """Needs a million bytes for a moment, twice but not at once."""
+
+        def __init__(self) -> None:
+            self.model = nn.Linear(1, 1)
+            self.optimizer = torch.optim.SGD(self.model.parameters())
+
+        def step(self, x: Tensor, y: Tensor) -> None:
+            for _ in range(2):
+                torch.empty(1_000_000, dtype=torch.uint8)
+
+        def end_epoch(self) -> None: ...
+
+    _, kept, peak = step_bytes(Hungry, batch())  # type: ignore[arg-type]
+    assert (kept, peak) == (2 * FLOAT, 2 * FLOAT + 1_000_000)
+
+
+class Clock:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Slow:
+    """Counts its steps, and lets a clock go on by the seconds that each should take."""
+
+    def __init__(self, clock: Clock, seconds: float, seen: list[Any] | None = None) -> None:
+        self.clock, self.seconds, self.steps, self.ends = clock, seconds, 0, 0
+        self.seen = [] if seen is None else seen
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self.steps += 1
+        self.clock.now += self.seconds
+
+    def end_epoch(self) -> None:
+        self.ends += 1
+        self.seen.append(self)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that methods move."""
+    each = Clock()
+    monkeypatch.setattr(measure, "time", each)
+    return each
+
+
+def test_every_round_has_a_block_of_every_method_about_as_long(clock: Clock) -> None:
+    quick, slow, slowest = both = [Slow(clock, seconds) for seconds in (1e-5, 1e-3, 0.5)]
+    found, steps = step_seconds(dict(enumerate(both)), [batch()], budget=10.0)  # type: ignore[misc]
+    assert steps == {0: 200, 1: 20, 2: 1}, "20 ms each, but no more than 200 steps and no fewer than one"
+    rounds = math.ceil(10.0 / (200 * 1e-5 + 20 * 1e-3 + 0.5))
+    assert {len(times) for times in found.values()} == {rounds}
+    assert quick.steps == 1 + 10 + 5 + 200 * rounds
+    assert slowest.steps == 1 + 2 + 2 + rounds, "a step this long is not repeated just to get warm"
+    assert slow.ends == 3 + rounds, "an offline method learns at the end of a block"
+    for name, method in enumerate(both):
+        assert found[name] == pytest.approx([method.seconds] * rounds)
+
+
+def test_however_little_time_there_is_some_rounds_are_done_in_changing_order(clock: Clock) -> None:
+    seen: list[Any] = []
+    three = {name: Slow(clock, 1.0, seen) for name in "abc"}
+    found, _ = step_seconds(three, [batch()], budget=0.1)  # type: ignore[arg-type]
+    assert {len(times) for times in found.values()} == {7}
+    rounds = [tuple(seen[i : i + 3]) for i in range(9, len(seen), 3)]
+    assert all(set(each) == set(three.values()) for each in rounds)
+    assert len(set(rounds)) > 1
+
+
+def test_a_pass_over_the_data_is_a_block_and_tells_which_samples_a_batch_has(clock: Clock) -> None:
+    class Offline(Slow):
+        """Has variables for each sample, and takes a second for all of them at the end of a pass."""
+
+        takes_rows, rows = True, list[int]()
+
+        def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> None:
+            assert rows is not None
+            self.rows += rows.tolist()
+            super().step(x, y)
+
+        def end_epoch(self) -> None:
+            assert self.rows == list(range(5 * len(batch()[0]))), "every sample once"
+            self.rows.clear()
+            clock.now += 1.0
+            super().end_epoch()
+
+    both = {"online": Slow(clock, 0.1), "offline": Offline(clock, 0.1)}
+    found, steps = step_seconds(both, [batch()], budget=0.1, per_pass=5)  # type: ignore[arg-type]
+    assert steps == {"online": 5, "offline": 5}
+    assert found["online"] == pytest.approx([0.1] * 3)
+    assert found["offline"] == pytest.approx([1.5 / 5] * 3)
+
+
+def test_synthetic_labels_are_a_linear_function_of_the_samples_or_the_tokens_themselves() -> None:
+    torch.manual_seed(0)
+    batches = synthetic((2, 3), 4, batch_size=200, device=CPU, count=3)
+    x, y = torch.cat([x for x, _ in batches]).flatten(1), torch.cat([y for _, y in batches])
+    readout = torch.linalg.lstsq(x, nn.functional.one_hot(y).float()).solution
+    assert ((x @ readout).argmax(1) == y).float().mean() > 0.8
+    ((x, y),) = synthetic((5,), 4, batch_size=100, device=CPU, count=1, tokens=True)
+    assert torch.equal(x, y)
+
+
+def test_a_mode_with_a_plus_applies_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(modes.MODES, "compile", lambda method: f"compiled {method}")
+    monkeypatch.setitem(modes.MODES, "graph", lambda method: f"recorded {method}")
+    assert modes.apply("compile+graph", "adam") == "recorded compiled adam"
+
+
+def test_backprop_is_compiled_and_on_a_cpu_am_too() -> None:
+    net = models.mlp(4, (3,), 2)
+    assert isinstance(modes.apply("compile", methods.create("adam", net)), Compiled)
+    with pytest.raises(TypeError):
+        modes.apply("compile", methods.create("dtp", net))
+    if "compile" in modes.allowed(CPU)[1]:
+        assert isinstance(modes.apply("compile", methods.create("am-adam", net)), Recorded)
+
+
+def test_activations_that_are_computed_again_take_less_memory_and_give_the_same_step() -> None:
+    x, y = torch.randn(500, 64), torch.randint(10, (500,))
+    built, peaks = [], []
+    for mode in ("eager", "checkpoint"):
+        torch.manual_seed(0)
+        net = models.mlp(64, (64,) * 15, 10)
+        method, _, peak = step_bytes(lambda: modes.apply(mode, methods.create("adam", net)), (x, y))  # noqa: B023
+        built.append(method)
+        peaks.append(peak)
+    for p, q in zip(*(method.model.parameters() for method in built), strict=True):
+        torch.testing.assert_close(p, q)
+    assert peaks[1] < 0.7 * peaks[0]  # weights and moments are a good part of both
+    with pytest.raises(ValueError):
+        modes.apply("checkpoint", methods.create("am-adam", net))
+
+
+def test_a_ratio_is_taken_round_by_round_before_its_median() -> None:
+    one, other = Entry("am-adam", "eager"), Entry("adam", "eager")
+    times = {one: [1.0, 6.0, 4.0], other: [1.0, 2.0, 2.0]}
+    assert ratio(times, one, other) == {"median": 2.0, "q1": 1.5, "q3": 2.5}
+
+
+def test_what_cannot_be_measured_is_left_out_with_its_reason() -> None:
+    variants = [Variant(name, name, {}) for name in ("adam", "am-adam-offline")]
+    plan = Plan(variants, ["eager", "checkpoint"], [], 3, CPU)
+    with pytest.warns(UserWarning, match="am-adam-offline is not measured in mode checkpoint"):
+        rows, skipped = measured(plan, [NET, Net.parse("mlp-1x3:5")], 0.2, lambda *_: None)
+    assert [(row["net"], row["method"], row["mode"]) for row in rows] == [
+        (net, *entry)
+        for net in ("mlp-1x4:10", "mlp-1x3:5")
+        for entry in (("adam", "eager"), ("am-adam-offline", "eager"), ("adam", "checkpoint"))
+    ]
+    assert {(row["method"], row["mode"]) for row in skipped} == {("am-adam-offline", "checkpoint")}
+    (yardstick,) = (row for row in rows[:3] if (row["method"], row["mode"]) == ("adam", "eager"))
+    assert yardstick["time_ratio"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
+    assert yardstick["memory_ratio"] == 1.0
+
+
+def test_variants_have_their_options_and_backprop_on_a_gpu_is_fused_unless_told_otherwise() -> None:
+    found = variants_of(["am-adam", "adam:fused=false:lr=0.5"], fused=True)
+    assert [tuple(each) for each in found] == [
+        ("adam", "adam", {"fused": True}),
+        ("am-adam", "am-adam", {}),
+        ("adam:fused=false:lr=0.5", "adam", {"fused": False, "lr": 0.5}),
+    ]
+    assert [each.label for each in variants_of(["adam:fused=true"], fused=True)] == ["adam"], "it is the yardstick"
+
+
+def test_the_table_shows_times_ratios_and_memory() -> None:
+    def spread(median: float) -> dict[str, float]:
+        return {"median": median, "q1": 0.5 * median, "q3": 2 * median}
+
+    row = {"net": "a", "mode": "eager", "method": "am-adam", "step_seconds": spread(0.002), "steps_per_round": 100}
+    row |= {"time_ratio": spread(1.5), "best_backprop": "adam, compile", "ratio_to_best": spread(3.0)}
+    row |= {"samples_per_second": 123456.7, "kept_bytes": 2e6, "peak_bytes": 3e6, "memory_ratio": 1.25}
+    (line,) = table([row], None)[1]
+    assert line == [
+        *("a", "eager", "am-adam", "2.000 (1.000 to 4.000)", "1.50 (0.75 to 3.00)", "adam, compile"),
+        *("3.00 (1.50 to 6.00)", "123,457", "2.00", "3.00", "1.25"),
+    ]
+    head, (line,) = table([row], 1000)
+    assert (head[3], line[3]) == ("s per pass", "0.20 (0.10 to 0.40)")
+
+
+def test_the_command_writes_what_it_has_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--model",
+        "mlp-1x4:10,mlp-1x4@higgs:5",
+        "--methods",
+        "am-adam",
+        "--modes",
+        "eager",
+        "--seconds",
+        "0.2",
+    ]
+    assert run(["speed", *arguments, "--json", str(tmp_path / "s.json")]) == 0
+    result = json.loads((tmp_path / "s.json").read_text())
+    assert [(row["data"], row["batch_size"], row["method"]) for row in result["results"]] == [
+        (*net, method) for net in (("mnist", 10), ("higgs", 5)) for method in ("adam", "am-adam")
+    ]
+    assert "| mlp-1x4@higgs:5 | eager | am-adam |" in capsys.readouterr().out

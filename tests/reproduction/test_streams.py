@@ -1,0 +1,109 @@
+"""Models on streams: every sample is predicted before it is learnt."""
+
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from reproduction import Setting
+from reproduction.figure import load
+from reproduction.streams import MODELS, STREAMS, Progressive, measurement, progressive, samples
+
+FIGURE = load()["streams"]
+pytest.importorskip("river")
+
+
+class Last:
+    """Predicts the target that it learnt last, None before it has learnt any."""
+
+    last: Any = None
+
+    def predict_one(self, x: Any) -> Any:
+        return self.last
+
+    def learn_one(self, x: Any, y: Any) -> None:
+        self.last = y
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, targets: list[Any]) -> None:
+    """Give every stream these targets, and let every model predict the last one."""
+    monkeypatch.setattr(measurement, "samples", lambda name, seed, limit: [({}, y) for y in targets][:limit])
+    monkeypatch.setattr(measurement, "create", lambda name, regression, seed: Last())
+
+
+def test_every_sample_is_predicted_before_it_is_learnt(
+    monkeypatch: pytest.MonkeyPatch, setting: Setting, quiet: Any
+) -> None:
+    patched(monkeypatch, [k >= 80 for k in range(100)])
+    rows = Progressive("phishing", "Adam").make([0, 2], setting, quiet)
+    assert [row["seed"] for row in rows] == [0, 2]
+    for row in rows:  # learnt first, every prediction would be right
+        assert (row["samples"], row["value"]) == (100, 0.98)
+        assert row["curve"] == [0.5 if k in (0, 40) else 1.0 for k in range(50)]
+
+
+def test_the_error_of_a_regression_is_absolute_and_none_counts_as_zero(
+    monkeypatch: pytest.MonkeyPatch, setting: Setting, quiet: Any
+) -> None:
+    targets = [5.0, 3.0, 4.0, -1.0] * 26
+    patched(monkeypatch, targets)
+    (row,) = Progressive("friedman", "Adam").make([0], setting, quiet)
+    errors = [abs(y - before) for before, y in zip([0.0, *targets], targets, strict=False)]
+    assert row["value"] == pytest.approx(mean(errors), abs=1e-5)
+    assert row["curve"] == [mean(errors[k : k + 2]) for k in range(0, 100, 2)]  # without the last four of 104
+
+
+def test_a_net_on_a_stream_scores_what_a_loop_written_out_does(setting: Setting, quiet: Any) -> None:
+    from altmin.stream import OnlineClassifier
+
+    net, right = OnlineClassifier(members=1, seed=1), []
+    for x, y in samples("sea", 1, 60):
+        right.append(net.predict_one(x) == y)
+        net.learn_one(x, y)
+    (row,) = Progressive("sea", "Gauss-Newton (one net)", limit=60).make([1], setting, quiet)
+    assert row["value"] == round(mean(map(float, right)), 5)
+    assert row["curve"] == [float(each) for each in right[:50]]
+
+
+def test_fewer_samples_than_parts_are_a_part_each() -> None:
+    assert progressive(Last(), [({}, y) for y in (1, 1, 2)], regression=False)["curve"] == [0.0, 1.0, 0.0]
+
+
+def test_a_point_is_the_mean_of_the_last_five_parts_or_of_all_so_far() -> None:
+    row = {"samples": 15, "value": 0.5, "curve": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}
+    recent = Progressive("sea", "Adam").points(row, "samples")
+    assert [x for x, _ in recent] == [2, 4, 6, 8, 10, 12, 14]
+    assert [y for _, y in recent] == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5])
+    overall = Progressive("sea", "linear", shown=False).points(row, "all samples so far")
+    assert [x for x, _ in overall] == [2, 4, 6, 8, 10, 12, 14, 15]
+    assert [y for _, y in overall] == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5])
+    assert Progressive("sea", "linear", shown=False).points(row, "samples") == []
+
+
+def test_a_stream_and_a_model_are_selected_by_their_words() -> None:
+    def chosen(text: str) -> list[tuple[str, str]]:
+        return [(each.panel, each.name) for each in FIGURE.only(text).runs]
+
+    assert chosen("sea/Gauss-Newton") == chosen("sea/gauss-newton") == [("sea", "Gauss-Newton")]
+    assert chosen("sp500/adam,airline/gauss-newton-one-net") == [
+        ("sp500", "Adam"),
+        ("airline", "Gauss-Newton (one net)"),
+    ]
+
+
+def test_the_files_curves_end_with_the_values_of_the_tables() -> None:
+    results = FIGURE.results
+    ends = {(curve.panel, curve.name): curve.points[-1] for curve in FIGURE.curves(results, "all samples so far")}
+    assert len(ends) == len(FIGURE.runs)
+    for each in FIGURE.runs:
+        values = [row["value"] for row in results.of(each)]
+        assert ends[each.panel, each.name] == (STREAMS[each.stream].length, values)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_learns_as_a_classifier_a_regressor_or_both(name: str, setting: Setting, quiet: Any) -> None:
+    served = [stream for stream in ("phishing", "trump-approval") if MODELS[name].serves(STREAMS[stream].regression)]
+    assert served
+    for stream in served:
+        (row,) = Progressive(stream, name, limit=12).make([0], setting, quiet)
+        assert row["samples"] == 12
