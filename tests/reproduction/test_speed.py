@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from altmin import Recorded, methods, models
-from altmin.runners.compiled import Compiled
 from reproduction.__main__ import run
 from reproduction.commands.speed import variants_of
 from reproduction.speed import measure, modes
+from reproduction.speed.compiled import Compiled
 from reproduction.speed.measure import Batch, step_bytes, step_seconds, synthetic
 from reproduction.speed.run import Entry, Net, Plan, Variant, ratio, table
 from reproduction.speed.run import measure as measured
