@@ -21,6 +21,8 @@ from reproduction.learning import Learner, Opponent, RateSearch, Task, learner, 
 from reproduction.learning.problems import NOISE, OUTPUTS, SMALLEST, SummedCrossEntropy, problem
 from reproduction.search import history, search
 
+pytest_plugins = ["figure_cases"]
+
 TINY: dict[str, Any] = {"model": "mlp-1x4", "data": "mnist", "batch_size": 20, "limit": 40, "marks": (1, 2)}
 TASK = Task("tiny", "a tiny task", {**TINY, "by_marks": True, "seeds": 2}, (0.01, 0.02))
 ADAM = Opponent("Adam", "adam")

@@ -13,6 +13,8 @@ from reproduction.figures.parallel import WeightsInParallel, difference, moved
 from reproduction.figures.runtimes import Timing, unevenness
 from reproduction.figures.theory import TheoremCurve
 
+pytest_plugins = ["figure_cases"]
+
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 

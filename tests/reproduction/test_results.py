@@ -16,6 +16,8 @@ from reproduction import Figure, Results, Row, Run, Setting
 from reproduction.figure import make
 from reproduction.results import words
 
+pytest_plugins = ["figure_cases"]
+
 RUN = Run("adam", "mlp-1x4", epochs=2, seeds=2, eval_batches=(3,))
 
 

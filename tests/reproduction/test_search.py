@@ -16,6 +16,8 @@ from reproduction import Between, Entry, Results, Run, Search, Setting, runs_of
 from reproduction.__main__ import run as command
 from reproduction.search import history, search
 
+pytest_plugins = ["figure_cases"]
+
 SETTING = Setting(torch.device("cpu"), environment={"torch": "0"})
 RUN = Run("adam", "mlp-1x4", options={"weight_decay": 0.5}, seeds=5)
 GRID = Search(RUN, {"lr": [0.1, 0.01], "momentum": (0.0, 0.5, 0.9)}, together=4)

@@ -9,6 +9,8 @@ from reproduction import Setting
 from reproduction.figure import load
 from reproduction.streams import MODELS, STREAMS, Progressive, measurement, progressive, samples
 
+pytest_plugins = ["figure_cases"]
+
 FIGURE = load()["streams"]
 pytest.importorskip("river")
 
