@@ -57,8 +57,12 @@ def run(case: Case, seed: int, setting: Setting) -> Row:
     return {"bench": found["config"], "results": found["results"], "skipped": found["skipped"]}
 
 
+def _small(name: str) -> str:
+    return "--seconds 2" + " --samples 1000" * name.startswith("passes")
+
+
 CASES = [
-    Case(run, {"name": name, "device": device, "arguments": text}, seeds=1, small={"more": "--seconds 2"})
+    Case(run, {"name": name, "device": device, "arguments": text}, seeds=1, small={"more": _small(name)})
     for device, each in COMMANDS.items()
     for name, text in each.items()
 ]
