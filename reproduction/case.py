@@ -38,7 +38,7 @@ class Case:
     @property
     def words(self) -> set[str]:
         """By which `--only` selects it."""
-        return {self.part, *map(str, self.settings.values())}
+        return {self.part, *map(str, [*self.settings.values(), *self.options.values()])}
 
     def config(self) -> dict[str, Any]:
         return {**self.settings, "options": dict(self.options), "part": self.part}

@@ -120,7 +120,7 @@ def am(backprop: Case, share: float, order: str) -> Case:
 
 
 SMALL: Row = {"limit": 500, "epochs": 1}
-FEW: Row = {"limit": 500, "steps": 4, "marks": [2]}
+FEW: Row = {"limit": 500, "steps": 4, "marks": [2], "warmup": 1}
 LONG = TEXT | {"warmup": 100, "steps": 3000, "marks": MARKS}
 SHORT = TEXT | {"lr": 0.002, "warmup": 20, "steps": 600, "marks": [120, 600]}
 RESNET = both("resnet18-64", IMAGES | {"epochs": 24, "refit": True})
