@@ -64,7 +64,7 @@ ERRORS = {
     "train --set codes=exact": "Recurrent",
     "train --set share=1.5": "share",
     "train --set order=weights-frist": "weights-first",
-    "train --set at=fc": "fc",
+    "train --set at=['fc']": "fc",
     "train --sweep parallel": "--sweep",
     "compare --methods adam,sgdd": "did you mean 'sgd'?",
     "compare --methods ,": "--methods",

@@ -9,16 +9,12 @@ from hashlib import md5, sha256
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import said
 
 import altmin.data
-from altmin.cli.data import app
 from altmin.common.files import replacing
 from altmin.data.base import cache_folder, data_folder, download
 from altmin.data.cifar10 import CIFAR10
-
-run = CliRunner().invoke
-
 
 # Writing
 
@@ -123,9 +119,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_list_shows_every_set_and_where_it_is(folder: Path) -> None:
     (folder / "higgs").mkdir()
     (folder / "higgs" / "HIGGS-1000.csv.gz").touch()
-    result = run(app, ["list", "--json", str(folder / "list.json")])
-    assert result.exit_code == 0
-    assert all(name in result.output for name in altmin.data.names())
+    code, out, _ = said("data", "list", "--json", str(folder / "list.json"))
+    assert code == 0
+    assert all(name in out for name in altmin.data.names())
     written = {each["name"]: each for each in json.loads((folder / "list.json").read_text())}
     states = ["embedded", "embedded", "embedded", "embedded", "missing", "missing", "partial", "embedded"]
     assert [each["state"] for each in written.values()] == states
@@ -137,17 +133,16 @@ def test_verify_names_a_damaged_file_and_exits_with_one(folder: Path) -> None:
     path = folder / "fashion-mnist" / "train-images-idx3-ubyte.gz"
     path.parent.mkdir()
     path.write_bytes(b"spoilt")
-    result = run(app, ["verify", "--json", str(folder / "checks.json")])
-    assert result.exit_code == 1
+    code, _, _ = said("data", "verify", "--json", str(folder / "checks.json"))
+    assert code == 1
     checks = json.loads((folder / "checks.json").read_text())
     assert {"name": "fashion-mnist", "state": "damaged", "path": str(path)} in checks
     assert [each["state"] for each in checks if each["name"] == "fashion-mnist"] == ["damaged", *["missing"] * 3]
     assert {each["state"] for each in checks if each["name"] != "fashion-mnist"} == {"sound"}
-    assert run(app, ["verify", "mnist"]).exit_code == 0
-    assert run(app, ["verify", "cifar10"]).exit_code == 1
+    assert said("data", "verify", "mnist")[0] == 0
+    assert said("data", "verify", "cifar10")[0] == 1
 
 
 def test_fetch_has_nothing_to_do_for_the_embedded_set(folder: Path) -> None:
-    result = run(app, ["fetch", "mnist"])
-    assert (result.exit_code, "fetched" in result.output) == (0, False)
-    assert "did you mean" in str(run(app, ["fetch", "mnits"]).exception)
+    code, out, _ = said("data", "fetch", "mnist")
+    assert (code, "fetched" in out) == (0, False)

@@ -13,7 +13,6 @@ from torch.distributed.run import get_args_parser
 import altmin
 from altmin import calculus as maps
 from altmin.cli import app
-from altmin.cli.data import app as data_app
 from altmin.methods import protocol
 from reproduction.__main__ import app as measurements
 
@@ -116,10 +115,7 @@ def test_no_page_is_too_long_to_read(name: str):
 @pytest.mark.parametrize("line", commands("altmin"))
 def test_every_command_shown_is_one_that_altmin_takes(line: str):
     _, *arguments = shlex.split(line, comments=True)
-    commands = app
-    if arguments[0] == "data":
-        commands, arguments = data_app, arguments[1:]
-    group: Any = typer.main.get_command(commands)
+    group: Any = typer.main.get_command(app)
     name, command, rest = group.resolve_command(group.make_context("altmin", [arguments[0], "--help"]), arguments)
     given = command.make_context(name, rest).params  # an unknown option, or a value of the wrong kind, raises here
     for method in ",".join(given.get(key, "") for key in ("method", "methods")).strip(",").split(","):

@@ -13,27 +13,15 @@ from altmin import __version__
 from altmin.cli import program, torchrun
 
 COMMANDS = {
-    "train": (
-        "Train a model and report how well it does.",
-        "train --data mnist --model mlp-2x100 --method am-adam --epochs 3 --json run.json",
-    ),
-    "compare": (
-        "Train with several methods and compare how they learn.",
-        "compare --methods am-adam,am-mem,adam --epochs 2 --plot curves.png",
-    ),
+    "train": ("Train a model and report how well it does.", "train --model mlp-2x100 --method am-adam --json run.json"),
+    "compare": ("Compare how several methods learn.", "compare --methods am-adam,am-mem,adam --plot curves.png"),
     "predict": (
-        "Predict the target of every row of a table with a trained model.",
-        "predict flats.altmin --data new.csv --out predictions.csv",
+        "Predict the target of every row of a table.",
+        "predict flats.altmin --data new.csv --out new-prices.csv",
     ),
-    "evaluate": (
-        "Measure a trained model on a table or a data set.",
-        "evaluate flats.altmin --data more.csv",
-    ),
-    "doctor": (
-        "Show what one step does to each block of a model, and advice.",
-        "doctor mlp-20x100 --data mnist",
-    ),
-    "data": ("List, fetch and verify the data sets.", "data list"),
+    "evaluate": ("Measure a trained model on a table or a data set.", "evaluate flats.altmin --data sold.csv"),
+    "doctor": ("Show what one step does to each block of a model, and advice.", "doctor mlp-20x100 --data mnist"),
+    "data": ("List, fetch or verify the data sets.", "data fetch fashion-mnist"),
 }
 """What each command does, and an example."""
 

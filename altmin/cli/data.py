@@ -2,61 +2,45 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from altmin import data
+from altmin import data as datasets
 from altmin.cli.options import DataDir, Json
 from altmin.cli.output import check_writable, console, write_json
 from altmin.data.base import megabytes
 
-app = typer.Typer(add_completion=False)
-Name = Annotated[str, typer.Argument(help=f"One of {', '.join(data.names())}.")]
-OptionalName = Annotated[str | None, typer.Argument(help="Leave it out to verify all that is there.")]
+What = Annotated[Literal["list", "fetch", "verify"], typer.Argument(help="Show what there is, download, or check.")]
+Name = Annotated[str | None, typer.Argument(help=f"One of {', '.join(datasets.names())}.")]
 
 
-@app.callback()
-def data_sets() -> None:
-    """List, fetch and verify the data sets."""
-
-
-@app.command("list", epilog="Example: altmin data list --data-dir ~/data")
-def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
-    """Show the data sets and where their files are."""
+def data(what: What, name: Name = None, data_dir: DataDir = None, json_file: Json = None) -> None:
+    """List the data sets and their files, fetch one from its official source, or verify files against their checksums;
+    exit with 1 if one is damaged or missing."""
     check_writable(json_file)
-    known = [data.describe(name, data_dir) for name in data.names()]
-    rows = []
-    for each in known:
-        samples = "\n".join(f"{size:,} {split}" for split, size in each.splits.items())
-        form = f"{'x'.join(map(str, each.sample_shape))}\n{each.classes} classes"
-        source = f"{megabytes(each.download_size)} from {each.source}\nlicence: {each.licence}"
-        rows.append((each.name, samples, form, f"{each.state}: {each.where}\n{source}"))
-    _show(("name", "samples", "form", "files"), rows)
-    write_json(json_file, [asdict(each) for each in known])
-
-
-@app.command(epilog="Example: altmin data fetch fashion-mnist")
-def fetch(name: Name, data_dir: DataDir = None) -> None:
-    """Download a data set from its official source, and check it."""
-    for path in data.fetch(name, data_dir):
-        print(f"fetched and verified {path}")
-    print(f"{name} is at {data.describe(name, data_dir).where}")
-
-
-@app.command(epilog="Example: altmin data verify cifar10")
-def verify(name: OptionalName = None, data_dir: DataDir = None, json_file: Json = None) -> None:
-    """Check files against their checksums; exit with 1 if one is damaged or missing."""
-    check_writable(json_file)
-    checks = [
-        (each, state, str(path))
-        for each in ([name] if name else data.names())
-        for states in [data.verify(each, data_dir)]
-        for path, state in states.items()
-        if name or set(states.values()) != {"missing"}
-    ]
+    if what == "fetch":
+        for path in datasets.fetch(name or "", data_dir):
+            print(f"fetched and verified {path}")
+        print(f"{name} is at {datasets.describe(name or '', data_dir).where}")
+        return
+    names = [name] if name else datasets.names()
+    if what == "list":
+        known = [datasets.describe(each, data_dir) for each in names]
+        rows = []
+        for each in known:
+            samples = "\n".join(f"{size:,} {split}" for split, size in each.splits.items())
+            form = f"{'x'.join(map(str, each.sample_shape))}\n{each.classes} classes"
+            source = f"{megabytes(each.download_size)} from {each.source}\nlicence: {each.licence}"
+            rows.append((each.name, samples, form, f"{each.state}: {each.where}\n{source}"))
+        _show(("name", "samples", "form", "files"), rows)
+        write_json(json_file, [asdict(each) for each in known])
+        return
+    files = [(each, path, state) for each in names for path, state in datasets.verify(each, data_dir).items()]
+    there = {each for each, _, state in files if name or state != "missing"}
+    checks = [(each, state, str(path)) for each, path, state in files if each in there]
     _show(("name", "state", "file"), checks)
     write_json(json_file, [dict(zip(("name", "state", "path"), row, strict=True)) for row in checks])
     if any(state != "sound" for _, state, _ in checks):

@@ -14,7 +14,7 @@ from altmin.common.errors import Diverged
 
 
 class Commands(TyperGroup):
-    """Commands by name: the function of that name, or the `app`, of the module of that name in `package`.
+    """Commands by name: the function of that name in the module of that name in `package`.
 
     table: for each command what it does, and an example.
     """
@@ -45,11 +45,8 @@ class Commands(TyperGroup):
             module = import_module(f"{self.package}.{name}")
         finally:
             signal.signal(signal.SIGINT, usual)
-        alone, epilog = typer.Typer(add_completion=False), f"Example: {self.program} {self.table[name][1]}"
-        if hasattr(module, "app"):
-            alone.add_typer(module.app, name=name, epilog=epilog, no_args_is_help=True)
-            return typer.main.get_group(alone).commands[name]
-        alone.command(name, epilog=epilog)(getattr(module, name))
+        alone = typer.Typer(add_completion=False)
+        alone.command(name, epilog=f"Example: {self.program} {self.table[name][1]}")(getattr(module, name))
         return typer.main.get_command(alone)
 
     def _stop(self, *_: object) -> None:
