@@ -20,18 +20,6 @@ RUN: dict[str, Any] = {"epochs": 2, "batch_size": 9, "seed": 5, "eval_batches": 
 """50 samples: five batches of 9 and one of 5, of which no rank has as many as another."""
 
 
-class Read(Pairs):
-    """Notes which samples were asked for."""
-
-    def __init__(self, *pair: torch.Tensor):
-        super().__init__(*pair)
-        self.read: list[int] = []
-
-    def __getitem__(self, i: int) -> Any:
-        self.read.append(i)
-        return super().__getitem__(i)
-
-
 class Noisy(Pairs):
     """Draws from torch's own random state for each sample, as transforms of images do."""
 
@@ -60,7 +48,7 @@ def source(kind: str, folder: str) -> Any:
     if kind == "tensors":
         return pair, RUN
     if kind == "Dataset":
-        return Read(*pair), RUN
+        return Pairs(*pair), RUN
     if kind == "Dataset that draws":
         return Noisy(*pair), RUN
     if kind == "DataLoader":
@@ -88,8 +76,7 @@ def outcome(method: Any, history: Any) -> Any:
 def trained(kind: str, folder: str, spread: bool = True) -> Any:
     train, how = source(kind, folder)
     method = learner(spread=spread)
-    found = outcome(method, fit(method, train, double(20, 1), **how))
-    return [*found, train.read] if kind == "Dataset" else found
+    return outcome(method, fit(method, train, double(20, 1), **how))
 
 
 def small(spread: bool = True) -> Any:
