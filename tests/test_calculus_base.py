@@ -51,14 +51,6 @@ def test_a_map_that_is_affine_is_so_in_its_input_and_in_its_parameters(make, sha
     close(m.forward([2 * q for q in p], x)[0], 2 * m.forward(p, x)[0])
 
 
-@pytest.mark.parametrize(
-    "module", [nn.RReLU(), nn.AlphaDropout(), nn.FeatureAlphaDropout()], ids=lambda m: type(m).__name__
-)
-def test_a_module_that_draws_anew_at_each_call_is_refused(module):
-    with pytest.raises(TypeError, match=f"{type(module).__name__} draws new numbers.*nn.Dropout"):
-        map_of(module)
-
-
 def test_users_may_register_a_map_of_their_own(monkeypatch):
     class Doubled(AnyModule):
         pass

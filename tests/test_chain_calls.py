@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import prune
 
 import altmin
 from altmin.calculus.context import LOCAL
@@ -79,19 +78,3 @@ def test_a_model_that_has_changed_since_it_was_cut_is_refused(name):
     CHANGES[name](model)
     with pytest.raises(ValueError, match=r"the model has changed since it was cut .* build a new trainer"):
         trainer.step(x, y)
-
-
-@pytest.mark.parametrize("wrap", [nn.utils.spectral_norm, nn.utils.weight_norm])
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_hooks_that_rewrite_weights_are_refused_with_what_to_use_instead(wrap):
-    with pytest.raises(TypeError, match=f"rewrites a weight of Linear; use .*parametrizations.{wrap.__name__}"):
-        altmin.split(nn.Sequential(wrap(nn.Linear(3, 3))))
-
-
-def test_pruned_layers_are_refused_until_the_pruning_is_permanent():
-    layer = nn.Linear(3, 3)
-    prune.l1_unstructured(layer, "weight", 0.5)
-    with pytest.raises(TypeError, match=r"prune.remove\(module, name\)"):
-        altmin.split(nn.Sequential(layer))
-    prune.remove(layer, "weight")
-    assert len(altmin.split(nn.Sequential(layer))) == 1

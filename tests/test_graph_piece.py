@@ -12,7 +12,6 @@ import altmin
 from altmin import methods
 from altmin.calculus.cut_values import shortened
 from altmin.graph.piece import Piece, mapped
-from altmin.training.resumed import method_settings
 
 
 def test_arguments_are_mapped_inside_tuples_lists_dicts_and_slices():
@@ -160,12 +159,6 @@ def test_a_buffer_inside_a_module_that_is_a_graph_may_not_be_replaced():
     model[1].attention.mask = torch.ones(4, 4)
     with pytest.raises(ValueError, match="the model has changed since it was cut"):
         am.step(torch.randn(6, 4, 3), torch.randint(2, (6,)))
-
-
-def test_where_a_model_is_cut_is_part_of_a_runs_identity():
-    first, *others = (method_settings(methods.create("am-adam", Branch(), at=at)) for at in (None, ["c", "a"], []))
-    assert "cut after" not in first
-    assert [each["cut after"] for each in others] == ["a, c", "nothing"]
 
 
 def test_predictive_coding_trains_a_traced_model():

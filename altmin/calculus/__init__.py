@@ -2,9 +2,6 @@
 their maps."""
 
 from torch import fx, nn
-from torch.nn.utils import prune
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.discrete import Discrete, Estimated, PartlyDiscrete, Quantised, StandIn
@@ -75,15 +72,6 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
 }
 """The map of each module type; anything not listed goes through `AnyModule`. Users may add their own."""
 
-REWRITING: dict[type, str] = {
-    prune.BasePruningMethod: "make it permanent with torch.nn.utils.prune.remove(module, name) before training",
-    SpectralNorm: "use torch.nn.utils.parametrizations.spectral_norm instead",
-    WeightNorm: "use torch.nn.utils.parametrizations.weight_norm instead",
-}
-"""Hooks that write to the module they serve, and what to do instead."""
-
-RANDOM = (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
-
 
 def own_call(module: nn.Module) -> bool:
     """Whether calling a module does more than the forward of its class: hooks, a `__call__` or a forward of its own."""
@@ -91,27 +79,12 @@ def own_call(module: nn.Module) -> bool:
     return overridden or bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
-def _refuse_rewritten(module: nn.Module) -> None:
-    """TypeError for a module whose weight is rewritten by a hook of the older kind."""
-    for m in module.modules():
-        for hook in m._forward_pre_hooks.values():
-            for kind, remedy in REWRITING.items():
-                if isinstance(hook, kind):
-                    raise TypeError(f"a hook of {kind.__module__} rewrites a weight of {type(m).__name__}; {remedy}")
-
-
 def map_of(module: nn.Module) -> Map:
-    """The map of one module. TypeError for a module that draws new random numbers at each call.
+    """The map of one module.
 
     >>> type(map_of(nn.Linear(2, 3))).__name__, type(map_of(nn.Softmax(1))).__name__
     ('Linear', 'AnyModule')
     """
-    if isinstance(module, RANDOM):
-        raise TypeError(
-            f"{type(module).__name__} draws new numbers at each call, so its changes cannot be followed; "
-            "use nn.Dropout, whose mask is kept for the whole step"
-        )
-    _refuse_rewritten(module)
     kind = AnyModule if own_call(module) else CLOSED_FORMS.get(type(module), AnyModule)
     if issubclass(kind, Weighted) and not kind.fits(module):
         kind = AnyModule

@@ -1,38 +1,19 @@
 """Modules without a closed form here, of one input or of several."""
 
-import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.base import Map, Params, divisor, shifted
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.multi_input import Direction
 from altmin.calculus.numbers import select
-from altmin.calculus.plain_attention import layer_by_layer, plain_attention
 from altmin.calculus.whole_batch import whole_batch
-
-_passes = threading.RLock()
-
-
-def _renew() -> None:
-    global _passes
-    _passes = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew)  # of the threads that may have held it, the child has one
-
-
-def _alone(context: Context) -> AbstractContextManager[Any]:
-    """One thread at a time, since a pass changes the state of the random numbers, and on a GPU of cudnn, which all
-    threads see."""
-    return nullcontext() if context.traced else _passes
-
 
 Graph = tuple[list[Any], list[Tensor], Tensor]
 
@@ -128,17 +109,10 @@ class AnyModule(Map):
         if twice is None:
             # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
             recurrent = torch.backends.cudnn.flags(enabled=False) if self.recurs else nullcontext()
-            with _alone(saved.by.context), plain_attention(), recurrent:
+            with sdpa_kernel(SDPBackend.MATH), recurrent:
                 twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
-        try:
-            found = _jvp(*twice, us)
-        except NotImplementedError as error:
-            words = str(error).partition(";")[0].partition(".")[0]
-            raise ValueError(
-                f"{self.module._get_name()} has no second derivative in torch, which moving codes takes ({words}); "
-                "write it with other operations"
-            ) from None
+        found = _jvp(*twice, us)
         if not saved.by.context.eager:  # there `quotient` needs another jvp
             saved.by.twice = twice
         return found
@@ -202,14 +176,13 @@ class AnyModule(Map):
     ) -> tuple[Tensor, Point]:
         like = _like(xs, p)
         generator = _generator(like)
-        with _alone(context):
-            before = None if _recording(like) else generator.get_state()
-            if context.traced:
-                y, pull, buffers = self._traced(p, xs, context, start)
-                point = Point(list(xs), y, Pass(context, buffers, start, pull=pull))
-            else:
-                point = self._with_graph(p, xs, rng, context, start)
-            drew = rng is None and before is not None and not torch.equal(before, generator.get_state())
+        before = None if _recording(like) else generator.get_state()
+        if context.traced:
+            y, pull, buffers = self._traced(p, xs, context, start)
+            point = Point(list(xs), y, Pass(context, buffers, start, pull=pull))
+        else:
+            point = self._with_graph(p, xs, rng, context, start)
+        drew = rng is None and before is not None and not torch.equal(before, generator.get_state())
         if drew and not context.eager:
             raise ValueError(
                 f"{self.module._get_name()} draws random numbers, and an ensemble's or a captured step would "
@@ -230,11 +203,6 @@ class AnyModule(Map):
                     raise
                 self.changes_input = True
                 y, buffers = self._call(leaves, self._given(at), context, start, rng)
-        if not all(leaf.requires_grad for leaf in leaves):
-            raise ValueError(
-                f"{self.module._get_name()} calls requires_grad_ on its parameters in its forward; freeze them before "
-                "training"
-            )
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
         return Point(point, y.detach(), Pass(context, buffers, start, (at, leaves, y), rng=rng))
 
@@ -264,7 +232,7 @@ class AnyModule(Map):
         p, context, start = [q.detach() for q in p], saved.by.context, saved.by.start
         moving = [(x, u) for x, u in zip(saved.xs, us, strict=True) if _moves(x)]
         xs, directions = zip(*((x, torch.zeros_like(x) if u is None else u) for x, u in moving), strict=True)
-        with plain_attention():  # the kernels have no forward derivative
+        with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no forward derivative
             found = torch.func.jvp(lambda *xs: self._call(p, _placed(saved.xs, xs), context, start)[0], xs, directions)
         return found[1].detach()
 
@@ -277,8 +245,8 @@ class AnyModule(Map):
         names = tuple(name for name, _ in self.module.named_buffers())
         mine = dict(zip(self.names, p, strict=True))
         given.update({key: mine[name] for key, name in self._keys})
-        whole = layer_by_layer() if self.attends else nullcontext()
-        with _alone(context), whole, _drawing(_like(xs, p), rng), whole_batch(context):
+        whole = _layer_by_layer() if self.attends else nullcontext()
+        with whole, _drawing(_like(xs, p), rng), whole_batch(context):
             y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
             raise ValueError(
@@ -350,6 +318,17 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    with torch.random.fork_rng([x.device] if x.is_cuda else []), plain_attention():
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), sdpa_kernel(SDPBackend.MATH):
         _generator(x).set_state(rng)
         yield
+
+
+@contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Within, torch's modules of attention do not use the kernel for a whole layer, which has no derivatives."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, demand_unclaimed, shown
-from altmin.common.inputs import Batch, tensors_of
+from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import demand_separate, load_parts, matched, overwrite
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
@@ -282,7 +282,7 @@ def check_model(model: nn.Module) -> None:
 
 def check(x: Batch, y: Tensor) -> None:
     """TypeError or ValueError for a mini-batch that would be computed otherwise than it looks."""
-    if not all(isinstance(t, Tensor) for t in (*tensors_of(x), y)):
+    if not isinstance(x, Tensor | Inputs) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 
 from altmin import calculus
-from altmin.calculus import RANDOM, AnyModule, Map, own_call
+from altmin.calculus import AnyModule, Map, own_call
 from altmin.calculus.cut_values import OutputValues
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
@@ -29,8 +29,7 @@ CONCATENATIONS = {torch.cat, torch.concat, torch.concatenate}
 def map_of(module: nn.Module) -> Map:
     """The map of one module: a closed form, or the graph of what it calls, or the module as a whole through autograd.
 
-    TypeError for a module that draws new numbers at each call. ValueError for a piece of a model between places where
-    it cannot be cut.
+    ValueError for a piece of a model between places where it cannot be cut.
 
     >>> class Skip(nn.Module):
     ...     def __init__(self):
@@ -158,7 +157,7 @@ def _closed_form(module: nn.Module, node: fx.Node, values: Collection[Any], stil
     else:
         sources = [each for each in node.all_input_nodes if each in values]
         own = module_of([node], sources[0]) if len(sources) == 1 else None
-    found = None if own is None or isinstance(own, RANDOM) else calculus.map_of(own)
+    found = None if own is None else calculus.map_of(own)
     return None if found is None or found.uses_autograd else found
 
 

@@ -3,22 +3,17 @@
 import dis
 import inspect
 import operator
-import os
-import random
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch import utils as functions
-from torch.fx import _symbolic_trace as tracing
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from altmin.calculus.whole_batch import Randomness
 from altmin.common.unchanged import same_attributes
 from altmin.graph.values import FUNCTIONS, aside
 
@@ -31,7 +26,6 @@ BRANCHING = ("CACHE", "NOT_TAKEN", "TO_BOOL")
 NO_GRAD = "no_grad"
 """Under this key of a node's `meta`: whether it was called where autograd records nothing."""
 
-_one_at_a_time = threading.RLock()
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
 BUFFER = "register it with register_buffer"
 WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
@@ -49,28 +43,15 @@ class Untraceable(Exception):
         self.one_block = one_block
 
 
-class Draws(TorchDispatchMode):
-    """Notices that this thread draws random numbers of torch, which others may do meanwhile; then, at the end, the
-    state of the random numbers is as at the beginning. `Untraceable` for a change of a tensor of the module in place,
-    which would be made now and not in each call."""
+class Writes(TorchDispatchMode):
+    """Within, a change of a tensor of the module in place is `Untraceable`: it would be made now, not in each call."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         held = [t for t in (*module.parameters(), *module.buffers()) if isinstance(t, Tensor)]
         self.held = {t.untyped_storage().data_ptr() for t in held if t.numel() and not t.is_meta}
 
-    def __enter__(self) -> "Draws":
-        self.seen, self.before = False, torch.get_rng_state()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        if self.seen:
-            torch.set_rng_state(self.before)
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
         changed = [a for a, given in zip(args, func._schema.arguments, strict=False) if _is_written(given)]
         if any(isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.held for a in changed):
             raise Untraceable(IN_PLACE, OF_ITS_OWN)
@@ -96,25 +77,15 @@ for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "
     setattr(Value, f"__{_name}__", _in_place(getattr(operator, _name)))
 
 
-class Here:
-    """True in the thread that has made it, false in others."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-
-    def __bool__(self) -> bool:
-        return threading.get_ident() == self.thread
-
-
 class Recorder(fx.Tracer):
-    """Records one forward; modules that it calls are single nodes. Torch's classes and functions are patched meanwhile,
-    such that other threads are not affected."""
+    """Records one forward; modules that it calls are single nodes. Torch's classes and functions are patched
+    meanwhile, as `torch.fx` does it."""
 
     proxy_buffer_attributes = True
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
-        self.here, self.given, self.by_name = Here(), args, kwargs
+        self.given, self.by_name = args, kwargs
         self.precision = _autocast()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -125,7 +96,6 @@ class Recorder(fx.Tracer):
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """An input for each node that the module is called with; all other arguments are as given."""
-        tracing._is_fx_tracing_flag = self.here  # type: ignore[assignment]  # by which torch.compile refuses to run
         args = [self._placeholder(each) for each in self.given]
         kwargs = {name: self._placeholder(each) for name, each in self.by_name.items()}
         return (lambda root, *given: root_fn(root, *given, **kwargs)), [self.root, *args]
@@ -147,16 +117,6 @@ class Recorder(fx.Tracer):
                 raise Untraceable("its forward uses a tensor that is neither parameter nor buffer", BUFFER)
         return super().create_arg(a)
 
-    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if not self.here:
-            return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
-
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
-        if not self.here:
-            return attr_val
-        return super().getattr(attr, attr_val, parameter_proxy_cache)
-
     def to_bool(self, obj: fx.Proxy) -> bool:
         """An assertion is recorded and taken to hold; any other decision is an error."""
         caller = sys._getframe(2)
@@ -170,12 +130,10 @@ class Recorder(fx.Tracer):
     @contextmanager
     def recording_factories(self) -> Iterator[None]:
         """Inside, factories are recorded, and an `autograd.Function` of what is recorded is `Untraceable`."""
-        unwrap, autowrap = functions.unwrap_dead_wrappers, tracing._autowrap_check
+        unwrap = functions.unwrap_dead_wrappers
 
         def recorded(original: Any) -> Any:
             def make(*args: Any, **kwargs: Any) -> Any:
-                if not self.here:
-                    return original(*args, **kwargs)
                 return self.create_proxy("call_function", original, args, kwargs)
 
             return make
@@ -185,43 +143,13 @@ class Recorder(fx.Tracer):
                 raise Untraceable(WITHOUT, OF_ITS_OWN)
             return unwrap(args)
 
-        def patch(*args: Any) -> None:  # torch.fx calls it in every thread that calls a module
-            if self.here:
-                autowrap(*args)
-
         patches = [(torch, name, recorded(getattr(torch, name))) for name in FACTORIES]
-        patches += [(functions, "unwrap_dead_wrappers", refuse), (tracing, "_autowrap_check", patch)]
+        patches.append((functions, "unwrap_dead_wrappers", refuse))
         with ExitStack() as stack:
             for place, name, new in patches:
                 stack.callback(setattr, place, name, getattr(place, name))
                 setattr(place, name, new)
             yield
-
-
-def _undo_patches(originals: Sequence[tuple[Any, str, Any]]) -> None:
-    """In a process that was forked while another thread, which is not in it, was recording: torch as it was."""
-    global _one_at_a_time
-    held = not _one_at_a_time.acquire(blocking=False)
-    if not held:
-        _one_at_a_time.release()
-        return
-    _one_at_a_time = threading.RLock()
-    if tracing.CURRENT_PATCHER is not None:
-        tracing.CURRENT_PATCHER.revert_all_patches()
-        tracing.CURRENT_PATCHER = None
-    tracing._is_fx_tracing_flag = False
-    for place, name, original in originals:
-        setattr(place, name, original)
-
-
-os.register_at_fork(
-    after_in_child=partial(
-        _undo_patches,
-        [(torch, name, getattr(torch, name)) for name in FACTORIES]
-        + [(functions, "unwrap_dead_wrappers", functions.unwrap_dead_wrappers)]
-        + [(tracing, "_autowrap_check", tracing._autowrap_check)],
-    )
-)
 
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -270,7 +198,7 @@ def record(
     Changes nothing. `Untraceable` unless the graph does what the
     forward does, in training and in evaluation.
     """
-    with _one_at_a_time, _as_it_was(module):
+    with _as_it_was(module):
         graphs = [_traced(module, training, args, kwargs or {}) for training in (True, False)]
     if _text(graphs[0]) != _text(graphs[1]):
         raise Untraceable("its forward asks whether it is in training (self.training)", MODULES)
@@ -286,10 +214,9 @@ def record(
 def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Graph:
     for m in module.modules():
         m.training = training
-    recorder, draws = Recorder(args, kwargs), Draws(module)
-    before = _random_numbers()
+    recorder, before = Recorder(args, kwargs), Randomness()
     try:
-        with recorder.recording_factories(), draws, torch.enable_grad():
+        with recorder.recording_factories(), Writes(module), torch.enable_grad():
             graph = recorder.trace(module)
     except Untraceable:
         raise
@@ -297,7 +224,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         said = said.replace("'Value' object cannot be interpreted as", "a size or a value is used as")
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
-    if draws.seen or not all(np.array_equal(a, b) for a, b in zip(before, _random_numbers(), strict=True)):
+    if before.changed():
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
     if any(m.training is not training for m in module.modules()):
         raise Untraceable("its forward calls train() or eval()", OF_ITS_OWN)
@@ -317,24 +244,18 @@ def _cuts_gradients(graph: fx.Graph, module: nn.Module) -> bool:
 @contextmanager
 def _as_it_was(module: nn.Module) -> Iterator[None]:
     """Restores modes, attributes and random states. `Untraceable` if attributes have changed within."""
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    before = Randomness()
     try:
         with same_attributes(module) as changed:
             yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        before.restore()
     if names := [name for name, _ in changed if name != "training"]:
         raise Untraceable(f"its forward sets the attribute {names[0]!r}", "leave that out, or use a forward hook")
 
 
 def _autocast() -> list[bool]:
     return [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")]
-
-
-def _random_numbers() -> list[Any]:
-    legacy: Any = np.random.get_state()  # noqa: NPY002
-    return [np.array(random.getstate()[1]), *legacy[1:3]]
 
 
 def _text(graph: fx.Graph) -> list[tuple[str, ...]]:

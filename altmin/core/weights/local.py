@@ -211,34 +211,33 @@ class FusedAdam(torch.optim.Adam):
     @torch.no_grad()
     def update(self) -> None:
         """One step."""
+        found_inf = getattr(self, "found_inf", None)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
-            if params:
-                self.update_group(params, group)
-
-    def update_group(self, params: list[Any], group: dict[str, Any]) -> None:
-        """Take one step for the parameters of a group that have a gradient."""
-        found_inf = getattr(self, "found_inf", None)
-        states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
-        for step in {id(s["step"]): s["step"] for s in states}.values():  # usually one count for all
-            step += 1 if found_inf is None else 1 - found_inf
-        kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-        kernel(
-            params,
-            [p.grad for p in params],
-            [s["exp_avg"] for s in states],
-            [s["exp_avg_sq"] for s in states],
-            [],
-            [s["step"] for s in states],
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-            found_inf=found_inf,
-        )
+            if not params:  # everything is frozen
+                continue
+            states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
+            rows = [(s["exp_avg"], s["exp_avg_sq"], s["step"], p.grad) for p, s in zip(params, states, strict=True)]
+            means, squares, steps, grads = map(list, zip(*rows, strict=True))
+            for step in dict(zip(map(id, steps), steps, strict=True)).values():  # usually one count for all
+                step += 1 if found_inf is None else 1 - found_inf
+            kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+            kernel(
+                params,
+                grads,
+                means,
+                squares,
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+                found_inf=found_inf,
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
