@@ -12,10 +12,11 @@ from test_training_resumed import SETTINGS, learner
 from torch import Tensor, nn
 
 from altmin import Ensemble, methods
+from altmin.cli import run
 from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.training import EMA, checkpoint, epoch_order, fit
-from reproduction.__main__ import run
+from reproduction.__main__ import run as run_reproduction
 from reproduction.speed.measure import step_bytes
 
 pytestmark = pytest.mark.cuda
@@ -78,7 +79,7 @@ def test_the_commands_run_on_the_gpu(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["environment"]["gpu"] == torch.cuda.get_device_name()
     assert found["epochs"][0]["test_accuracy"] > 0.5
-    assert run(["speed", "--model", "mlp-2x100,lenet5", "--seconds", "4", *common]) == 0
+    assert run_reproduction(["speed", "--model", "mlp-2x100,lenet5", "--seconds", "4", *common]) == 0
 
 
 def options(name: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from altmin.calculus.base import Params, Saved, Weighted, shifted
 from altmin.calculus.context import LOCAL, Context
@@ -134,7 +135,10 @@ class BatchNorm(Normalisation):
             mean, var = (t.to(x.dtype) for t in of)
             y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
             return y, Normalised(x, mean, (var + m.eps).rsqrt(), context=context)
-        if x.is_cuda and context.eager and p:  # torch chooses between its own kernel and cuDNN's
+        if (
+            x.is_cuda and context.eager and p
+        ):  # torch chooses between its own kernel and cuDNN's, which reads x as it lies
+            x = x.contiguous(memory_format=suggest_memory_format(x))
             y, mean, inverse, reserve, kernel = torch.ops.aten._batch_norm_impl_index(
                 x, *_pair(p), None, None, True, 0.0, m.eps, torch.backends.cudnn.enabled
             )
