@@ -1,8 +1,6 @@
 """Figures: what they declare, and pictures that show it."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure as Picture
@@ -113,14 +111,6 @@ def test_marks_of_one_place_share_a_text_and_panels_without_results_are_left_out
     assert axes.get_title(loc="left") == "mnist, mlp-1x4"
     assert [text.get_text() for text in axes.texts] == ["paper: SGD, Adam"]
     assert axes.get_ylim()[0] == 0.1
-
-
-def test_curves_of_one_family_have_one_colour_and_another_line_each() -> None:
-    runs: list[Any] = [replace(DRAWN[0], label=name) for name in ("am", "am-printed", "sgd")]
-    figure = Figure("f", "t", runs, family=lambda name: name.removesuffix("-printed"))
-    ours, printed, other = (figure.looks(each.name) for each in runs)
-    assert ours["color"] == printed["color"] != other["color"]
-    assert ours["linestyle"] != printed["linestyle"]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """How soon nets learn: what is measured when, and rates that are chosen on validation samples alone."""
 
-import gzip
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -39,14 +37,6 @@ def test_the_loss_of_an_autoencoder_is_the_sum_of_cross_entropies_of_pixels_as_m
         p = 1 / (1 + math.exp(-o))
         expected -= pixel * math.log(p) + (1 - pixel) * math.log(1 - p)
     assert SummedCrossEntropy()(output, y).item() == pytest.approx(expected / 5, rel=1e-12)
-
-
-def test_pixels_are_those_of_the_file_from_0_to_1(setting: Setting) -> None:
-    with gzip.open(Path(data.__file__).parent / "files/mnist/t10k-images-idx3-ubyte.gz") as file:
-        bytes_ = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
-    x, y = problem("mnist-pixels").load(setting, "test", None, 0)
-    assert torch.equal(y, torch.from_numpy(bytes_.copy()).float() / 255)
-    assert torch.equal(x.flatten(1), y)
 
 
 def test_inputs_of_the_regression_have_the_declared_variances_and_only_training_targets_noise(setting: Setting) -> None:
@@ -181,16 +171,6 @@ def test_a_task_has_its_own_rates_decays_and_lengths(folder: Path) -> None:
     assert searches[2].space == {"lr": (0.01, 0.02), "weight_decay": (0.0, 0.1)}
     assert {(each.template.limit, each.template.part) for each in searches} == {(20, "validation")}
     assert len({json.dumps(each.identity()) for each in searches}) == 4
-
-
-def test_final_runs_may_train_on_validation_samples_too(
-    made_up: tuple[Tensor, Tensor], setting: Setting, quiet: Any
-) -> None:
-    run = a_run(limit=None, refit=True, parts=("test",))
-    assert [replace(run, part=part).make([0], setting, quiet)[0]["rows"] for part in ("test", "validation")] == [
-        400,
-        200,
-    ]
 
 
 def test_tables_have_a_column_for_each_mark_and_say_what_was_chosen_and_what_diverged() -> None:

@@ -14,7 +14,6 @@ from altmin import data, methods, models
 from altmin.training import fit
 from reproduction import Figure, Results, Row, Run, Setting
 from reproduction.figure import make
-from reproduction.results import words
 
 pytest_plugins = ["figure_cases"]
 
@@ -55,11 +54,6 @@ def test_two_that_add_to_one_file_keep_the_rows_of_both_and_a_seed_made_twice_co
     path.write_text(path.read_text() + "{broken\n")
     with pytest.raises(ValueError, match="line 5"):
         Results.read(path)
-
-
-def test_words_have_the_spread_of_several_seeds() -> None:
-    assert words([0.25]) == "0.250"
-    assert words([0.2, 0.4]) == "0.300 ± 0.141"
 
 
 def test_samples_are_loaded_once_and_only_those_of_one_data_set_stay(
@@ -148,18 +142,6 @@ def test_a_run_that_diverges_has_its_rows_so_far(made_up: tuple[Tensor, Tensor],
     assert "finite" in made["diverged"]
     assert [point["batch"] for point in made["batches"]] == [1]
     assert run.score(made) == 0.0
-
-
-def test_options_that_differ_are_made_in_their_order(
-    made_up: tuple[Tensor, Tensor], setting: Setting, quiet: Any
-) -> None:
-    run = Run("adam", "mlp-1x4", batch_size=20, limit=60, options={"lr": 7.0}, part="validation")
-    jobs = [({"lr": 0.01}, 0), ({"lr": 0.1}, 0), ({"lr": 0.01}, 1)]
-    both = run.make_all(jobs, setting, quiet)
-    alone = [replace(run, options=options).make([seed], setting, quiet)[0] for options, seed in jobs]
-    losses = [[each["epochs"][0]["train_loss"] for each in rows] for rows in (both, alone)]
-    assert losses[0] == losses[1]
-    assert len(set(losses[0])) == 3
 
 
 def test_what_is_there_is_not_made_again(

@@ -14,7 +14,7 @@ from reproduction.__main__ import run
 from reproduction.commands.speed import variants_of
 from reproduction.speed import measure, modes
 from reproduction.speed.compiled import Compiled
-from reproduction.speed.measure import Batch, step_bytes, step_seconds, synthetic
+from reproduction.speed.measure import Batch, step_bytes, step_seconds
 from reproduction.speed.run import Entry, Net, Plan, Variant, ratio, table
 from reproduction.speed.run import measure as measured
 
@@ -127,22 +127,6 @@ def test_a_pass_over_the_data_is_a_block_and_tells_which_samples_a_batch_has(clo
     assert steps == {"online": 5, "offline": 5}
     assert found["online"] == pytest.approx([0.1] * 3)
     assert found["offline"] == pytest.approx([1.5 / 5] * 3)
-
-
-def test_synthetic_labels_are_a_linear_function_of_the_samples_or_the_tokens_themselves() -> None:
-    torch.manual_seed(0)
-    batches = synthetic((2, 3), 4, batch_size=200, device=CPU, count=3)
-    x, y = torch.cat([x for x, _ in batches]).flatten(1), torch.cat([y for _, y in batches])
-    readout = torch.linalg.lstsq(x, nn.functional.one_hot(y).float()).solution
-    assert ((x @ readout).argmax(1) == y).float().mean() > 0.8
-    ((x, y),) = synthetic((5,), 4, batch_size=100, device=CPU, count=1, tokens=True)
-    assert torch.equal(x, y)
-
-
-def test_a_mode_with_a_plus_applies_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(modes.MODES, "compile", lambda method: f"compiled {method}")
-    monkeypatch.setitem(modes.MODES, "graph", lambda method: f"recorded {method}")
-    assert modes.apply("compile+graph", "adam") == "recorded compiled adam"
 
 
 def test_backprop_is_compiled_and_on_a_cpu_am_too() -> None:

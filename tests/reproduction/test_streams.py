@@ -7,7 +7,7 @@ import pytest
 
 from reproduction import Setting
 from reproduction.figure import load
-from reproduction.streams import MODELS, STREAMS, Progressive, measurement, progressive, samples
+from reproduction.streams import MODELS, STREAMS, Progressive, measurement, samples
 
 pytest_plugins = ["figure_cases"]
 
@@ -65,10 +65,6 @@ def test_a_net_on_a_stream_scores_what_a_loop_written_out_does(setting: Setting,
     (row,) = Progressive("sea", "Gauss-Newton (one net)", limit=60).make([1], setting, quiet)
     assert row["value"] == round(mean(map(float, right)), 5)
     assert row["curve"] == [float(each) for each in right[:50]]
-
-
-def test_fewer_samples_than_parts_are_a_part_each() -> None:
-    assert progressive(Last(), [({}, y) for y in (1, 1, 2)], regression=False)["curve"] == [0.0, 1.0, 0.0]
 
 
 def test_a_point_is_the_mean_of_the_last_five_parts_or_of_all_so_far() -> None:

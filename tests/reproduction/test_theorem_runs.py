@@ -14,7 +14,7 @@ from torch import nn
 
 import altmin
 from reproduction.__main__ import run as command
-from reproduction.theory import Network, checks, scheme, study
+from reproduction.theory import Network, scheme, study
 from reproduction.theory.quadratic import Quadratic, family
 from reproduction.theory.scheme import Adam, Decay, Measured, Stack, run, simulate, times_until
 from reproduction.theory.theorem import step_size
@@ -82,30 +82,12 @@ def test_the_constants_hold_at_points_that_were_not_sampled_for_them() -> None:
             assert np.linalg.norm(own) <= c.smooth[d] * np.linalg.norm(away)
 
 
-def test_safety_moves_every_constant_to_the_unkind_side() -> None:
-    bare, safe = (dataclasses.replace(HELD, safety=s).constants(count=20) for s in (0.0, 0.2))
-    assert safe.strong == pytest.approx([0.8 * v for v in bare.strong])
-    assert safe.smooth == pytest.approx([1.2 * v for v in bare.smooth])
-    assert safe.stability == pytest.approx([1.2 * v for v in bare.stability])
-    assert safe.moments == pytest.approx([1.44 * v for v in bare.moments])
-    assert not safe.exact
-
-
 def test_all_assumptions_hold_for_the_held_network_and_its_error_stays_below_the_bound() -> None:
     c = HELD.constants()
     assert all(a.holds for a in HELD.assumptions(c))
     m = run(HELD, Decay([c.terms()]), 1000, 400)
     assert (m.mean[0] + 3 * m.error[0] <= c.bound(np.array(m.times, float), HELD.start_error)).all()
     assert m.mean[0, -1] < 1e-3 * HELD.start_error
-
-
-def test_of_the_free_network_the_report_says_that_gradient_stability_fails_and_where() -> None:
-    c = FREE.constants()
-    (failing,) = [a for a in FREE.assumptions(c) if not a.holds]
-    assert failing.name == "gradient stability"
-    assert failing.margin == pytest.approx(1 - c.gamma / c.limit())
-    assert failing.margin < -10
-    assert failing.where.startswith("W1") or failing.where.startswith("codes")
 
 
 def test_one_draw_has_one_sample_for_all_blocks_or_a_fresh_one_for_each() -> None:
@@ -146,14 +128,6 @@ def test_the_bound_holds_for_any_admissible_problem_after_each_of_the_first_roun
     assert all(below(p, simulate(p, n, 300, seed=seed)) for n in (3, 7, 60))
 
 
-def test_simulate_takes_the_step_size_of_the_constants_asked_for() -> None:
-    p = family(2, 0.0, 4.0, noise=0)  # even enough that no step is cut short by the projection
-    left = [simulate(p, 200, 2, constants=kind).mean[0, -1] for kind in ("corrected", "as-printed")]
-    slow = np.square(p.start[:, 0]).sum()
-    expected = [slow * checks.slow_direction(200, 1.0, xi) for xi in (1.0, 1.6)]
-    assert left == pytest.approx(expected, rel=1e-3), "what is left is along the slow axis"
-
-
 def test_a_sign_flipped_gradient_breaks_the_bound() -> None:
     p = family(2, 0.5, 2.0)
     stack = Stack([p])
@@ -185,13 +159,6 @@ def test_fewer_runs_go_on_after_many_and_a_seed_gives_the_same_numbers(monkeypat
     assert first.runs == [80] * 5 + [20]
     assert np.array_equal(first.mean, second.mean)
     assert not np.array_equal(first.mean, measure(p, 40, 80, seed=4).mean)
-
-
-def test_problems_that_run_together_are_as_if_alone_but_for_the_noise() -> None:
-    still, other = family(2, 0.3, 4.0, noise=0), family(2, 0.8, 2.0, noise=0)
-    both = run(Stack([still, other]), rule_of([still, other]), 20, 3)
-    for j, p in enumerate((still, other)):
-        assert both.mean[j] == pytest.approx(measure(p, 20, 3).mean[0], rel=1e-12)
 
 
 def test_decay_takes_each_problems_own_step_size() -> None:
@@ -238,13 +205,6 @@ def test_the_slope_is_the_exponent_of_a_power_from_1000_on_or_over_the_last_deca
     short = times_until(100)
     assert study.slope(short, [1.0 if t < 10 else t**-2.0 for t in short]) == pytest.approx(-2)
     assert study.slope([1, 2, 5], [1.0, np.inf, 0.0]) is None, "no two points to fit"
-
-
-def test_a_mini_batch_leaves_its_part_of_the_noise_and_the_step_size_as_it_was() -> None:
-    p = family(2, 0.5, 10, noise=2.0)
-    quarter = dataclasses.replace(p, noise=p.noise / 4)
-    left, less = (study.Group([case]) for case in (study.Case("", p, noise_part=0.25), study.Case("", quarter)))
-    assert np.array_equal(*(group.measure(50, 16, 0, lambda t: None).mean for group in (left, less)))
 
 
 def test_a_mean_is_below_the_bound_or_has_broken_it_by_three_errors_or_neither() -> None:
