@@ -18,10 +18,10 @@ ROW = 3
 MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
 ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
-"""Where a logit scale of accuracies is written."""
+"""Ticks of a logit scale of accuracies."""
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 NEAR = 0.06
-"""How far apart two marks are, as a part of a panel's height, that share a text."""
+"""Largest distance of two marks, as a part of a panel's height, that share a text."""
 
 
 def draw(figure: Figure, results: Results, file_format: str = "png", note: str = "") -> bytes:

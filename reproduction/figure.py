@@ -78,7 +78,7 @@ class Figure:
 
     @property
     def names(self) -> list[str]:
-        """Those of the curves, over all panels."""
+        """Names of the curves, over all panels."""
         return list(dict.fromkeys(run.name for run in self.runs))
 
     def looks(self, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ tried."""
 
 @dataclass(frozen=True)
 class Setting:
-    """Where measurements are made. environment: versions and hardware, stored with every row."""
+    """The place where measurements are made. environment: versions and hardware, stored with every row."""
 
     device: torch.device
     data_dir: Path | None = None

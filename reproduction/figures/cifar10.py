@@ -55,7 +55,8 @@ FIG3 = Figure(
 PAPER = {NETS[0]: {"am-adam": 0.53, "sgd": 0.49, "adam": 0.49}, NETS[1]: {"am-adam": 0.51, "sgd": 0.53, "adam": 0.56}}
 OFFLINE_RATES = {"am-adam-offline": of_paper(0.5, 0.4844), "am-mem-fitted-offline": of_paper(0.2343, 0.2277)}
 FEW = {"trials": 16, "together": 16, "run": {"epochs": 5}}
-"""Of the printed AM-mem, which solves with 3,073 inputs in every step; its sums hardly change after a few epochs."""
+"""Search of the printed AM-mem, which solves with 3,073 inputs in every step; its sums hardly change after a few
+epochs."""
 AS_PRINTED = [
     common.printed_adam(LONG),
     common.printed_memory(FEW),

@@ -44,7 +44,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """By their names in the figure: the learner, and its options on split and on permuted MNIST."""
 NETS = {"streaming LDA": "linear", RIDGE: "mlp-1x1180", ANALYTIC: "mlp-1x1180"}
-"""Where it is not mlp-2x100. With 1,180 features the output's memory has the bytes of AM-mem's hidden ones."""
+"""Nets other than mlp-2x100. With 1,180 features the output's memory has the bytes of AM-mem's hidden ones."""
 SEQUENCES = ("split", "permuted")
 RUNS = {
     (sequence, name): Stream(
@@ -63,7 +63,7 @@ MEASURES = ("average_accuracy", "forgetting")
 
 
 def values(results: Results, run: Stream, measure: str) -> list[float]:
-    """Of every seed; one that diverged has learnt nothing. KeyError if a seed has not been made."""
+    """Return a measure of every seed; one that diverged has learnt nothing. KeyError if a seed has not been made."""
     return [row.get(measure, 0.0) for row in results.all(run)]
 
 

@@ -44,8 +44,8 @@ class WeightsInParallel:
         return replace(self, seeds=1, seconds=0.01)
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
-        """Rows with "difference", the largest between the gradients of the three ways, "in_turn" and "at_once", the
-        seconds of the first and the last way."""
+        """Return rows with "difference", the largest between the gradients of the three ways, "in_turn" and "at_once",
+        the seconds of the first and the last way."""
         x, y = setting.samples("mnist", "train", self.batch_size)
         rows = []
         for seed in seeds:
@@ -64,13 +64,13 @@ class WeightsInParallel:
         return timer.blocked_autorange(min_run_time=self.seconds).median
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
-        """How many times as fast all blocks at once are."""
+        """Return how many times as fast all blocks at once are."""
         return [(self.at, row["in_turn"] / row["at_once"])]
 
 
 def moved(am: Any, x: Tensor, y: Tensor) -> list[Block]:
-    """For each block of a trainer, after the codes of a mini-batch have moved, what computes its gradients from its own
-    residual."""
+    """Return, for each block of a trainer after the codes of a mini-batch have moved, what computes its gradients from
+    its own residual."""
     with torch.no_grad():
         mu = x.new_tensor(am.penalty.value)
         problems = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, mu, LOCAL).problems
@@ -78,19 +78,19 @@ def moved(am: Any, x: Tensor, y: Tensor) -> list[Block]:
 
 
 def difference(ways: Sequence[Sequence[Sequence[Tensor]]]) -> float:
-    """The largest between the gradients of the first way and of any other."""
+    """Return the largest difference between the gradients of the first way and of any other."""
     first, *others = ([g for block in way for g in block] for way in ways)
     return max(float((a - b).abs().max()) for other in others for a, b in zip(first, other, strict=True))
 
 
 def threads(blocks: Sequence[Block]) -> tuple[Way, Way]:
-    """All blocks in turn, and each in a thread of its own."""
+    """Return ways to run all blocks in turn, and each in a thread of its own."""
     pool = ThreadPoolExecutor(len(blocks))
     return lambda: [block() for block in blocks], lambda: list(pool.map(lambda block: block(), blocks))
 
 
 def captured(blocks: Sequence[Block], streams: int) -> Way:
-    """A CUDA graph of all blocks, spread over the given number of streams."""
+    """Return a CUDA graph of all blocks, spread over the given number of streams."""
     for block in blocks:
         block()  # libraries choose their kernels before the capture
     torch.cuda.synchronize()

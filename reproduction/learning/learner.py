@@ -59,7 +59,7 @@ class Learner(Run):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What `--only` selects it by: task, method, and its name, also in small letters without other signs."""
+        """Words by which `--only` selects it: task, method, and its name, also in small letters without other signs."""
         return self.task, self.method, self.name, self.slug
 
     @property
@@ -72,7 +72,7 @@ class Learner(Run):
 
     @property
     def measure(self) -> str:
-        """What its curve shows."""
+        """The measure that its curve shows."""
         return f"{'training' if self.shown == 'train' else self.shown} {self.problem.metric}"
 
     @property

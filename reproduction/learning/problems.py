@@ -18,7 +18,7 @@ from altmin.training.samples import Samples, generator_of
 from reproduction.results import Setting
 
 INPUTS, HIDDEN, OUTPUTS = 64, 16, 16
-"""Of the regression: a linear net with one hidden layer, and a teacher of the same form."""
+"""Sizes of the regression: a linear net with one hidden layer, and a teacher of the same form."""
 SMALLEST = 1e-4
 """The smallest variance of an input of the regression, along an axis of its own; the largest is 1."""
 NOISE = 0.1

@@ -31,8 +31,8 @@ def synthetic(
     count: int = 16,
     tokens: bool = False,
 ) -> list[Batch]:
-    """Batches of noise with labels that can be learnt, so that no method runs into trivial numbers. Of tokens each
-    label is the token itself."""
+    """Return batches of noise with labels that can be learnt, so that no method runs into trivial numbers. Of tokens
+    each label is the token itself."""
     if tokens:
         drawn = torch.randint(classes, (count, batch_size, *sample_shape)).to(device)
         return [(x, x) for x in drawn]
@@ -49,7 +49,7 @@ def step_seconds(
     report: Callable[[float], None] = lambda part: None,
     per_pass: int | None = None,
 ) -> tuple[dict[Name, list[float]], dict[Name, int]]:
-    """Seconds per step of each method in each round, and how many steps it does in a round.
+    """Return the seconds per step of each method in each round, and how many steps it does in a round.
 
     A round runs a block of steps of every method, in a new random order, so that a slow moment of the machine
     or the order itself favours none. `end_epoch` belongs to the block: an offline method learns there.
@@ -100,7 +100,7 @@ def step_seconds(
 
 
 def _rows(method: Method, batches: Sequence[Batch]) -> list[dict[str, Any]]:
-    """What a step takes besides: where a method keeps variables for each sample, the numbers of the batch's."""
+    """Return further arguments of steps: the samples' numbers, for a method with variables of each sample."""
     if not getattr(method, "takes_rows", False):
         return [{}] * len(batches)
     ends = list(accumulate((len(x) for x, _ in batches), initial=0))
@@ -108,7 +108,7 @@ def _rows(method: Method, batches: Sequence[Batch]) -> list[dict[str, Any]]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median and quartiles.
+    """Return median and quartiles.
 
     >>> spread([1.0, 2.0, 3.0, 4.0, 5.0])
     {'median': 3.0, 'q1': 2.0, 'q3': 4.0}
@@ -120,7 +120,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def step_bytes(
     make: Callable[[], Method], batch: Batch, plain: Callable[[], Method] | None = None, recorded: bool = False
 ) -> tuple[Method, int, int]:
-    """The method, the bytes that it keeps from step to step (parameters, state, gradients), and the most during a step.
+    """Return the method, the bytes that it keeps from step to step (parameters, state, gradients), and the most during
+    a step.
 
     They are what torch's allocator gave out, exactly. The batch itself is not counted, nor what libraries allocate on
     their own: `plain` makes the same method unrecorded, and a few of its steps make them do so before the count.

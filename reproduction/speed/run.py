@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is measured on every net: each variant in each mode. of_backprop: further modes, in which the yardstick and
+    """Measurements of every net: each variant in each mode. of_backprop: further modes, in which the yardstick and
     its variants alone are measured; compiled, other methods too that can be. samples: how many a pass over the data
     has, if whole passes are measured. context: of the steps."""
 

@@ -75,7 +75,7 @@ class Progressive:
 
     @property
     def measure(self) -> str:
-        """What its curve shows."""
+        """The measure that its curve shows."""
         return "mean absolute error" if self.regression else "accuracy"
 
     def config(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class Progressive:
         return "" if find_spec("river") else "a run on a stream needs river, which is not installed"
 
     def reduced(self) -> "Progressive":
-        """One seed, the first `QUICK_SAMPLES` samples."""
+        """Return it with one seed, the first `QUICK_SAMPLES` samples."""
         return replace(self, seeds=1, limit=min(self.limit or QUICK_SAMPLES, QUICK_SAMPLES))
 
     def make(self, seeds: Sequence[int], setting: Setting, tick: Tick) -> list[Row]:
-        """A row for each seed, as `progressive` gives it."""
+        """Return a row for each seed, as `progressive` gives it."""
         rows = []
         for i, seed in enumerate(seeds):
             given = samples(self.stream, seed, self.limit)
@@ -105,8 +105,8 @@ class Progressive:
         return rows
 
     def points(self, row: Row, axis: str) -> list[tuple[float, float]]:
-        """What is measured, at the end of each part: against "samples" over the last `WINDOW` parts, none unless it is
-        `shown`; against "all samples so far" over these, at the end over all that there are."""
+        """Return what is measured, at the end of each part: against "samples" over the last `WINDOW` parts, none unless
+        it is `shown`; against "all samples so far" over these, at the end over all that there are."""
         if axis == RECENT and not self.shown:
             return []
         curve = row["curve"]

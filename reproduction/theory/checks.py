@@ -33,7 +33,8 @@ class Check:
 
 
 def contraction(curvatures: Sequence[float], eta: float, version: str = "corrected") -> Check:
-    """The lemma: how much a gradient step on one block, the others at the optimum, shrinks the distance to theta*.
+    """Check the lemma: how much a gradient step on one block, the others at the optimum, shrinks the distance to
+    theta*.
 
     For 0 < eta <= 2 / (mu + lambda), with h = 2 mu lambda / (mu + lambda):
     as-printed  |G(theta) - theta*| <= (1 - eta h) |theta - theta*|       false unless mu = lambda
@@ -55,7 +56,8 @@ def contraction(curvatures: Sequence[float], eta: float, version: str = "correct
 
 
 def operator(problem: Quadratic, theta: Array, d: int, eta: float, version: str = "corrected") -> Check:
-    """The theorem on the population operator: |G_d(theta) - theta_d*| <= (1 - xi eta) |D_d| + eta gamma sum |D_i|.
+    """Check the theorem on the population operator: |G_d(theta) - theta_d*| <= (1 - xi eta) |D_d| + eta gamma sum
+    |D_i|.
 
     theta: all coordinates, (K n,); the sum is over the blocks i other than d.
     """
@@ -69,7 +71,7 @@ def operator(problem: Quadratic, theta: Array, d: int, eta: float, version: str 
 
 
 def one_step(problem: Quadratic, M: Array, eta: float, version: str = "corrected", sup: bool = False) -> Check:
-    """The recursion for one round without projection from E D D^T = M, both sides by exact expectations.
+    """Check the recursion for one round without projection from E D D^T = M, both sides by exact expectations.
 
     sup=False: with the sum of E |sample's gradient_d|^2 at the points where they are taken in place of sigma^2, which
     bounds it. The proof gives this sharper inequality too. sup=True: with sigma^2.
@@ -83,7 +85,8 @@ def one_step(problem: Quadratic, M: Array, eta: float, version: str = "corrected
 
 
 def slow_direction(t: float, lam: float, xi: float) -> float:
-    """The remainder of |D|^2 along curvature lambda after t rounds of eta_t = (3/4) / (xi (t + 2)), without noise.
+    """Return the remainder of |D|^2 along curvature lambda after t rounds of eta_t = (3/4) / (xi (t + 2)), without
+    noise.
 
     The product of (1 - a / j)^2 for j = 2..t+1, a = (3/4) lambda / xi < 2, is a ratio of Gamma functions that goes like
     t^(-2a) = t^(-1.5 lambda / xi): t^-1.5 with xi = lambda, and t^-0.825 with the printed xi at curvatures 1 and 10.
@@ -99,7 +102,8 @@ def slow_direction(t: float, lam: float, xi: float) -> float:
 
 
 def crossing(lam: float = 1.0, mu: float = 10.0) -> float:
-    """Rounds until the printed bound is broken: two uncoupled blocks, no noise, starts at r/2 along the slow direction.
+    """Return the rounds until the printed bound is broken: two uncoupled blocks, no noise, starts at r/2 along the slow
+    direction.
 
     From the closed form `slow_direction`, by bisection; infinity if it is not broken within 10^60 rounds. Since sigma
     contains mu r, the bound is too high for a simulation to reach it.

@@ -71,7 +71,7 @@ class Network:
         return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
     def objective(self, theta: Tensor) -> Tensor:
-        """f of all coordinates: W_1, the codes divided by sqrt(n), W_2."""
+        """Return f of all coordinates: W_1, the codes divided by sqrt(n), W_2."""
         W1, C, W2 = (theta[at] for at in self.rows)
         x, y = (torch.as_tensor(each) for each in self.data)
         c = C.reshape(self.samples, self.hidden) * self.samples**0.5
@@ -121,12 +121,13 @@ class Network:
         return float(np.square(self.start - self.optimum).sum())
 
     def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Any:
-        """Numbers of samples (rounds, blocks of a round, runs)."""
+        """Return numbers of samples (rounds, blocks of a round, runs)."""
         drawn = rng.integers(0, self.samples, (rounds, len(order) if self.fresh else 1, runs))
         return np.broadcast_to(drawn, (rounds, len(order), runs))
 
     def gradient(self, d: int, theta: Array, sample: Any) -> Array:
-        """The gradient in block d of sample `sample[r]` in run r, in closed form: (1, coordinates of block d, runs)."""
+        """Return the gradient in block d of sample `sample[r]` in run r, in closed form: (1, coordinates of block d,
+        runs)."""
         x, y = (each[sample] for each in self.data)
         every, runs = theta[0], np.arange(theta.shape[2])
         W1, C, W2 = (every[at].T for at in self.rows)
@@ -145,7 +146,8 @@ class Network:
         return np.ascontiguousarray(g.reshape(len(runs), -1).T)[None]
 
     def points(self, count: int) -> Array:
-        """Random points (count, coordinates) of the product of the balls around the optimum, half on the spheres."""
+        """Return random points (count, coordinates) of the product of the balls around the optimum, half on the
+        spheres."""
         rng = np.random.default_rng(self.seed + 3)
         found = np.repeat(self.best[None], count, axis=0)
         for at in self.rows:
@@ -156,7 +158,8 @@ class Network:
         return found
 
     def constants(self, count: int = 200) -> Constants:
-        """The constants estimated at `count` random points, each moved by `safety` in the unfavourable direction."""
+        """Return the constants estimated at `count` random points, each moved by `safety` in the unfavourable
+        direction."""
         everywhere = self.points(count)
         hessian = torch.func.vmap(torch.func.hessian(self.objective), chunk_size=50)
         H = hessian(torch.as_tensor(everywhere))
@@ -177,6 +180,6 @@ class Network:
         return Constants(tuple(lows), tuple(highs), tuple(pulls), tuple(moments), exact=False)
 
     def assumptions(self, constants: Constants, kind: str = "corrected") -> list[Assumption]:
-        """The report on the assumptions for these constants."""
+        """Return the report on the assumptions for these constants."""
         slope = float(torch.func.grad(self.objective)(torch.as_tensor(self.best)).norm())
         return assumptions(constants, [self.reach / 4] * 3, [self.reach] * 3, slope, kind, NAMES)

@@ -37,7 +37,7 @@ class Stack:
         self.dim = n
 
     def draw(self, rng: np.random.Generator, rounds: int, order: Sequence[int], runs: int) -> Array:
-        """Samples, to be indexed by the round and by the place in `order`."""
+        """Return samples, to be indexed by the round and by the place in `order`."""
         shape = (rounds, len(order), len(self.start), self.dim, runs)
         count = int(np.prod(shape))
         signs = np.unpackbits(rng.integers(0, 256, -(-count // 8), dtype=np.uint8), count=count).reshape(shape)
@@ -47,7 +47,7 @@ class Stack:
         return noise
 
     def gradient(self, d: int, theta: Array, sample: Array) -> Array:
-        """Of the sample in block d at theta: (problems, coordinates of block d, runs), a new array."""
+        """Return the sample's gradient in block d at theta: (problems, coordinates of block d, runs), a new array."""
         g: Array = self.hessian[:, self.rows[d]] @ theta
         g += sample
         return g

@@ -1,4 +1,4 @@
-"""What `theory` runs: problems that fulfil the assumptions, the printed constants, and problems that do not."""
+"""The study of `theory`: problems that fulfil the assumptions, the printed constants, and problems that do not."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Group:
 
 
 def terms(c: Constants, kind: str = "corrected") -> tuple[float, float, int]:
-    """xi, gamma and K for the step size; past the limit of coupling, where the theorem has none, gamma = 0."""
+    """Return xi, gamma and K for the step size; past the limit of coupling, where the theorem has none, gamma = 0."""
     return c.xi(kind), c.gamma if c.gamma < c.limit(kind) else 0.0, c.blocks
 
 
@@ -60,7 +60,8 @@ def grid() -> list[Group]:
 
 
 def special() -> list[Group]:
-    """Cases that show the rates, the printed constants, and what happens where an assumption is not fulfilled."""
+    """Return cases that show the rates, the printed constants, and what happens where an assumption is not
+    fulfilled."""
     still, noisy = family(2, 0, 1, noise=0), family(2, 0, 1, noise=8)
     uneven = family(2, 0, 10, noise=0)
     usual = family(2, 0.5, 10)
@@ -83,7 +84,8 @@ def special() -> list[Group]:
 
 
 def networks() -> list[tuple[str, Network]]:
-    """Three networks: with all assumptions fulfilled; the same with one sample for each round; with a weak hold."""
+    """Return three networks: with all assumptions fulfilled; the same with one sample for each round; with a weak
+    hold."""
     held = Network(hold=6.0, scale=0.3, penalty=3.0, reach=0.1, seed=1)
     shared = dataclasses.replace(held, fresh=False)
     free = Network(hold=0.01, scale=1.0, reach=0.1, seed=1)
