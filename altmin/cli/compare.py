@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from altmin.cli import options, output, runs
+from altmin.cli import options, output
 from altmin.common.describe import plain
 from altmin.training.runs import build, settings_of, train_runs
 from altmin.training.samples import batches_per_epoch
@@ -32,8 +32,8 @@ def compare(given: Compare) -> None:
     if not names:
         raise ValueError("--methods takes names, such as am-adam,adam")
     of_methods = options.of_methods(given.set_, names)
-    run = runs.config(given, device, epochs=given.epochs or 2)
-    samples = runs.samples(run, given.data_dir)
+    run = given.config(device, epochs=given.epochs or 2)
+    samples = given.samples(run)
     built = [build(replace(run, method=name, options=of_methods[name])) for name in names]
     per_epoch = batches_per_epoch(built[0].model, len(samples[0][0]), run.batch_size or 1)
     run = replace(run, eval_batches=run.eval_batches or early_batches(per_epoch))

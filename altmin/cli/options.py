@@ -4,7 +4,7 @@ import ast
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +16,8 @@ from altmin.cli import torchrun
 from altmin.common.errors import unknown
 from altmin.common.memory import keep_freed_memory
 from altmin.runners import precision
+from altmin.training.config import RunConfig
+from altmin.training.samples import Samples
 from altmin.training.schedule import SCHEDULES
 
 Given = TypeVar("Given")
@@ -64,6 +66,25 @@ class Runs:
     threads: Threads = None
     data_dir: DataDir = None
     json_file: Json = None
+
+    def config(self, device: torch.device, **more: Any) -> RunConfig:
+        """Return the run that the options describe."""
+        settings = {each.name: getattr(self, each.name) for each in fields(RunConfig) if hasattr(self, each.name)}
+        usual = "random-windows" if data.dataset(self.data).tokens else None
+        chosen: dict[str, Any] = {
+            "device": device,
+            "batch_size": self.batch_size or 200,
+            "part": "validation" if self.validation else "test",
+            "eval_batches": [int(number) for number in words(self.eval_batches)],
+            "augment": {None: usual, "none": None}.get(self.augment, self.augment),
+        }
+        return RunConfig(**{**settings, **chosen, **more})
+
+    def samples(self, run: RunConfig) -> tuple[Samples, Samples]:
+        """Return the training samples and those that the run is measured on, on its device."""
+        x, y = (part[: run.limit].to(run.device) for part in data.load(run.data, "train", self.data_dir))
+        test_x, test_y = (part.to(run.device) for part in data.load(run.data, run.part, self.data_dir))
+        return (x, y), (test_x, test_y)
 
 
 def command(options: type[Given]) -> Callable[[Callable[[Given], None]], Callable[..., None]]:

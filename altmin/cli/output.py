@@ -54,10 +54,9 @@ def write_json(path: Path | None, result: Any) -> None:
 
 
 def report_failures(runs: Mapping[str, str | None]) -> None:
-    """Ends with 1 if a run diverged, and says which and why."""
-    failures = [f"{name}: {why}" for name, why in runs.items() if why]
-    if failures:
-        print("altmin:", *failures, sep="\n  " if len(failures) > 1 else " ", file=sys.stderr)
+    """End with 1 if a run diverged, and say which and why."""
+    if failures := [f"{name}: {why}" for name, why in runs.items() if why]:
+        print("altmin:", "; ".join(failures), file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from altmin import data, methods
-from altmin.cli import options, output, runs, tables, torchrun
+from altmin.cli import options, output, tables, torchrun
 from altmin.common.describe import plain
 from altmin.runners import ranks
 from altmin.runners.distributed import Distributed
@@ -44,14 +44,13 @@ def train(given: Train) -> None:
         return
     device = options.prepare(given.device, given.threads, given.precision)
     record = given.record or (None if torchrun.count() == 1 else False)
-    run = runs.config(given, device, epochs=given.epochs or 1, options=options.of_method(given), record=record)
-    samples = runs.samples(run, given.data_dir)
+    run = given.config(device, epochs=given.epochs or 1, options=options.of_method(given), record=record)
+    samples = given.samples(run)
     ranks.start(device)
     rows = _rows(given, run, samples)
     if not torchrun.first():
         return
-    name = f"{given.method}, {given.model}, {given.data}"
-    for line in lines(name, rows, f"{run.part}_accuracy"):
+    for line in lines(f"{given.method}, {given.model}, {given.data}", rows):
         print(line)
     result = {
         **{key: getattr(given, key) for key in ("data", "model", "method", "seed")},
@@ -94,25 +93,28 @@ def _rows(given: Train, run: RunConfig, samples: tuple[Samples, Samples]) -> lis
             if given.save_model is not None and torchrun.first():
                 known = data.dataset(given.data)
                 about: dict[str, Any] = {"model": given.model, "data": given.data, "sample_shape": known.sample_shape}
-                about |= {"outputs": known.classes, "tokens": known.tokens}
-                model_file.save(given.save_model, method.model, about)
+                model_file.save(
+                    given.save_model, method.model, about | {"outputs": known.classes, "tokens": known.tokens}
+                )
                 print(f"wrote {given.save_model}")
             return [row]
         return train_runs([replace(run, seed=given.seed + i) for i in range(given.seeds)], *samples, tick)
 
 
-def lines(name: str, rows: Sequence[Mapping[str, Any]], measure: str) -> list[str]:
+def lines(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each run that did not diverge; of several, also their mean ± standard deviation."""
-    ended = [row for row in rows if "diverged" not in row]
-    part, shown = measure.partition("_")[0], []
-    last = [row["epochs"][-1] for row in ended]
-    keys = [key for key in (measure, f"{part}_loss", "train_loss") if last and key in last[0]]
-    for row, values in zip(ended, last, strict=True):
-        reached = ", ".join(f"{key.replace('_', ' ')} {values[key]:.4f}" for key in keys)
+    ended, shown = [row for row in rows if "diverged" not in row], []
+    for row in ended:
+        *_, last = row["epochs"]
+        values = ", ".join(
+            f"{key.replace('_', ' ')} {last[key]:.4f}" for key in last if key not in ("epoch", "seconds")
+        )
         seconds = sum(epoch["seconds"] for epoch in row["epochs"])
-        shown.append(f"{name}, seed {row['seed']}: {reached} after {values['epoch']} epochs in {seconds:.1f} s")
+        shown.append(f"{name}, seed {row['seed']}: {values} after {last['epoch']} epochs in {seconds:.1f} s")
     if len(ended) > 1:
-        columns = {key: [values[key] for values in last] for key in keys}
-        reached = ", ".join(f"{key.replace('_', ' ')} {mean(v):.4f} ± {stdev(v):.4f}" for key, v in columns.items())
-        shown.append(f"{name}, {len(ended)} seeds: {reached}")
+        key = next(key for key in ended[0]["epochs"][-1] if key.endswith("_accuracy"))
+        accuracies = [row["epochs"][-1][key] for row in ended]
+        shown.append(
+            f"{name}, {len(ended)} seeds: {key.replace('_', ' ')} {mean(accuracies):.4f} ± {stdev(accuracies):.4f}"
+        )
     return shown
