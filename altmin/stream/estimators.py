@@ -1,5 +1,6 @@
-"""A classifier and a regressor of streams."""
+"""A classifier and a regressor of streams, with river's interface."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -7,11 +8,169 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from river.base import MiniBatchClassifier, MiniBatchRegressor
-from torch import Tensor
+from torch import Tensor, nn
 
 from altmin.common.describe import describe
-from altmin.stream.estimator import OnlineNetwork
-from altmin.stream.features import LARGEST, Array, RunningStatistics
+from altmin.common.errors import demand
+from altmin.stream import settings
+from altmin.stream.features import LARGEST, Array, Category, Features, RunningStatistics, as_numbers
+from altmin.stream.gauss_newton import GaussNewtonNets
+from altmin.stream.settings import GAUSS_NEWTON, MethodNet
+
+
+class OnlineNetwork:
+    """A network with an input for each feature seen, trained a sample or a mini-batch at a time.
+
+    Parameters
+    ----------
+    hidden
+        The width of each hidden layer, of rectified units; () for a linear model. None for (64, 32) with a memory
+        ("gauss-newton", "am-mem-fitted") and (32, 32) without.
+    method
+        How it learns: "gauss-newton", by each sample's own curvature and without a learning rate; "am-adam",
+        "am-mem-fitted" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
+    lr
+        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem-fitted" it is that of the output layer.
+    options
+        Other options of the method, as `altmin.methods.create` takes them, by name.
+    members
+        With "gauss-newton": how many nets of other initial weights and factors of forgetting are averaged, weighted by
+        their recent losses.
+    standardise
+        Whether features are standardised by their running means and variances; texts are not.
+    forget
+        Factor on the past of the running statistics before each sample; 1 weighs all samples alike.
+    seed
+        Of the initial weights; None for different ones each time.
+    max_features
+        The largest number of features; a sample with more is refused. None for 20,000, and 1,000 with "am-mem-fitted",
+        whose memory takes space of their square.
+    """
+
+    _classifies: bool
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] | None = None,
+        method: str = GAUSS_NEWTON,
+        lr: float | None = None,
+        options: Mapping[str, Any] | None = None,
+        members: int = 3,
+        standardise: bool = True,
+        forget: float = 1.0,
+        seed: int | None = None,
+        max_features: int | None = None,
+    ):
+        self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
+        self.members, self.standardise, self.forget = members, standardise, forget
+        self.seed, self.max_features = seed, max_features
+        self._begin()
+
+    def _begin(self) -> None:
+        """Check the options, and make what is kept from sample to sample."""
+        if self.hidden is not None and not isinstance(self.hidden, tuple):
+            raise TypeError(f"hidden is a tuple with the width of each hidden layer, given {self.hidden!r:.60}")
+        self._most = self.max_features or (1_000 if self.method == "am-mem-fitted" else 20_000)
+        counts = {"members": self.members, "max_features": self._most} | {"hidden": min(self.hidden or (1,))}
+        for option, value in counts.items():
+            demand(type(self).__name__, option, value, low=1, whole=True)
+        self._features = Features()
+        self._statistics = RunningStatistics(0, self.forget)
+        self._random = np.random.default_rng(self.seed)
+        self._net: GaussNewtonNets | MethodNet | None = None
+        self._made(1, 2, 0)  # refuses options that the method does not take
+
+    def _made(self, inputs: int, outputs: int, seed: int) -> GaussNewtonNets | MethodNet:
+        widths = (inputs, settings.widths(self.method, self.hidden), outputs)
+        return settings.build(self.method, widths, self._classifies, self.lr, self.options, seed, self.members)
+
+    def _build(self, outputs: int) -> None:
+        """Make the network for the features seen so far."""
+        self._net = self._made(max(1, len(self._features.names)), outputs, int(self._random.integers(2**31)))
+
+    @property
+    def network(self) -> nn.Module | None:
+        """The network, an ordinary module with an input for each of `feature_names`; None before it has learnt. Of
+        "gauss-newton" it is a copy."""
+        return None if self._net is None else self._net.module
+
+    @property
+    def feature_names(self) -> list[Hashable]:
+        """The features seen so far, in the order of the network's inputs; of a text a feature for each value."""
+        return list(self._features.names)
+
+    def _admit(self, new: Sequence[Hashable]) -> None:
+        """Give features that appear for the first time a column, statistics and an input."""
+        if not new:
+            return
+        known = len(self._features.names) + len(new)
+        if known > self._most:
+            raise ValueError(
+                f"{known:,} features are more than max_features={self._most:,}; give {type(self).__name__} a larger "
+                "one, or fewer features (nothing was learnt)"
+            )
+        self._features.add(new)
+        self._statistics.grow(len(new), [isinstance(name, Category) for name in new])
+        # a network that was built without any feature has one input
+        if self._net is not None and (more := known - self._net.inputs):
+            self._net.add_inputs(more)
+
+    def _inputs(self, rows: Array) -> Array:
+        """Return rows (samples, columns) as the network takes them."""
+        shown = self._statistics.standardise(rows) if self.standardise else np.nan_to_num(rows, nan=0.0)
+        if self._features.categories:
+            shown[..., self._features.categories] = rows[..., self._features.categories]
+        return shown if shown.shape[1] else np.zeros((len(rows), 1))
+
+    def _outputs(self, samples: Sequence[Mapping[Hashable, Any]]) -> Array:
+        """Return what the network predicts, (samples, outputs). ValueError if it is not finite."""
+        assert self._net is not None
+        rows = np.array([self._features.row(as_numbers(x)) for x in samples])
+        with np.errstate(all="ignore"):
+            found = self._net.predict(self._inputs(rows))
+        if not math.isfinite(found.sum()):
+            raise ValueError(
+                "the network's output is not finite: the sample's values or the network's weights are too large; give "
+                "smaller values, or a new estimator a smaller lr"
+            )
+        return found
+
+    def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
+        """Learn from one sample; with "gauss-newton" one of weight w counts as w samples. ValueError or TypeError for
+        one that cannot be learnt from, and nothing has changed; `Diverged` if a number of the step is not finite, and
+        no weight of the network has."""
+        x = as_numbers(x)
+        new = self._features.new(x)
+        row = self._features.row(x, new)
+        self._check(y)
+        if w != 1.0 and (self.method != GAUSS_NEWTON or not 0 < w < math.inf):
+            raise ValueError(
+                f"a weight is a finite number above 0, for 'gauss-newton', given {w!r} (nothing was learnt)"
+            )
+        self._admit(new)
+        self._statistics.update(row)
+        target = self._admitted(y)
+        if self._net is not None:
+            self._net.learn(self._inputs(row[None]), target, w)
+
+    def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
+        """Learn from the rows of a DataFrame one after the other, a feature in each column (NaN: absent), and a Series
+        of targets in this order. w: the samples' weights; None for 1."""
+        for x, target, weight in zip(X.to_dict("records"), y, [1.0] * len(X) if w is None else w, strict=True):
+            self.learn_one(x, target, weight)
+
+    def relearn(self) -> None:
+        """Learn with long steps again, from the present weights, after data have changed: for a drift detector."""
+        if isinstance(self._net, GaussNewtonNets):
+            self._net.relearn()
+
+    def _check(self, y: Any) -> None:
+        """Raise ValueError for a target that cannot be learnt."""
+        raise NotImplementedError
+
+    def _admitted(self, y: Any) -> Any:
+        """Return a target as the network takes it. The network is built or grows for it."""
+        raise NotImplementedError
 
 
 class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
@@ -47,51 +206,37 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         return list(self._classes)
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of each class seen so far; empty before the first."""
+        """Return the probability of each class seen so far; nothing before the first."""
         if len(self._classes) < 2:
             return dict.fromkeys(self._classes, 1.0)
-        return dict(zip(self._classes, self._output(x).tolist(), strict=True))
+        return dict(zip(self._classes, self._outputs([x])[0].tolist(), strict=True))
 
     def predict_proba_many(self, X: Any) -> Any:
-        """A DataFrame of probabilities, a class in each column."""
-        rows = self._rows(X)
+        """Return a DataFrame of probabilities, a class in each column."""
         if len(self._classes) < 2:
             return pd.DataFrame(dict.fromkeys(self._classes, 1.0), index=X.index)
-        return pd.DataFrame(self._outputs(rows), index=X.index, columns=pd.Index(self.classes, dtype=object))
+        found = self._outputs(X.to_dict("records"))
+        return pd.DataFrame(found, index=X.index, columns=pd.Index(self.classes, dtype=object))
 
     def predict_many(self, X: Any) -> Any:
-        """A Series of the most probable classes; of None before the first."""
+        """Return a Series of the most probable classes; of None before the first."""
         found = self.predict_proba_many(X).to_numpy()
         classes = [self.classes[j] for j in found.argmax(1)] if found.size else [None] * len(X)
         return pd.Series(classes, index=X.index, dtype=None if found.size else object)
 
     def _check(self, y: Any) -> None:
-        try:
-            known = bool(y == y) and y is not None and hash(y) is not None and not isinstance(y, Tensor)
-        except Exception:  # of any kind: an array's truth value, a number that signals
-            known = False
-        if not known:
+        if y is None or isinstance(y, Tensor) or not isinstance(y, Hashable) or y != y:
             given = f"given {describe(y):.40} (nothing was learnt)"
             raise ValueError(f"a label is a value that can be found in a dict, {given}")
 
-    def _grows(self, targets: Sequence[Any]) -> bool:
-        return super()._grows(targets) or any(y not in self._classes for y in targets)
-
-    def _targets(self, targets: Sequence[Any]) -> Array | None:
-        """Admits new classes. The network is built with the second class: one alone has nothing to teach."""
-        for y in targets:
-            self._classes.setdefault(y, len(self._classes))
-        if len(self._classes) < 2:
-            return None
-        if self._net is None:
-            self._build(len(self._classes))
-        assert self._net is not None
-        if more := len(self._classes) - self._net.outputs:
-            self._net.add_outputs(more)
-        return np.array([self._classes[y] for y in targets])
-
-    def _error(self, predicted: Array, y: Any) -> float:
-        return float(self._classes.get(y) != predicted.argmax())
+    def _admitted(self, y: Any) -> int:
+        """The network is built with the second class: one alone has nothing to teach."""
+        number = self._classes.setdefault(y, len(self._classes))
+        if self._net is None and len(self._classes) > 1:
+            self._build(2)
+        elif self._net is not None and number == self._net.outputs:
+            self._net.add_outputs(1)
+        return number
 
 
 class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
@@ -117,33 +262,25 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         self._target = RunningStatistics(1, self.forget)
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
-        """The expected target; 0 before the first sample."""
-        if self._net is None:
-            return 0.0
-        return float(self._target.mean[0] + self._target.variance[0] ** 0.5 * self._output(x)[0])
+        """Return the expected target; 0 before the first sample."""
+        return float(self._predicted([x])[0])
 
     def predict_many(self, X: Any) -> Any:
-        """A Series of expected targets."""
-        rows = self._rows(X)
-        found = np.zeros(len(rows)) if self._net is None else self._outputs(rows)[:, 0]
-        return pd.Series(self._target.mean[0] + self._target.variance[0] ** 0.5 * found, index=X.index)
+        """Return a Series of expected targets."""
+        return pd.Series(self._predicted(X.to_dict("records")), index=X.index)
+
+    def _predicted(self, samples: Sequence[Mapping[Hashable, Any]]) -> Array:
+        found = np.zeros(len(samples)) if self._net is None else self._outputs(samples)[:, 0]
+        predicted: Array = self._target.mean[0] + self._target.variance[0] ** 0.5 * found
+        return predicted
 
     def _check(self, y: Any) -> None:
-        try:
-            known = isinstance(y, Real) and abs(float(y)) <= LARGEST  # nor NaN
-        except OverflowError:
-            known = False
-        if not known:
+        if not isinstance(y, Real) or not abs(float(y)) <= LARGEST:
             raise ValueError(f"a target is a number below {LARGEST:g}, given {describe(y):.40} (nothing was learnt)")
 
-    def _targets(self, targets: Sequence[Any]) -> Array:
+    def _admitted(self, y: Any) -> float:
         if self._net is None:
             self._build(1)
-        values = np.array(targets, dtype=np.float64)[:, None]
-        for value in values:
-            self._target.update(value)
-        return self._target.standardise(values)[:, 0]
-
-    def _error(self, predicted: Array, y: Any) -> float:
-        deviation = self._target.variance[0] ** 0.5
-        return abs(float(y) - self._target.mean[0] - deviation * predicted[0]) / (deviation or 1.0)
+        value = np.array([float(y)])
+        self._target.update(value)
+        return float(self._target.standardise(value)[0])

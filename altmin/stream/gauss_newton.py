@@ -118,13 +118,6 @@ class GaussNewtonNets:
         w = self.W[-1]
         self.W[-1] = np.concatenate([w, np.zeros((len(w), count, w.shape[2]))], 1)
 
-    def size(self) -> tuple[Any, ...]:
-        """What `resize` takes to remove inputs and outputs that join after this, before they are learnt."""
-        return self.inputs, list(self.W), list(self.P), self.random.bit_generator.state
-
-    def resize(self, size: tuple[Any, ...]) -> None:
-        self.inputs, self.W, self.P, self.random.bit_generator.state = size
-
     def predict(self, rows: Array) -> Array:
         """Of inputs (samples, inputs) the probabilities of classes, or the values, (samples, outputs)."""
         x = rows
@@ -141,22 +134,18 @@ class GaussNewtonNets:
         w = np.exp(-TRUST * (self.losses - self.losses.min()))
         return w / w.sum()
 
-    def learn(self, rows: Array, targets: Array, weights: Array | None = None) -> None:
-        """Learns inputs (samples, inputs), one after the other, with classes, by their numbers, or values. A sample of
-        weight w counts as w samples. `Diverged` if a number of a step is not finite; then it has not been taken."""
-        with np.errstate(all="ignore"):
-            for i, x in enumerate(rows):
-                self._learn(x, targets[i], 1.0 if weights is None else float(weights[i]))
-
     def relearn(self) -> None:
-        """Makes the memories those of the start, for data that have changed: weights stay, and steps are long again."""
+        """Make the memories those of the start, for data that have changed: weights stay, and steps are long again."""
         for P in self.P[1:]:
             P[:] = self.memory.start * np.eye(P.shape[1])
         self.P[0] = self._first(self.W[0].shape[2] - 1)
 
-    def _learn(self, x: Array, y: Any, weight: float) -> None:
+    @np.errstate(all="ignore")
+    def learn(self, x: Array, y: Any, weight: float = 1.0) -> None:
+        """Learn a sample (1, inputs) with a class, by its number, or a value. One of weight w counts as w samples.
+        `Diverged` if a number of the step is not finite; then it has not been taken."""
         whole = np.empty(1 + self.inputs)
-        whole[0], whole[1:] = 1.0, x
+        whole[0], whole[1:] = 1.0, x[0]
         used: Any = slice(1 + self.inputs) if self.P[0].ndim == 3 else np.flatnonzero(whole)
         a, masks = [whole[None, None, used]], []
         z = a[0] @ self.W[0][:, :, used].swapaxes(1, 2)  # (nets, 1, outputs), as all that follows

@@ -1,4 +1,9 @@
-"""Which methods can learn from a stream, and with which options they do unless told otherwise."""
+"""Networks that learn from a stream: by Gauss-Newton, or by another method of the library on mini-batches.
+
+A network grows while it is trained. New entries of a parameter have moments of zero and share the optimizer's count of
+steps, new inputs have co-activations of zero: the state of a network that had them from the start, and never saw an
+input there but 0. Parameters stay the same objects, so that trainers and optimizers go on with them.
+"""
 
 import copy
 from collections.abc import Mapping
@@ -6,14 +11,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from altmin import methods
-from altmin.common.errors import demand, unknown
+from altmin.common.errors import Diverged, unknown
+from altmin.core.trainer import AltMin
+from altmin.core.weights.local import can_follow
+from altmin.methods import Method
+from altmin.methods.backprop import Backprop
 from altmin.models import mlp
 from altmin.stream.gauss_newton import GaussNewtonNets
-from altmin.stream.method_net import MethodNet
 
+Array = NDArray[np.float64]
 GAUSS_NEWTON = "gauss-newton"
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     GAUSS_NEWTON: {},
@@ -30,33 +40,90 @@ REGRESSION: Mapping[str, Mapping[str, Any]] = {"am-mem-fitted": {"rate": 2.0}}
 """What differs for the squared error, whose gradient has no bound."""
 
 
-def max_features(name: str) -> int:
-    """How many features a method learns from unless told otherwise: a memory takes space of their square, and a step
-    time of their square and more."""
-    return 1_000 if name == "am-mem-fitted" else 20_000
+class MethodNet:
+    """A method with a fully connected network, as `GaussNewtonNets` is used. classifies: whether targets are classes.
+    random: of the weights of new inputs."""
+
+    def __init__(self, method: Method, classifies: bool, random: np.random.Generator):
+        self.method, self.classifies, self.random = method, classifies, random
+
+    @property
+    def module(self) -> nn.Module:
+        return self.method.model
+
+    def _linears(self) -> list[nn.Linear]:
+        return [layer for layer in self.method.model.modules() if isinstance(layer, nn.Linear)]
+
+    @property
+    def inputs(self) -> int:
+        return self._linears()[0].in_features
+
+    @property
+    def outputs(self) -> int:
+        return self._linears()[-1].out_features
+
+    def add_inputs(self, count: int, weights: Tensor | None = None) -> None:
+        """Give the first layer new inputs with these weights (units, count); None draws them as the others were."""
+        layer = self._linears()[0]
+        old = layer.in_features
+        if weights is None:
+            he = (2 / (old + count)) ** 0.5
+            weights = torch.from_numpy(self.random.normal(0.0, he, (layer.out_features, count)))
+        layer.in_features += count
+        self._extend(layer.weight, weights, 1)
+        memory = self.method.updates.states.get(0) if isinstance(self.method, AltMin) else None
+        if isinstance(memory, dict) and {"A", "R"} <= set(memory):  # of a FittedMemory
+            memory["A"] = _insert(_insert(memory["A"], old, count, 0), old, count, 1)
+            memory["R"] = _insert(memory["R"], old, count, 1)
+
+    def add_outputs(self, count: int) -> None:
+        """Give the last layer new outputs, which are 0 until they are trained."""
+        layer = self._linears()[-1]
+        layer.out_features += count
+        self._extend(layer.weight, layer.weight.new_zeros(count, layer.in_features), 0)
+        self._extend(layer.bias, layer.bias.new_zeros(count), 0)
+
+    def _extend(self, p: Tensor, values: Tensor, dim: int) -> None:
+        """Append values to a parameter, and zeros to what its optimizer keeps of it."""
+        shape = p.shape
+        p.data = torch.cat([p.data, values.to(p)], dim)
+        p.grad = None
+        kept = {} if self.method.optimizer is None else self.method.optimizer.state.get(p, {})
+        for name, value in kept.items():
+            if isinstance(value, Tensor) and value.shape == shape:
+                kept[name] = torch.cat([value, torch.zeros_like(values).to(p)], dim)
+
+    @torch.no_grad()
+    def predict(self, rows: Array) -> Array:
+        found = self.method.model(torch.from_numpy(rows))
+        probable: Array = (torch.softmax(found, 1) if self.classifies else found).numpy()
+        return probable
+
+    def learn(self, x: Array, y: float, weight: float = 1.0) -> None:
+        """Take one step on a sample (1, inputs). `Diverged`, and no weight changes, if it would not be finite."""
+        inputs, target = (
+            torch.from_numpy(x),
+            torch.tensor([y] if self.classifies else [[y]], dtype=torch.int64 if self.classifies else torch.float64),
+        )
+        if not isinstance(self.method, Backprop):
+            self.method.step(inputs, target)
+            return
+        self.method.differentiate(inputs, target)
+        if not can_follow(self.method.optimizer):
+            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
+        self.method.update()
+
+
+def _insert(t: Tensor, at: int, count: int, dim: int) -> Tensor:
+    """Return the tensor with the given number of slices of zeros before slice number `at`."""
+    before, after = t.split([at, t.shape[dim] - at], dim)
+    zeros = t.new_zeros([count if d == dim else n for d, n in enumerate(t.shape)])
+    return torch.cat([before, zeros, after], dim)
 
 
 def widths(name: str, hidden: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Of the hidden layers: as given, or those of the method."""
+    """Return the widths of hidden layers: as given, or those of the method."""
     return HIDDEN.get(name, (32, 32)) if hidden is None else hidden
-
-
-def check(name: str, lr: float | None, options: Mapping[str, Any] | None) -> None:
-    """ValueError or TypeError for a method that cannot learn from a stream, or for options that it does not take."""
-    if name not in DEFAULTS:
-        raise unknown("method for a stream", name, DEFAULTS)
-    if lr is not None and name == GAUSS_NEWTON:
-        raise ValueError("method 'gauss-newton' has no learning rate; leave lr out, or choose another method")
-    if lr is not None:
-        demand(f"method {name!r}", "lr", lr)
-    if options is not None and not isinstance(options, Mapping):
-        raise TypeError(f"options are a dict of the method's options, given {options!r:.60}")
-    accepted = [each for each in methods.options(name) if each not in ("lr", "loss")]
-    for option in options or {}:
-        if option not in accepted:
-            raise unknown(f"option of method {name!r},", option, accepted)
-    if name == GAUSS_NEWTON:
-        GaussNewtonNets(1, (), 2, 0, 1, **dict(options or {}))
 
 
 def build(
@@ -68,15 +135,24 @@ def build(
     seed: int,
     members: int,
 ) -> GaussNewtonNets | MethodNet:
-    """A fully connected network in double precision, which costs small nets nothing. widths: of its inputs, hidden
-    layers and outputs. classes: whether it classifies. members: how many nets of Gauss-Newton are averaged."""
+    """Return a fully connected network in double precision, which costs small nets nothing. widths: of its inputs,
+    hidden layers and outputs. classes: whether it classifies. members: how many nets of Gauss-Newton are averaged.
+    ValueError for a method that cannot learn from a stream, and for options that it does not take."""
+    if name not in DEFAULTS:
+        raise unknown("method for a stream", name, DEFAULTS)
     inputs, hidden, outputs = widths
+    given = copy.deepcopy(dict(options or {}))
     if name == GAUSS_NEWTON:
-        return GaussNewtonNets(inputs, hidden, outputs if classes else 0, seed, members, **dict(options or {}))
+        if lr is not None:
+            raise ValueError("method 'gauss-newton' has no learning rate; leave lr out, or choose another method")
+        for option in given:
+            if option not in (accepted := ("start", "forget", "floor", "walk")):
+                raise unknown("option of method 'gauss-newton',", option, accepted)
+        return GaussNewtonNets(inputs, hidden, outputs if classes else 0, seed, members, **given)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = mlp(*widths).double()
     loss = nn.CrossEntropyLoss() if classes else nn.MSELoss()
     own = {**DEFAULTS[name], **({} if classes else REGRESSION.get(name, {}))}
-    chosen = {**own, **copy.deepcopy(dict(options or {})), **({} if lr is None else {"lr": lr})}
+    chosen = {**own, **given, **({} if lr is None else {"lr": lr})}
     return MethodNet(methods.create(name, model, loss=loss, **chosen), classes, np.random.default_rng(seed))
