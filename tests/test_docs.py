@@ -163,5 +163,5 @@ def test_every_make_target_shown_exists(line: str):
 
 @pytest.mark.parametrize("line", ["altmin trane", "altmin train --epoch 3", "altmin data fetsch mnist"])
 def test_a_command_that_does_not_exist_would_be_noticed(line: str):
-    with pytest.raises(Exception, match=r"No such (command|option)"):
+    with pytest.raises(Exception, match=r"No such|is not one of"):
         test_every_command_shown_is_one_that_altmin_takes(line)
