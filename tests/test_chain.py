@@ -273,35 +273,6 @@ def test_only_batch_norm_in_training_couples_samples(name):
             assert block.mixes_samples == (training and norms)
 
 
-def test_what_is_no_module_or_has_no_forward_is_refused():
-    with pytest.raises(TypeError, match=r"a model is an nn\.Module, such as an nn\.Sequential, given 3"):
-        altmin.split(3)
-    with pytest.raises(ValueError, match="ModuleList has no forward of its own"):
-        altmin.split(nn.ModuleList([nn.Linear(2, 2)]))
-
-
-def scripted_inside():
-    return nn.Sequential(nn.Linear(3, 3), nn.Tanh(), torch.jit.script(nn.Linear(3, 2)))
-
-
-@pytest.mark.parametrize(
-    "wrap, words",
-    [
-        (torch.jit.script, r"the model was compiled by torch\.jit.* give the one before torch\.jit\.script"),
-        (lambda model: torch.jit.trace(model, torch.zeros(2, 3)), r"the model was compiled by torch\.jit"),
-        (lambda model: scripted_inside(), r"the module '2' was compiled by torch\.jit"),
-        (nn.DataParallel, r"the model is a DataParallel.* give the module inside it"),
-        (lambda model: nn.Sequential(nn.DataParallel(model)), "the module '0' is a DataParallel"),
-        (torch.compile, r"the model was compiled as a whole; give the one before torch\.compile"),
-    ],
-)
-def test_what_torch_has_compiled_or_wrapped_is_refused(wrap, words):
-    model = wrap(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
-    for name in ("am-adam", "am-mem", "predictive-coding"):
-        with pytest.raises(ValueError, match=words):
-            altmin.methods.create(name, model)
-
-
 def test_a_model_that_fx_has_traced_is_trained_as_the_model_itself():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.calculus.cut_values import shortened
 from altmin.graph.piece import Piece, mapped
 
 
@@ -20,11 +19,6 @@ def test_arguments_are_mapped_inside_tuples_lists_dicts_and_slices():
         {"a": slice(None, 4, 2)},
         "x",
     )
-
-
-def test_many_names_are_shortened_to_the_first_and_the_last():
-    assert shortened(list("abcdefg")) == "a, b, c, d, e, f, g"
-    assert shortened(list("abcdefgh")) == "a, b, c, d, e, f, ..., h"
 
 
 def test_modules_in_a_row_are_one_module():
@@ -134,11 +128,6 @@ class Branch(nn.Module):
         return self.c(x + torch.tanh(self.b(x)))
 
 
-def test_members_that_are_cut_otherwise_are_refused():
-    with pytest.raises(ValueError, match="the cut of the model into blocks"):
-        altmin.Ensemble([methods.create("am-adam", Branch(), at=at) for at in (None, [])])
-
-
 def test_buffers_of_pieces_stay_the_models_in_an_ensemble_and_others_are_noticed():
     ensemble = altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
     x, y = torch.randn(6, 5), torch.randint(3, (6,))
@@ -161,24 +150,6 @@ def test_a_buffer_inside_a_module_that_is_a_graph_may_not_be_replaced():
         am.step(torch.randn(6, 4, 3), torch.randint(2, (6,)))
 
 
-def test_predictive_coding_trains_a_traced_model():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 6), TransformerBlock(6, 4), nn.Flatten(), nn.Linear(24, 2)).double()
-
-    class Wrapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = model
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.inner(x)
-
-    x, y = torch.randn(6, 4, 3, dtype=F64), torch.randint(2, (6,))
-    method = methods.create("predictive-coding", Wrapped().eval(), lr=0.01)
-    losses = [float(method.step(x, y).loss) for _ in range(30)]
-    assert losses[-1] < 0.5 * losses[0]
-
-
 def test_pieces_in_a_row_hand_on_what_passes_between_them():
     model, x, _ = CASES["masked"].build()
     cut = ["layers.0.out", "layers.1.gate"]
@@ -190,13 +161,6 @@ def test_pieces_in_a_row_hand_on_what_passes_between_them():
     after = Piece.of([m.module for maps in rest[1:] for m in maps])
     assert ahead.exit is after.entry is not None
     assert torch.equal(after(ahead(x)), model(x))
-
-
-def test_the_table_says_which_values_pass_and_what_stands_beside_them():
-    model = CASES["masked"].build()[0]
-    rows = str(altmin.split(model, at=["layers.0", "layers.1.out"])).splitlines()
-    assert "1: layers.0 | ne, and_, getitem" in rows[1]
-    assert "2: layers.1.out, layers.0 | ne, getitem" in rows[2]
 
 
 def test_a_module_and_one_inside_it_are_both_places_to_cut():

@@ -268,11 +268,6 @@ def test_it_is_explained_and_measured_like_other_models() -> None:
         fit(am, (x, y), epochs=1, batch_size=20, augment=lambda x, generator: x)
 
 
-def test_an_ensemble_says_that_it_takes_one_input() -> None:
-    with pytest.raises(ValueError, match=r"takes several inputs \(tokens, mask\); train such methods one by one"):
-        altmin.Ensemble([altmin.AltMin(Sentences())])
-
-
 def test_rows_and_types_of_all_tensors_change_together() -> None:
     x = Inputs((torch.arange(4.0), torch.arange(8).reshape(4, 2)))
     assert [len(part) for part in x.split(3)] == [3, 1]

@@ -9,7 +9,6 @@ refuse such a model (`demand_rowwise`).
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,9 +73,8 @@ def _drawn(like: Tensor, context: Context, draw: Callable[[Tensor], Tensor]) -> 
     order = sorted(range(1, like.ndim), key=lambda d: -strides[d])
     if len(like) > 1 and any(strides[d] > strides[0] for d in order if like.shape[d] > 1):
         raise Undivided(
-            f"random numbers in the shape {tuple(like.shape)} of a tensor in which the samples do not lie one after "
-            "the other in memory, as in the output of attention with batch_first=True, would differ from those of one "
-            "process; give dropout=0.0, or call contiguous() before"
+            "random numbers of a tensor whose samples do not lie one after the other in memory, as in the output of "
+            "attention with batch_first=True, would differ from those of one process; call contiguous() before"
         )
     back = [0, *(1 + order.index(d) for d in range(1, like.ndim))]
     shape = [like.shape[0], *(like.shape[d] for d in order)]
@@ -106,26 +104,8 @@ def _like(function: Function, context: Context) -> Function:
     return call
 
 
-def _undropped(place: int, function: Function, context: Context) -> Function:
-    """A function of attention, whose argument in this place is the probability to drop an entry inside it:
-    `Undivided` unless it is 0, or the model is not in training."""
-
-    def call(*args: Any, **options: Any) -> Any:
-        dropped = options.get("dropout_p", args[place] if len(args) > place else 0.0)
-        if dropped and options.get("training", True):
-            raise Undivided(
-                "attention with dropout inside draws its numbers by itself, and ranks cannot share them; give it "
-                f"dropout=0.0, here it is {dropped}"
-            )
-        return function(*args, **options)
-
-    return call
-
-
 REPLACED: dict[Any, Callable[[Function, Context], Function]] = {
     F.batch_norm: _batch_norm,
-    F.scaled_dot_product_attention: partial(_undropped, 4),
-    F.multi_head_attention_forward: partial(_undropped, 10),
     **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d), _dropout),
     **dict.fromkeys((torch.rand_like, torch.randn_like), _like),
 }

@@ -81,10 +81,6 @@ class Block:
         code: Tensor = self.maps[0].module.entry.join(x.tensors)
         return code
 
-    def misfit(self, c: Tensor) -> str:
-        """What is wrong with an input that `forward` failed on, in words."""
-        return self.core.maps[0].misfit(c) or f"given shape {tuple(c.shape)}"
-
     def code_shape(self) -> str:
         """The shape of the block's output for one sample, as far as its modules determine it; where several values
         pass, their number and names."""

@@ -20,7 +20,6 @@ from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, input_names
 from altmin.graph.recurrent import has_layers
 from altmin.graph.trace import ends_at, trace
-from altmin.graph.wrapped import demand_unwrapped
 
 
 def split(model: nn.Module, at: Collection[str] | None = None, inputs: Sequence[str] | None = None) -> Chain:
@@ -115,7 +114,8 @@ def _modules(
     """The modules of a chain, after how many of them to cut if names were given, and what `input_names` says."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
-    demand_unwrapped(model)
+    if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()):
+        raise ValueError("DistributedDataParallel would average nothing here; use altmin.Distributed around the method")
     if at is None and inputs is None and _plain(model) and not has_layers(model):
         return _flat(model), None, ("input",), True
     try:

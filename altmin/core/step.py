@@ -73,7 +73,7 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) ->
             ) from error
         except (RuntimeError, IndexError, NotImplementedError) as error:
             words, what = str(error).partition("\n")[0], f"block {l} ({block}) cannot take its input"
-            raise ValueError(f"{what}: {block.misfit(values[-1])} ({words})") from None
+            raise ValueError(f"{what} of shape {tuple(values[-1].shape)}: {words}") from None
         values.append(value)
         states.append(state)
     return values, states

@@ -161,24 +161,16 @@ def input_names(module: nn.Module, inputs: Sequence[str] | None = None) -> tuple
     known = inspect.signature(module.forward).parameters.values()
     named = [p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.KEYWORD_ONLY)]
     needed = [p.name for p in known if p.name in named and p.default is p.empty]
-    if inputs is None:
-        names = tuple(needed) or tuple(p.name for p in known)[:1]
-        if not names:
-            raise Untraceable("its forward takes no input", "let it take one", one_block=False)
-    else:
-        names = tuple(inputs)
-        lacking = [name for name in needed if name not in names]
-        wrong = [name for name in names if name not in named]
-        if lacking or wrong or len(set(names)) < len(names) or not names:
-            raise Untraceable(
-                f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs "
-                f"named are ({', '.join(names)})",
-                "name each argument that a mini-batch has once",
-                one_block=False,
-            )
+    names = tuple(inputs or needed) or tuple(p.name for p in known)[:1]
     first = tuple(p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.VAR_POSITIONAL))[: len(names)]
-    if len(names) == 1 and names != first:
-        raise Untraceable(f"its one input, {names[0]!r}, is not the first argument", "make it so", one_block=False)
+    wrong = inputs is not None and not set(needed) <= set(names) <= set(named)
+    if wrong or not names or (len(names) == 1 and names != first):
+        raise Untraceable(
+            f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs named "
+            f"are ({', '.join(names)})",
+            "name each argument that a mini-batch has; one alone is the first",
+            one_block=False,
+        )
     return names, names == first
 
 
