@@ -138,7 +138,7 @@ FEW = {
     "12 layers": Net(lambda: mlp(*[6] * 12), of_shape(5)),
     "convolutions": Net(convolutions, of_shape(2, 10, 10)),
     "elman": Net(second_bias, of_shape(6, 2)),
-    "lstm": Net(lambda: models.lstm(4, inputs=2, outputs=3, bidirectional=True), of_shape(6, 2)),
+    "lstm": Net(lambda: models.lstm(4, inputs=2, outputs=3), of_shape(6, 2)),
     "embedding": Net(
         lambda: nn.Sequential(nn.Embedding(9, 4, padding_idx=1), nn.Flatten(), *mlp(6)[:0], nn.Linear(12, 3)),
         lambda: (torch.randint(9, (7, 3)), torch.randint(3, (7,))),

@@ -11,7 +11,6 @@ from altmin.calculus.base import SMALLEST, divisor, shifted
 from altmin.calculus.series import Series
 from altmin.core.chain import Block
 from altmin.layers import (
-    BothDirections,
     Committed,
     LastReal,
     LayerDropout,
@@ -24,7 +23,7 @@ from altmin.layers import (
 
 def test_every_closed_form_is_held_against_autograd():
     elsewhere = {altmin.Recurrent, altmin.Readout, altmin.Sign, altmin.Staircase, altmin.StraightThrough, Residual}
-    elsewhere |= {nn.Embedding, nn.EmbeddingBag, RecurrentLayer, BothDirections, LayerDropout, LastReal}
+    elsewhere |= {nn.Embedding, nn.EmbeddingBag, RecurrentLayer, LayerDropout, LastReal}
     elsewhere |= {Committed, QuantisedConv2d, QuantisedLinear}
     assert set(CLOSED_FORMS) <= {type(make()) for make, _ in CASES} | elsewhere  # in files of their own
 

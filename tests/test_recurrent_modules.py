@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
-from altmin.calculus import BidirectionalRecurrence, Recurrence, map_of
-from altmin.layers import BothDirections, Last, LastReal, LayerDropout, Outputs, RecurrentLayer
+from altmin.calculus import Recurrence, map_of
+from altmin.layers import Last, LastReal, LayerDropout, Outputs
 from altmin.runners import Recorded
 
 MU = 0.7
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 OPTIONS = [{}, {"num_layers": 3}, {"bias": False}, {"bidirectional": True}, {"bidirectional": True, "num_layers": 2}]
 USES = [(reads, options) for options in OPTIONS for reads in ("last", "state", "mean")]
-USES = [use for use in USES if use[0] != "state" or "bidirectional" not in use[1]]
+USES = [use for use in USES if "bidirectional" not in use[1]]
 
 
 def gradients(model, x, y) -> tuple[list[Tensor], list[nn.Parameter]]:
@@ -57,7 +57,7 @@ def test_without_code_moves_gradients_are_those_of_backprop_through_time(kind, r
     torch.manual_seed(1)
     model = Net(kind, reads, **options).double()
     x, y = torch.randn(6, 7, 3, dtype=F64), torch.randint(4, (6,))
-    in_time = [isinstance(block.core.maps[0], Recurrence | BidirectionalRecurrence) for block in altmin.split(model)]
+    in_time = [isinstance(block.core.maps[0], Recurrence) for block in altmin.split(model)]
     assert in_time == [True] * options.get("num_layers", 1) + [False]
     ours, parameters = gradients(model, x, y)
     assert {id(p) for p in parameters} == {id(p) for p in model.parameters()}
@@ -115,7 +115,7 @@ def check_gradients(model, in_time: list[bool]) -> None:
     """A step without code moves has the gradients of backprop through time, with codes in time in these blocks."""
     model = model.double()
     x, y = torch.randn(6, 7, 3, dtype=F64), torch.randint(4, (6,))
-    found = [isinstance(block.core.maps[0], Recurrence | BidirectionalRecurrence) for block in altmin.split(model)]
+    found = [isinstance(block.core.maps[0], Recurrence) for block in altmin.split(model)]
     assert found == in_time
     trained = [(g, p) for g, p in zip(*gradients(model, x, y), strict=True) if p.requires_grad]
     theirs = torch.autograd.grad(F.cross_entropy(model(x), y), [p for _, p in trained])
@@ -146,9 +146,8 @@ def test_the_last_layer_of_a_model_and_one_inside_a_block_go_through_autograd():
 def test_methods_without_a_derivative_through_time_refuse_it():
     with pytest.raises(TypeError, match="gauss-newton does not differentiate through time; train a recurrent net"):
         altmin.methods.create("gauss-newton", altmin.models.gru(4))
-    for model in (altmin.models.gru(4), altmin.models.lstm(4, bidirectional=True)):
-        with pytest.raises(ValueError, match=r"PrintedCodes moves the codes in time of one altmin.Recurrent"):
-            altmin.methods.create("am-adam-printed", model)
+    with pytest.raises(ValueError, match=r"PrintedCodes moves the codes in time of one altmin.Recurrent"):
+        altmin.methods.create("am-adam-printed", altmin.models.gru(4))
 
 
 def test_dropout_between_layers_has_the_mode_of_the_module():
@@ -181,15 +180,6 @@ def test_embedding_and_head_stand_around_the_layers():
     loss = lambda output, y: F.cross_entropy(output.flatten(0, 1), y.flatten())  # noqa: E731
     metrics = altmin.AltMin(model, loss=loss).step(x, x)
     assert metrics.objective < float(metrics.loss)
-
-
-def test_a_reversed_layer_is_the_layer_on_reversed_sequences():
-    rnn = nn.LSTM(3, 4, batch_first=True, bidirectional=True).double()
-    x = torch.randn(2, 5, 3, dtype=F64)
-    both = BothDirections(RecurrentLayer(rnn), RecurrentLayer(rnn, reverse=True))
-    close(both(x), rnn(x)[0])
-    h, _ = map_of(both).forward([p.detach() for p in both.parameters()], x)
-    close(h, rnn(x)[0])
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

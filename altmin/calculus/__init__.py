@@ -12,10 +12,9 @@ from altmin.calculus.linear import Affine, AveragePool2d, Convolution, Dropout, 
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool, windows_are_separate
-from altmin.calculus.recurrent import BidirectionalRecurrence, InTime, LastOfEach, Recurrence, Steps, StepwiseLinear
+from altmin.calculus.recurrent import LastOfEach, Recurrence, Steps, StepwiseLinear
 from altmin.calculus.residual import ResidualLayer
 from altmin.layers import (
-    BothDirections,
     Committed,
     GatedScan,
     Last,
@@ -38,7 +37,6 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     nn.Linear: Linear,
     Residual: ResidualLayer,
     **dict.fromkeys((Recurrent, RecurrentLayer), Recurrence),
-    BothDirections: BidirectionalRecurrence,
     Readout: StepwiseLinear,
     GatedScan: GatedRecurrence,
     Last: LinearModule,

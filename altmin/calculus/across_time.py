@@ -5,8 +5,7 @@ elementwise, so that a scan follows all steps at once. Tensors are (steps, sampl
 recurrence, but for those that methods of `Activation` take and give: (samples, steps, features).
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,49 +19,36 @@ from altmin.common.scan import previous, scan
 SIGMOID, TANH = Sigmoid(nn.Sigmoid()), Tanh(nn.Tanh())
 
 
-class Order(NamedTuple):
-    """How sequences (samples, steps, features) are put in the order of a recurrence. reverse: from the last step.
-    marked: whether the output has, besides h, a feature that marks the real steps and does not move."""
-
-    reverse: bool = False
-    marked: bool = False
-
-    def by_step(self, t: Tensor) -> Tensor:
-        """(samples, steps, features) as (steps, samples, features), in the order of the recurrence."""
-        t = t.transpose(0, 1)
-        return t.flip(0) if self.reverse else t
-
-    def by_sample(self, t: Tensor) -> Tensor:
-        return (t.flip(0) if self.reverse else t).transpose(0, 1)
-
-    def h_of(self, output: Tensor) -> Tensor:
-        """What belongs to h, by steps, of an output or a change or gradient of it."""
-        return self.by_step(output[..., :-1] if self.marked else output)
-
-    def change_of_output(self, h: Tensor) -> Tensor:
-        """That of the output, by samples, given that of h."""
-        return F.pad(self.by_sample(h), (0, 1)) if self.marked else self.by_sample(h)
+def h_of(output: Tensor, marked: bool) -> Tensor:
+    """What belongs to h, by steps, of an output or a change or gradient of it. marked: whether the output has, besides
+    h, a feature that marks the real steps and does not move."""
+    return (output[..., :-1] if marked else output).transpose(0, 1)
 
 
 class Activation:
     """The output of a recurrent layer as a function of all its codes, at those of a pass that gave h. W: by which
-    h_{t-1} enters the codes. real: which steps are; None for all."""
+    h_{t-1} enters the codes. real: which steps are; None for all. marked: as in `h_of`."""
 
-    def __init__(self, codes: Tensor, h: Tensor, W: Tensor, real: Tensor | None, order: Order):
-        self.h, self.W, self.real, self.order = h, W, real, order
+    def __init__(self, codes: Tensor, h: Tensor, W: Tensor, real: Tensor | None, marked: bool):
+        self.h, self.W, self.real, self.marked = h, W, real, marked
 
     def sweep(self, e: Tensor, truncated: bool = False) -> Tensor:
         """The gradient at all codes, given that at the output: that of backprop through time. truncated: of an Elman
         layer, whether an error goes back no further than its own step."""
-        return self.order.by_sample(self.gradients(self._real(self.order.h_of(e)), truncated))
+        return self.gradients(self._real(h_of(e, self.marked)), truncated).transpose(0, 1)
 
     def jvp(self, u: Tensor) -> Tensor:
         """The derivative of the output along u."""
-        return self.order.change_of_output(self._real(self.difference(self.order.by_step(u), None)))
+        return self._of_output(self.difference(u.transpose(0, 1), None))
 
     def quotient(self, u: Tensor, e: Tensor) -> Tensor:
         """(h(c) - h(c - e u)) / e of the output without cancellation, the derivative for e = 0."""
-        return self.order.change_of_output(self._real(self.difference(self.order.by_step(u), e)))
+        return self._of_output(self.difference(u.transpose(0, 1), e))
+
+    def _of_output(self, change: Tensor) -> Tensor:
+        """The change of the output, by samples, given that of h."""
+        change = self._real(change).transpose(0, 1)
+        return F.pad(change, (0, 1)) if self.marked else change
 
     def _real(self, t: Tensor) -> Tensor:
         return t if self.real is None else t * self.real
@@ -160,25 +146,6 @@ def _change(function: Map, saved: Any, u: Tensor, e: Tensor | None) -> Tensor:
 def _moved(y: Tensor, dy: Tensor, e: Tensor | None) -> Tensor:
     """y - e dy."""
     return y if e is None else y - e * dy
-
-
-class BothActivations:
-    """Those of two layers side by side."""
-
-    def __init__(self, parts: Sequence[Activation]):
-        self.parts = parts
-
-    def sweep(self, e: Tensor, truncated: bool = False) -> Tensor:
-        return torch.cat([each.sweep(part, truncated) for each, part in self._each(e)], -1)
-
-    def jvp(self, u: Tensor) -> Tensor:
-        return torch.cat([each.jvp(part) for each, part in self._each(u)], -1)
-
-    def quotient(self, u: Tensor, e: Tensor) -> Tensor:
-        return torch.cat([each.quotient(part, e) for each, part in self._each(u)], -1)
-
-    def _each(self, v: Tensor) -> list[tuple[Activation, Tensor]]:
-        return list(zip(self.parts, v.chunk(2, -1), strict=True))
 
 
 def _times_slope(v: Tensor, h: Tensor) -> Tensor:

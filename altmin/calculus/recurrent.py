@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from altmin.calculus import products
-from altmin.calculus.across_time import Activation, BothActivations, GRUOfCodes, LSTMOfCodes, Order, TanhOfCodes, later
+from altmin.calculus.across_time import Activation, GRUOfCodes, LSTMOfCodes, TanhOfCodes, h_of, later
 from altmin.calculus.base import Map, Params, rounded, shifted
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Linear
-from altmin.layers import BothDirections, Recurrent, opaque_recurrence, recurrence
+from altmin.layers import Recurrent, opaque_recurrence, recurrence
 
 
 class Steps(NamedTuple):
@@ -51,21 +51,22 @@ class Recurrence(Map):
         self.is_linear = isinstance(module, Recurrent)
         self.mode: str = module.mode
         self.padded: bool = module.padded
-        self.order = Order(getattr(module, "reverse", False), self.padded and not self.is_linear)
+        self.marked = self.padded and not self.is_linear
+        """Whether the output has, besides h, a feature that marks the real steps and does not move."""
         self.hidden: int = module.hidden_size
-        self.features = self.hidden + self.order.marked
+        self.features = self.hidden + self.marked
 
     def operands(self, p: Params) -> Params:
         return rounded(p)
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
-        steps, real = self.order.by_step(steps).contiguous(), None if real is None else real.transpose(0, 1)
+        steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
         weights = [q.to(x.dtype) for q in (*p[:2], *self._biases(p))]
         h = (opaque_recurrence if context.traced else recurrence)(self.mode, steps, *weights)
         h = h if real is None else h * real
-        output = torch.cat([h, real], -1) if self.order.marked and real is not None else h
-        return self.order.by_sample(output), Steps(steps, h, real)
+        output = torch.cat([h, real], -1) if self.marked and real is not None else h
+        return output.transpose(0, 1), Steps(steps, h, real)
 
     def vjp(self, p: Params, saved: Steps, v: Tensor) -> Tensor:
         u = products.matmul(self._of_input(v), p[0])
@@ -75,11 +76,11 @@ class Recurrence(Map):
         return self._joined(products.linear(u[..., :-1] if self.padded else u, p[0]), None)
 
     def quotient(self, p: Params, saved: Steps, u: Tensor, e: Tensor) -> tuple[Tensor, Steps]:
-        steps = self.order.by_step(u[..., :-1] if self.padded else u)
+        steps = (u[..., :-1] if self.padded else u).transpose(0, 1)
         return self.jvp(p, saved, u), saved._replace(x=shifted(saved.x, steps, e))
 
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
-        v = self.order.by_step(v)
+        v = v.transpose(0, 1)
         of_input, of_state = self._of_input(v), self._of_state(v)
         found = [_product(of_input, saved.x, p[0]), _product(of_state[1:], saved.h[:-1], p[1])]
         if len(p) > 2:
@@ -90,7 +91,7 @@ class Recurrence(Map):
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, with the saved h_{t-1}."""
-        return self.order.by_sample(self._codes(p, saved)), saved
+        return self._codes(p, saved).transpose(0, 1), saved
 
     def columns(self, saved: Steps, r: Tensor) -> tuple[Tensor, Tensor]:
         x, h, real = saved
@@ -100,17 +101,17 @@ class Recurrence(Map):
     def activation(self, p: Params, saved: Steps) -> Activation:
         """h as a function of all codes, at those of the saved pass."""
         codes = saved.h if self.mode == "RNN_TANH" else self._codes(p, saved)  # tanh is known from its value
-        return ACTIVATIONS[self.mode](codes, saved.h, p[1], saved.real, self.order)
+        return ACTIVATIONS[self.mode](codes, saved.h, p[1], saved.real, self.marked)
 
     def feedback(self, p: Params, saved: Steps, q: Tensor) -> Tensor:
         """W q_{t-1} in the codes of every step."""
-        back = products.linear(self.order.h_of(q)[:-1], p[1])
+        back = products.linear(h_of(q, self.marked)[:-1], p[1])
         back = F.pad(self._joined(None, back), (0, 0, 0, 0, 1, 0))
-        return self.order.by_sample(back if saved.real is None else back * saved.real)
+        return (back if saved.real is None else back * saved.real).transpose(0, 1)
 
     def moved(self, saved: Steps, q: Tensor, e: Tensor) -> Steps:
         """`saved` once the codes have moved the output by -e q."""
-        return saved._replace(h=shifted(saved.h, self.order.h_of(q), e))
+        return saved._replace(h=shifted(saved.h, h_of(q, self.marked), e))
 
     def _codes(self, p: Params, saved: Steps) -> Tensor:
         """c_t at every real step, by steps."""
@@ -139,66 +140,6 @@ class Recurrence(Map):
         H, zero = self.hidden, torch.zeros_like(first)
         x, s = (zero if each is None else each for each in (of_input, of_state))
         return torch.cat([x[..., : 2 * H] + s[..., : 2 * H], x[..., 2 * H :], s[..., 2 * H :]], -1)
-
-
-class BidirectionalRecurrence(Map):
-    """Two recurrent layers on the same sequences, their codes and their h side by side."""
-
-    affine = True
-
-    def __init__(self, module: BothDirections):
-        super().__init__(module)
-        self.layers = Recurrence(module.first), Recurrence(module.second)
-        count = len(self.layers[0].names)
-        self.slices = slice(0, count), slice(count, None)
-        self.features = 2 * self.layers[0].hidden
-
-    def operands(self, p: Params) -> Params:
-        return rounded(p)
-
-    def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, tuple[Steps, ...]]:
-        found = [layer.forward(p[of], x, context) for layer, of in self._each()]
-        return torch.cat([h for h, _ in found], -1), tuple(saved for _, saved in found)
-
-    def vjp(self, p: Params, saved: Sequence[Steps], v: Tensor) -> Tensor:
-        first, second = (
-            layer.vjp(p[of], s, part) for (layer, of), s, part in zip(self._each(), saved, v.chunk(2, -1), strict=True)
-        )
-        return first + second
-
-    def jvp(self, p: Params, saved: Sequence[Steps], u: Tensor) -> Tensor:
-        return torch.cat([layer.jvp(p[of], s, u) for (layer, of), s in zip(self._each(), saved, strict=True)], -1)
-
-    def quotient(self, p: Params, saved: Sequence[Steps], u: Tensor, e: Tensor) -> tuple[Tensor, tuple[Steps, ...]]:
-        found = [layer.quotient(p[of], s, u, e) for (layer, of), s in zip(self._each(), saved, strict=True)]
-        return torch.cat([change for change, _ in found], -1), tuple(moved for _, moved in found)
-
-    def grads(self, p: Params, saved: Sequence[Steps], v: Tensor) -> Params:
-        parts = zip(self._each(), saved, v.chunk(2, -1), strict=True)
-        return [g for (layer, of), s, part in parts for g in layer.grads(p[of], s, part)]
-
-    def replay(self, p: Params, saved: Sequence[Steps], x: Tensor) -> tuple[Tensor, Sequence[Steps]]:
-        parts = zip(self._each(), saved, strict=True)
-        return torch.cat([layer.replay(p[of], s, x)[0] for (layer, of), s in parts], -1), saved
-
-    def activation(self, p: Params, saved: Sequence[Steps]) -> BothActivations:
-        parts = zip(self._each(), saved, strict=True)
-        return BothActivations([layer.activation(p[of], s) for (layer, of), s in parts])
-
-    def feedback(self, p: Params, saved: Sequence[Steps], q: Tensor) -> Tensor:
-        parts = zip(self._each(), saved, q.chunk(2, -1), strict=True)
-        return torch.cat([layer.feedback(p[of], s, part) for (layer, of), s, part in parts], -1)
-
-    def moved(self, saved: Sequence[Steps], q: Tensor, e: Tensor) -> tuple[Steps, ...]:
-        parts = zip(self.layers, saved, q.chunk(2, -1), strict=True)
-        return tuple(layer.moved(s, part, e) for layer, s, part in parts)
-
-    def _each(self) -> Sequence[tuple[Recurrence, slice]]:
-        return list(zip(self.layers, self.slices, strict=True))
-
-
-InTime = Recurrence | BidirectionalRecurrence
-"""The maps whose codes depend on their own values at earlier steps."""
 
 
 class LastOfEach(Map):

@@ -12,7 +12,7 @@ from altmin.calculus.elementwise import ReLU
 from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
 from altmin.calculus.pooling import MaxPool, SeparatePool
-from altmin.calculus.recurrent import InTime
+from altmin.calculus.recurrent import Recurrence
 from altmin.common.errors import shown
 from altmin.core.chain import Block, Chain
 from altmin.graph.maps import map_of
@@ -57,7 +57,7 @@ def _default_cuts(maps: Sequence[Map]) -> list[int]:
         for i, m in enumerate(maps)
         if (_ends_a_block(m) and not (i + 1 < len(maps) and _belongs_to(maps[i + 1], m)))
         or (i and _ends_a_block(maps[i - 1]) and _belongs_to(m, maps[i - 1]))
-        or (isinstance(m, Normalisation) and isinstance(next((n for n in maps[i + 1 :] if n.names), None), InTime))
+        or (isinstance(m, Normalisation) and isinstance(next((n for n in maps[i + 1 :] if n.names), None), Recurrence))
     ]
     if not cuts:
         raise ValueError("the model has no layer with parameters to train; give it at least one, such as nn.Linear")
@@ -95,13 +95,13 @@ def _block(maps: Sequence[Map], last: bool) -> Block:
     a layer goes through autograd."""
     first = next(i for i, m in enumerate(maps) if m.names)
     whole = first == len(maps) - 1 and not last
-    maps = [AnyModule(m.module) if isinstance(m, InTime) and not whole else m for m in maps]
+    maps = [AnyModule(m.module) if isinstance(m, Recurrence) and not whole else m for m in maps]
     return Block(maps[:first], maps[first:])
 
 
 def _belongs_to(m: Map, before: Map) -> bool:
     """Whether a map is in the block of the one before: a normalisation, but not one of sequences in time."""
-    return isinstance(m, Normalisation) and not isinstance(before, InTime)
+    return isinstance(m, Normalisation) and not isinstance(before, Recurrence)
 
 
 def _ends_a_block(m: Map) -> bool:

@@ -7,7 +7,7 @@ from torch import fx, nn
 
 from altmin.calculus import own_call
 from altmin.graph.inline import sole
-from altmin.layers import BothDirections, Last, LayerDropout, Outputs, RecurrentLayer
+from altmin.layers import Last, LayerDropout, Outputs, RecurrentLayer
 
 KINDS = (nn.RNN, nn.GRU, nn.LSTM)
 LAST_STATE = {nn.RNN: (1, -1), nn.GRU: (1, -1), nn.LSTM: (1, 0, -1)}
@@ -35,7 +35,7 @@ def recurrent_layers(owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node)
         path.append(node.args[1])
     if path == [0]:
         return layers(module)
-    if tuple(path) == LAST_STATE[type(module)] and not module.bidirectional:
+    if tuple(path) == LAST_STATE[type(module)]:
         return [*layers(module), Last()]
     return None
 
@@ -57,14 +57,12 @@ def layers(module: nn.RNNBase, padded: bool = False) -> list[nn.Module]:
     for i in range(module.num_layers):
         if i and module.dropout:
             found.append(LayerDropout(module))
-        layer: nn.Module = RecurrentLayer(module, i, padded=padded)
-        if module.bidirectional:
-            layer = BothDirections(RecurrentLayer(module, i), RecurrentLayer(module, i, reverse=True))
-        found.append(layer)
+        found.append(RecurrentLayer(module, i, padded))
     return found
 
 
 def _has_codes(module: nn.RNNBase) -> bool:
     """Whether it is none of our own, its samples come first, and it is one of the kinds that have an activation across
-    time (`calculus.recurrent`)."""
-    return type(module) in KINDS and module.batch_first and not module.proj_size and module.mode != "RNN_RELU"
+    time (`calculus.recurrent`), in one direction."""
+    known = type(module) in KINDS and module.mode != "RNN_RELU"
+    return known and module.batch_first and not module.proj_size and not module.bidirectional

@@ -12,7 +12,6 @@ from altmin.layers.discrete import (
 )
 from altmin.layers.few_bits import FewBits, QuantisedConv2d, QuantisedLinear
 from altmin.layers.in_time import (
-    BothDirections,
     GatedScan,
     Last,
     LastReal,
@@ -27,7 +26,6 @@ from altmin.layers.other import Residual, Scale, View
 from altmin.layers.recurrence import opaque_recurrence, recurrence
 
 __all__ = [
-    "BothDirections",
     "Committed",
     "FewBits",
     "GatedScan",

@@ -44,20 +44,19 @@ class Recurrent(nn.RNN):
 
 class RecurrentLayer(nn.Module):
     """One layer of an `nn.RNN` (tanh), `nn.GRU` or `nn.LSTM`, in one direction, whose parameters it has: sequences
-    (samples, steps, inputs) to (samples, steps, hidden), from h_0 = 0. reverse: from the last step to the first.
-    padded: the last feature of the input says which steps are real, and so does that of the output (see `Outputs`).
+    (samples, steps, inputs) to (samples, steps, hidden), from h_0 = 0. padded: the last feature of the input says which
+    steps are real, and so does that of the output (see `Outputs`).
 
     >>> layer = RecurrentLayer(nn.GRU(2, 3, num_layers=2), 1)
     >>> layer(torch.zeros(4, 5, 3)).shape
     torch.Size([4, 5, 3])
     """
 
-    def __init__(self, of: nn.RNNBase, layer: int = 0, reverse: bool = False, padded: bool = False):
+    def __init__(self, of: nn.RNNBase, layer: int = 0, padded: bool = False):
         super().__init__()
-        self.mode, self.hidden_size, self.reverse, self.padded = of.mode, of.hidden_size, reverse, padded
+        self.mode, self.hidden_size, self.padded = of.mode, of.hidden_size, padded
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            given = getattr(of, f"{name}_l{layer}{'_reverse' * reverse}", None)
-            self.register_parameter(name, given)
+            self.register_parameter(name, getattr(of, f"{name}_l{layer}", None))
         self.input_size = self.get_parameter("weight_ih").shape[1]
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -66,30 +65,11 @@ class RecurrentLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x, real = self.parts(x)
-        h = _one_layer(self.mode, x, [p for p in self._parameters.values() if p is not None], self.reverse)
+        h = _one_layer(self.mode, x, [p for p in self._parameters.values() if p is not None])
         return h if real is None else torch.cat([h * real, real], -1)
 
     def _get_name(self) -> str:
         return {"RNN_TANH": "RNN"}.get(self.mode, self.mode)
-
-
-class BothDirections(nn.Module):
-    """Two recurrent layers on the same sequences, their features side by side.
-
-    >>> rnn = nn.LSTM(2, 3, bidirectional=True)
-    >>> BothDirections(RecurrentLayer(rnn), RecurrentLayer(rnn, reverse=True))(torch.zeros(4, 5, 2)).shape
-    torch.Size([4, 5, 6])
-    """
-
-    def __init__(self, first: RecurrentLayer, second: RecurrentLayer):
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.first(x), self.second(x)], -1)
-
-    def _get_name(self) -> str:
-        return f"{self.first._get_name()} in both directions"
 
 
 class Outputs(nn.Module):
@@ -214,7 +194,7 @@ def sequences(name: str, x: Tensor, inputs: int, padded: bool) -> tuple[Tensor, 
     return (x[..., :-1], x[..., -1:].cumprod(1)) if padded else (x, None)
 
 
-def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool) -> Tensor:
+def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool = False) -> Tensor:
     """h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if there are
     any."""
     x = (x.flip(1) if reverse else x).transpose(0, 1)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altmin.calculus import InTime
+from altmin.calculus import Recurrence
 from altmin.common.errors import demand
 from altmin.core.chain import Chain
 from altmin.core.trainer import AltMin, Metrics
@@ -152,7 +152,7 @@ def _places(chain: Chain) -> list[int]:
     return [
         l + 1
         for l, block in enumerate(chain.blocks[:-1])
-        if getattr(block.maps[-1].module, "exit", None) is None and not isinstance(block.core.maps[0], InTime)
+        if getattr(block.maps[-1].module, "exit", None) is None and not isinstance(block.core.maps[0], Recurrence)
     ]
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from altmin.calculus import InTime, Linear, Params, Recurrence, Steps
+from altmin.calculus import Linear, Params, Recurrence, Steps
 from altmin.calculus.context import Context
 from altmin.calculus.products import matmul
 from altmin.common.errors import demand
@@ -63,7 +63,7 @@ class PrintedCodes:
 
     def check(self, chain: Chain) -> None:
         """ValueError for codes in time that these steps do not move."""
-        layers = [l for l, block in enumerate(chain) if isinstance(block.core.maps[0], InTime)]
+        layers = [l for l, block in enumerate(chain) if isinstance(block.core.maps[0], Recurrence)]
         ours = all(isinstance(chain.blocks[l].core.maps[0].module, Recurrent) for l in layers)
         if self.mean and layers:
             raise ValueError("mean=True belongs to the authors' public code, which has no recurrent nets; leave it out")

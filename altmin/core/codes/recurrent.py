@@ -30,7 +30,7 @@ from torch import Tensor
 
 from altmin.calculus.context import Context
 from altmin.calculus.numbers import safe_div, select
-from altmin.calculus.recurrent import InTime, Recurrence
+from altmin.calculus.recurrent import Recurrence
 from altmin.core.chain import Chain, State
 from altmin.core.codes.discrete import lacks_derivative
 from altmin.core.codes.gradient import GradientCodes
@@ -83,7 +83,7 @@ class RecurrentCodes(GradientCodes):
         for the parallel sweep, in gated layers."""
         for l, block in enumerate(chain):
             layer = block.core.maps[0]
-            if not isinstance(layer, InTime):
+            if not isinstance(layer, Recurrence):
                 continue
             name = layer.module._get_name()
             above = chain.blocks[l + 1]
@@ -98,7 +98,7 @@ class RecurrentCodes(GradientCodes):
     def __call__(self, segment: Segment, above: Above) -> Moves:
         """As in `GradientCodes`; codes in time also change the input of their own block, h_{t-1}."""
         states = list(segment.states)
-        in_time = [i for i in range(1, len(states)) if isinstance(segment.blocks[i - 1].core.maps[0], InTime)]
+        in_time = [i for i in range(1, len(states)) if isinstance(segment.blocks[i - 1].core.maps[0], Recurrence)]
         parts, end = [], len(states)
         moved: Tensor | None = None
         while end:
@@ -121,7 +121,7 @@ class RecurrentCodes(GradientCodes):
         recurrent block below it, and the squared norm of that block's own move."""
         context, block, p, state = segment.context, segment.blocks[i], segment.theta[i], segment.states[i]
         layer, own, (steps,) = segment.blocks[i - 1].core.maps[0], segment.theta[i - 1], segment.states[i - 1].core
-        assert isinstance(layer, InTime)
+        assert isinstance(layer, Recurrence)
         start = model_at(above, None, context)
         activation = layer.activation(own, steps)
         g = activation.sweep(block.vjp(p, state, above.delta), self.sweep == "parallel")
