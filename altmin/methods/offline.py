@@ -24,9 +24,6 @@ class Offline(Wrapper):
         self.method.apply()
         self.method.end_epoch()
 
-    def why_not_captured(self) -> str:
-        return "an offline method moves its weights at the end of an epoch, not in a step"
-
 
 @register_rule("am-adam-offline", Offline)
 def am_adam_offline(

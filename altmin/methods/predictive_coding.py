@@ -205,20 +205,6 @@ class PredictiveCoding(OptimizerMethod):
         self.weights.attach(self.chain, range(len(self.chain)))
         super().__init__(model, options, self.weights.optimizer)
 
-    def inferred(self, x: Tensor, y: Tensor, context: Context) -> tuple[Inference, list[Params], Tensor]:
-        """The codes of a mini-batch after inference, the gradients of every block, and whether all is finite; nothing
-        changes."""
-        inference = Inference(self.chain, self.theta, of_batch(self.loss, context), x, y, self.rho, self.dual, context)
-        for _ in range(self.options["inference_steps"]):
-            inference.step(self.options["inference_rate"] / self.rho)
-        grads = sum_tree(inference.grads(), context)
-        finite = torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()
-        return inference, grads, finite
-
-    def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph; empty if it can."""
-        return ""
-
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
@@ -226,9 +212,12 @@ class PredictiveCoding(OptimizerMethod):
         self.chain.demand_unchanged()
         check(x, y)
         demand_finite(x, y)
-        inference, grads, finite = self.inferred(x, y, context)
+        inference = Inference(self.chain, self.theta, of_batch(self.loss, context), x, y, self.rho, self.dual, context)
+        for _ in range(self.options["inference_steps"]):
+            inference.step(self.options["inference_rate"] / self.rho)
+        grads = sum_tree(inference.grads(), context)
         self.loss.check(inference.output, y)
-        if not bool(finite):
+        if not bool(torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()):
             raise Diverged("the energy or its gradient", "lower inference_rate or lr")
         self.weights.step(dict(enumerate(grads)))
         for m, kept in statistics(self.chain.blocks, inference.states):

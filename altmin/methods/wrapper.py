@@ -27,10 +27,6 @@ class Wrapper:
             raise TypeError(reason)
         return super().__reduce_ex__(protocol)
 
-    def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph: it is not the method's own."""
-        return f"{type(self).__name__} decides on the processor how to go on"
-
     def _current(self) -> Any:
         """The method, up to date; a subclass that delays updates makes them here."""
         return self.method
