@@ -521,6 +521,16 @@ class Counting(Net):
         return h / self.n
 
 
+class Averaging(Net):
+    """One of its layers follows another."""
+
+    def between(self, h: Tensor) -> Tensor:
+        with torch.no_grad():
+            for p, q in zip(self.b.parameters(), self.a.parameters(), strict=True):
+                p.lerp_(q, 0.1)
+        return self.b(h)
+
+
 class Asking(Net):
     def between(self, h: Tensor) -> Tensor:
         return 2 * h if isinstance(h, Tensor) else h
@@ -528,6 +538,7 @@ class Asking(Net):
 
 REFUSED = {
     Counting: "changes the attribute 'n'",
+    Averaging: "in place",
     Asking: "in the output",
 }
 

@@ -13,7 +13,7 @@ from altmin.calculus.discrete import Discrete, Estimated
 from altmin.calculus.other import AnyModule
 from altmin.common.inputs import Batch, tensors_of
 from altmin.common.unchanged import same_attributes, same_buffers
-from altmin.core.chain import Chain
+from altmin.core.chain import Chain, Theta
 from altmin.core.losses import Loss
 from altmin.core.step import encode, statistics
 
@@ -46,15 +46,21 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
     (discrete activations, recurrence).
     """
     x = x.clone() if any(t.is_inference() for t in tensors_of(x)) else x
+    named = {name: p.detach() for name, p in chain.model.named_parameters()}
+    opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
+    copies = {name: p.clone() for name, p in named.items()} if opaque else named
     with same_buffers(chain.model), same_attributes(chain.model) as changed:
         for m in chain.model.modules():
             m.training = m.training and not isinstance(m, nn.modules.dropout._DropoutNd)
         with _random_state(x):
-            blocks = _by_blocks(chain, loss, x, y, context)
+            blocks = _by_blocks(chain, copies, loss, x, y, context)
         if not bool(blocks.output.sum().isfinite()):
             return  # the step says where
         with _random_state(x):
-            whole = _by_autograd(chain, x, blocks)
+            whole = _by_autograd(chain, copies, x, blocks)
+    for name, p in named.items() if opaque else ():
+        if not torch.equal(copies[name], p):
+            raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
     for name, before in changed:
         if type(before) in (int, float):
             raise ValueError(
@@ -64,10 +70,13 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
     _compare(blocks, whole)
 
 
-def _by_blocks(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Context) -> Pass:
+def _by_blocks(
+    chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Batch, y: Tensor, context: Context
+) -> Pass:
     """ValueError for a loss that depends on parameters, or that changes."""
     names = {id(p): name for name, p in chain.model.named_parameters()}
-    theta = chain.parameters()
+    held = [[names[id(p)] for p in block] for block in chain.parameters()]
+    theta: Theta = [[parameters[name] for name in block] for block in held]
     values, states = encode(chain.blocks, theta, x, LOCAL)
     output = values[-1]
     targets = loss.prepare(output, y, context)
@@ -86,8 +95,8 @@ def _by_blocks(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Context) 
         return Pass(output, delta, buffers, None)
     grads: dict[str, Tensor | None] = {}
     for l, block in reversed(list(enumerate(chain))):
-        for p, g in zip(theta[l], block.core.grads(theta[l], states[l].core, v), strict=True):
-            grads[names[id(p)]] = g if (other := grads.get(names[id(p)])) is None else other + g  # of all that use it
+        for name, g in zip(held[l], block.core.grads(theta[l], states[l].core, v), strict=True):
+            grads[name] = g if (other := grads.get(name)) is None else other + g  # of all blocks that use it
         v = block.vjp(theta[l], states[l], v) if l else v
     return Pass(output, delta, buffers, grads)
 
@@ -105,15 +114,14 @@ class _Whole(nn.Module):
         return found if self.outputs is None else self.outputs.flat(found)
 
 
-def _by_autograd(chain: Chain, x: Batch, blocks: Pass) -> Pass:
+def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, blocks: Pass) -> Pass:
     """As the blocks: gradients where these have some."""
     whole = AnyModule(_Whole(chain), several=True)
     held = [name.removeprefix("model.") for name in whole.names]
-    parameters = [chain.model.get_parameter(name) for name in held]
-    output, saved = whole.forward([p.detach() for p in parameters], list(tensors_of(x)))
+    output, saved = whole.forward([parameters[name] for name in held], list(tensors_of(x)))
     assert saved.by.graph is not None
     _, leaves, end = saved.by.graph
-    trained = [p.requires_grad for p in parameters]
+    trained = [chain.model.get_parameter(name).requires_grad for name in held]
     names, of = list(itertools.compress(held, trained)), list(itertools.compress(leaves, trained))
     grads: Sequence[Tensor | None] = [None] * len(of)
     if blocks.grads is not None and of and end.requires_grad and end.shape == blocks.delta.shape:
