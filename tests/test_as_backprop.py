@@ -370,7 +370,11 @@ def after_gradient(model: Net):
     return model.a.bias.register_post_accumulate_grad_hook(lambda p: None)
 
 
-@pytest.mark.parametrize("hook", [on_layer, before_layer, on_parameter, after_gradient])
+def on_all_modules(model: Net):
+    return nn.modules.module.register_module_forward_hook(lambda *_: None)
+
+
+@pytest.mark.parametrize("hook", [on_layer, before_layer, on_parameter, after_gradient, on_all_modules])
 def test_hooks_that_no_step_would_run_are_refused(hook):
     torch.manual_seed(0)
     model, batch = Net(), (torch.randn(6, 4), torch.randint(3, (6,)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 
 from altmin.calculus import own_call
 from altmin.calculus.base import Map, Params, Saved
@@ -28,6 +29,15 @@ Theta = Sequence[Params]
 
 OF_ALL_MODULES = frozenset(vars(nn.Module()))
 """The attributes that every module has."""
+
+
+GLOBAL_HOOKS: tuple[Any, ...] = (
+    torch_modules._global_forward_hooks,
+    torch_modules._global_forward_pre_hooks,
+    torch_modules._global_backward_hooks,
+    torch_modules._global_backward_pre_hooks,
+)
+"""Torch's hooks for all modules, by their numbers."""
 
 
 class State(NamedTuple):
@@ -278,7 +288,7 @@ class Chain:
     def demand_unchanged(self) -> None:
         """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
         or hooks have been added; or if there are hooks that its blocks would not call."""
-        changed = hooked = False
+        changed, hooked = False, any(GLOBAL_HOOKS) and _hooks_for_all_modules()
         for c, inside in self._children:
             changed = changed or list(c._modules.values()) != inside
         for owner, name, p in self._parameters:
@@ -299,8 +309,8 @@ class Chain:
             )
         if hooked:
             raise ValueError(
-                "a module or parameter of the model has a backward hook, and there is no backward pass that would run "
-                "it; remove the hook (nothing was changed)"
+                "a module or parameter of the model has a backward hook, or torch has a hook for all modules; there is "
+                "no backward pass and no call of the model that would run it; remove the hook (nothing was changed)"
             )
 
     def __str__(self) -> str:
@@ -320,6 +330,12 @@ def _is_setting(name: str, value: Any) -> bool:
     """Whether an attribute of a module is one by which its forward may decide or compute, and can be compared."""
     parts = value if isinstance(value, tuple) else (value,)
     return name not in OF_ALL_MODULES and all(isinstance(v, int | float | str | None) and v == v for v in parts)
+
+
+def _hooks_for_all_modules() -> bool:
+    """Whether someone has registered one; those of torch itself only count operations."""
+    hooks = [hook for each in GLOBAL_HOOKS for hook in each.values()]
+    return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 
 
 def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
