@@ -535,6 +535,12 @@ class Averaging(Net):
         return self.b(h)
 
 
+class Freezing(Net):
+    def between(self, h: Tensor) -> Tensor:
+        self.b.weight.requires_grad_(False)
+        return self.b(h)
+
+
 class Asking(Net):
     def between(self, h: Tensor) -> Tensor:
         return 2 * h if isinstance(h, Tensor) else h
@@ -543,6 +549,7 @@ class Asking(Net):
 REFUSED = {
     Counting: "changes the attribute 'n'",
     Averaging: "in place",
+    Freezing: "freezes its parameters",
     Asking: "in the output",
 }
 

@@ -112,7 +112,11 @@ class AnyModule(Map):
             with sdpa_kernel(SDPBackend.MATH), recurrent:
                 twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
-        found = _jvp(*twice, us)
+        try:
+            found = _jvp(*twice, us)
+        except NotImplementedError as error:
+            name = self.module._get_name()
+            raise ValueError(f"{name} has no second derivative in torch, which moving codes takes: {error}") from None
         if not saved.by.context.eager:  # there `quotient` needs another jvp
             saved.by.twice = twice
         return found
@@ -203,6 +207,10 @@ class AnyModule(Map):
                     raise
                 self.changes_input = True
                 y, buffers = self._call(leaves, self._given(at), context, start, rng)
+        if not all(leaf.requires_grad for leaf in leaves):
+            raise ValueError(
+                f"{self.module._get_name()} freezes its parameters in its forward; do that before training"
+            )
         point = [x.detach() if isinstance(x, Tensor) else x for x in at]
         return Point(point, y.detach(), Pass(context, buffers, start, (at, leaves, y), rng=rng))
 

@@ -294,7 +294,13 @@ class AnyLoss(Loss):
         return self._traced_at(output, y) if traced else self._at(output, y)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
+        held = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
+        before = [b.clone() for b in held]
         o, value = self._evaluated(output, y)
+        if not all(map(torch.equal, held, before)):
+            for b, old in zip(held, before, strict=True):
+                b.copy_(old)
+            raise ValueError("the loss changes its buffers when it is called, which a step does several times")
         found, left, seen = [], [value.grad_fn], set()
         while left:
             node = left.pop()
