@@ -9,22 +9,11 @@ table as it is, "scaled" a pipeline with StandardScaler, "all scaled" also scale
 import statistics
 import warnings
 from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-from sklearn import datasets
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
-from sklearn.multioutput import MultiOutputRegressor
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from altmin.sklearn import AltMinClassifier, AltMinRegressor
 from reproduction.case import Case
 from reproduction.figure import Figure
 from reproduction.measurements import results
@@ -35,11 +24,11 @@ Table = tuple[np.ndarray, np.ndarray]
 
 
 def _made(maker: str, **options: Any) -> Callable[[int], Table]:
-    return lambda seed: getattr(datasets, maker)(random_state=seed, **options)[:2]
+    return lambda seed: getattr(import_module("sklearn.datasets"), maker)(random_state=seed, **options)[:2]
 
 
 def _brought(loader: str) -> Callable[[int], Table]:
-    return lambda seed: getattr(datasets, loader)(return_X_y=True)
+    return lambda seed: getattr(import_module("sklearn.datasets"), loader)(return_X_y=True)
 
 
 CLASSIFICATION: dict[str, Callable[[int], Table]] = {
@@ -62,12 +51,13 @@ REGRESSION: dict[str, Callable[[int], Table]] = {
     "friedman 3": _made("make_friedman3", n_samples=600, noise=0.1),
     "swiss roll": _made("make_swiss_roll", n_samples=600, noise=0.5),
 }
-KINDS: dict[str, Any] = {
-    "AltMin": (AltMinClassifier, AltMinRegressor),
-    "am-mem": (partial(AltMinClassifier, method="am-mem"), partial(AltMinRegressor, method="am-mem")),
-    "MLP": (MLPClassifier, MLPRegressor),
-    "trees": (HistGradientBoostingClassifier, HistGradientBoostingRegressor),
+KINDS = {
+    "AltMin": "altmin.sklearn:AltMin",
+    "am-mem": "altmin.sklearn:AltMin",
+    "MLP": "sklearn.neural_network:MLP",
+    "trees": "sklearn.ensemble:HistGradientBoosting",
 }
+"""Where the classifier and the regressor of each kind are found."""
 NAMES = {("am-mem", "raw"): "AltMin, am-mem", ("trees", "raw"): "gradient boosting"}
 """What a column is called, if not by estimator and preparation."""
 OTHERS = [("am-mem", "raw"), ("MLP", "raw"), ("MLP", "scaled"), ("MLP", "all scaled"), ("trees", "raw")]
@@ -81,13 +71,25 @@ MEASURES = {"accuracy": "accuracy", "log_loss": "log loss", "ece": "ECE"}
 
 def split(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """X to train on, a third for the test, y for each."""
+    from sklearn.model_selection import train_test_split
+
     X, y = (CLASSIFICATION | NOISY | REGRESSION)[name](seed)
-    return train_test_split(X, y, test_size=1 / 3, random_state=seed, stratify=None if name in REGRESSION else y)
+    found = train_test_split(X, y, test_size=1 / 3, random_state=seed, stratify=None if name in REGRESSION else y)
+    return tuple(found)
 
 
 def estimator(kind: str, way: str, seed: int, regression: bool, targets: int = 1) -> Any:
-    more = {"early_stopping": True} if way == "early stopping" else {}
-    made = KINDS[kind][regression](random_state=seed, **more)
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.multioutput import MultiOutputRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    module, _, name = KINDS[kind].partition(":")
+    more: Row = {"early_stopping": True} if way == "early stopping" else {}
+    more |= {"method": "am-mem"} if kind == "am-mem" else {}
+    kinds = "Regressor" if regression else "Classifier"
+    made = getattr(import_module(module), name + kinds)(random_state=seed, **more)
     if kind == "trees" and targets > 1:
         made = MultiOutputRegressor(made)
     if way == "temperature":
@@ -112,6 +114,8 @@ def score(case: Case, seed: int, setting: Setting) -> Row:
 
 def probabilities(case: Case, seed: int, setting: Setting) -> Row:
     """Measures of a classifier's probabilities for the test rows."""
+    from sklearn.metrics import log_loss
+
     X, X_test, y, y_test = split(case["data"], seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleavedZeroBubble
 
 import altmin
 from altmin.runners.distributed import Distributed
@@ -84,14 +83,18 @@ def replicated(case: Case, rank: int) -> Contestant:
     return Contestant(step, of_model(model), "backprop")
 
 
-def pipeline(case: Case, rank: int, schedule: Any, stages: int) -> Contestant:
+def pipeline(case: Case, rank: int, schedule: str, stages: int) -> Contestant:
     """torch.distributed.pipelining, blocks in equal runs: `stages` of them, every second one on each rank."""
+    from torch.distributed import pipelining  # which loads torch's compiler
+
     model, (x, y) = model_of(case), samples_of(case)
     starts = [0, *(i + 1 for i, m in enumerate(model) if isinstance(m, nn.Linear))]  # of blocks, as in a chain
     parts = [model[a:b] for a, b in itertools.pairwise(starts[:: case["blocks"] // stages])]
     own = range(rank, stages, RANKS)
-    held: Any = [PipelineStage(parts[s], s, stages, torch.device("cpu")) for s in own]
-    runs = schedule(held if stages > RANKS else held[0], case["micro_batches"], loss_fn=nn.functional.cross_entropy)
+    held: Any = [pipelining.PipelineStage(parts[s], s, stages, torch.device("cpu")) for s in own]
+    runs = getattr(pipelining, schedule)(
+        held if stages > RANKS else held[0], case["micro_batches"], loss_fn=nn.functional.cross_entropy
+    )
     parameters = [p for s in own for p in parts[s].parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-4, fused=True)
     inputs, targets = ((x,) if 0 in own else ()), ({"target": y} if stages - 1 in own else {})
@@ -122,8 +125,8 @@ def contestants(case: Case, rank: int) -> dict[str, Contestant]:
         "am layer-parallel": Contestant(lambda: layers.step(x, y), of_model(layers.model, own), "am in parts"),
         "backprop": in_one("backprop"),
         "backprop DDP": replicated(case, rank),
-        "backprop 1F1B": pipeline(case, rank, Schedule1F1B, 2),
-        "backprop zero bubble": pipeline(case, rank, ScheduleInterleavedZeroBubble, 4),
+        "backprop 1F1B": pipeline(case, rank, "Schedule1F1B", 2),
+        "backprop zero bubble": pipeline(case, rank, "ScheduleInterleavedZeroBubble", 4),
     }
 
 

@@ -5,7 +5,6 @@ import statistics
 import time
 from typing import Any
 
-from altmin.stream import OnlineClassifier
 from reproduction.case import Case
 from reproduction.figure import Figure
 from reproduction.measurements import results
@@ -23,6 +22,8 @@ def cost(case: Case, seed: int, setting: Setting) -> Row:
     """Microseconds of processor time for a sample of the stream `rbf-drift`, predicted and learnt, by each model in
     turn: the median over rounds, and that of the ratios to Adam's in the same round, with their quartiles; and the
     bytes of each model, pickled, after the stream."""
+    from altmin.stream import OnlineClassifier  # which needs river
+
     data, rounds = samples("rbf-drift", seed), case["rounds"]
     learners = {name: create(name, False, seed) for name in SERVED}
     learners["Adam, fused kernel"] = OnlineClassifier(method="adam", options={"fused": True}, seed=seed)
