@@ -12,10 +12,6 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus import map_of
-from altmin.calculus.context import Context
-from altmin.calculus.numbers import Tensors
-from altmin.core.losses import adapt
-from altmin.core.step import move_codes
 from altmin.layers import Last, Outputs, RecurrentLayer
 
 MU = 0.7
@@ -169,24 +165,3 @@ def test_no_step_raises_the_objective(seed, kind, mu, size, share):
     for net in (model, short):
         metrics = altmin.AltMin(net, codes=altmin.RecurrentCodes(share=share), penalty=mu).step(x, y)
         assert metrics.objective <= float(metrics.loss) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_members_of_an_ensemble_move_as_each_does_alone(kind):
-    members = [problem(kind, seed) for seed in range(3)]
-    x, y = members[0][1:]
-    chain, codes = altmin.split(members[0][0]), altmin.RecurrentCodes()
-    thetas = [altmin.split(model).parameters() for model, _, _ in members]
-    together = [[torch.stack(ps).detach() for ps in zip(*blocks, strict=True)] for blocks in zip(*thetas, strict=True)]
-
-    def step(theta):
-        mu, context = torch.tensor(MU, dtype=F64), Context(numbers=Tensors, traced=True)
-        moved = move_codes(chain, theta, codes, adapt(nn.CrossEntropyLoss()), x, y, mu, context)
-        return moved.objective, [each.delta for each in moved.problems]
-
-    with torch.no_grad():
-        objectives, deltas = torch.func.vmap(step)(together)
-    for i, (model, _, _) in enumerate(members):
-        for a, b in zip(deltas, residuals_of(model, codes, x, y, MU), strict=True):
-            close(a[i], b.delta)
-        assert float(objectives[i]) < float(F.cross_entropy(model(x), y))

