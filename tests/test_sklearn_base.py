@@ -32,7 +32,7 @@ WRONG_SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", WRONG_SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", WRONG_SETTINGS)
 def test_a_setting_without_meaning_is_refused_when_fitting_and_nothing_is_lost(settings: Any) -> None:
     found = AltMinClassifier(**SMALL).fit(X, Y)
     before, module = found.predict_proba(X), found.module_
