@@ -152,7 +152,8 @@ class CoActivation(torch.optim.Optimizer):
         memories = {r.own[0]: self.memory.init(as_matrix(r.own), r.groups) for r in self.recorders}
         for p, state in given.items():
             shapes = {name: t.shape for name, t in memories.get(p, {}).items()}
-            if state and set(state) != ADAM and {n: t.shape for n, t in state.items() if n != "step"} != shapes:
+            fits = {n: t.shape for n, t in state.items() if n != "step"} == shapes if shapes else set(state) == ADAM
+            if state and not fits:
                 raise ValueError(
                     "this is not the state of a CoActivation for these layers with "
                     f"rank={self.memory.rank} and length={self.memory.length!r} (nothing was changed)"

@@ -315,26 +315,6 @@ def test_frozen_parameters_do_not_count_when_gradients_are_clipped():
     torch.testing.assert_close(mean, 0.1 * grad * largest / grad.norm(), rtol=1e-4, atol=0.0)
 
 
-def test_members_of_an_ensemble_may_differ_in_every_number():
-    numbers = [(0.01, 0.9, 0.95, 1.0, 0.0), (0.02, 0.5, 0.7, 0.1, 0.2)]
-    names = ("lr", "beta", "forget", "damping", "weight_decay")
-    batches = [(torch.randn(8, 6, dtype=F64), torch.randint(3, (8,))) for _ in range(3)]
-
-    def made() -> list[altmin.AltMin]:
-        torch.manual_seed(0)
-        rules = [altmin.CoActivationMemory(**dict(zip(names, each, strict=True)), rank=4) for each in numbers]
-        return [altmin.AltMin(plain().double(), weights=rule) for rule in rules]
-
-    alone, members = made(), made()
-    ensemble = altmin.Ensemble(members)
-    for batch in batches:
-        ensemble.step(*batch)
-        for am in alone:
-            am.step(*batch)
-    for one, other in zip(alone, members, strict=True):
-        torch.testing.assert_close(one.model.state_dict(), other.model.state_dict(), rtol=1e-8, atol=1e-10)
-
-
 def friedman(n: int, scale: float) -> tuple[Tensor, Tensor]:
     x = torch.rand(n, 8)
     y = 10 * torch.sin(math.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
@@ -414,7 +394,6 @@ def test_ten_plain_layers_learn():
         ({"damping": 0.0}, "damping"),
         ({"rank": 0}, "rank"),
         ({"length": "adamw"}, "length of CoActivationMemory is 'adam' or 'fixed', given 'adamw'"),
-        ({"decay_biases": 1}, "decay_biases"),
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"every": 0}, "every"),
         ({"rows": 0.5}, "rows"),

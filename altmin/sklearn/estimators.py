@@ -98,12 +98,14 @@ class AltMinClassifier(ClassifierMixin, Estimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, in the order of `classes_`: the softmax of the network's output. If rows have
         several labels, the probability of each label by itself."""
-        return self._targets.probabilities(self._outputs(X))
+        outputs = self._outputs(X)
+        return self._targets.probabilities(outputs)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row. If rows have several labels, for each of them 1 if it is more probable
         than not, else 0."""
-        return self._targets.predict(self._outputs(X))
+        outputs = self._outputs(X)
+        return self._targets.predict(outputs)
 
     def _keep(self, training: Training, targets: Any) -> None:
         self.classes_ = targets.classes
