@@ -9,7 +9,6 @@ import torch
 from calculus_cases import close
 from torch import Tensor
 
-from altmin.calculus import context as module
 from altmin.calculus.context import LOCAL, BatchShard, BucketedSum, Context, sum_tree
 
 F64 = torch.float64
@@ -144,19 +143,3 @@ def test_trees_are_summed_and_numbers_go_with_the_last_message() -> None:
     assert ranks(lambda rank, context: list(BucketedSum(context).finish(1.0, rank)))[0] == [[2.0, 1.0]] * 2
     whole = ranks(lambda rank, context: sum_tree({"a": [torch.full((2,), float(rank)), 4]}, context))[0]
     assert [(each["a"][0].tolist(), each["a"][1]) for each in whole] == [([1.0, 1.0], 4)] * 2
-
-
-def test_what_fills_a_message_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUCKET", 100)
-
-    def call(rank: int, context: Context) -> list[float]:
-        sums = BucketedSum(context)
-        trees, sent = [], []
-        for size in (20, 4, 10, 25):  # entries of four bytes
-            trees.append(sums.add(torch.full((size,), rank + float(size))))
-            sent.append(len(sums.sent))
-        numbers = sums.finish(1.0)
-        return [*sent, *numbers, *(float(t.unique()) for t in trees)]
-
-    expected = [0, 0, 1, 2, 2.0, *(2.0 * size + 1 for size in (20, 4, 10, 25))]
-    assert ranks(call) == ([expected] * 2, [34, 25, 1])

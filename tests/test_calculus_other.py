@@ -310,38 +310,6 @@ def test_of_two_points_all_derivatives_are_those_of_the_one_that_the_device_has_
     close(found, expected)
 
 
-class CountedAttention(Attention):
-    passes = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.passes += 1
-        return super().forward(x) if self.passes >= 0 else x
-
-
-@pytest.mark.parametrize(
-    "make, way, passes",
-    [
-        (Gated, "eager", 2),  # at the encoded code, and where it moves to
-        (Gated, "captured", 3),  # and at the one that was chosen
-        (Gated, "members", 4),  # and for the jvp
-        (CountedAttention, "eager", 3),  # its kernel has no second derivative
-        (CountedAttention, "captured", 4),
-        (CountedAttention, "members", 4),
-    ],
-)
-def test_how_many_passes_of_a_module_a_step_takes(make, way, passes):
-    torch.manual_seed(0)
-    x, y = torch.randn(3, 5, 4), torch.randint(2, (3,))
-    model = nn.Sequential(nn.Linear(4, 4), make(), nn.Flatten(), nn.Linear(20, 4), nn.Tanh(), nn.Linear(4, 2))
-    am = altmin.AltMin(model, check=False)
-    captured = altmin.runners.capture.captured(am, False, LOCAL)
-    step = {"eager": am.step, "captured": captured.run}.get(way) or altmin.Ensemble([am]).step
-    step(x, y)
-    model[1].passes = 0
-    step(x, y)
-    assert model[1].passes == passes
-
-
 class Aliases(nn.Module):
     """One module under two names, and two modules with one parameter and one buffer."""
 

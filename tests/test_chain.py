@@ -157,14 +157,6 @@ def test_a_blocks_calculus_is_autograds(name, training):
         code = y
 
 
-def test_the_quotient_of_a_lone_module_without_closed_form_takes_a_jvp_that_is_known():
-    block = altmin.split(nn.Sequential(nn.Linear(4, 4), nn.PReLU(4))).blocks[1]
-    p, c = [q.detach() for q in block.parameters()], torch.randn(3, 4)
-    state = block.forward(p, c)[1]
-    known = torch.full((3, 4), 7.0)
-    assert torch.equal(block.quotient(p, state, torch.randn(3, 4), torch.tensor(1e-20), known)[0], known)
-
-
 def test_a_replay_keeps_the_mask_of_the_pass_it_repeats():
     torch.manual_seed(0)
     block = altmin.split(nn.Sequential(nn.Linear(5, 20), nn.Dropout(0.5)).double()).blocks[0]
@@ -242,15 +234,6 @@ def test_a_rectifier_before_a_pool_goes_after_it_and_changes_nothing():
     assert str(chain.blocks[1]) == "MaxPool1d, ReLU, Flatten, Linear"
     x = torch.randn(4, 1, 8)
     assert torch.equal(chain(x), model(x))
-
-
-def test_the_statistics_of_a_block_are_those_of_its_maps_in_training():
-    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
-    block, x = altmin.split(model).blocks[0], torch.randn(5, 3)
-    p = [q.detach() for q in block.parameters()]
-    assert [m.module for m, _ in block.statistics(block.forward(p, x)[1])] == [model[0], model[2]]
-    model[2].eval()
-    assert [m.module for m, _ in block.statistics(block.forward(p, x)[1])] == [model[0]]
 
 
 def test_a_table_shows_blocks_codes_and_parameters():

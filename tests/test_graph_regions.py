@@ -60,14 +60,3 @@ def test_a_group_never_depends_on_itself_through_another():
     a, b, c = nodes[1:]
     found = regions(nodes, [a, b, c], [b], nodes[:1], [made])
     assert [region.nodes for region in found] == [[a], [b], [c]]
-
-
-def test_a_group_that_would_hand_on_two_tensors_is_taken_apart():
-    """-x and sin(-x) both go on: they are two groups, where one group has one output."""
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    a = graph.call_function(torch.neg, (x,))
-    b = graph.call_function(torch.sin, (a,))
-    graph.output((a, b))
-    found = regions([x, a, b], [a, b], [], [x], [a, b])
-    assert [(region.nodes, region.inputs, region.output) for region in found] == [([a], [x], a), ([b], [a], b)]
