@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import altmin
 
 F64 = torch.float64
-WIDTH, ROWS, NETS, TOGETHER = 3, 5, 1000, 50
+WIDTH, ROWS, NETS, TOGETHER = 3, 5, 200, 50
 
 
 class Random(nn.Module):
