@@ -18,16 +18,20 @@ TRAIN = [*("train", "--model", "mlp-1x16", "--batch-size", "13", "--limit", "220
 KEPT = ["--checkpoint", "run.altmin", "--checkpoint-every", "4", "--json", "run.json"]
 VICTIM = """
 import os, sys
+from pathlib import Path
 import altmin.cli.train
 command = sys.modules["altmin.cli.train"]
+each = command.EachBatch
 
-def fails(tick):
+def fails(show):
     def report(at):
         if at.batch == 11 and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            Path("killed").touch()
             os.kill(os.getpid(), 9)
-    return report
+        return show(at)
+    return each(report)
 
-command.with_loss = fails
+command.EachBatch = fails
 altmin.cli.main()
 """
 MISTAKES = {"seeds": ["train", "--seeds", "2"], "record": ["train", "--record"]}
@@ -98,6 +102,7 @@ def test_a_killed_process_costs_no_figure(two: Any, tmp_path: Path) -> None:
         timeout=100,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
+    assert (tmp_path / "killed").exists()
     assert figures(tmp_path / "run.json") == figures(two[0] / "run.json")
 
 
