@@ -3,11 +3,8 @@
 Not by tracemalloc: to stop it while another thread allocates can crash the interpreter (CPython issue 128679).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-MEGABYTE = 1 << 20
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -27,12 +24,3 @@ def restart_peak() -> int:
 def peak() -> int:
     """The most memory held since `restart_peak`."""
     return _status("VmHWM")
-
-
-@contextmanager
-def memory_below(most: int) -> Iterator[None]:
-    """Fail if the process ever takes more than `most` bytes in the block beyond what it has."""
-    before = restart_peak()
-    yield
-    taken = peak() - before
-    assert taken < most, f"{taken:,} bytes were taken, expected fewer than {most:,}"

@@ -29,23 +29,19 @@ def test_a_linear_map_of_any_shape_agrees_with_autograd(batch, inputs, outputs, 
     agrees(nn.Linear(inputs, outputs, bias, dtype=torch.float64), batch, inputs)
 
 
-@given(
-    dims=st.integers(1, 2),
-    kernel=st.integers(1, 3),
-    stride=st.integers(1, 3),
-    padding=st.integers(0, 2),
-    dilation=st.integers(1, 2),
-    groups=st.sampled_from([1, 2]),
-    transposed=st.booleans(),
-    bias=st.booleans(),
-    size=st.integers(5, 8),
-)
-def test_a_convolution_of_any_geometry_agrees_with_autograd(
-    dims, kernel, stride, padding, dilation, groups, transposed, bias, size
-):
+GEOMETRY = {
+    "stride": st.integers(1, 3),
+    "padding": st.integers(0, 2),
+    "dilation": st.integers(1, 2),
+    "groups": st.sampled_from([1, 2]),
+    "bias": st.booleans(),
+}
+
+
+@given(st.integers(1, 2), st.integers(1, 3), st.fixed_dictionaries(GEOMETRY), st.booleans(), st.integers(5, 8))
+def test_a_convolution_of_any_geometry_agrees_with_autograd(dims, kernel, options, transposed, size):
     torch.manual_seed(0)
     kind = getattr(nn, f"Conv{'Transpose' * transposed}{dims}d")
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
     agrees(kind(2, 4, kernel, **options).double(), 2, 2, *[size] * dims)
 
 

@@ -118,16 +118,6 @@ def test_running_statistics_inside_a_piece_follow_the_mode_of_the_model(training
     torch.testing.assert_close(model.norm.running_var, other.norm.running_var, rtol=1e-12, atol=1e-12)
 
 
-class Branch(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.a(x))
-        return self.c(x + torch.tanh(self.b(x)))
-
-
 def test_buffers_of_pieces_stay_the_models_in_an_ensemble_and_others_are_noticed():
     ensemble = altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
     x, y = torch.randn(6, 5), torch.randint(3, (6,))

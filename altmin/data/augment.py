@@ -8,9 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-"""(samples, generator of the CPU) -> samples of the same shape, which may not be the same memory."""
-
 
 @runtime_checkable
 class Drawn(Protocol):

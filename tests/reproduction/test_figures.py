@@ -75,19 +75,6 @@ def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(pictures: list[Pict
     assert pictures[0].get_suptitle() == "the title\na note"
 
 
-def test_scales_are_those_of_the_figure(pictures: list[Picture]) -> None:
-    runs = [Run("adam", f"mlp-{n}x4", at=n, title=f"panel {n}") for n in (1, 2, 3, 4)]
-    results = Results([row(each, 0, 0.1 * (each.at or 0)) for each in runs])
-    draw.draw(Figure("f", "t", runs, ["layers"], 1, measure="accuracy at the end", log="x"), results, "png")
-    shown = [axes for axes in pictures[0].axes if axes.get_visible()]
-    assert {(axes.get_xscale(), axes.get_yscale(), axes.get_ylabel()) for axes in shown} == {
-        ("log", "linear", "accuracy at the end")
-    }
-    assert [axes.lines[0].get_xydata().tolist() for axes in shown[:2]] == [[[1, 0.1]], [[2, 0.2]]]
-    pictures[0].canvas.draw()
-    assert [label.get_text() for label in shown[1].get_xticklabels()] == ["2"], "the place that was measured"
-
-
 def test_a_picture_may_have_several_axes_and_panels_measures_and_scales_of_their_own(pictures: list[Picture]) -> None:
     class Own(Run):
         measure, y_scale = "something else", "log"
@@ -101,16 +88,6 @@ def test_a_picture_may_have_several_axes_and_panels_measures_and_scales_of_their
     assert shown == [(x, *rest) for rest in (first, second) for x in ("epochs", "seconds")]
     assert [[text.get_text() for text in axes.texts] for axes in pictures[0].axes] == [["others: a"], [], [], []]
     assert [axes.lines[0].get_xydata().tolist() for axes in pictures[0].axes[:2]] == [[[1, 0.5]], [[7, 0.5]]]
-
-
-def test_marks_of_one_place_share_a_text_and_panels_without_results_are_left_out(pictures: list[Picture]) -> None:
-    marks = [Mark("mnist, mlp-1x4", 1, 0.49, name) for name in ("SGD", "Adam")]
-    figure = Figure("f", "t", DRAWN, ["epochs"], 1, marks=marks, bottom=0.1)
-    draw.draw(figure, Results([row(DRAWN[0], 0, 0.2)]))
-    (axes,) = pictures[0].axes
-    assert axes.get_title(loc="left") == "mnist, mlp-1x4"
-    assert [text.get_text() for text in axes.texts] == ["paper: SGD, Adam"]
-    assert axes.get_ylim()[0] == 0.1
 
 
 @pytest.mark.parametrize(

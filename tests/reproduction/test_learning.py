@@ -15,7 +15,7 @@ from altmin.training.evaluate import accuracy
 from altmin.training.samples import epoch_order
 from reproduction import Figure, Results, Row, Setting
 from reproduction.figures.learning import LEARNING
-from reproduction.learning import Learner, Opponent, RateSearch, Task, learner, learners, tables
+from reproduction.learning import Learner, Opponent, RateSearch, Task, learners, tables
 from reproduction.learning.problems import NOISE, OUTPUTS, SMALLEST, SummedCrossEntropy, problem
 from reproduction.search import history, search
 
@@ -82,24 +82,6 @@ def test_a_run_is_measured_after_its_marks_as_a_loop_by_hand_would(
     assert [(point["batch"], point["test_accuracy"]) for point in row["points"]] == [(n, found[n]) for n in (1, 3, 4)]
     assert a_run().points(row, "samples") == [(20 * n, found[n]) for n in (1, 3, 4)]
     assert a_run(at_end=True, shown="validation").points(row, "batches") == [(4, found[4])]
-
-
-def test_evaluations_take_no_seconds(
-    made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, setting: Setting
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(learner.time, "perf_counter", lambda: now[0])
-
-    def measured(model: Any, samples: Any) -> float:
-        now[0] += 100.0
-        return 0.5
-
-    def tick(done: int, total: int, text: str) -> None:  # every batch takes a second
-        now[0] += 1.0
-
-    monkeypatch.setattr(learner, "accuracy", measured)
-    (row,) = a_run(epochs=2).make([0], setting, tick)
-    assert [(point["batch"], point["seconds"]) for point in row["points"]] == [(1, 1.0), (2, 2.0), (4, 4.0)]
 
 
 def test_a_run_that_diverges_has_its_points_and_the_worst_score(

@@ -69,22 +69,6 @@ def test_a_step_follows_the_gradient_of_loss_and_penalty_by_autograd() -> None:
         torch.testing.assert_close(p.detach(), old - 0.1 * g)
 
 
-def test_the_fisher_information_is_taken_from_the_first_samples_of_the_task() -> None:
-    model, x, y = problem()
-    learner = ElasticWeights(model, samples=4)
-    learner.end_task((x, y))
-    torch.testing.assert_close([*learner.importance.values()], [*looped_fisher(model, x[:4], y[:4])])
-
-
-def test_a_frozen_layer_has_no_importance() -> None:
-    model, x, y = problem()
-    model[0].requires_grad_(False)
-    learner = ElasticWeights(model)
-    learner.end_task((x, y))
-    learner.step(x, y)
-    assert list(learner.state_dict()["importance"]) == list(learner.state_dict()["anchor"]) == ["2.weight", "2.bias"]
-
-
 def test_a_step_is_gradient_descent_with_the_rate_of_its_number() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2)).double()
@@ -131,17 +115,6 @@ def test_every_subset_of_the_samples_is_kept_with_equal_probability(batch: int) 
     assert {Fraction(count, total) for count in found.values()} == {Fraction(1, 10)}
 
 
-def test_the_number_of_a_sample_that_comes_late_is_any_up_to_its_own() -> None:
-    torch.manual_seed(0)
-    buffer = Reservoir(4)
-    buffer.add(torch.rand(2, 1), torch.zeros(2, dtype=torch.int64))
-    assert [buffer._slot(n) for n in (0, 1)] == [0, 1]
-    drawn = Counter(buffer._slot(3) for _ in range(4000))
-    assert set(drawn) == {0, 1, 2, 3}
-    for count in drawn.values():  # 5 standard deviations of the binomial distribution
-        assert abs(count - 1000) < 5 * (4000 * 0.25 * 0.75) ** 0.5
-
-
 def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() -> None:
     levels = torch.arange(256.0)
     x = (levels / 255 - 0.1307) / 0.3081  # as standardised images are
@@ -150,14 +123,6 @@ def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() ->
     values, labels = buffer.draw(64)
     assert (values - x.reshape(64, 1, 2, 2)[labels]).abs().max() < 1e-6
     assert buffer.inputs.numel() + buffer.labels.numel() == 1000 // 5 * 5
-
-
-def test_values_beyond_those_of_the_first_batch_are_clipped() -> None:
-    buffer = Reservoir(100)
-    buffer.add(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]))
-    buffer.add(torch.tensor([[-3.0], [7.0]]), torch.tensor([2, 3]))
-    values, labels = buffer.draw(4)
-    assert dict(zip(labels.tolist(), values.flatten().tolist(), strict=True)) == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0}
 
 
 def test_a_draw_has_no_sample_twice_and_at_most_all() -> None:
@@ -250,33 +215,6 @@ def test_mini_batches_in_any_order_give_the_discriminant_of_all_samples(
     weights, biases = at_once(x, y, 3, shrinkage)
     torch.testing.assert_close(model[-1].weight.detach(), weights)
     torch.testing.assert_close(model[-1].bias.detach(), biases)
-
-
-def test_layers_before_the_last_stay_as_they_are_and_make_the_features() -> None:
-    x, y = clusters(50, 3, 4, 1)
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
-    before = [p.detach().clone() for p in model[0].parameters()]
-    learner = StreamingLDA(model, 0.1)
-    learner.step(x, y)
-    learner.end_epoch()
-    assert all(torch.equal(a, b) for a, b in zip(before, model[0].parameters(), strict=True))
-    with torch.no_grad():
-        weights, _ = at_once(model[:2](x), y, 3, 0.1)
-    torch.testing.assert_close(model[-1].weight.detach(), weights)
-
-
-def test_a_class_not_seen_yet_is_never_predicted() -> None:
-    x, y = clusters(50, 4, 3, 2)
-    model = nn.Sequential(nn.Linear(3, 4)).double()
-    learner = StreamingLDA(model)
-    known = y < 2
-    learner.step(x[known], y[known])
-    learner.end_epoch()
-    assert set(model(x).argmax(1).tolist()) <= {0, 1}
-    learner.step(x, y)
-    learner.end_epoch()
-    assert set(model(x).argmax(1).tolist()) == {0, 1, 2, 3}
 
 
 def test_analytic_learning_trains_its_features_in_the_first_task_alone() -> None:

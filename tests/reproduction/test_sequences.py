@@ -47,16 +47,6 @@ def test_moments_and_memory_have_as_many_bytes_as_counted_by_hand(name: str) -> 
     assert sizes(learner) == {"weights": WEIGHTS, "moments": moments, "memory": memory}
 
 
-def test_the_default_buffer_takes_as_much_as_the_memory_of_the_papers_small_net() -> None:
-    x, y = torch.rand(4, 1, 28, 28), torch.arange(4)
-    memory = {}
-    for name in ("am-mem-fitted", "replay"):
-        learner = continual.create(name, altmin.models.mlp(784, (100, 100), 10))
-        learner.step(x, y)
-        memory[name] = sizes(learner)["memory"]
-    assert 0 <= memory["am-mem-fitted"] - memory["replay"] < 785
-
-
 class Small:
     """Ten classes of images, each with a bright spot of its own; notes what it was asked for."""
 
@@ -99,11 +89,6 @@ def test_a_seed_gives_the_same_row_again_alone_or_among_others() -> None:
     assert len(alone[0]["accuracies"]) == 10
 
 
-def test_frozen_hidden_layers_stay_random() -> None:
-    learner = Stream("adam", "split", freeze_hidden=True).build(0, torch.device("cpu"))
-    assert [p.requires_grad for p in learner.model.parameters()] == [False, False, False, False, True, True]
-
-
 def test_a_run_that_diverged_says_so_and_has_no_points() -> None:
     stream = Stream("sgd", "split", {"lr": 1e30}, batch_size=20)
     (row,) = stream.make([0], Small(), lambda *_: None)
@@ -119,17 +104,3 @@ def test_a_config_tells_runs_apart_by_all_but_name_and_seeds() -> None:
     others += [Stream("adam", "split", {"lr": 1e-3}, part="validation", freeze_hidden=True)]
     assert all(other.config() != stream.config() for other in others)
     assert (stream.name, stream.panel) == ("adam", "split MNIST")
-
-
-def test_a_reduced_stream_has_one_seed_and_few_samples() -> None:
-    small = Stream("adam", "split", epochs=3).reduced()
-    assert (small.seeds, small.epochs, small.limit) == (1, 1, 20_000)
-    assert Stream("adam", "permuted", limit=10_000).reduced().limit == 4_000
-    assert Stream("adam", "split", limit=100).reduced().limit == 100
-
-
-def test_unknown_sequences_and_axes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown sequence of tasks 'splt'; did you mean 'split'\?"):
-        Stream("adam", "splt")
-    with pytest.raises(ValueError, match="a run over tasks is drawn against 'tasks', given 'epochs'"):
-        Stream("adam", "split").points({"accuracies": []}, "epochs")

@@ -1,9 +1,7 @@
 """Measurements of `python -m reproduction speed`: what is timed, in which order, what memory counts, what is shown."""
 
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,10 +10,10 @@ from torch import Tensor, nn
 from altmin import Recorded, methods, models
 from reproduction.__main__ import run
 from reproduction.commands.speed import variants_of
-from reproduction.speed import measure, modes
+from reproduction.speed import modes
 from reproduction.speed.compiled import Compiled
-from reproduction.speed.measure import Batch, step_bytes, step_seconds
-from reproduction.speed.run import Entry, Net, Plan, Variant, ratio, table
+from reproduction.speed.measure import Batch, step_bytes
+from reproduction.speed.run import Entry, Net, Plan, Variant, ratio
 from reproduction.speed.run import measure as measured
 
 FLOAT, CPU = 4, torch.device("cpu")
@@ -49,84 +47,6 @@ def test_the_peak_counts_what_lives_only_within_a_step() -> None:
 
     _, kept, peak = step_bytes(Hungry, batch())  # type: ignore[arg-type]
     assert (kept, peak) == (2 * FLOAT, 2 * FLOAT + 1_000_000)
-
-
-class Clock:
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-class Slow:
-    """Counts its steps, and lets a clock go on by the seconds that each should take."""
-
-    def __init__(self, clock: Clock, seconds: float, seen: list[Any] | None = None) -> None:
-        self.clock, self.seconds, self.steps, self.ends = clock, seconds, 0, 0
-        self.seen = [] if seen is None else seen
-
-    def step(self, x: Tensor, y: Tensor) -> None:
-        self.steps += 1
-        self.clock.now += self.seconds
-
-    def end_epoch(self) -> None:
-        self.ends += 1
-        self.seen.append(self)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock that methods move."""
-    each = Clock()
-    monkeypatch.setattr(measure, "time", each)
-    return each
-
-
-def test_every_round_has_a_block_of_every_method_about_as_long(clock: Clock) -> None:
-    quick, slow, slowest = both = [Slow(clock, seconds) for seconds in (1e-5, 1e-3, 0.5)]
-    found, steps = step_seconds(dict(enumerate(both)), [batch()], budget=10.0)  # type: ignore[misc]
-    assert steps == {0: 200, 1: 20, 2: 1}, "20 ms each, but no more than 200 steps and no fewer than one"
-    rounds = math.ceil(10.0 / (200 * 1e-5 + 20 * 1e-3 + 0.5))
-    assert {len(times) for times in found.values()} == {rounds}
-    assert quick.steps == 1 + 10 + 5 + 200 * rounds
-    assert slowest.steps == 1 + 2 + 2 + rounds, "a step this long is not repeated just to get warm"
-    assert slow.ends == 3 + rounds, "an offline method learns at the end of a block"
-    for name, method in enumerate(both):
-        assert found[name] == pytest.approx([method.seconds] * rounds)
-
-
-def test_however_little_time_there_is_some_rounds_are_done_in_changing_order(clock: Clock) -> None:
-    seen: list[Any] = []
-    three = {name: Slow(clock, 1.0, seen) for name in "abc"}
-    found, _ = step_seconds(three, [batch()], budget=0.1)  # type: ignore[arg-type]
-    assert {len(times) for times in found.values()} == {7}
-    rounds = [tuple(seen[i : i + 3]) for i in range(9, len(seen), 3)]
-    assert all(set(each) == set(three.values()) for each in rounds)
-    assert len(set(rounds)) > 1
-
-
-def test_a_pass_over_the_data_is_a_block_and_tells_which_samples_a_batch_has(clock: Clock) -> None:
-    class Offline(Slow):
-        """Has variables for each sample, and takes a second for all of them at the end of a pass."""
-
-        takes_rows, rows = True, list[int]()
-
-        def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None) -> None:
-            assert rows is not None
-            self.rows += rows.tolist()
-            super().step(x, y)
-
-        def end_epoch(self) -> None:
-            assert self.rows == list(range(5 * len(batch()[0]))), "every sample once"
-            self.rows.clear()
-            clock.now += 1.0
-            super().end_epoch()
-
-    both = {"online": Slow(clock, 0.1), "offline": Offline(clock, 0.1)}
-    found, steps = step_seconds(both, [batch()], budget=0.1, per_pass=5)  # type: ignore[arg-type]
-    assert steps == {"online": 5, "offline": 5}
-    assert found["online"] == pytest.approx([0.1] * 3)
-    assert found["offline"] == pytest.approx([1.5 / 5] * 3)
 
 
 def test_backprop_is_compiled_and_on_a_cpu_am_too() -> None:
@@ -184,22 +104,6 @@ def test_variants_have_their_options_and_backprop_on_a_gpu_is_fused_unless_told_
         ("adam:fused=false:lr=0.5", "adam", {"fused": False, "lr": 0.5}),
     ]
     assert [each.label for each in variants_of(["adam:fused=true"], fused=True)] == ["adam"], "it is the yardstick"
-
-
-def test_the_table_shows_times_ratios_and_memory() -> None:
-    def spread(median: float) -> dict[str, float]:
-        return {"median": median, "q1": 0.5 * median, "q3": 2 * median}
-
-    row = {"net": "a", "mode": "eager", "method": "am-adam", "step_seconds": spread(0.002), "steps_per_round": 100}
-    row |= {"time_ratio": spread(1.5), "best_backprop": "adam, compile", "ratio_to_best": spread(3.0)}
-    row |= {"samples_per_second": 123456.7, "kept_bytes": 2e6, "peak_bytes": 3e6, "memory_ratio": 1.25}
-    (line,) = table([row], None)[1]
-    assert line == [
-        *("a", "eager", "am-adam", "2.000 (1.000 to 4.000)", "1.50 (0.75 to 3.00)", "adam, compile"),
-        *("3.00 (1.50 to 6.00)", "123,457", "2.00", "3.00", "1.25"),
-    ]
-    head, (line,) = table([row], 1000)
-    assert (head[3], line[3]) == ("s per pass", "0.20 (0.10 to 0.40)")
 
 
 def test_the_command_writes_what_it_has_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

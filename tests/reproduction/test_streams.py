@@ -78,17 +78,6 @@ def test_a_point_is_the_mean_of_the_last_five_parts_or_of_all_so_far() -> None:
     assert Progressive("sea", "linear", shown=False).points(row, "samples") == []
 
 
-def test_a_stream_and_a_model_are_selected_by_their_words() -> None:
-    def chosen(text: str) -> list[tuple[str, str]]:
-        return [(each.panel, each.name) for each in FIGURE.only(text).runs]
-
-    assert chosen("sea/Gauss-Newton") == chosen("sea/gauss-newton") == [("sea", "Gauss-Newton")]
-    assert chosen("sp500/adam,airline/gauss-newton-one-net") == [
-        ("sp500", "Adam"),
-        ("airline", "Gauss-Newton (one net)"),
-    ]
-
-
 def test_the_files_curves_end_with_the_values_of_the_tables() -> None:
     results = FIGURE.results
     ends = {(curve.panel, curve.name): curve.points[-1] for curve in FIGURE.curves(results, "all samples so far")}

@@ -17,7 +17,6 @@ from reproduction.__main__ import run as command
 from reproduction.theory import Network, scheme, study
 from reproduction.theory.quadratic import Quadratic, family
 from reproduction.theory.scheme import Adam, Decay, Measured, Stack, run, simulate, times_until
-from reproduction.theory.theorem import step_size
 
 HELD = study.networks()[0][1]
 
@@ -152,22 +151,6 @@ def test_every_iterate_stays_within_r_of_the_optimum_and_the_step_is_the_project
     assert far.mean[0] == pytest.approx(np.square(ends).sum())
 
 
-def test_fewer_runs_go_on_after_many_and_a_seed_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheme, "MANY_UNTIL", 20)
-    p = family(2, 0.5, 1.0)
-    first, second = (measure(p, 40, 80, seed=3) for _ in range(2))
-    assert first.runs == [80] * 5 + [20]
-    assert np.array_equal(first.mean, second.mean)
-    assert not np.array_equal(first.mean, measure(p, 40, 80, seed=4).mean)
-
-
-def test_decay_takes_each_problems_own_step_size() -> None:
-    rule = Decay([(1.0, 0.0, 2), (2.0, 0.1, 3)])
-    for t in (0, 7, 999, 1000, 2500, 3):
-        expected = [step_size(t, 1.0, 0.0, 2), step_size(t, 2.0, 0.1, 3)]
-        assert rule(0, t, np.ones((2, 1, 1))).ravel().tolist() == expected
-
-
 def test_adam_is_torchs() -> None:
     p = family(2, 0.0, 3.0, noise=0)
     m = run(Stack([p]), Adam(0.05), 5, 2, project=False)
@@ -196,15 +179,6 @@ def test_rates_without_noise_and_where_noise_dominates() -> None:
     assert fitted(family(2, 0, 1, noise=0)) == pytest.approx(-1.5, abs=0.01)
     assert fitted(family(2, 0, 1, noise=2)) == pytest.approx(-1, abs=0.05)
     assert fitted(family(2, 0, 10, noise=0), "as-printed") == pytest.approx(-1.5 * 11 / 20, abs=0.01)
-
-
-def test_the_slope_is_the_exponent_of_a_power_from_1000_on_or_over_the_last_decade() -> None:
-    times = times_until(100_000)
-    bent = [t**-0.5 if t < 1000 else 1000 * t**-1.5 for t in times]
-    assert study.slope(times, bent) == pytest.approx(-1.5)
-    short = times_until(100)
-    assert study.slope(short, [1.0 if t < 10 else t**-2.0 for t in short]) == pytest.approx(-2)
-    assert study.slope([1, 2, 5], [1.0, np.inf, 0.0]) is None, "no two points to fit"
 
 
 def test_a_mean_is_below_the_bound_or_has_broken_it_by_three_errors_or_neither() -> None:
@@ -249,19 +223,6 @@ def test_what_lies_outside_is_marked_and_past_the_limit_has_no_bound(result: dic
     inside = {row["case"] for row in result["rows"] if not row["outside"]}
     assert inside == {"quadratic", "no noise", "no noise, uneven", "strong noise", "network, held"}
     assert all(row["below_bound"] for row in result["rows"] if not row["outside"])
-
-
-def test_the_table_shows_error_and_bound_and_the_remarks_the_verdict(result: dict[str, Any]) -> None:
-    head, lines = study.table("problem", result["rows"])
-    row, line = result["rows"][0], lines[0]
-    assert head[4:] == ["t = 10", "slope", "bound / error"], "a table of 200 rounds"
-    i = row["times"].index(10)
-    assert line[4] == f"{row['mean'][i]:.2e} ± {row['standard_error'][i]:.0e} / {row['bound'][i]:.1e}"
-    said = "\n".join(study.remarks(result))
-    inside = [row for row in result["rows"] if not row["outside"]]
-    assert f"in {len(inside)} of {len(inside)} problems" in said
-    assert "as-printed: 0.8182 <= 0.6694 FAILS" in said
-    assert "network, free: gradient stability fails at" in said
 
 
 def test_a_bound_that_is_broken_inside_the_theorem_is_an_error(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
