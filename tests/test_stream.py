@@ -218,8 +218,11 @@ def test_a_table_is_its_rows(kind: Any) -> None:
     assert many.feature_names == one.feature_names
     assert many.predict_many(X).tolist() == pytest.approx([one.predict_one(x) for x in X.to_dict("records")])
     assert list(many.predict_many(X).index) == list(X.index)
-    with pytest.raises(ValueError):
-        many.learn_many(X, y[:3])
+    before = pickle.dumps(many)
+    for targets in (y[:3], [0, 1, 1, None], y.to_frame(), [0, 1, 1, 0, 0]):
+        with pytest.raises((ValueError, TypeError)):
+            many.learn_many(X, targets)
+    assert pickle.dumps(many) == before
 
 
 def blobs(samples: int, classes: str, seed: int = 0) -> list[tuple[dict[str, float], str]]:

@@ -62,6 +62,11 @@ def test_bad_input_is_refused_and_changes_nothing(case, rule):
         unchanged_by(am, *BAD[case]())
 
 
+def test_a_penalty_is_a_penalty_or_a_number():
+    with pytest.raises(TypeError):
+        altmin.AltMin(mlp(), penalty=torch.tensor(1.0))
+
+
 def test_one_sample_is_too_few_for_batch_norm():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()

@@ -116,6 +116,8 @@ class AltMin:
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
         self.penalty = Penalty() if penalty is None else penalty
+        if not isinstance(self.penalty, Penalty):
+            raise TypeError(f"penalty is an altmin.Penalty or a number, given {shown(penalty)}")
         demand_unclaimed(self.penalty, "penalty")
         self.theta = self.chain.parameters()
         demand_separate(model.named_parameters())

@@ -126,6 +126,7 @@ class OnlineNetwork:
         """Return what the network predicts, (samples, outputs). ValueError if it is not finite."""
         assert self._net is not None
         rows = np.array([self._features.row(as_numbers(x)) for x in samples])
+        rows = rows.reshape(len(samples), len(self._features.names))  # also of none
         with np.errstate(all="ignore"):
             found = self._net.predict(self._inputs(rows))
         if not math.isfinite(found.sum()):
@@ -139,14 +140,7 @@ class OnlineNetwork:
         """Learn from one sample; with "gauss-newton" one of weight w counts as w samples. ValueError or TypeError for
         one that cannot be learnt from, and nothing has changed; `Diverged` if a number of the step is not finite, and
         no weight of the network has."""
-        x = as_numbers(x)
-        new = self._features.new(x)
-        row = self._features.row(x, new)
-        self._check(y)
-        if w != 1.0 and (self.method != GAUSS_NEWTON or not 0 < w < math.inf):
-            raise ValueError(
-                f"a weight is a finite number above 0, for 'gauss-newton', given {w!r} (nothing was learnt)"
-            )
+        new, row = self._read(x, y, w)
         self._admit(new)
         self._statistics.update(row)
         target = self._admitted(y)
@@ -155,9 +149,28 @@ class OnlineNetwork:
 
     def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
         """Learn from the rows of a DataFrame one after the other, a feature in each column (NaN: absent), and a Series
-        of targets in this order. w: the samples' weights; None for 1."""
-        for x, target, weight in zip(X.to_dict("records"), y, [1.0] * len(X) if w is None else w, strict=True):
-            self.learn_one(x, target, weight)
+        of targets in this order. w: the samples' weights; None for 1. ValueError or TypeError if one cannot be learnt
+        from, and nothing has changed."""
+        if isinstance(y, Mapping | pd.DataFrame):
+            raise TypeError("targets are a Series or a list, with one for each row (nothing was learnt)")
+        samples = list(zip(X.to_dict("records"), y, [1.0] * len(X) if w is None else w, strict=True))
+        for sample in samples:
+            self._read(*sample)
+        for sample in samples:
+            self.learn_one(*sample)
+
+    def _read(self, x: Mapping[Hashable, Any], y: Any, w: float) -> tuple[list[Hashable], Array]:
+        """Return the sample's features that are new, and its row with these. ValueError or TypeError for one that cannot
+        be learnt from; changes nothing."""
+        x = as_numbers(x)
+        new = self._features.new(x)
+        row = self._features.row(x, new)
+        self._check(y)
+        if w != 1.0 and (self.method != GAUSS_NEWTON or not 0 < w < math.inf):
+            raise ValueError(
+                f"a weight is a finite number above 0, for 'gauss-newton', given {w!r} (nothing was learnt)"
+            )
+        return new, row
 
     def relearn(self) -> None:
         """Learn with long steps again, from the present weights, after data have changed: for a drift detector."""
