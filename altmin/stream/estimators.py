@@ -160,8 +160,8 @@ class OnlineNetwork:
             self.learn_one(*sample)
 
     def _read(self, x: Mapping[Hashable, Any], y: Any, w: float) -> tuple[list[Hashable], Array]:
-        """Return the sample's features that are new, and its row with these; changes nothing. ValueError or TypeError for
-        one that cannot be learnt from."""
+        """Return the sample's features that are new, and its row with these; changes nothing. ValueError or TypeError
+        for one that cannot be learnt from."""
         x = as_numbers(x)
         new = self._features.new(x)
         row = self._features.row(x, new)
