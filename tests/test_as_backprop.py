@@ -10,10 +10,6 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import altmin
-from altmin import calculus
-from altmin.calculus.context import BatchShard, Context
-from altmin.core import trainer
-from altmin.core.first_step import check_first_step
 
 
 def agrees(model: nn.Module, loss=F.cross_entropy, labels: bool = True, x: Tensor | None = None) -> None:
@@ -449,68 +445,6 @@ def test_a_loss_of_parameters_is_refused():
     altmin.AltMin(model, loss=Learned().requires_grad_(False)).step(*batch)
 
 
-class WrongTanh(calculus.Tanh):
-    def vjp(self, p, saved, v):
-        return -super().vjp(p, saved, v)
-
-
-class WrongNorm(calculus.BatchNorm):
-    def commit(self, kept) -> None:
-        """Forgets to."""
-
-
-class WrongLinear(calculus.Linear):
-    def forward(self, p, x, context=calculus.context.LOCAL):
-        y, saved = super().forward(p, x, context)
-        return y + 1, saved
-
-
-WRONG = {
-    "in the gradient of '0.weight'": (nn.Tanh, WrongTanh),
-    "in the buffer '1.running_mean' after a pass": (nn.BatchNorm1d, WrongNorm),
-    "in the output": (nn.Linear, WrongLinear),
-}
-
-
-@pytest.mark.parametrize("words", WRONG)
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "ensemble"])
-def test_the_first_step_finds_blocks_that_are_not_the_model(words, together, monkeypatch):
-    kind, wrong = WRONG[words]
-    monkeypatch.setitem(calculus.CLOSED_FORMS, kind, wrong)
-    torch.manual_seed(0)
-    layers = [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(), nn.Linear(4, 3)]
-    model, batch = nn.Sequential(*layers), (torch.randn(6, 4), torch.randint(3, (6,)))
-    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    am = altmin.AltMin(model)
-    method = altmin.Ensemble([am]) if together else am
-    for _ in range(2):
-        with pytest.raises(ValueError, match=rf"{words}.*check=False"):
-            method.step(*batch)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), drawn)
-    assert all(layer.training for layer in layers)
-    altmin.AltMin(model, check=False).step(*batch)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_the_first_step_is_checked_once_and_leaves_the_numbers_as_they_are(dtype, monkeypatch):
-    torch.manual_seed(0)
-    layers = [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(), nn.Linear(4, 3)]
-    models = [nn.Sequential(*layers).to(dtype)]
-    models.append(copy.deepcopy(models[0]))
-    x, y = torch.randn(6, 4, dtype=dtype), torch.randint(3, (6,))
-    calls = []
-    monkeypatch.setattr(trainer, "check_first_step", lambda *args: (calls.append(args), check_first_step(*args)))
-    for model, check in zip(models, (True, False), strict=True):
-        am = altmin.AltMin(model, check=check)
-        for seed in range(2):
-            torch.manual_seed(seed)
-            am.step(x, y)
-    assert len(calls) == 1
-    a, b = (model.state_dict() for model in models)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-
-
 class Counting(Net):
     """Changes one of its attributes in every pass."""
 
@@ -643,13 +577,3 @@ def test_a_batch_made_in_inference_mode_is_trained_on():
     with torch.inference_mode():
         x = torch.randn(6, 4)
     altmin.AltMin(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))).step(x, torch.randint(3, (6,)))
-
-
-def test_a_single_row_of_a_rank_waits_for_a_batch_that_can_be_checked():
-    torch.manual_seed(0)
-    am = altmin.AltMin(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)))
-    rank = Context(shard=BatchShard(lambda t: lambda: t, 0, 1, 4))
-    am.check_once(torch.randn(1, 4), torch.randint(3, (1,)), rank)
-    assert am.unchecked
-    am.check_once(torch.randn(2, 4), torch.randint(3, (2,)), rank)
-    assert not am.unchecked

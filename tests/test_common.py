@@ -12,7 +12,7 @@ from torch import nn
 from altmin.common.describe import describe, digest, kind
 from altmin.common.errors import Diverged, demand, unknown
 from altmin.common.memory import keep_freed_memory
-from altmin.common.swap import changed
+from altmin.common.unchanged import changed
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_choices() -> None:

@@ -11,12 +11,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import altmin.data
-from altmin.data import CropFlip, RandomWindows, crop_flip, windows
+from altmin.data import CropFlip, RandomWindows, windows
 from altmin.data.shakespeare import SHAKESPEARE
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    change = CropFlip()
+    return change.apply(x, x, change.draw(len(x), generator))[0]
 
 
 def every_crop(image: Tensor, pad: int) -> dict[tuple[int, int, bool], Tensor]:

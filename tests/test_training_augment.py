@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 from loop_cases import Stop, stop_at, weights
+from test_data_batches import crop_flip
 from torch import Tensor, nn
 
 from altmin import Ensemble, methods
-from altmin.data import CropFlip, crop_flip, windows
+from altmin.data import CropFlip, windows
 from altmin.training import epoch_order, fit, fit_ensemble
 from altmin.training.samples import batch_generator
 

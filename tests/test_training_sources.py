@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loop_cases import Pairs, Recorder, learner, numbered, numbers, outcome, samples, weights
+from loop_cases import Pairs, Recorder, learner, numbered, outcome, samples, weights
 from torch.utils.data import DataLoader, TensorDataset
 
 from altmin import Ensemble
-from altmin.training import epoch_order, fit, fit_ensemble
+from altmin.training import fit, fit_ensemble
 from altmin.training.sources import source
 
 SETTINGS: dict[str, Any] = {"epochs": 2, "seed": 3}
@@ -96,23 +96,3 @@ def test_members_of_an_ensemble_share_batches_and_have_orders_of_their_own_in_a_
             for a, b in zip(history.epochs, alone.epochs, strict=True):
                 assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-4)
                 assert a["test_accuracy"] == pytest.approx(b["test_accuracy"], abs=1e-6)
-
-
-def test_a_dataset_is_asked_for_the_samples_of_an_order_of_seed_and_epoch() -> None:
-    asked: list[int] = []
-
-    class Noted(Pairs):
-        def __getitem__(self, i: int) -> Any:
-            asked.append(i)
-            return super().__getitem__(i)
-
-    fit(learner(), Noted(*samples()), epochs=2, batch_size=20, seed=3)
-    assert asked == [*epoch_order(50, 3, 0).tolist(), *epoch_order(50, 3, 1).tolist()]
-
-
-def test_a_regression_in_a_dataloader_measures_its_loss() -> None:
-    method = learner(outputs=2, loss=torch.nn.MSELoss())
-    loader = DataLoader(Pairs(*numbers(30, 1)), batch_size=7)
-    row = fit(method, numbers(), loader, epochs=1, batch_size=20).epochs[0]
-    x, y = numbers(30, 1)
-    assert row["test_loss"] == pytest.approx(float((method.model(x) - y).square().mean().detach()), rel=1e-5)

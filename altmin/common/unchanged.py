@@ -1,10 +1,14 @@
-"""A model that is tried: its attributes, buffers and modes are afterwards as before."""
+"""Objects that are as before at the end of a block: a model that is tried or evaluated, one that fails to change."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import nn
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -41,3 +45,40 @@ def same_buffers(model: nn.Module) -> Iterator[None]:
     finally:
         for b, value in before:
             b.copy_(value)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Within, the model is in evaluation mode and no gradient is recorded; after it, each module has its mode again and
+    torch's random state is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    devices = {p.device for p in model.parameters() if p.is_cuda}
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def changed(owner: T, *deep: str) -> Iterator[T]:
+    """Yield a copy of an object, whose attributes become the object's own at the end; after an error it is as before.
+
+    deep: names of attributes that are changed in place within, which are copied in depth. All others are shared with
+    the object: within, they may be replaced, not changed.
+
+    >>> class Counter:
+    ...     count = 0
+    >>> counter = Counter()
+    >>> with changed(counter) as new:
+    ...     new.count += 1
+    >>> counter.count
+    1
+    """
+    new, memo = object.__new__(type(owner)), dict[int, Any]()
+    copies = {name: copy.deepcopy(vars(owner)[name], memo) for name in deep if name in vars(owner)}
+    vars(new).update({**vars(owner), **copies})
+    yield new
+    owner.__dict__ = vars(new)

@@ -5,7 +5,7 @@
 ((1, 28, 28), 10, 50000)
 """
 
-from altmin.data.augment import AUGMENTATIONS, CropFlip, RandomWindows, crop_flip
+from altmin.data.augment import AUGMENTATIONS, CropFlip, RandomWindows
 from altmin.data.base import SPLITS, Damaged, Dataset, Description
 from altmin.data.higgs import PartialData
 from altmin.data.registry import dataset, describe, fetch, load, names, verify
@@ -20,7 +20,6 @@ __all__ = [
     "Description",
     "PartialData",
     "RandomWindows",
-    "crop_flip",
     "dataset",
     "describe",
     "fetch",

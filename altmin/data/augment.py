@@ -54,16 +54,6 @@ class CropFlip:
         return padded.gather(2, places.view(n, 1, -1).expand(-1, channels, -1)).view(x.shape), y
 
 
-def crop_flip(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
-    """`CropFlip(pad)` of images x (n, channels, height, width), with numbers from the generator.
-
-    A CPU generator gives the same crops on every device; the images stay on theirs. Raises ValueError unless x is a
-    batch of images.
-    """
-    change = CropFlip(pad)
-    return change.apply(x, x, change.draw(len(x), generator))[0]
-
-
 class RandomWindows:
     """Replaces each training window by one at a uniformly random position of the text.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from altmin.common.modules import evaluating
+from altmin.common.unchanged import evaluating
 
 CONTRACT = "module:function names a function (sample_shape, classes) -> nn.Module"
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin.common.errors import demand
-from altmin.common.modules import evaluating
+from altmin.common.unchanged import evaluating
 from altmin.models.gpt import TokenEmbedding
 
 

@@ -307,8 +307,8 @@ class BackpropStep(CapturedStep):
 
 
 class EnsembleStep(CapturedStep):
-    """`Ensemble.advance`: mu, rates and who takes part lie on the device already, and a member that diverges takes no
-    further part by itself. fuse: as in `AltMinStep`."""
+    """`Ensemble.advance_checked`: mu, rates and who takes part lie on the device already, and a member that diverges
+    takes no further part by itself. fuse: as in `AltMinStep`."""
 
     def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
         self.ensemble, self.counter, self.context = ensemble, ensemble, context

@@ -37,7 +37,7 @@ class Distributed(Wrapper):
     refused at its first step with a ValueError.
     """
 
-    def __init__(self, method: Any, group: Any = None):
+    def __init__(self, method: Any):
         demand_method("Distributed", method)
         if isinstance(method, Recorded | Ensemble) or isinstance(getattr(method, "ranks", None), Ranks):
             raise TypeError(f"Distributed takes one method itself, given {type(method).__name__}(...)")
@@ -48,7 +48,7 @@ class Distributed(Wrapper):
             )
         super().__init__(method)
         start(next((p.device for p in method.model.parameters()), torch.device("cpu")))
-        self.ranks = Ranks(group)
+        self.ranks = Ranks()
         self.rowwise = Rowwise()
         if self.ranks.size == 1:
             return

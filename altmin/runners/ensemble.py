@@ -160,16 +160,9 @@ class Ensemble:
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
         return metrics
 
-    @torch.no_grad()
-    def advance(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> Tensor:
-        """Take a `step` without checking the result: it does not wait for the device. Return the members' losses, NaN
-        for those that have diverged."""
-        loss = self.advance_checked(x, y, self.check(x, y, each), context, self.refresh)
-        self.count += 1
-        return loss
-
     def advance_checked(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Tensor:
-        """`advance` of a batch that was checked, inside `torch.no_grad`: nothing but tensors is read and changed.
+        """Take a `step` on a batch that was checked, without checking the result, inside `torch.no_grad`: nothing but
+        tensors is read and changed. Return the members' losses, NaN for those that have diverged.
         refresh: whether weight rules compute what they have for several steps."""
         found = self._compute(x, y, each, context, refresh)
         loss = found.loss.masked_fill(~self.alive, torch.nan)

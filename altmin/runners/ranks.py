@@ -35,17 +35,16 @@ def start(device: torch.device | str = "cpu") -> None:
 
 
 class Ranks:
-    """The processes of a group of torch's, None for all, which hold the same model; one rank, which sends nothing,
-    where there is no group, or joined=False.
+    """The processes of torch's group, which hold the same model; one rank, which sends nothing, where there is none, or
+    joined=False.
 
     size, rank: how many there are, and which this is. messages, bytes: sums and sends begun so far, and their bytes.
     """
 
-    def __init__(self, group: Any = None, joined: bool = True):
+    def __init__(self, joined: bool = True):
         joined = joined and dist.is_initialized()
-        self.group = group
-        self.size = dist.get_world_size(group) if joined else 1
-        self.rank = dist.get_rank(group) if joined else 0
+        self.size = dist.get_world_size() if joined else 1
+        self.rank = dist.get_rank() if joined else 0
         self.messages = self.bytes = self.steps = 0
         self._signature: int | None = None
 
@@ -68,7 +67,7 @@ class Ranks:
         sent = flat if signature is None else torch.cat([flat, flat.new_tensor([signature])])
         self.count(sent)
         with connected():
-            work = dist.all_reduce(sent, group=self.group, async_op=True)
+            work = dist.all_reduce(sent, async_op=True)
 
         def wait() -> Tensor:
             with connected():
@@ -101,7 +100,7 @@ class Ranks:
         if self.size > 1:
             values: list[Any] = [None] * self.size
             with connected():
-                dist.all_gather_object(values, repr(value), group=self.group)
+                dist.all_gather_object(values, repr(value))
             if len(set(values)) > 1:
                 raise ValueError(otherwise)
 
@@ -110,7 +109,7 @@ class Ranks:
         for t in tensors:
             sent = t.detach().contiguous()
             with connected():
-                dist.broadcast(sent, group=self.group, group_src=0)
+                dist.broadcast(sent, src=0)
             if sent.data_ptr() != t.data_ptr():
                 t.copy_(sent)
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from altmin import methods, models
-from altmin.common.swap import changed
+from altmin.common.unchanged import changed
 from altmin.sklearn import settings
 from altmin.sklearn.export import Encode, Exported, Standardise
 from altmin.sklearn.tables import Columns, frame

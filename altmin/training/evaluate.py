@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.common.errors import shown, unknown
 from altmin.common.inputs import as_inputs, call
-from altmin.common.modules import evaluating
+from altmin.common.unchanged import evaluating
 from altmin.core.labels import class_axis
 from altmin.training.samples import Samples, device_of
 from altmin.training.sources import Source, Stored
