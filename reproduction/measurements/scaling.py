@@ -5,6 +5,7 @@ torch.distributed.pipelining with the same micro-batches. Before timing, the gra
 with those of one.
 """
 
+import gc
 import itertools
 import statistics
 import tempfile
@@ -170,10 +171,18 @@ def _largest(value: float) -> float:
 
 
 def _rank(rank: int, store: str, case: Case, answer: Any) -> None:
-    """Seconds of a step of each contestant, once a round: the mean of some steps, on the slower rank. In every round
-    all are measured, beginning with another one; the first round is not counted."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+    found = _timed(case, rank)
+    gc.collect()  # a reducer of DDP that outlives the group waits for ever when it is deleted
+    if rank == 0:
+        answer.put(found)
+    dist.destroy_process_group()
+
+
+def _timed(case: Case, rank: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Return `differences`, and seconds of a step of each contestant, once a round: the mean of some steps, on the
+    slower rank. In every round all are measured, beginning with another one; the first round is not counted."""
     found = contestants(case, rank)
     apart, names = differences(found, case), list(found)
     seconds: dict[str, list[float]] = {name: [] for name in found}
@@ -185,9 +194,7 @@ def _rank(rank: int, store: str, case: Case, answer: Any) -> None:
             for _ in range(case["steps"] if step is not None else 0):
                 step()  # type: ignore[misc]
             seconds[name].append(_largest(time.perf_counter() - started) / case["steps"])
-    if rank == 0:
-        answer.put((apart, {name: each[1:] for name, each in seconds.items()}))
-    dist.destroy_process_group()
+    return apart, {name: each[1:] for name, each in seconds.items()}
 
 
 def measure(case: Case, seed: int, setting: Setting) -> Row:
