@@ -9,7 +9,7 @@ from commands import COMPARE, altmin, read, without_seconds  # noqa: F401  (a fi
 from matplotlib.figure import Figure
 
 from altmin.cli.compare import table
-from altmin.cli.compare_picture import draw, learning_curve
+from altmin.cli.plot import draw, learning_curve
 
 # ruff: noqa: F811
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from altmin.cli import options, output
+from altmin.cli import options, output, plot
 from altmin.common.describe import plain
 from altmin.training.runs import build, settings_of, train_runs
 from altmin.training.samples import batches_per_epoch
@@ -53,9 +53,7 @@ def compare(given: Compare) -> None:
     }
     output.console().print(table(result))
     if given.plot is not None:
-        from altmin.cli import compare_picture  # matplotlib takes a second to import
-
-        output.write(given.plot, compare_picture.draw(result, given.plot.suffix[1:]))
+        output.write(given.plot, plot.draw(result, given.plot.suffix[1:]))
     output.write_json(given.json_file, result)
     output.report_failures({f"{row['method']}, seed {row['seed']}": row.get("diverged") for row in rows})
 
@@ -73,7 +71,7 @@ def early_batches(per_epoch: int) -> list[int]:
 def table(result: Mapping[str, Any]) -> Table:
     """Return a table with a row for each method; with several seeds each cell is their mean ± standard deviation."""
     seeds = f", {len(result['seeds'])} seeds: mean ± standard deviation" if len(result["seeds"]) > 1 else ""
-    title = f"{measure(result['config']).replace('_', ' ')} on {result['data']}, {result['model']}{seeds}"
+    title = f"{plot.measure(result['config']).replace('_', ' ')} on {result['data']}, {result['model']}{seeds}"
     numbers = [_numbers(run, result) for run in result["runs"]]
     columns = list(dict.fromkeys(name for each in numbers for name in each))
     drawn = Table("method", title=title, title_justify="left", header_style="bold")
@@ -88,16 +86,11 @@ def table(result: Mapping[str, Any]) -> Table:
     return drawn
 
 
-def measure(config: Mapping[str, Any]) -> str:
-    """Return the column of what is compared."""
-    return f"{config['evaluated_on']}_{config['measure']}"
-
-
 def _numbers(run: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, float]:
     """Return the columns of a run; nothing if it diverged."""
     if "diverged" in run:
         return {}
-    column, epochs = measure(result["config"]), run["epochs"]
+    column, epochs = plot.measure(result["config"]), run["epochs"]
     numbers = {f"{EARLY} batches": row[column] for row in run["batches"] if row["batch"] == EARLY}
     count = min(len(epochs), 4)
     for n in sorted({round(1 + i * (len(epochs) - 1) / max(1, count - 1)) for i in range(count)}):

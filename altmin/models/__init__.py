@@ -2,13 +2,11 @@
 
 from altmin.models.convolutional import binary_cnn, lenet5
 from altmin.models.freeze import freeze_first, freeze_hidden
-from altmin.models.fully_connected import autoencoder, binary_mlp, mlp
-from altmin.models.gpt import gpt
+from altmin.models.fully_connected import autoencoder, binary_mlp, mlp, residual_mlp
+from altmin.models.gpt import gpt, sample
 from altmin.models.names import create
 from altmin.models.recurrent import elman, gru, lstm, min_gru, pad
-from altmin.models.residual import residual_mlp
 from altmin.models.resnet import resnet18
-from altmin.models.sampling import sample
 
 __all__ = [
     "autoencoder",

@@ -10,11 +10,10 @@ from torch import nn
 from altmin.common.errors import unknown
 from altmin.layers import Sign, Staircase
 from altmin.models.convolutional import lenet5
-from altmin.models.fully_connected import binary_mlp, mlp
+from altmin.models.fully_connected import binary_mlp, mlp, residual_mlp
 from altmin.models.gpt import gpt
 from altmin.models.own import imported
 from altmin.models.recurrent import elman, gru, lstm, min_gru
-from altmin.models.residual import residual_mlp
 from altmin.models.resnet import resnet18
 
 KNOWN = [

@@ -8,6 +8,7 @@ import torch
 from sklearn import metrics
 from torch import nn
 
+from altmin.sklearn.base import demand_finite
 from altmin.sklearn.export import Encode, Exported, Unscale
 from altmin.sklearn.tables import codes, name_of, numbers_of
 
@@ -43,8 +44,7 @@ def predict(network: nn.Module, table: dict[str, Any], frame: Any) -> np.ndarray
     x, device = torch.from_numpy(codes(frame, table["categories"])), next(network.parameters()).device
     with torch.no_grad():
         found: np.ndarray = module(network, table)(x.to(device)).double().cpu().numpy()
-    if len(wrong := np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(1))):
-        raise ValueError(f"the outputs for row {wrong[0] + 1} are not finite: its numbers are too large")
+    demand_finite(found, "outputs")
     return found
 
 
