@@ -199,6 +199,12 @@ class Twice(nn.Module):
         return self.last(torch.tanh(self.layer(torch.tanh(self.layer(self.first(x))))))
 
 
+def test_one_name_is_no_list_of_names():
+    for names in ({"at": "first"}, {"inputs": "x"}):
+        with pytest.raises(TypeError):
+            altmin.split(Twice(), **names)
+
+
 def test_a_layer_used_twice_in_one_block_goes_through_autograd():
     torch.manual_seed(0)
     model, x, y = Twice().double(), torch.randn(6, 3, dtype=F64), torch.randint(2, (6,))

@@ -43,6 +43,9 @@ def split(model: nn.Module, at: Collection[str] | None = None, inputs: Sequence[
     inputs: the names of the arguments of its forward that a mini-batch has; None for all without a default value.
     Inputs of a model with several, such as masks, are handed on to every block that uses them.
     """
+    for option, value in (("at", at), ("inputs", inputs)):
+        if isinstance(value, str):  # whose letters would be taken for names
+            raise TypeError(f"{option} is a list of names, such as [{value!r}], given {value!r}")
     modules, ends, names, leading = _modules(model, at, inputs)
     maps = [map_of(module) for module in modules]
     cuts = _default_cuts(maps) if ends is None else _cuts_at(maps, ends)

@@ -213,7 +213,7 @@ def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
     return Hq if mass is None else mass * Hq
 
 
-ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss)
 
 
 def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
