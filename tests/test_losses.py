@@ -352,9 +352,7 @@ def test_a_loss_of_other_options_shows_them():
     assert found == "CrossEntropy(label_smoothing=0.2, ignore_index=2)"
 
 
-@pytest.mark.parametrize(
-    "loss", [nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(), nn.PoissonNLLLoss()]
-)
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(), nn.PoissonNLLLoss()])
 @pytest.mark.parametrize("method", ["adam", "am-adam"])
 def test_targets_that_torch_would_broadcast_are_refused(loss, method):
     """Or each output would be compared with the targets of all samples."""
