@@ -62,19 +62,3 @@ def test_with_the_papers_hinge_the_output_is_the_minimum_over_a_grid() -> None:
     method.step(x, y)
     z = method.table.read(torch.arange(40))["z1"]  # type: ignore[attr-defined]
     assert (cost(z) <= cost(by_grid(cost, (40, 3))) + 1e-9).all()
-
-
-def test_an_activation_without_a_closed_form_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"admm trains Linear layers.*Hardsigmoid.*given Tanh"):
-        altmin.methods.create("admm", altmin.models.mlp(4, (5,), 3, nn.Tanh))
-
-
-@pytest.mark.parametrize("option", ["gamma_prod", "gamma_nonlin", "shrink", "start"])
-def test_weights_of_terms_are_above_zero(option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} of admm must be .* above 0"):
-        created(**{option: 0.0})
-
-
-def test_warm_up_counts_whole_iterations() -> None:
-    with pytest.raises(ValueError, match="warmup of admm must be a whole number"):
-        created(warmup=1.5)

@@ -1,4 +1,5 @@
-"""The online methods are the compositions that their names stand for; the paper's AM-mem is its Algorithms 1 to 3."""
+"""Methods by name are the compositions that they stand for; the offline ones gather over an epoch and move the weights
+once, at its end."""
 
 import pytest
 import torch
@@ -6,10 +7,88 @@ from torch import nn
 
 import altmin
 
+RULES = {
+    "am-adam-offline": lambda: altmin.LocalAdam(0.01),
+    "am-mem-offline": lambda: altmin.CoActivationMemory(0.03, beta=0.5, forget=0.0),
+    "am-mem-fitted-offline": lambda: altmin.FittedMemory(0.0, 1.0, None, 100.0, altmin.LocalAdam(0.01), steps=None),
+}
+PENALTY = {"start": 2.0, "increment": 0.5, "growth": 3.0, "maximum": 100.0}
+
 
 def net() -> nn.Sequential:
     torch.manual_seed(1)
     return altmin.models.mlp(4, (5, 6), 3, nn.Tanh).double()
+
+
+def parts() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(2)
+    return [(torch.randn(n, 4, dtype=torch.float64), torch.randint(3, (n,))) for n in (7, 7, 3)]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_epoch_is_one_gathering_and_one_update_of_its_rule(name: str) -> None:
+    offline = altmin.methods.create(name, net(), penalty=altmin.Penalty(**PENALTY))
+    am = altmin.AltMin(net(), weights=RULES[name](), penalty=altmin.Penalty(**PENALTY))
+    for _ in range(2):
+        for x, y in parts():
+            assert torch.equal(offline.step(x, y).loss, am.gather(x, y).loss)
+        offline.end_epoch()
+        am.apply()
+        am.end_epoch()
+    torch.testing.assert_close([*offline.model.parameters()], [*am.model.parameters()], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_weights_and_mu_stay_until_the_end_of_the_epoch(name: str) -> None:
+    offline = altmin.methods.create(name, net(), penalty=altmin.Penalty(**PENALTY))
+    seen = [offline.step(x, y).penalty for x, y in parts()]
+    assert seen == [2.0, 2.0, 2.0]
+    assert all(torch.equal(a, b) for a, b in zip(offline.model.parameters(), net().parameters(), strict=True))
+    offline.end_epoch()
+    assert offline.method.penalty.value == (2.0 + 0.5) * 3.0, "one mini-batch, one epoch"
+    assert not any(torch.equal(a, b) for a, b in zip(offline.model.parameters(), net().parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_model_is_cut_where_it_is_said(name: str) -> None:
+    """After its second module, a Tanh, and nowhere else: two blocks, and one code."""
+    offline = altmin.methods.create(name, net(), penalty=altmin.Penalty(**PENALTY), at=["1"])
+    am = altmin.AltMin(net(), weights=RULES[name](), penalty=altmin.Penalty(**PENALTY), at=["1"])
+    assert len(offline.method.chain) == 2
+    for x, y in parts():
+        assert torch.equal(offline.step(x, y).loss, am.gather(x, y).loss)
+    offline.end_epoch()
+    am.apply()
+    am.end_epoch()
+    assert all(map(torch.equal, offline.model.parameters(), am.model.parameters()))
+    with pytest.raises(ValueError):
+        altmin.methods.create(name, net(), at=["head"])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_its_loss_measures_what_is_held_back(name: str) -> None:
+    """Numbers, which have no accuracy, and labels at several places."""
+    torch.manual_seed(0)
+    x, numbers = torch.randn(12, 4).double(), torch.randn(12, 3).double()
+    made = altmin.methods.create(name, net(), loss=nn.MSELoss())
+    row = altmin.fit(made, (x, numbers), (x, numbers), epochs=1, batch_size=6).epochs[0]
+    assert row["test_loss"] == pytest.approx((made.model(x) - numbers).square().mean().item())
+    tokens, labels = torch.randint(4, (6, 5)), torch.randint(3, (6, 5))
+    reader = altmin.methods.create(name, nn.Sequential(nn.Embedding(4, 5), nn.Tanh(), nn.Linear(5, 3)))
+    row = altmin.fit(reader, (tokens, labels), (tokens, labels), epochs=1, batch_size=6).epochs[0]
+    expected = nn.functional.cross_entropy(reader.model(tokens).flatten(0, 1), labels.flatten())
+    assert row["test_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("lr, left", [(0.03, 0.9999), (1.0, 0.2)])
+def test_am_mem_offline_learns_targets_of_ten_thousand_without_a_rise_of_the_loss(lr: float, left: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200, 5)
+    y = 1e4 * (x[:, :1].sin() + x[:, 1:2] * x[:, 2:3])
+    method = altmin.methods.create("am-mem-offline", altmin.models.mlp(5, (16, 16), 1), loss=nn.MSELoss(), lr=lr)
+    losses = [row["train_loss"] for row in altmin.fit(method, (x, y), epochs=60, batch_size=100).epochs]
+    assert max(losses) < 1.001 * losses[0]
+    assert losses[-1] < left * losses[0]
 
 
 COMPOSITIONS = {

@@ -56,11 +56,5 @@ def test_without_a_proximal_term_a_singular_fit_is_said_to_diverge() -> None:
     x[:, 1] = 2.0
     method = altmin.methods.create("bcd", net("bcd", dtype=F64), alpha=0.0, ridge=0.0)
     method.step(x, y)
-    with pytest.raises(altmin.common.errors.Diverged, match="proximal"):
+    with pytest.raises(altmin.common.errors.Diverged):
         method.end_epoch()
-
-
-@pytest.mark.parametrize("option", ["rho", "gamma", "start"])
-def test_weights_of_terms_are_above_zero(option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} of bcd must be .* above 0"):
-        altmin.methods.create("bcd", net("bcd"), **{option: 0.0})

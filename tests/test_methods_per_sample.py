@@ -8,7 +8,7 @@ from splitting_reference import F64
 from torch import Tensor
 from trainer_cases import equal
 
-from altmin.methods.per_sample import Table, demand_whole_pass
+from altmin.methods.rivals.per_sample import Table, demand_whole_pass
 
 
 def table() -> Table:

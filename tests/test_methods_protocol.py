@@ -1,6 +1,7 @@
 """The registry of methods: found by name, with their options, and mistakes answered with the nearest name."""
 
-from typing import get_args
+import inspect
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -47,24 +48,20 @@ def test_every_method_follows_the_protocol(name: str) -> None:
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
-def test_a_mistyped_name_or_option_is_answered_with_the_nearest() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="unknown method 'am-adm'; did you mean 'am-adam'"):
-        methods.create("am-adm", model)
-    with pytest.raises(
-        ValueError, match="unknown option of method 'adam', 'weight-decay'; did you mean 'weight_decay'"
-    ):
-        methods.create("adam", model, **{"weight-decay": 0.1})
-    with pytest.raises(ValueError, match="unknown method 'sdg'; did you mean 'sgd'"):
-        methods.options("sdg")
-
-
-def test_a_model_in_the_place_of_the_name_is_answered_in_one_line() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
-    with pytest.raises(TypeError, match=r'^a method is given by its name, such as "am-adam", given a Sequential$'):
-        methods.create(model, "am-adam")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="given a Sequential"):
-        methods.options(model)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "name, options, words",
+    [
+        ("am-adm", {}, "am-adam"),
+        ("adam", {"weight-decay": 0.1}, "weight_decay"),
+        ("sdg", {}, "sgd"),
+        ("adam", {"lr": -1.0}, "lr of adam"),
+        ("admm", {"shrink": float("nan")}, "shrink of admm"),
+        (nn.Linear(2, 2), {}, "by its name"),
+    ],
+)
+def test_what_cannot_be_created_is_answered_with_the_nearest(name: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=words):
+        methods.create(name, nn.Sequential(nn.Linear(2, 2)), **options)
 
 
 def test_the_names_that_type_checkers_know_as_trainers_are_those_that_make_one() -> None:
@@ -73,3 +70,44 @@ def test_the_names_that_type_checkers_know_as_trainers_are_those_that_make_one()
     names = [name for name in NAMES if name.startswith("am-")]
     made = {name for name in names if isinstance(methods.create(name, model), altmin.AltMin)}
     assert made == set(get_args(protocol.Alternating))
+
+
+ALTERNATING = [name for name in NAMES if name.startswith("am-") and "printed" not in name]
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def solver(method: altmin.methods.Method) -> altmin.GradientCodes:
+    return method.codes
+
+
+def defaults(function: object) -> dict[str, object]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+@pytest.mark.parametrize("name", ALTERNATING)
+def test_share_and_order_reach_the_code_solver(name):
+    given = solver(altmin.methods.create(name, small(), share=0.3, order="weights-first"))
+    assert (given.share, given.order) == (0.3, "weights-first")
+    own = altmin.GradientCodes()
+    plain, half = solver(altmin.methods.create(name, small())), solver(altmin.methods.create(name, small(), share=0.5))
+    assert (plain.share, plain.order) == (own.share, own.order)
+    assert (half.share, half.order) == (0.5, own.order)
+
+
+@pytest.mark.parametrize("name", ALTERNATING)
+def test_share_or_order_beside_a_solver_is_refused(name):
+    with pytest.raises(ValueError):
+        altmin.methods.create(name, small(), codes=altmin.GradientCodes(), share=0.3)
+
+
+@pytest.mark.parametrize("name", ALTERNATING)
+def test_parts_of_the_algorithm_are_left_to_the_trainer(name):
+    method, trainer = defaults(altmin.methods.factory(name)), defaults(altmin.AltMin)
+    for option in ("loss", "codes", "penalty"):
+        assert trainer[option] is None
+        assert method[option] is None

@@ -9,10 +9,9 @@ import torch
 from method_cases import problem
 from torch import Tensor, nn
 
-import altmin
 from altmin.common.errors import Diverged
 from altmin.methods import create
-from altmin.methods.proxprop import ACTIVATIONS, among_samples, normal, solved
+from altmin.methods.rivals.proxprop import ACTIVATIONS, among_samples, normal, solved
 
 F64 = torch.float64
 
@@ -100,8 +99,8 @@ def test_so_does_one_with_another_loss_and_a_loss_of_ones_own() -> None:
             torch.testing.assert_close(p.detach(), q, rtol=1e-9, atol=1e-11)
 
 
-def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, steps: int | None = None) -> Any:
-    return solved(*normal(a, delta, bias), bias, tau_theta, steps)
+def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> Any:
+    return solved(*normal(a, delta, bias), bias, tau_theta)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -116,42 +115,6 @@ def test_either_side_inverts_the_same_matrix(samples: int, inputs: int, bias: bo
         torch.testing.assert_close(found[0], expected[:, :inputs], rtol=1e-6, atol=1e-10)
         if bias:
             torch.testing.assert_close(found[1], expected[:, inputs], rtol=1e-6, atol=1e-10)
-
-
-@pytest.mark.parametrize("samples, inputs", [(12, 4), (8, 12)])
-def test_conjugate_gradients_approach_the_exact_step_and_reach_it(samples: int, inputs: int) -> None:
-    a, delta = system(samples, inputs)
-    A = with_ones(a, True)
-    M = A.mT @ A + torch.eye(inputs + 1, dtype=F64) / 2.0
-    exact = torch.cat([p.reshape(3, -1) for p in among_inputs(a, delta, True, 2.0)], 1)
-    errors = []
-    for steps in (1, 2, 3, 4, 13):
-        error = torch.cat([p.reshape(3, -1) for p in among_inputs(a, delta, True, 2.0, steps)], 1) - exact
-        errors.append(float((error @ M * error).sum() / (exact @ M * exact).sum()))
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] > 1e-3
-    assert errors[-1] < 1e-20
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_so_many_conjugate_gradients_are_the_best_in_their_krylov_space(steps: int) -> None:
-    """For each output, the minimum of 1/2 d M d - g d over the span of g, M g, ..."""
-    a, delta = system(9, 6)
-    A = with_ones(a, True)
-    M, G = A.mT @ A + torch.eye(7, dtype=F64) / 0.5, delta.mT @ A
-    weight, bias = among_inputs(a, delta, True, 0.5, steps)
-    for g, row in zip(G, torch.cat([weight, bias[:, None]], 1), strict=True):
-        space = torch.linalg.qr(torch.stack([torch.linalg.matrix_power(M, k) @ g for k in range(steps)], 1)).Q
-        expected = space @ torch.linalg.solve(space.mT @ M @ space, space.mT @ g)
-        torch.testing.assert_close(row, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_conjugate_gradients_stop_where_there_is_nothing_left() -> None:
-    a, delta = system(3, 1)
-    delta[:, 1] = 0
-    exact, found = among_inputs(a, delta, False, 1.0)[0], among_inputs(a, delta, False, 1.0, 20)[0]
-    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-14)
-    assert found[1].item() == 0
 
 
 @pytest.mark.parametrize(
@@ -228,22 +191,3 @@ def test_every_elementwise_activation_is_differentiated_as_autograd_does(activat
     create("proxprop", model, tau_theta=1e-9, lr=0.0).step(x, y)
     for l, (p, g) in enumerate(zip(model.parameters(), expected, strict=True)):
         torch.testing.assert_close(p.grad / (1e-9 if l < 4 else 1.0), g, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"solver": "cholesk"}, "unknown solver of proxprop, 'cholesk'; did you mean 'cholesky'"),
-        ({"optimizer": "adamw"}, "unknown optimizer of proxprop, 'adamw'; did you mean 'adam'"),
-        ({"tau_theta": 0.0}, "tau_theta of proxprop must be a finite number above 0"),
-        ({"cg_steps": 0}, "cg_steps of proxprop must be a whole number of at least 1"),
-    ],
-)
-def test_options_are_checked(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        create("proxprop", net(), **options)
-
-
-def test_nets_with_other_layers_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"proxprop trains Linear layers .* given Sign"):
-        create("proxprop", altmin.models.binary_mlp())

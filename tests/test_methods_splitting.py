@@ -131,12 +131,12 @@ def test_a_batch_out_of_order_is_refused_and_nothing_changes(name: str) -> None:
     method = run(created(name), x, y, 1)
     method.step(x[:5], y[:5], torch.arange(5))
     before = copy.deepcopy(method.state_dict()), weights(method)
-    for rows, words in ((None, "rows="), (torch.arange(4, 9), "seen twice")):
-        with pytest.raises(ValueError, match=words):
+    for rows in (None, torch.arange(4, 9)):
+        with pytest.raises(ValueError):
             method.step(x[:5], y[:5], rows)
-    with pytest.raises(ValueError, match="5 of 20 samples"):
+    with pytest.raises(ValueError):
         method.end_epoch()
-    with pytest.raises(ValueError, match="label from 0 on"):
+    with pytest.raises(ValueError):
         method.step(x[5:], torch.full((15,), -100).index_fill(0, torch.tensor(0), 1), torch.arange(5, 20))
     assert equal((method.state_dict(), weights(method)), before)
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import altmin
 from altmin.methods import protocol
-from altmin.methods.offline import Offline
+from altmin.methods.alternating import Offline
 from altmin.runners import Recorded
 from altmin.runners.layer_parallel import LayerParallel
 from altmin.training import checkpoint, fit

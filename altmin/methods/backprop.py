@@ -1,6 +1,5 @@
 """Backpropagation with Adam, AdamW or SGD on the same module, to compare with."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
-from altmin.common.errors import Diverged, demand
 from altmin.common.inputs import as_inputs, call, tensors_of
 from altmin.common.state import demand_separate
 from altmin.core.labels import LossFunction, by_label
@@ -25,10 +23,7 @@ from altmin.methods.protocol import register
 class Backprop(OptimizerMethod):
     """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
     (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
-    `torch.nn.utils.clip_grad_norm_` has it; None for no limit. more: what distinguishes a run, besides the loss and the
-    numbers in the optimizer's groups."""
-
-    complete = False
+    `torch.nn.utils.clip_grad_norm_` has it; None for no limit."""
 
     def __init__(
         self,
@@ -36,12 +31,9 @@ class Backprop(OptimizerMethod):
         optimizer: torch.optim.Optimizer,
         loss: LossFunction | None = None,
         clip_norm: float | None = None,
-        more: Mapping[str, Any] | None = None,
     ):
-        if clip_norm is not None:
-            demand("Backprop", "clip_norm", clip_norm, above=True)
         # what distinguishes a run, besides optimizer and loss
-        super().__init__(model, {**(more or {}), **({} if clip_norm is None else {"clip_norm": clip_norm})}, optimizer)
+        super().__init__(model, {} if clip_norm is None else {"clip_norm": clip_norm}, optimizer)
         self.clip_norm = clip_norm
         self.loss = by_label(loss or nn.CrossEntropyLoss())
         if optimizer.defaults.get("fused"):
@@ -59,14 +51,10 @@ class Backprop(OptimizerMethod):
         return LossOnly(loss)
 
     def update(self) -> None:
-        """A step of the optimizer along the parameters' `grad`, clipped first. `Diverged` if it cannot factor a matrix
-        of them."""
+        """Take a step of the optimizer along the parameters' `grad`, clipped first."""
         if self.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-        try:
-            self.optimizer.step()
-        except torch.linalg.LinAlgError as error:
-            raise Diverged("a matrix of gradients", "lower the learning rate", "cannot be factored") from error
+        self.optimizer.step()
 
     def differentiate(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Tensor:
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
@@ -84,15 +72,11 @@ class Backprop(OptimizerMethod):
             value = loss.detach()
             if context.shard is not None:
                 loss, value = self._summed(loss, output, y, sample_weight, context)
-        self._backward(loss, output, y, sample_weight, context)
+        loss.backward()
         moved = [p for p in self.model.parameters() if p.grad is not None]
         for p, grad in zip(moved, sum_tree([p.grad for p in moved], context), strict=True):
             p.grad = grad
         return value
-
-    def _backward(self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None, context: Context) -> None:
-        """Sets every parameter's `grad` to that of the loss of the output for targets y and weights w."""
-        loss.backward()
 
     def _summed(
         self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None, context: Context
@@ -117,6 +101,19 @@ class Backprop(OptimizerMethod):
         return f"{name} is captured if it is fused; give it fused=True"
 
 
+def parameter_groups(model: nn.Module, decay_biases: bool) -> list[Any]:
+    """Return a model's parameters as an optimizer takes them: weight decay on all, or on weight matrices only."""
+    return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))
+
+
+def _adam(kind: Any, model: nn.Module, decay_biases: bool, fused: bool, **numbers: float) -> torch.optim.Optimizer:
+    recordable = fused and all(p.is_cuda for p in model.parameters())
+    chosen: torch.optim.Optimizer = kind(
+        parameter_groups(model, decay_biases), **numbers, fused=fused or None, capturable=recordable
+    )
+    return chosen
+
+
 @register("adam")
 def adam(
     model: nn.Module,
@@ -130,10 +127,7 @@ def adam(
     """Backprop with torch.optim.Adam. fused: one kernel updates all weights; on a GPU it can be recorded in a graph.
 
     clip_norm: the largest norm of all gradients together. decay_biases=False: weight decay on weight matrices only."""
-    params = parameter_groups("adam", model, decay_biases, lr=lr, weight_decay=weight_decay)
-    chosen = torch.optim.Adam(
-        params, lr, weight_decay=weight_decay, fused=fused or None, capturable=_recordable(model, fused)
-    )
+    chosen = _adam(torch.optim.Adam, model, decay_biases, fused, lr=lr, weight_decay=weight_decay)
     return Backprop(model, chosen, loss, clip_norm)
 
 
@@ -150,10 +144,7 @@ def adamw(
     """Backprop with torch.optim.AdamW, whose weight decay is decoupled. fused, clip_norm, decay_biases: as in `adam`.
 
     Loshchilov, Hutter 2019, "Decoupled Weight Decay Regularization"."""
-    params = parameter_groups("adamw", model, decay_biases, lr=lr, weight_decay=weight_decay)
-    chosen = torch.optim.AdamW(
-        params, lr, weight_decay=weight_decay, fused=fused or None, capturable=_recordable(model, fused)
-    )
+    chosen = _adam(torch.optim.AdamW, model, decay_biases, fused, lr=lr, weight_decay=weight_decay)
     return Backprop(model, chosen, loss, clip_norm)
 
 
@@ -169,17 +160,6 @@ def sgd(
     decay_biases: bool = True,
 ) -> Backprop:
     """Backprop with torch.optim.SGD. fused: one kernel updates all weights. clip_norm, decay_biases: as in `adam`."""
-    params = parameter_groups("sgd", model, decay_biases, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    params = parameter_groups(model, decay_biases)
     chosen = torch.optim.SGD(params, lr, momentum=momentum, weight_decay=weight_decay, fused=fused or None)
     return Backprop(model, chosen, loss, clip_norm)
-
-
-def _recordable(model: nn.Module, fused: bool) -> bool:
-    return fused and all(p.is_cuda for p in model.parameters())
-
-
-def parameter_groups(of: str, model: nn.Module, decay_biases: bool, **numbers: float) -> list[Any]:
-    """A model's parameters as an optimizer takes them. ValueError for numbers that are negative."""
-    for name, value in numbers.items():
-        demand(of, name, value)
-    return list(model.parameters()) if decay_biases else groups(model.parameters(), undecayed(model))

@@ -1,11 +1,14 @@
-"""What rivals have in common: the metrics of a step, and the state of one torch optimizer."""
+"""What methods have in common: the metrics of a step, the state of one torch optimizer, finite numbers."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from altmin.common.errors import Diverged
 from altmin.common.state import load_optimizer
 
 
@@ -49,3 +52,23 @@ def without_model(arguments: dict[str, Any]) -> dict[str, Any]:
 def options_text(method: Any) -> str:
     """A method and its options, for its `repr`."""
     return f"{type(method).__name__}({', '.join(f'{name}={value!r}' for name, value in method.options.items())})"
+
+
+def demand_finite(x: Tensor, y: Tensor) -> None:
+    """Raise ValueError for a mini-batch with numbers that are not finite."""
+    for name, given in (("input holds", x), ("targets hold", y)):
+        if not bool(given.sum().isfinite()) and not bool(given.isfinite().all()):  # the sum may overflow
+            raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
+
+
+def demand_step(loss: Tensor, optimizer: Optimizer) -> None:
+    """Raise `Diverged` unless the loss is finite, and a step of the optimizer along the gradients that are set leaves
+    weights and squares of gradients finite. Waits for the device once."""
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    largest = max(1.0, *(float(group["lr"]) for group in optimizer.param_groups))
+    value, *norms = torch.stack([loss, *torch._foreach_norm(grads)]).tolist()
+    if not math.isfinite(value):
+        raise Diverged("the loss")
+    # a norm is infinite where a square of a gradient, as Adam takes it, would be
+    if not all(norm * largest < torch.finfo(loss.dtype).max for norm in norms):
+        raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")

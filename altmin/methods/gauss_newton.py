@@ -20,7 +20,7 @@ from altmin.core.step import encode
 from altmin.core.trainer import check, check_model, check_weights
 from altmin.core.weights.memory import parted
 from altmin.core.weights.rule import as_matrix
-from altmin.methods.base import LossOnly, options_text
+from altmin.methods.base import LossOnly, demand_finite, options_text
 from altmin.methods.gauss_newton_step import (
     LEAST_NOISE,
     NOISE,
@@ -30,7 +30,6 @@ from altmin.methods.gauss_newton_step import (
     gauss_newton_step,
     memory_of,
 )
-from altmin.methods.layered import demand_finite
 from altmin.methods.protocol import register
 
 LARGEST = 4096

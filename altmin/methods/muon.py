@@ -1,43 +1,34 @@
 """Backprop with torch's Muon on the matrices of hidden layers, and AdamW on all other parameters."""
 
 import functools
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.adamw import adamw
+from torch.optim import AdamW
 
-from altmin.common.errors import demand_fraction
-from altmin.core.weights.adam_sgd import BETAS, EPS
 from altmin.core.weights.decay import groups, undecayed
-from altmin.methods.backprop import Backprop, parameter_groups
+from altmin.methods.backprop import Backprop
 from altmin.methods.protocol import register
 
 
-class MuonAdamW(Optimizer):
+class MuonAdamW(AdamW):
     """Two of torch's optimizers in one, so that a scheduler and a checkpoint have one to do with.
 
     A group that has `ns_steps` takes the step of `torch.optim.Muon`, with weights of convolutions as matrices (output
     channels, all else); any other that of `torch.optim.AdamW`. params: groups, those for Muon with all of its options.
     """
 
-    def __init__(self, params: Any, lr: float, weight_decay: float):
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": BETAS, "eps": EPS})
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            moved = [p for p in group["params"] if p.grad is not None]
-            if moved and "ns_steps" in group:
-                self._muon(moved, group)
-            elif moved:
-                adamw_step(self.state, moved, group)
+    def step(self, closure: Any = None) -> Any:
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if "ns_steps" not in group]
+        loss = super().step(closure)
+        self.param_groups = groups
+        for group in groups:
+            if "ns_steps" in group:
+                self._muon([p for p in group["params"] if p.grad is not None], group)
         return loss
 
     def _muon(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
@@ -53,28 +44,6 @@ class MuonAdamW(Optimizer):
         for p, matrix in zip(params, matrices, strict=True):
             if matrix.data_ptr() != p.data_ptr():  # a copy, as of channels that lie last
                 p.copy_(matrix.view_as(p))
-
-
-def adamw_step(state: MutableMapping[Tensor, Any], params: list[Tensor], group: Mapping[str, Any]) -> None:
-    """A step of torch.optim.AdamW on parameters of a group with these options, and its state of each."""
-    for p in params:
-        if not state[p]:
-            state[p] |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-    adamw(
-        params,
-        [p.grad for p in params if p.grad is not None],
-        [state[p]["exp_avg"] for p in params],
-        [state[p]["exp_avg_sq"] for p in params],
-        [],
-        [state[p]["step"] for p in params],
-        amsgrad=False,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=group["lr"],
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        maximize=False,
-    )
 
 
 @functools.cache
@@ -117,15 +86,10 @@ def muon(
 
     Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et al. 2025, "Muon is Scalable
     for LLM Training"."""
-    if not hasattr(torch.optim, "Muon"):
-        given = torch.__version__
-        raise ValueError(f"muon needs torch.optim.Muon, which torch {given} lacks; install torch 2.11 or newer")
-    demand_fraction("muon", momentum=momentum)
     numbers = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
-    parameter_groups("muon", model, decay_biases, **numbers)
     matrices = hidden_matrices(model)
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     parts = [{**_defaults(), **numbers, "params": matrices}] * bool(matrices)
     parts += groups(others, () if decay_biases else undecayed(model))
-    return Backprop(model, MuonAdamW(parts, lr, weight_decay), loss, clip_norm)
+    return Backprop(model, MuonAdamW(parts, lr, weight_decay=weight_decay), loss, clip_norm)

@@ -7,11 +7,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from altmin.calculus.context import Context
-from altmin.common.errors import shown, unknown
+from altmin.common.errors import demand, shown, unknown
 
 if TYPE_CHECKING:
     from altmin.core.trainer import AltMin
-    from altmin.methods.splitting import Splitting
 
 
 class StepMetrics(Protocol):
@@ -99,29 +98,22 @@ Alternating = Literal[
 @overload
 def create(name: Alternating, model: nn.Module, **given: Any) -> "AltMin": ...
 @overload
-def create(name: Literal["admm", "bcd"], model: nn.Module, **given: Any) -> "Splitting": ...
-@overload
 def create(name: str, model: nn.Module, **given: Any) -> Method: ...
 def create(name: str, model: nn.Module, **given: Any) -> Method:
-    """A method by name, for example `create("am-adam", model, lr=1e-3)`.
+    """Return a method by name, for example `create("am-adam", model, lr=1e-3)`.
 
-    Raises ValueError for an unknown name or option, TypeError for what is not a name or not a model.
+    ValueError for an unknown name or option, and for a number that is negative or not finite; TypeError for what is not
+    a name or not a model.
     """
-    make = factory(name)
+    make, accepted = factory(name), options(name)
     if not isinstance(model, nn.Module):
         raise TypeError(f"a method trains an nn.Module, given {shown(model)}")
-    accepted = options(name)
-    for option in given:
+    for option, value in given.items():
         if option not in accepted:
             raise unknown(f"option of method {name!r},", option, accepted)
+        if isinstance(value, int | float):
+            demand(name, option, float(value))
     return make(model, **given)
-
-
-def demand_method(by: str, given: Any) -> None:
-    """TypeError unless `given` has a model and a step. by: who asks."""
-    if isinstance(given, nn.Module | type) or not (hasattr(given, "model") and hasattr(given, "step")):
-        kind = "class " * isinstance(given, type) + (given if isinstance(given, type) else type(given)).__name__
-        raise TypeError(f"{by} trains by a method, given a {kind}; give altmin.AltMin(model)")
 
 
 def options(name: str) -> list[str]:

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL
-from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.ranks import Ranks, bounds, digest, start
@@ -38,7 +37,6 @@ class Distributed(Wrapper):
     """
 
     def __init__(self, method: Any):
-        demand_method("Distributed", method)
         if isinstance(method, Recorded | Ensemble) or isinstance(getattr(method, "ranks", None), Ranks):
             raise TypeError(f"Distributed takes one method itself, given {type(method).__name__}(...)")
         if not _takes_context(method.step):

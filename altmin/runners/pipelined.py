@@ -18,7 +18,7 @@ from altmin.core.chain import Chain, State
 from altmin.core.codes.links import Above, LocalProblem, OutputLoss, Segment
 from altmin.core.step import encode, statistics
 from altmin.core.trainer import Metrics, check
-from altmin.methods.layered import demand_finite
+from altmin.methods.base import demand_finite
 from altmin.runners.neighbours import Neighbours
 from altmin.runners.ranks import bounds
 

@@ -14,7 +14,6 @@ from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
-from altmin.methods.protocol import demand_method
 from altmin.methods.wrapper import Wrapper
 from altmin.runners.capture import captured, step_of
 from altmin.runners.cuda_graph import CudaGraph
@@ -42,7 +41,6 @@ class Recorded(Wrapper):
     """
 
     def __init__(self, method: Any, fuse: bool = True, rows: int | None = None, quiet: bool = False):
-        demand_method("Recorded", method)
         step_of(method)
         super().__init__(method)
         self.fuse, self.rows, self.quiet, self.possible = fuse, rows, quiet, True

@@ -11,7 +11,7 @@ from torch import nn
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe, kind
 from altmin.common.state import load_parts
-from altmin.methods.offline import Offline
+from altmin.methods.alternating import Offline
 from altmin.runners import precision
 from altmin.runners.distributed import Distributed
 from altmin.runners.layer_parallel import LayerParallel

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from altmin.calculus.context import LOCAL
-from altmin.methods.protocol import Method, demand_method
+from altmin.methods.protocol import Method
 from altmin.runners import precision
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.ranks import ranks_of
@@ -108,7 +108,6 @@ def fit_ensemble(
 
 def fit_one(run: RunConfig, samples: tuple[Any, Any], method: Method, history: History, callbacks: Any) -> History:
     """`fit` by a config. samples: to learn from and to measure on. Rows are added to `history`, which is returned."""
-    demand_method("fit", method)
     steps: Any = method if isinstance(method, Recorded) else recorded(method, run.record, run.batch_size)
     try:
         _carry_out(run, samples, Single(steps), [(run.seed, history)], callbacks)

@@ -23,17 +23,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
-from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.calculus.context import LOCAL, Context, sum_tree
-from altmin.common.errors import demand, unknown
+from altmin.common.errors import unknown
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
-from altmin.methods.base import LossOnly, OptimizerMethod, without_model
-from altmin.methods.layered import check_batch, demand_step, demand_unchanged, layers_of
+from altmin.methods.base import LossOnly, OptimizerMethod, demand_step, without_model
 from altmin.methods.protocol import register
+from altmin.methods.rivals.layers import check_batch, layers_of
 
 ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (ReLU, Elementwise))]
-SOLVERS = ("cholesky", "cg")
 OPTIMIZERS = ("adam", "sgd")
 
 
@@ -54,16 +52,9 @@ def normal(a: Tensor, delta: Tensor, bias: bool, bf16: bool = False) -> tuple[Te
     return A.mT @ A, products.matmul(A.mT, products.operand(delta, bf16))
 
 
-def solved(
-    gram: Tensor, right: Tensor, bias: bool, tau_theta: float, steps: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """As `among_samples`, given A^T A, which is written over, and A^T delta. steps: the number of iterations of
-    conjugate gradients for each output, which start at zero; None for a Cholesky factorisation."""
-    if steps is None:
-        found = torch.cholesky_solve(right, _factor(gram, tau_theta)).mT
-    else:
-        gram.diagonal().add_(1 / tau_theta)
-        found = conjugate_gradients(lambda x: x @ gram, right.mT.contiguous(), steps)[0]
+def solved(gram: Tensor, right: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
+    """As `among_samples`, given A^T A, which is written over, and A^T delta."""
+    found = torch.cholesky_solve(right, _factor(gram, tau_theta)).mT
     weights = found.shape[1] - bias
     return found[:, :weights].contiguous(), found[:, weights:].flatten()
 
@@ -99,8 +90,7 @@ class ProxProp(OptimizerMethod):
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
         be finite; then nothing has changed."""
-        demand_unchanged(self.model, self.layers, self.optimizer)
-        check_batch(self.model, self.loss, x, y)
+        check_batch(self.layers, self.model, x, y)
         self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y, context)
         for l, direction in self.directions(inputs, deltas, context).items():
@@ -142,20 +132,19 @@ class ProxProp(OptimizerMethod):
         """
         bf16, tau_theta, ready = context.bf16, self.options["tau_theta"], {len(self.layers) - 1}
         found: dict[int, tuple[Tensor, Tensor]] = {}
-        steps = self.options["cg_steps"] if self.options["solver"] == "cg" else None
         for l, delta in deltas.items():
             a, bias = inputs[l], self._biased(l)
             if not self.layers[l].trained:
                 continue
             if l in ready:
                 found[l] = products.matmul(delta.mT, products.operand(a, bf16)), delta.sum(0)
-            elif context.shard is None and steps is None and len(a) <= a.shape[1] + bias:
+            elif context.shard is None and len(a) <= a.shape[1] + bias:
                 found[l] = among_samples(a, delta, bias, tau_theta, bf16)
                 ready.add(l)
             else:
                 found[l] = normal(a, delta, bias, bf16)
         return {
-            l: (a, b) if l in ready else solved(a, b, self._biased(l), tau_theta, steps)
+            l: (a, b) if l in ready else solved(a, b, self._biased(l), tau_theta)
             for l, (a, b) in sum_tree(found, context).items()
         }
 
@@ -164,12 +153,10 @@ class ProxProp(OptimizerMethod):
 
 
 @register("proxprop")
-def proxprop(  # noqa: PLR0913  (its options are those of the command line)
+def proxprop(
     model: nn.Module,
     lr: float = 1e-3,
     tau_theta: float = 0.005,
-    solver: str = "cholesky",
-    cg_steps: int = 3,
     optimizer: str = "adam",
     momentum: float = 0.9,
     weight_decay: float = 0.0,
@@ -180,18 +167,11 @@ def proxprop(  # noqa: PLR0913  (its options are those of the command line)
 
     lr: the optimizer's; with "sgd" and momentum 0 it is tau, the length of explicit steps, and the step is the paper's
     algorithm. tau_theta: the length of the implicit steps, on sums over the mini-batch; towards 0 they become those of
-    gradient descent. solver: of the implicit steps, "cholesky" (exact) or "cg", `cg_steps` iterations of
-    conjugate gradients. optimizer: what the directions are handed to, "adam" or "sgd" with Nesterov's momentum.
+    gradient descent. optimizer: what the directions are handed to, "adam" or "sgd" with Nesterov's momentum.
 
     Frerix, Moellenhoff, Moeller, Cremers 2018, "Proximal Backpropagation".
     """
     options = without_model(locals())
-    for name in ("lr", "weight_decay", "momentum"):
-        demand("proxprop", name, options[name])
-    demand("proxprop", "tau_theta", tau_theta, above=True)
-    demand("proxprop", "cg_steps", cg_steps, low=1, whole=True)
-    if solver not in SOLVERS:
-        raise unknown("solver of proxprop,", solver, SOLVERS)
     if optimizer not in OPTIMIZERS:
         raise unknown("optimizer of proxprop,", optimizer, OPTIMIZERS)
     return ProxProp(model, options)

@@ -12,8 +12,8 @@ from altmin.common.state import matched, overwrite
 from altmin.core.losses import IGNORED, CrossEntropy
 from altmin.core.weights.sums import Sums
 from altmin.methods.base import LossOnly, options_text
-from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
-from altmin.methods.per_sample import (
+from altmin.methods.rivals.layers import Layer, check_batch, layers_of
+from altmin.methods.rivals.per_sample import (
     Table,
     demand_whole_pass,
     over_ranks,
@@ -21,7 +21,7 @@ from altmin.methods.per_sample import (
     part_of_state,
     whole_state,
 )
-from altmin.methods.proximal import CLAMPS, clamp_of, output_prox, preactivations
+from altmin.methods.rivals.proximal import CLAMPS, clamp_of, output_prox, preactivations
 
 
 class Penalties(NamedTuple):
@@ -104,8 +104,7 @@ class Splitting:
         rows: the samples' numbers in the data; without them the batch is all of it. The loss is the mean cross-entropy
         of the model, whose weights move in `end_epoch`. ValueError or TypeError, and no change, for a bad batch.
         """
-        demand_unchanged(self.model, self.layers)
-        check_batch(self.model, self.reported, x, y)
+        check_batch(self.layers, self.model, x, y)
         if y.dtype != torch.int64 or bool((y == IGNORED).any()):
             raise ValueError(f"{type(self).__name__} takes a label from 0 on for every sample, given others")
         rows = self.table.find(rows, len(x))

@@ -9,7 +9,15 @@ Inference is a number of gradient steps of all codes at once, from the forward p
     dF/dz_l = J_{l+1}^T delta_{l+1} - delta_l,    delta_l = r_l,    delta_L = n (gradient of the loss at the output).
 
 The weights then follow dF/dW_l = (df_l/dW_l)^T delta_l, divided by n. Where inference has converged, deltas obey
-backprop's recursion, at other codes than backprop's. `pc_alm` adds multipliers to delta_l; all else is the same.
+backprop's recursion, at other codes than backprop's.
+
+`pc_alm` minimises the loss subject to z_l = f_l(z_{l-1}), by the augmented Lagrangian: delta_l = lambda_l + rho r_l,
+and all else is the same. Where codes and multipliers have converged all r_l are 0, so that codes are those of the
+forward pass, and lambda_l is n times backprop's gradient at z_l. As published, by the authors' code: multipliers that
+start at 0 and gather every block's error, one gradient step of the codes between two updates of the multipliers, and
+weights that follow it with the multipliers of the last step. Chosen here: multipliers move by rho times the error, as
+in the method of multipliers, and codes by inference_rate over rho, so that a rate that is stable stays so when rho
+changes.
 
 Codes are kept as offsets u_l, how far z_l is below its value in the forward pass, and r_l = u_l - q_l with the block's
 difference q_l = f_l(z) - f_l(z - u_{l-1}), at the z of the forward pass, formed without cancellation. In a deep net the
@@ -27,7 +35,7 @@ from torch.func import vmap
 
 from altmin.calculus import Discrete, Elementwise, Linear, Params, ReLU, ResidualLayer
 from altmin.calculus.context import LOCAL, Context, sum_tree
-from altmin.common.errors import Diverged, demand
+from altmin.common.errors import Diverged
 from altmin.common.state import demand_separate
 from altmin.core.chain import Block, Chain, State, Theta
 from altmin.core.cutting import split
@@ -37,8 +45,7 @@ from altmin.core.step import encode, statistics
 from altmin.core.trainer import check, check_model
 from altmin.core.weights.local import LocalAdam
 from altmin.layers import StraightThrough, no_derivative
-from altmin.methods.base import LossOnly, OptimizerMethod, without_model
-from altmin.methods.layered import demand_finite
+from altmin.methods.base import LossOnly, OptimizerMethod, demand_finite, without_model
 from altmin.methods.protocol import register
 
 ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
@@ -187,8 +194,6 @@ class PredictiveCoding(OptimizerMethod):
         self.chain.demand_plain(name)
         if options["inference_steps"] is None:
             options = {**options, "inference_steps": max(16, 2 * len(self.chain))}
-        demand(name, "inference_steps", options["inference_steps"], low=1, whole=True)
-        demand(name, "inference_rate", options["inference_rate"], above=True)
         self.rho, self.dual = rho, dual
         check_model(model)
         demand_separate(model.named_parameters())
@@ -247,3 +252,26 @@ def predictive_coding(
     Coding to 100+ Layer Networks".
     """
     return PredictiveCoding("predictive-coding", model, without_model(locals()))
+
+
+@register("pc-alm")
+def pc_alm(
+    model: nn.Module,
+    lr: float = 1e-3,
+    inference_steps: int | None = None,
+    inference_rate: float = 0.1,
+    rho: float = 1.0,
+    weight_decay: float = 0.0,
+    loss: LossFunction | None = None,
+) -> PredictiveCoding:
+    """Minimises the loss over the weights subject to z_l = f_l(z_{l-1}), by the augmented Lagrangian: for every
+    mini-batch codes descend and multipliers ascend in turn, then the weights descend.
+
+    Each of `inference_steps` steps adds rho times its error to the multiplier of every layer, then moves all codes by
+    one gradient step of size `inference_rate` / rho; at the end each block's weights take one step of Adam along their
+    own gradient of the Lagrangian. inference_steps and inference_rate are as in predictive coding; the largest stable
+    rate is about half as large, since a step sees every error twice, in the multiplier and in the square.
+
+    Seely and Gould (2026), "Augmented Lagrangian Predictive Coding".
+    """
+    return PredictiveCoding("pc-alm", model, without_model(locals()), rho=rho, dual=rho)

@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from altmin.common.errors import demand
 from altmin.methods.base import without_model
-from altmin.methods.layered import layers_of
 from altmin.methods.protocol import register
-from altmin.methods.proximal import CLAMPS
-from altmin.methods.splitting import Penalties, Splitting
+from altmin.methods.rivals.layers import layers_of
+from altmin.methods.rivals.proximal import CLAMPS
+from altmin.methods.rivals.splitting import Penalties, Splitting
 
 
 class BCD(Splitting):
@@ -51,8 +50,6 @@ def bcd(
     that is reported is the model's cross-entropy in any case.
     """
     options = without_model(locals())
-    for name in ("rho", "gamma", "start", "alpha", "ridge"):
-        demand("bcd", name, options[name], above=name not in ("alpha", "ridge"))
     depth = len(layers_of(model, "bcd", CLAMPS))
     penalties = Penalties([rho] * depth, [gamma] * depth, [alpha] * depth)
     return BCD("bcd", model, options, penalties, ridge=ridge, proximal=alpha)

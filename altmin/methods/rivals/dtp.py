@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
-from altmin.common.errors import Diverged, demand
+from altmin.common.errors import Diverged
 from altmin.common.state import matched
 from altmin.core.losses import LossFunction, adapt
 from altmin.core.reweighted import of_batch
 from altmin.layers import Sign, Staircase, Stepwise
 from altmin.methods.base import LossOnly, OptimizerMethod, without_model
-from altmin.methods.layered import Layer, check_batch, demand_unchanged, layers_of
 from altmin.methods.protocol import register
+from altmin.methods.rivals.layers import Layer, check_batch, layers_of
 
 TANH = torch.tanh, torch.ops.aten.tanh_backward
 STATES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -154,8 +154,7 @@ class DifferenceTargetPropagation(OptimizerMethod):
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
         """One step of all weights and of all inverses; `Diverged`, and nothing has changed, if a gradient is not
         finite."""
-        demand_unchanged(self.model, self.layers, self.optimizer)
-        check_batch(self.model, self.loss, x, y)
+        check_batch(self.layers, self.model, x, y)
         at = encode(self.layers, self.units, x.flatten(1), context)
         loss = of_batch(self.loss, context)
         value, delta, _ = loss.at(at.output, loss.prepare(at.output, y))
@@ -220,7 +219,4 @@ def dtp(
     sample's own loss. noise: the standard deviation of e. Hidden activations are Tanh, Sigmoid or ReLU, and below
     the last one also `Sign` and `Staircase`, without a straight-through estimator.
     """
-    options = without_model(locals())
-    for name in ("lr", "lr_inverse", "eta", "noise"):
-        demand("dtp", name, options[name], above=name == "eta")
-    return DifferenceTargetPropagation(model, options)
+    return DifferenceTargetPropagation(model, without_model(locals()))

@@ -2,12 +2,11 @@
 
 from torch import Tensor, nn
 
-from altmin.common.errors import demand
 from altmin.methods.base import without_model
-from altmin.methods.layered import layers_of
 from altmin.methods.protocol import register
-from altmin.methods.proximal import CLAMPS
-from altmin.methods.splitting import Penalties, Splitting
+from altmin.methods.rivals.layers import layers_of
+from altmin.methods.rivals.proximal import CLAMPS
+from altmin.methods.rivals.splitting import Penalties, Splitting
 
 
 class ADMM(Splitting):
@@ -50,9 +49,6 @@ def admm(
     "cross-entropy", "hinge" (the paper's) or "squared".
     """
     options = without_model(locals())
-    for name in ("gamma_prod", "gamma_nonlin", "shrink", "start", "ridge"):
-        demand("admm", name, options[name], above=name != "ridge")
-    demand("admm", "warmup", warmup, whole=True)
     depth = len(layers_of(model, "admm", CLAMPS))
     factors = [2 * shrink ** (depth - l) for l in range(1, depth + 1)]
     penalties = Penalties([gamma_prod * f for f in factors], [gamma_nonlin * f for f in factors], [0.0] * depth)
