@@ -194,7 +194,6 @@ for _name in ("adam", "straight-through", "predictive-coding", "pc-alm", "proxpr
     )
 THREADS["adam with labels ignored by a loss without weights"] = on(mlp, "adam", lambda: FIRST_RANK_ONLY)
 THREADS["adam with sample weights"] = on(mlp, "adam", sample_weight=weights(), loss=nn.CrossEntropyLoss())
-THREADS["proxprop by conjugate gradients"] = on(lambda: mlp(nn.Tanh), "proxprop", solver="cg", optimizer="sgd")
 THREADS["proxprop with wide layers"] = on(lambda: models.mlp(6, (30, 20), 4), "proxprop")
 
 PROCESSES: dict[str, Callable[[], Case]] = {

@@ -37,7 +37,8 @@ class MuonAdamW(AdamW):
         matrices = [p.reshape(len(p), -1) for p in params]
         for p, matrix in zip(params, matrices, strict=True):
             if not self.state[p]:
-                self.state[p]["momentum_buffer"] = torch.zeros_like(matrix)
+                # Adam asks every state that it loads for its step
+                self.state[p] |= {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(matrix)}
         grads = [p.grad.reshape(len(p), -1) for p in params if p.grad is not None]
         momenta = [self.state[p]["momentum_buffer"] for p in params]
         muon(matrices, grads, momenta, has_complex=False, **{name: group[name] for name in _defaults()})
