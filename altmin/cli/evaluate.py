@@ -18,7 +18,7 @@ def evaluate(
     json_file: options.Json = None,
 ) -> None:
     """Measure a trained model: accuracy and log loss of classes, R^2 and root mean squared error of numbers."""
-    output.check_writable(json_file)
+    output.check_writable(json_file, read=(file, data))
     place = options.prepare(device, None)
     network, about, rows = predict.load(file, data, model, place, data_dir)
     if about["table"] is None:

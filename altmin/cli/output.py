@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from altmin.training.runs import Tick
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
-    """Raise, before training starts, if a result could not be written or a picture could not be drawn."""
+def check_writable(*paths: Path | None, picture: Path | None = None, read: Sequence[str | Path | None] = ()) -> None:
+    """Raise, before training starts, if a result could not be written, would replace a file that is read, or a picture
+    could not be drawn."""
     if picture is not None and picture.suffix not in PICTURES:
         raise ValueError(f"{picture} should end in {' or '.join(PICTURES)} to be a picture")
     if picture is not None:
         need("matplotlib", "plot", "a picture")
-    seen: set[Path] = set()
+    seen = {Path(path).resolve() for path in read if path}
     for path in filter(None, (*paths, picture)):
         if is_stream(path):
             continue
@@ -36,7 +37,7 @@ def check_writable(*paths: Path | None, picture: Path | None = None) -> None:
         if not os.access(target if target.exists() else target.parent, os.W_OK) or target.is_dir():
             raise PermissionError(f"{path} cannot be written: it is a folder, or its folder is not there or closed")
         if target in seen:
-            raise ValueError(f"two results would go to {path}; give each a file of its own")
+            raise ValueError(f"{path} is read, or another result goes there; give each result a file of its own")
         seen.add(target)
 
 

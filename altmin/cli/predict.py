@@ -32,7 +32,7 @@ def predict(
     data_dir: options.DataDir = None,
 ) -> None:
     """Predict the target of every row of a table, as CSV with a line for each row."""
-    output.check_writable(out)
+    output.check_writable(out, read=(file, data))
     network, about, rows = load(file, data, model, options.prepare(device, None), data_dir)
     if about["tokens"]:
         raise ValueError(f"{about['model']} predicts the next character at each place, not one class of a row")

@@ -40,6 +40,7 @@ def train(given: Any) -> None:
     from altmin.sklearn import AltMinClassifier, AltMinRegressor, table_model
 
     device = options.prepare(given.device, given.threads)
+    options.of_method(given)  # refuses what is no option of this method
     table, target = _read(given)
     classes = _are_classes(table[target], given.task)
     training, test = _split(table, table[target] if classes else None, given)
@@ -96,9 +97,10 @@ def _read(given: Any) -> tuple[Any, str]:
     if target is None:
         raise ValueError(f"--target names the column to predict, one of: {', '.join(map(str, table)):.500}")
     table, drop = with_target(table, target), options.words(given.drop or "")
+    others = table.drop(columns=target)
     for name in drop:
-        if name not in table:
-            raise unknown("column to drop,", name, table)
+        if name not in others:
+            raise unknown("column to drop,", name, others)
     column = table[target]
     whole = column.dtype.kind == "f" and (column == column.round()).all()
     return (table.astype({target: int}) if whole else table).drop(columns=drop), target

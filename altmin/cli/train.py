@@ -69,7 +69,7 @@ def train(given: Train) -> None:
 def _check(given: Train) -> None:
     """ValueError for options that exclude each other, before anything is loaded."""
     if torchrun.first():
-        output.check_writable(given.json_file, given.checkpoint, given.save_model)
+        output.check_writable(given.json_file, given.checkpoint, given.save_model, read=[given.data])
     if torchrun.count() > 1 and given.record:
         raise ValueError("--record is for one process; leave it out under torchrun")
     one = {"--checkpoint": given.checkpoint, "--save-model": given.save_model, "torchrun": torchrun.count() > 1}
