@@ -55,7 +55,5 @@ def test_it_learns_what_only_the_first_step_tells() -> None:
 
 
 def test_another_shape_is_refused_in_a_sentence() -> None:
-    with pytest.raises(
-        ValueError, match=r"an even number of features, one half for the gates; given shape \(2, 3, 5\)"
-    ):
+    with pytest.raises(ValueError, match="even number"):
         altmin.layers.GatedScan()(torch.zeros(2, 3, 5))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from altmin.methods import protocol
-from reproduction.measurements.examples import JOBS, verdict
+from reproduction.measurements.examples import JOBS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "examples").glob("*.py"))
@@ -68,16 +68,3 @@ def test_an_example_does_its_job_and_leaves_nothing_behind(
 @pytest.mark.filterwarnings("ignore")
 def test_an_example_is_as_good_as_its_plain_version(name: str, load: Load) -> None:
     assert score(name, load) > score(f"{name}_plain", load) - NOISE
-
-
-@pytest.mark.parametrize(
-    "ours, plain, expected",
-    [
-        ([0.9, 0.9, 0.92], [0.8, 0.81, 0.82], "ahead"),
-        ([0.8, 0.81, 0.82], [0.9, 0.9, 0.92], "behind"),
-        ([0.8, 0.9, 0.85], [0.9, 0.8, 0.84], "level"),
-        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "level"),
-    ],
-)
-def test_a_verdict_is_one_of_the_paired_differences(ours: list[float], plain: list[float], expected: str) -> None:
-    assert verdict(ours, plain) == expected

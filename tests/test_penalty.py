@@ -64,17 +64,12 @@ def test_mu_on_a_device_stops_at_a_maximum_that_is_a_number():
     assert grown(torch.tensor([1.0, 99.5]), 1.0, 1.0, 100.0).tolist() == [2.0, 100.0]
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"start": 0.0}, "start of Penalty must be a finite number above 0, given 0.0"),
-        ({"start": float("nan")}, "start of Penalty must be a finite number above 0, given nan"),
-        ({"growth": -1.0}, "growth of Penalty must be a finite number above 0"),
-        ({"increment": -0.1}, "increment of Penalty must be a finite number of at least 0, given -0.1"),
-        ({"start": 2.0, "maximum": 1.0}, "maximum of Penalty must be a finite number of at least 2, given 1.0"),
-    ],
-    ids=str,
-)
-def test_a_schedule_that_makes_no_sense_is_refused(options, words):
-    with pytest.raises(ValueError, match=words):
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("options", [{"start": 0.0}, {"start": NAN}, {"growth": -1.0}, {"increment": -0.1}])
+def test_a_schedule_that_makes_no_sense_is_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
         altmin.Penalty(**options)
+    with pytest.raises(ValueError, match="maximum"):
+        altmin.Penalty(start=2.0, maximum=1.0)
