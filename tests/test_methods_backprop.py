@@ -207,3 +207,16 @@ def test_on_a_gpu_they_take_the_steps_they_take_on_the_processor(name: str, tole
             method.step(x.double().to(device), y.double().unsqueeze(1).to(device))
         found.append([p.detach().cpu() for p in model.parameters()])
     torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_muon_goes_on_from_a_saved_state(layout: torch.memory_format) -> None:
+    whole, other = (methods.create("muon", conv_net().to(memory_format=layout)) for _ in range(2))
+    for t in range(4):
+        if t == 2:
+            other.model.load_state_dict(whole.model.state_dict())
+            other.load_state_dict(copy.deepcopy(whole.state_dict()))
+        whole.step(*batch(t))
+        if t >= 2:
+            other.step(*batch(t))
+    torch.testing.assert_close([*other.model.parameters()], [*whole.model.parameters()], rtol=0, atol=0)

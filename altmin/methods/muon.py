@@ -34,17 +34,17 @@ class MuonAdamW(AdamW):
     def _muon(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
         from torch.optim._muon import muon
 
-        matrices = [p.reshape(len(p), -1) for p in params]
-        for p, matrix in zip(params, matrices, strict=True):
-            if not self.state[p]:
-                # Adam asks every state that it loads for its step
-                self.state[p] |= {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(matrix)}
+        for p in params:
+            if not self.state[p]:  # Adam asks every state that it loads for its step
+                self.state[p] |= {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(p)}
+        held = [*params, *(self.state[p]["momentum_buffer"] for p in params)]
+        matrices = [t.reshape(len(t), -1) for t in held]
         grads = [p.grad.reshape(len(p), -1) for p in params if p.grad is not None]
-        momenta = [self.state[p]["momentum_buffer"] for p in params]
-        muon(matrices, grads, momenta, has_complex=False, **{name: group[name] for name in _defaults()})
-        for p, matrix in zip(params, matrices, strict=True):
-            if matrix.data_ptr() != p.data_ptr():  # a copy, as of channels that lie last
-                p.copy_(matrix.view_as(p))
+        options = {name: group[name] for name in _defaults()}
+        muon(matrices[: len(params)], grads, matrices[len(params) :], has_complex=False, **options)
+        for t, matrix in zip(held, matrices, strict=True):
+            if matrix.data_ptr() != t.data_ptr():  # a copy, as of channels that lie last
+                t.copy_(matrix.view_as(t))
 
 
 @functools.cache
