@@ -22,7 +22,7 @@ from altmin.calculus.linear import Affine
 from altmin.core.losses import Loss, adapt
 from altmin.core.weights.rule import as_matrix
 from altmin.methods import register
-from altmin.methods.backprop import Backprop
+from reproduction.opponents.preconditioned import Preconditioned
 
 DECAY = 0.95
 """The largest weight of the past in the averages of A and G."""
@@ -111,7 +111,7 @@ def drawn_gradient(loss: Loss, output: Tensor, y: Tensor, v: Tensor) -> Tensor:
     return (r * v - p * (r * v).sum(-1, keepdim=True)) / y.numel() ** 0.5
 
 
-class KFACBackprop(Backprop):
+class KFACBackprop(Preconditioned):
     """Backprop whose optimizer is `KFAC`. layers: the maps of its layers."""
 
     optimizer: KFAC

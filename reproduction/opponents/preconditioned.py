@@ -1,10 +1,22 @@
 """Backprop with optimizers that precondition a matrix of gradients from both sides, those of pytorch-optimizer."""
 
+import torch
 from torch import nn
 
+from altmin.common.errors import Diverged
 from altmin.common.optional import need
 from altmin.methods import register
 from altmin.methods.backprop import Backprop
+
+
+class Preconditioned(Backprop):
+    """Backprop with an optimizer that factors matrices, which cannot be done once weights have diverged."""
+
+    def update(self) -> None:
+        try:
+            super().update()
+        except torch.linalg.LinAlgError as error:
+            raise Diverged("a matrix of gradients", "lower the learning rate") from error
 
 
 @register("soap")
@@ -15,7 +27,9 @@ def soap(model: nn.Module, lr: float = 3e-3, weight_decay: float = 0.01, loss: n
     need("pytorch_optimizer", what="soap")
     from pytorch_optimizer import SOAP
 
-    return Backprop(model, SOAP(model.parameters(), lr, weight_decay=weight_decay, precondition_frequency=10), loss)
+    return Preconditioned(
+        model, SOAP(model.parameters(), lr, weight_decay=weight_decay, precondition_frequency=10), loss
+    )
 
 
 @register("shampoo")
@@ -39,4 +53,4 @@ def shampoo(model: nn.Module, lr: float = 0.1, loss: nn.Module | None = None) ->
         graft_type=LayerWiseGrafting.SGD,
         use_svd=True,  # the iteration draws random numbers
     )
-    return Backprop(model, optimizer, loss)
+    return Preconditioned(model, optimizer, loss)

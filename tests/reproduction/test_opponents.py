@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from altmin import continual, methods
+from altmin.common.errors import Diverged
 from altmin.core.losses import adapt
 from reproduction.opponents.kfac import drawn_gradient, inverse
 
@@ -192,3 +193,12 @@ def test_optimizers_of_the_package_learn(name: str) -> None:
 def test_they_are_learners_and_methods_by_name() -> None:
     assert {"kfac", "soap", "shampoo"} < set(methods.names())
     assert {"analytic", "ewc", "falling-sgd", "replay", "slda"} < set(continual.names())
+
+
+@pytest.mark.parametrize("name", ["soap", "kfac"])
+def test_a_matrix_that_cannot_be_factored_is_a_divergence(name: str) -> None:
+    if name == "soap":
+        pytest.importorskip("pytorch_optimizer")
+    method = methods.create(name, nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)))
+    with pytest.raises(Diverged):
+        method.step(torch.full((6, 4), torch.nan), torch.arange(6) % 3)
