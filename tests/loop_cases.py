@@ -25,10 +25,9 @@ def numbers(n: int = 50, seed: int = 0) -> Samples:
     return x, x[:, :2].sin()
 
 
-def learner(name: str = "am-adam", seed: int = 0, outputs: int = 3, dropout: float = 0.0, **options: Any) -> Any:
-    """Dropout draws from the global random state in every step."""
+def learner(name: str = "am-adam", seed: int = 0, outputs: int = 3, **options: Any) -> Any:
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, outputs))
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, outputs))
     return methods.create(name, model, **{"lr": 0.01, **options})
 
 

@@ -1,7 +1,10 @@
 """Modules that do more than their class says, models that change after they were cut, and what is refused."""
 
+import copy
+
 import pytest
 import torch
+from test_as_backprop import Net
 from torch import Tensor, nn
 
 import altmin
@@ -78,3 +81,28 @@ def test_a_model_that_has_changed_since_it_was_cut_is_refused(name):
     CHANGES[name](model)
     with pytest.raises(ValueError, match=r"the model has changed since it was cut .* build a new trainer"):
         trainer.step(x, y)
+
+
+class Tempered(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature, self.widths = 1.0, (4, 4)
+
+    def between(self, h: Tensor) -> Tensor:
+        return self.b(h) / self.temperature
+
+
+@pytest.mark.parametrize("name, value", [("temperature", 0.5), ("widths", (4, 5))])
+def test_attributes_that_change_after_the_model_was_cut_are_noticed(name, value):
+    torch.manual_seed(0)
+    model, batch = Tempered(), (torch.randn(6, 4), torch.randint(3, (6,)))
+    am = altmin.AltMin(model)
+    am.step(*batch)
+    kept, _ = getattr(model, name), setattr(model, name, value)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"a module, parameter or attribute was replaced.*build a new trainer"):
+        am.step(*batch)
+    assert all(torch.equal(v, before[key]) for key, v in model.state_dict().items())
+    setattr(model, name, kept)
+    model.eval()
+    am.step(*batch)

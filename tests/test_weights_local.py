@@ -28,10 +28,10 @@ def trainer(model, weights, **options) -> altmin.AltMin:
     return altmin.AltMin(model, codes=altmin.GradientCodes(share=0.2), weights=weights, penalty=constant(), **options)
 
 
-def naive_codes(model, x, y, mu: float = MU) -> tuple[reference.Net, reference.Result]:
+def naive_codes(model, x, y) -> tuple[reference.Net, reference.Result]:
     """The reference's codes."""
     layers = reference.of(model)
-    return layers, reference.Codes(0.2).update(layers, x, y, mu, reference.cross_entropy)
+    return layers, reference.Codes(0.2).update(layers, x, y, MU, reference.cross_entropy)
 
 
 def naive_gradients(model, x, y) -> list[Tensor]:

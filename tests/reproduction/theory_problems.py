@@ -11,13 +11,13 @@ from reproduction.theory.scheme import Decay, Measured, Stack, run
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def random_problem(rng: np.random.Generator, share: float | None = None) -> Quadratic:
+def random_problem(rng: np.random.Generator) -> Quadratic:
     """Curvatures, coupling of any sign, noise and radii at random, within the theorem's limit."""
     K, n = int(rng.integers(2, 9)), int(rng.integers(1, 4))
     curvatures = np.exp(rng.uniform(-2, 3, (K, n)))
     limit = 2 * curvatures.min() / (3 * (K - 1))
     G = np.triu(rng.uniform(-1, 1, (K, K)), 1)
-    G *= (rng.uniform(0, 0.999) if share is None else share) * limit / np.abs(G).max()
+    G *= rng.uniform(0, 0.999) * limit / np.abs(G).max()
     radius = rng.uniform(0.5, 3, K)
     way = rng.standard_normal((K, n))
     start = way / np.linalg.norm(way, axis=1, keepdims=True) * (radius * rng.uniform(0, 0.5, K))[:, None]
