@@ -55,7 +55,7 @@ class CoActivation(torch.optim.Optimizer):
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"CoActivation takes the model, not its parameters, given {type(model).__name__}")
-        check_options("CoActivation", lr, weight_decay, decay_biases)
+        check_options("CoActivation", lr, weight_decay)
         demand("CoActivation", "rows", rows, low=1, whole=True)
         self.memory = layer_memory("CoActivation", beta, forget, damping, length, rank, every)
         parameters = list(model.parameters())

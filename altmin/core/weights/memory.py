@@ -89,7 +89,7 @@ class CoActivationMemory(WeightRule):
         rows: int = 100,
     ):
         of = type(self).__name__
-        check_options(of, lr, weight_decay, decay_biases)
+        check_options(of, lr, weight_decay)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
         layer_memory(of, beta, forget, damping, length, rank, every)
@@ -196,7 +196,7 @@ def adam_coefficients(steps: Tensor, lr: Any) -> dict[str, Any]:
     return coefficients({"lr": lr, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS}, steps)
 
 
-def check_options(of: str, lr: float, weight_decay: float, decay_biases: bool) -> None:
+def check_options(of: str, lr: float, weight_decay: float) -> None:
     """ValueError for options of a rule that cannot be."""
     demand(of, "lr", lr)
     demand(of, "weight_decay", weight_decay)
