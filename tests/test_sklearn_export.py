@@ -72,6 +72,14 @@ def test_the_module_is_a_copy_that_is_not_trained() -> None:
 
 
 @ALL
+def test_other_columns_than_those_of_the_table_are_refused(case: str) -> None:
+    estimator, x, _ = fitted(case)
+    for rows in (x[:, :1], torch.cat([x, x], 1), x[0]):
+        with pytest.raises(ValueError):
+            estimator.export()(rows)
+
+
+@ALL
 def test_torch_export_takes_any_number_of_rows(case: str) -> None:
     estimator, x, expected = fitted(case)
     program = torch.export.export(estimator.export(), (x[:5],), dynamic_shapes=({0: torch.export.Dim("rows")},))

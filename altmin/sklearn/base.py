@@ -208,7 +208,7 @@ class Estimator(BaseEstimator):
             prepare = Encode(**self._columns.layout())
         elif (scaler := self._training.scaler) is not None:
             prepare = Standardise(scaler.mean_, scaler.scale_)
-        return Exported(prepare, self.module_, self._targets.head())
+        return Exported(prepare, self.module_, self._targets.head(), self.n_features_in_)
 
     def _outputs(self, X: Any) -> np.ndarray:
         X = self._table(X)

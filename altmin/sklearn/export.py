@@ -8,17 +8,20 @@ from torch import Tensor, nn
 
 
 class Exported(nn.Module):
-    """head(network(prepare(x))) for rows x of raw numbers, of any type of float; the network is a copy.
+    """head(network(prepare(x))) for rows x of raw numbers (rows, columns), of any type of float; the network is a copy.
 
     It computes in the types of its parts, which `.float()` or `.to(...)` changes as of any module.
     """
 
-    def __init__(self, prepare: nn.Module, network: nn.Module, head: nn.Module):
+    def __init__(self, prepare: nn.Module, network: nn.Module, head: nn.Module, columns: int):
         super().__init__()
+        self.columns = columns
         self.prepare, self.network, self.head = prepare, copy.deepcopy(network), head
         self.to(next(network.parameters()).device).eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1:] != (self.columns,):  # one column would be broadcast, and more left out
+            raise ValueError(f"rows of {self.columns} numbers are expected, given {tuple(x.shape)}")
         kind = next(self.network.parameters()).dtype
         found: Tensor = self.head(self.network(self.prepare(x).to(kind)))
         return found

@@ -35,7 +35,7 @@ def module(network: nn.Module, table: dict[str, Any]) -> nn.Module:
     """Return the module that takes `codes` of rows, and gives probabilities of classes or predictions of numbers."""
     mean, scale = table["scale"] or ([], [])
     head = Unscale(mean, scale, ()) if mean else nn.Softmax(1)
-    return Exported(Encode(**table["encode"]), network, head)
+    return Exported(Encode(**table["encode"]), network, head, len(table["categories"]))
 
 
 def predict(network: nn.Module, table: dict[str, Any], frame: Any) -> np.ndarray:
