@@ -15,8 +15,8 @@ class CudaGraph:
 
     def __init__(self, action: Callable[[], Tensor], state: Callable[[], list[Tensor]]):
         stream = _stream(torch.cuda.current_device())
-        stream.wait_stream(torch.cuda.current_stream())
         with _restored(state):
+            stream.wait_stream(torch.cuda.current_stream())  # which copies the state
             with torch.cuda.stream(stream):
                 for _ in range(3):
                     action()
