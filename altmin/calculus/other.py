@@ -1,7 +1,8 @@
 """Modules without a closed form here, of one input or of several."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -109,7 +110,7 @@ class AnyModule(Map):
         if twice is None:
             # Torch's fast kernels of attention and recurrence are differentiated once, its plain ones twice.
             recurrent = torch.backends.cudnn.flags(enabled=False) if self.recurs else nullcontext()
-            with sdpa_kernel(SDPBackend.MATH), recurrent:
+            with _plain_attention(), recurrent:
                 twice = self._replayed(p, saved, saved.xs)[1].by.graph
         assert twice is not None
         try:
@@ -240,7 +241,7 @@ class AnyModule(Map):
         p, context, start = [q.detach() for q in p], saved.by.context, saved.by.start
         moving = [(x, u) for x, u in zip(saved.xs, us, strict=True) if _moves(x)]
         xs, directions = zip(*((x, torch.zeros_like(x) if u is None else u) for x, u in moving), strict=True)
-        with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no forward derivative
+        with _plain_attention():  # the other kernels have no forward derivative
             found = torch.func.jvp(lambda *xs: self._call(p, _placed(saved.xs, xs), context, start)[0], xs, directions)
         return found[1].detach()
 
@@ -326,8 +327,23 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    with torch.random.fork_rng([x.device] if x.is_cuda else []), sdpa_kernel(SDPBackend.MATH):
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), _plain_attention():
         _generator(x).set_state(rng)
+        yield
+
+
+_one_thread = threading.RLock()
+"""Torch's choice of kernels is a setting of the process: only one thread at a time changes it."""
+
+
+def _plain_attention() -> AbstractContextManager[Any]:
+    """Within, attention is computed by operations with derivatives of every order."""
+    return sdpa_kernel(SDPBackend.MATH) if torch.compiler.is_compiling() else _math_kernel()
+
+
+@contextmanager
+def _math_kernel() -> Iterator[None]:
+    with _one_thread, sdpa_kernel(SDPBackend.MATH):
         yield
 
 

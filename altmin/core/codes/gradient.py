@@ -306,7 +306,7 @@ def _try(
         left = numbers.column(numbers.join(*parts))
 
     def rises(left: Any, a: Any, uu: Any, oo: Any) -> Any:
-        return left + a * a * uu > oo * (1 + 16 * eps)
+        return (left + a * a * uu <= oo * (1 + 16 * eps)) ^ True  # which NaN is too
 
     found = numbers.column(numbers.each(rises, left, search.lengths, search.uu, search.oo))
     if isinstance(above, OutputLoss) and at is not None:
