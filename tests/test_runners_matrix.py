@@ -102,7 +102,8 @@ def test_a_runner_takes_the_steps_of_one_process(
         request.getfixturevalue("traced")
     expected, found = alone(net, rule, device, STEPS), run(net, rule, device)
     members = len(found.states)
-    same(found.losses, expected.losses[:, :members])
+    within = 1e-7 if run in (compiled, compiled_ensemble) else 1e-8  # a compiled step holds rates in float32
+    same(found.losses, expected.losses[:, :members], within)
     same(
         found.states, expected.states[:members], 1e-6
     )  # a bias below batch norm has a gradient of rounding, which Adam scales
