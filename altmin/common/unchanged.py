@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 @contextmanager
 def same_attributes(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
-    """Restore the attributes of a model's modules at the end, modes, parameters and buffers among them. The list then
-    has the names of those that had changed, and their values before.
+    """Restore the attributes of a model's modules at the end, modes, parameters, buffers and lists among them. The list
+    yielded then has the names of those that had changed, and their values before.
 
     >>> layer = nn.Linear(2, 2)
     >>> with same_attributes(layer) as changed:
@@ -24,10 +24,13 @@ def same_attributes(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
     """
     held = [each for m in model.modules() for each in (vars(m), m._parameters, m._buffers, m._modules)]
     before: list[dict[str, Any]] = [dict(each) for each in held]
+    lists = [(each, each.copy()) for attributes in before for each in attributes.values() if type(each) is list]
     changed: list[tuple[str, Any]] = []
     try:
         yield changed
     finally:
+        for each, items in lists:
+            each[:] = items
         for now, then in zip(held, before, strict=True):
             changed += [
                 (name, then.get(name)) for name in then | now if then.get(name, held) is not now.get(name, held)
