@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from branching import Attention, Basic, Dense, Excite, PreNorm, Split, SwiGLU
 from torch import Tensor, nn
 
@@ -84,18 +85,71 @@ def test_a_parameter_in_two_places_gets_the_gradients_of_both():
     torch.testing.assert_close(m.quotient(p, saved, u, e)[0], (function(*p, x) - function(*p, x - e * u)) / e)
 
 
+def agree_with_autograd(model: nn.Module, x: Tensor) -> None:
+    """Gradients are autograd's as the share goes to zero."""
+    y = torch.randn_like(model(x))
+    wanted = torch.autograd.grad(nn.MSELoss()(model(x), y), list(model.parameters()))
+    before = [p.detach().clone() for p in model.parameters()]
+    codes, rule = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
+    altmin.AltMin(model, nn.MSELoss(), codes=codes, weights=rule).step(x, y)
+    for p, old, grad in zip(model.parameters(), before, wanted, strict=True):
+        torch.testing.assert_close(old - p.detach(), grad, rtol=1e-5, atol=1e-9)
+
+
 @pytest.mark.parametrize("make", [Overwrites, Tied, Decides])
 def test_where_the_order_of_calls_matters_the_module_stays_whole(make):
     torch.manual_seed(0)
     module = make().double()
     assert isinstance(map_of(module), AnyModule) == (make is not Tied)
     model = nn.Sequential(nn.Linear(4, 4), module, nn.Linear(4, 2)).double()
-    x, y = torch.randn(6, 4, dtype=torch.float64), torch.randint(2, (6,))
-    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    before = [p.detach().clone() for p in model.parameters()]
-    altmin.AltMin(model, codes=altmin.GradientCodes(share=1e-9), weights=altmin.LocalSGD(1.0, momentum=0.0)).step(x, y)
-    for p, old, grad in zip(model.parameters(), before, wanted, strict=True):
-        torch.testing.assert_close(old - p.detach(), grad, rtol=1e-5, atol=1e-9)
+    agree_with_autograd(model, torch.randn(6, 4, dtype=torch.float64))
+
+
+class Attends(nn.Module):
+    """x + out(attention(qkv(x))), where `how` says in which words."""
+
+    def __init__(self, how) -> None:
+        super().__init__()
+        self.how, self.qkv, self.out = how, nn.Linear(4, 12), nn.Linear(4, 4)
+        if how is learnt:
+            self.bias = nn.Parameter(torch.randn(5, 5))
+        self.register_buffer("mask", torch.ones(5, 5, dtype=torch.bool).tril())
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return x + self.out(self.how(self, q, k, v))
+
+
+def causal(layer, q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def heads_of_sizes(layer, *parts):
+    n, t, d = parts[0].size()
+    q, k, v = (part.view(n, t, 2, d // 2).transpose(1, 2) for part in parts)
+    y = F.scaled_dot_product_attention(query=q, key=k, value=v, scale=q.shape[-1] ** -0.25)
+    return y.transpose(1, 2).contiguous().view(n, t, d)
+
+
+def masked(layer, q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, layer.mask)
+
+
+def learnt(layer, q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, layer.bias)
+
+
+def one_of_itself(layer, q, k, v):
+    return F.scaled_dot_product_attention(q * q, k, F.scaled_dot_product_attention(q, k, v))
+
+
+@pytest.mark.parametrize("how", [causal, heads_of_sizes, masked, learnt, one_of_itself])
+def test_attention_is_one_function_between_closed_forms_and_trains_as_autograd_says(how):
+    torch.manual_seed(0)
+    layer = Attends(how)
+    assert kinds(layer) == ["Linear", "AnyModule", "Linear", "Sum"]
+    model = nn.Sequential(nn.Linear(3, 4), layer, Attends(how), nn.Linear(4, 2)).double()
+    agree_with_autograd(model, torch.randn(6, 5, 3, dtype=torch.float64))
 
 
 def test_a_hook_makes_a_module_a_function():

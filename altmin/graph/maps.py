@@ -12,7 +12,6 @@ from altmin.calculus import AnyModule, Map, own_call
 from altmin.calculus.cut_values import OutputValues
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
-from altmin.graph.attention import attention
 from altmin.graph.functional import module_of
 from altmin.graph.inline import inline, is_known, sole
 from altmin.graph.inplace import overwrites, settle
@@ -92,7 +91,7 @@ def _graph(module: nn.Module) -> Graph | None:
     if found is None or not (entry or exit or any(region.alone for region in found)):
         return None
     place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
-    assembled = _assembled(module, found, maps, still, without, place)
+    assembled = _assembled(module, found, maps, still, place)
     ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
     return None if assembled is None else Graph(module, assembled, ends)
 
@@ -110,19 +109,15 @@ def _assembled(
     found: Sequence[Region],
     maps: dict[fx.Node, Map],
     still: Collection[fx.Node],
-    without: Collection[fx.Node],
     place: dict[fx.Node, int],
 ) -> list[Node] | None:
-    """The nodes of the map. still: values that are computed but do not move. without: all without derivative. place:
-    the number of each value. None if one of them takes no value."""
+    """The nodes of the map. still: values that are computed but do not move. place: the number of each value. None if
+    one of them takes no value."""
     named = {id(p): name for name, p in module.named_parameters()}
     nodes = []
     for region in found:
         m, inputs = maps.get(region.output) if region.alone else None, region.inputs
-        attends = None if m or region.output in still else attention(module, region, without)
-        if attends is not None:
-            m, inputs = attends
-        elif m is None:
+        if m is None:
             piece = Piece(module, region.nodes, region.inputs, [region.output])
             m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
         elif isinstance(m, Sum | Product | Concatenation):
