@@ -8,8 +8,8 @@ A `Map` is one module y = f(x; p) with five operations, each local to the module
     quotient    (f(x) - f(x - e u)) / e without cancellation, and `saved` at x - e u
     grads       the gradients of <v, y> with respect to the parameters p
 
-Linear layers, convolutions, normalisations, element-wise activations, pooling and embeddings have closed forms; any
-other module goes through autograd on that module alone.
+Linear layers, convolutions, normalisations, element-wise activations and pooling have closed forms; any other module
+goes through autograd on that module alone.
 """
 
 from collections.abc import Sequence
@@ -127,11 +127,6 @@ class Map:
     def checked(self, kept: Any) -> list[Tensor]:
         """Tensors that are finite if, and usually only if, all new values of buffers are."""
         return []
-
-    def misfit(self, x: Tensor) -> str:
-        """What is wrong with an input that `forward` failed on or made NaN of, in words, as far as the map knows; waits
-        for the device."""
-        return ""
 
     def commit(self, kept: Any) -> None:
         """Writes them to the buffers, once the step is accepted."""

@@ -70,7 +70,6 @@ class Graph(Map):
         self.tied = sum(map(len, self._own)) > len(self.names)
         """Whether nodes have a parameter in common."""
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
-        self._first = [m for m, node in zip(self.maps, self.nodes, strict=True) if 0 in node.inputs]
         self._sheds = any(type(m).without_quotient is not Map.without_quotient for m in self.inner)
         self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given
@@ -93,9 +92,6 @@ class Graph(Map):
     def _of(self, p: Params, i: int) -> Params:
         """The parameters of node i."""
         return [p[j] for j in self._own[i]]
-
-    def misfit(self, x: Tensor) -> str:
-        return next((said for m in self._first if (said := m.misfit(x))), "")
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
         """In an eager step without what quotients need: few blocks need one, and those compute it again."""
