@@ -1,6 +1,7 @@
 """Operations in place, as users write them: the blocks compute what the model does, or the model is refused."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -42,11 +43,11 @@ class Unreturned(Net):
 
 
 class Renamed(Net):
-    """A second name of a tensor that changes, and a size that does not."""
+    """A second name of a tensor that changes, and a number of its size, which does not."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x)
-        same, n = h, h.shape[1]
+        same, n = h, math.floor(h.shape[1])
         m = n
         n += 1
         y = torch.tanh(self.layer(1.5 * h))

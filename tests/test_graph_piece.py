@@ -10,15 +10,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin import methods
-from altmin.graph.piece import Piece, mapped
-
-
-def test_arguments_are_mapped_inside_tuples_lists_dicts_and_slices():
-    assert mapped(((1, [2.0]), {"a": slice(None, 3, 1)}, "x"), int, lambda n: n + 1) == (
-        (2, [2.0]),
-        {"a": slice(None, 4, 2)},
-        "x",
-    )
+from altmin.graph.piece import Piece
 
 
 def test_modules_in_a_row_are_one_module():

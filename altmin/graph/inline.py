@@ -1,6 +1,6 @@
 """A graph in which calls of modules are replaced by what these call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx, nn
@@ -59,18 +59,26 @@ def _opened(graph: fx.Graph, node: fx.Node, module: nn.Module) -> list[fx.Node]:
         inner = record(module, node.args, node.kwargs)
     except Untraceable:
         return []
-    placeholders = [each for each in inner.nodes if each.op == "placeholder"]
-    env = dict(zip(placeholders, given, strict=True))
-    new = []
     with graph.inserting_before(node):
-        for each in inner.nodes:
-            if each.op not in ("placeholder", "output"):
-                env[each] = graph.node_copy(each, env.__getitem__)
-                if each.op in ("call_module", "get_attr"):
-                    env[each].target = join(str(node.target), str(each.target))
-                new.append(env[each])
-    _replace(graph, node, env[inner.output_node().args[0]])
+        new, made = copy_nodes(inner, graph, given, str(node.target))
+    _replace(graph, node, made)
     return new
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def copy_nodes(inner: fx.Graph, graph: fx.Graph, given: Sequence[fx.Node], name: str) -> tuple[list[fx.Node], Any]:
+    """Writes a graph into another, whose owner has the inner one's owner as a module of this name. Returns the new
+    nodes and the values of the inner outputs. given: the values of the inner inputs."""
+    values = dict(zip(placeholders(inner), given, strict=True))
+    made = graph.graph_copy(inner, values)
+    new = [values[node] for node in inner.nodes if node.op not in ("placeholder", "output")]
+    for node in new:
+        if node.op in ("call_module", "get_attr"):
+            node.target = join(name, str(node.target))
+    return new, made
 
 
 def sole(node: fx.Node) -> fx.Node | None:

@@ -1,5 +1,6 @@
 """The map of a module: closed forms for what its graph calls, where there are any, and autograd for the other parts."""
 
+import copy
 import operator
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -13,9 +14,9 @@ from altmin.calculus.cut_values import OutputValues
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
 from altmin.graph.functional import module_of
-from altmin.graph.inline import inline, is_known, sole
+from altmin.graph.inline import inline, is_known, placeholders, sole
 from altmin.graph.inplace import overwrites, settle
-from altmin.graph.piece import Piece
+from altmin.graph.piece import Piece, Segment
 from altmin.graph.record import Untraceable, record
 from altmin.graph.regions import Region, regions
 from altmin.graph.values import TUPLES_OF_VIEWS, aside, following, is_size, passing, without_unused
@@ -60,17 +61,12 @@ def map_of(module: nn.Module) -> Map:
 def _graph(module: nn.Module) -> Graph | None:
     """None if all of it would go through autograd, if the order of its calls matters, or if it calls a module and does
     not use its output."""
-    if isinstance(module, Piece):
-        graph, given, made = module.graph()
-        entry, exit = module.entry, module.exit
-        graph.output(tuple(made))
-    else:
-        graph, entry, exit = record(module), None, None
-        given = [node for node in graph.nodes if node.op == "placeholder"]
+    graph = copy.deepcopy(module.graph) if isinstance(module, Piece) else record(module)
+    entry, exit = (module.entry, module.exit) if isinstance(module, Piece) else (None, None)
     inline(graph, module)
     settle(graph, module)
     result: Any = graph.output_node().args[0]
-    made = list(result) if isinstance(result, tuple) else [result]
+    given, made = placeholders(graph), list(result) if isinstance(result, list) else [result]
     nodes = [node for node in without_unused(graph) if node in made or not _has_no_effect(module, node)]
     unused = any(node.op == "call_module" and not node.users and node not in made for node in nodes)
     if unused or overwrites(module, nodes):  # a module whose output is not used may have buffers that change
@@ -118,7 +114,7 @@ def _assembled(
     for region in found:
         m, inputs = maps.get(region.output) if region.alone else None, region.inputs
         if m is None:
-            piece = Piece(module, region.nodes, region.inputs, [region.output])
+            piece = Piece(module, Segment(region.nodes, region.inputs, [region.output]))
             m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
         elif isinstance(m, Sum | Product | Concatenation):
             inputs = _operands(region.output)

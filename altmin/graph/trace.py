@@ -8,7 +8,7 @@ bottlenecks is a module of one input and one output: one of the model's own, one
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import fx, nn
 
@@ -18,7 +18,7 @@ from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
 from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
 from altmin.graph.inplace import overwrites, settle
-from altmin.graph.piece import Piece, mapped
+from altmin.graph.piece import Piece, Segment
 from altmin.graph.record import INPUT, Untraceable, record
 from altmin.graph.recurrent import layers_of_outputs, recurrent_layers
 from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
@@ -126,7 +126,7 @@ def _of_graph(
             yield from parts
         else:
             alone = module_of(segment.nodes, segment.given[0]) if segment.plain else None
-            yield Part(alone or segment.piece(module), _ends(name, segment.made[0]))
+            yield Part(alone or Piece(module, segment), _ends(name, segment.made[0]))
 
 
 def _several_inputs(node: fx.Node) -> bool:
@@ -168,25 +168,6 @@ def _has_weights(part: Part) -> bool:
     kind = CLOSED_FORMS.get(type(part.module))
     norm = kind is not None and issubclass(kind, Normalisation)
     return not norm and any(True for _ in part.module.parameters())
-
-
-class Segment(NamedTuple):
-    """What lies between two cuts: its nodes, the nodes before them whose values they take, and those whose values are
-    handed on. entry, exit: how these are one, where there are several."""
-
-    nodes: list[fx.Node]
-    given: list[fx.Node]
-    made: list[fx.Node]
-    entry: CutValues | None = None
-    exit: CutValues | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it takes one value and makes one."""
-        return self.entry is None and self.exit is None
-
-    def piece(self, owner: nn.Module) -> Piece:
-        return Piece(owner, *self)
 
 
 def segments(
@@ -238,12 +219,16 @@ def _outputs(given: Any) -> tuple[list[fx.Node], OutputValues | None]:
         return [given], None
     found: list[fx.Node] = []
 
-    def numbered(node: fx.Node) -> Number:
-        found.append(node)
-        return Number(len(found) - 1)
+    def form(a: Any) -> Any:
+        if isinstance(a, fx.Node):
+            found.append(a)
+            return Number(len(found) - 1)
+        if isinstance(a, dict):
+            return {name: form(each) for name, each in a.items()}
+        return (list if isinstance(a, list) else tuple)(map(form, a)) if isinstance(a, list | tuple) else a
 
-    form = mapped(given, fx.Node, numbered)
-    return found, OutputValues(len(found), form)
+    numbered = form(given)
+    return found, OutputValues(len(found), numbered)
 
 
 def _cuts(

@@ -54,10 +54,10 @@ def is_size(node: fx.Node) -> bool:
 
 
 def numbers(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes whose values are sizes, and what Python's operators make of these."""
+    """The nodes whose values are sizes, and what Python's operators and mathematical functions make of these."""
     found: set[fx.Node] = set()
     for node in nodes:
-        computed = getattr(node.target, "__module__", "") == "_operator" and node.all_input_nodes
+        computed = getattr(node.target, "__module__", "") in ("_operator", "math") and node.all_input_nodes
         if is_size(node) or (computed and all(each in found for each in node.all_input_nodes)):
             found.add(node)
     return found

@@ -73,8 +73,8 @@ def attends(chain: Chain) -> bool:
     """
     parts = [m.module for block in chain for held in block.maps for m in held.inner if m.uses_autograd]
     inside = [m for part in parts for m in part.modules()]
-    steps = [step for m in inside if isinstance(m, Piece) for step in m.steps]
-    return any(isinstance(m, nn.MultiheadAttention) for m in inside) or any(step.target in ATTENTION for step in steps)
+    called = [node.target for m in inside if isinstance(m, Piece) for node in m.graph.nodes]
+    return any(isinstance(m, nn.MultiheadAttention) for m in inside) or any(target in ATTENTION for target in called)
 
 
 def _check_discrete(codes: Any, lacking: list[Any]) -> None:
