@@ -97,11 +97,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_forward_that_tracing_would_change_is_refused_with_a_remedy_and_left_as_it_was(kind):
-    model = kind().eval()
+    model, make = kind().eval(), altmin.AltMin
     held = [(dict(vars(m)), dict(m._buffers)) for m in model.modules()]
     states = random.getstate(), torch.get_rng_state(), np.random.get_state()[2]  # noqa: NPY002
     with pytest.raises(ValueError, match=REFUSED[kind]) as error:
-        altmin.AltMin(model)
+        make(model)
     # a block has one input and one output, too
     assert ("train it as one block: nn.Sequential" in str(error.value)) == (kind is not Nothing)
     assert [(dict(vars(m)), dict(m._buffers)) for m in model.modules()] == held
