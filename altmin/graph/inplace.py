@@ -61,21 +61,21 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
     surely: without modules that may do so inside."""
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     roots: dict[fx.Node, set[fx.Node]] = {}
+
+    def memory(bases: Sequence[fx.Node]) -> set[fx.Node]:
+        return {root for each in bases for root in roots.get(each, ())}
+
     for node in nodes:
         base = changed(node, owner)
-        bases = [base] if base is not None else [] if _is_new(node, owner) else node.all_input_nodes
-        roots[node] = {root for each in bases for root in roots.get(each, ())} or {node}
-    for node in nodes:
-        base = changed(node, owner)
-        may = changes_its_input(node, owner) and not (surely and node.op == "call_module")
-        bases = [base] if base is not None else node.all_input_nodes if may else []
-        memory = {root for each in bases if each not in sizes for root in roots.get(each, ())}
-        if any(root.op == "get_attr" for root in memory):
+        bases = [base] if base is not None else node.all_input_nodes
+        roots[node] = (set() if base is None and _is_new(node, owner) else memory(bases)) or {node}
+        if base is None and (not changes_its_input(node, owner) or (surely and node.op == "call_module")):
+            continue
+        written = memory([each for each in bases if each not in sizes])
+        names = [other for other in nodes[: place[node]] if written & roots[other]]
+        later = any(place.get(user, len(nodes)) > place[node] for other in names for user in other.users)
+        if later or any(root.op == "get_attr" for root in written):
             return True
-        for other in nodes[: place[node]]:
-            later = any(place.get(user, len(nodes)) > place[node] for user in other.users)
-            if later and memory & roots[other]:
-                return True
     return False
 
 

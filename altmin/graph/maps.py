@@ -18,7 +18,7 @@ from altmin.graph.inline import inline, is_known, placeholders, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece, Segment
 from altmin.graph.record import Untraceable, record
-from altmin.graph.regions import Region, regions
+from altmin.graph.regions import regions
 from altmin.graph.values import TUPLES_OF_VIEWS, aside, following, is_size, passing, without_unused
 
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
@@ -80,16 +80,26 @@ def _graph(module: nn.Module) -> Graph | None:
     for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):  # only where that is needed
         recomputed = (sizes | anew) - set(made)
         flow = [node for node in nodes if node in called_once and node not in recomputed]
-        maps = {node: m for node in flow if (m := _closed_form(module, node, {*flow, *given}, without)) is not None}
+        maps = {node: known for node in flow if (known := _closed_form(module, node, {*flow, *given}, without))}
         found = regions(nodes, flow, {*maps, *still}, given, made)
         if found is not None:
             break
-    if found is None or not (entry or exit or any(region.alone for region in found)):
+    if found is None or not all(region.inputs for region in found):
+        return None
+    if not (entry or exit or any(region.alone for region in found)):
         return None
     place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
-    assembled = _assembled(module, found, maps, still, place)
-    ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
-    return None if assembled is None else Graph(module, assembled, ends)
+    named = {id(p): name for name, p in module.named_parameters()}
+    assembled = []
+    for region in found:
+        if region.alone and region.output in maps:
+            m, inputs = maps[region.output]
+        else:
+            piece, inputs = Piece(module, Segment(region.nodes, region.inputs, [region.output])), region.inputs
+            m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
+        names = tuple(named[id(m.module.get_parameter(name))] for name in m.names)
+        assembled.append(Node(m, tuple(place[each] for each in inputs), names))
+    return Graph(module, assembled, Ends(len(given), tuple(place[node] for node in made), entry, exit))
 
 
 def _has_no_effect(module: nn.Module, node: fx.Node) -> bool:
@@ -100,57 +110,28 @@ def _has_no_effect(module: nn.Module, node: fx.Node) -> bool:
     return not any(True for _ in called.buffers()) and not any(map(own_call, called.modules()))
 
 
-def _assembled(
-    module: nn.Module,
-    found: Sequence[Region],
-    maps: dict[fx.Node, Map],
-    still: Collection[fx.Node],
-    place: dict[fx.Node, int],
-) -> list[Node] | None:
-    """The nodes of the map. still: values that are computed but do not move. place: the number of each value. None if
-    one of them takes no value."""
-    named = {id(p): name for name, p in module.named_parameters()}
-    nodes = []
-    for region in found:
-        m, inputs = maps.get(region.output) if region.alone else None, region.inputs
-        if m is None:
-            piece = Piece(module, Segment(region.nodes, region.inputs, [region.output]))
-            m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
-        elif isinstance(m, Sum | Product | Concatenation):
-            inputs = _operands(region.output)
-        assert m is not None
-        ids = [id(m.module.get_parameter(name)) for name in m.names if not isinstance(m, Aside)]
-        if not inputs:
-            return None
-        nodes.append(Node(m, tuple(place[each] for each in inputs), tuple(named[i] for i in ids)))
-    return nodes
-
-
-def _operands(node: fx.Node) -> list[Any]:
-    """The values that a sum, a product or a concatenation takes."""
-    return list(node.args[0]) if node.target in CONCATENATIONS else list(node.args[:2])  # type: ignore[arg-type]
-
-
-def _closed_form(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> Map | None:
-    """The closed form of one node whose inputs are among the values; None if it has none. still: values without
-    derivative, which only an embedding takes: they may be no tensors."""
-    own = None
+def _closed_form(
+    module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]
+) -> tuple[Map, Sequence[Any]] | None:
+    """The closed form of one node and its inputs, which are among the values; None if it has none. still: values
+    without derivative, which only a module takes: they may be no tensors."""
+    args, own, sources = node.args, None, [each for each in node.all_input_nodes if each in values]
     if node.op == "call_module":
         own = module.get_submodule(str(node.target)) if sole(node) in values else None
     elif any(each in still for each in node.all_input_nodes):
         return None
     elif node.target in CONCATENATIONS:
-        tensors, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        whole = isinstance(tensors, list | tuple) and set(node.all_input_nodes) <= set(values)
-        return Concatenation(dim) if whole and type(dim) is int else None
-    elif node.target in SUMS | PRODUCTS and _takes_two(node) and all(each in values for each in node.args):
-        return Sum() if node.target in SUMS else Product()
-    else:
-        sources = [each for each in node.all_input_nodes if each in values]
-        own = module_of([node], sources[0]) if len(sources) == 1 else None
+        tensors, dim = args[0], args[1] if len(args) > 1 else node.kwargs.get("dim", 0)
+        whole = isinstance(tensors, list | tuple) and len(sources) == len(node.all_input_nodes)
+        return (Concatenation(dim), tensors) if whole and type(dim) is int else None  # type: ignore[return-value]
+    elif node.target in SUMS | PRODUCTS and _takes_two(node, values):
+        return Sum() if node.target in SUMS else Product(), args
+    if own is None and len(sources) == 1:
+        own = module_of([node], sources[0])
     found = None if own is None else calculus.map_of(own)
-    return None if found is None or found.uses_autograd else found
+    return None if found is None or found.uses_autograd else (found, sources)
 
 
-def _takes_two(node: fx.Node) -> bool:
-    return len(node.args) == 2 and not node.kwargs and all(isinstance(each, fx.Node) for each in node.args)
+def _takes_two(node: fx.Node, values: Collection[Any]) -> bool:
+    known = all(isinstance(each, fx.Node) and each in values for each in node.args)
+    return known and len(node.args) == 2 and not node.kwargs

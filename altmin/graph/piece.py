@@ -10,9 +10,9 @@ from torch import Tensor, fx, nn
 from altmin.calculus.cut_values import CutValues, parts, shortened
 from altmin.graph.inline import copy_nodes, placeholders
 from altmin.graph.inplace import IN_PLACE, changes_its_input
+from altmin.graph.values import ORDERS
 
-CHECKS = (operator.eq, operator.ne, operator.le, operator.lt, operator.ge, operator.gt, torch._assert)
-HIDDEN = {getattr, operator.getitem, "size", "dim", *CHECKS}
+HIDDEN = {getattr, operator.getitem, "size", "dim", torch._assert, *(getattr(operator, name) for name in ORDERS)}
 """Nodes that a label leaves out: sizes, entries and assertions."""
 
 
@@ -46,15 +46,18 @@ class Piece(nn.Module):
         nodes, given, made, self.entry, self.exit = segment
         self.graph = fx.Graph()
         values = {node: self.graph.placeholder(f"input_{i}") for i, node in enumerate(given)}
-        held: dict[int, str] = {}
+        names: dict[int, str] = {}
         for node in nodes:
             new = values[node] = self.graph.node_copy(node, values.__getitem__)
             new.meta = {}
             if node.op in ("call_module", "get_attr"):
-                what = operator.attrgetter(str(node.target))(owner)
-                if id(what) not in held:  # a module with two names is held once
-                    held[id(what)] = self._hold(str(node.target), what)
-                new.target = held[id(what)]
+                target = str(node.target)
+                what = operator.attrgetter(target)(owner)
+                new.target = names.setdefault(id(what), f"{target.replace('.', '_')}_{len(names)}")
+                if isinstance(what, Tensor) and not isinstance(what, nn.Parameter):
+                    self.register_buffer(new.target, what, persistent=False)
+                else:
+                    setattr(self, new.target, what)
         self.graph.output([values[node] for node in made])
         copies = [values[node] for node in nodes]
         self.in_place = any(changes_its_input(node, self) for node in copies)
@@ -102,17 +105,6 @@ class Piece(nn.Module):
 
     def _get_name(self) -> str:
         return self.label
-
-    def _hold(self, target: str, what: Any) -> str:
-        """Registers what the owner has under `target`; returns its name here."""
-        name = target.replace(".", "_")
-        while hasattr(self, name):
-            name += "_"
-        if isinstance(what, Tensor) and not isinstance(what, nn.Parameter):
-            self.register_buffer(name, what, persistent=False)
-        else:
-            setattr(self, name, what)
-        return name
 
     def _label(self, node: fx.Node) -> str:
         if node.op == "call_module":

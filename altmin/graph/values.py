@@ -18,7 +18,8 @@ def named(*names: str) -> set[Any]:
     return {*names, *(getattr(torch, name) for name in names if callable(getattr(torch, name, None)))}
 
 
-_COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
+ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
+_COMPARING = (*ORDERS, "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
 WITHOUT_DERIVATIVE = {
     *named(*_COMPARING, "argmax", "argmin", "bool", "long", "int", "sign", "one_hot", "detach"),
     *(getattr(operator, name) for name in (*_COMPARING, "invert") if hasattr(operator, name)),
