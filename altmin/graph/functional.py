@@ -14,6 +14,8 @@ _ACTIVATIONS = (
     *("GELU", "SiLU", "Mish", "ELU", "SELU", "CELU", "ReLU6", "Softplus", "Softsign", "Hardtanh", "Hardswish"),
     *("Hardsigmoid", "LogSigmoid", "Tanhshrink"),
 )
+_POOLS = {"max_pool": "MaxPool", "avg_pool": "AvgPool"}
+_POOLS |= {f"adaptive_{name}": f"Adaptive{kind}" for name, kind in _POOLS.items()}
 MODULES: dict[Any, type[nn.Module]] = {
     **dict.fromkeys((F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), nn.ReLU),
     **dict.fromkeys((F.tanh, torch.tanh, "tanh"), nn.Tanh),
@@ -21,10 +23,7 @@ MODULES: dict[Any, type[nn.Module]] = {
     **dict.fromkeys((torch.flatten, "flatten"), nn.Flatten),
     F.leaky_relu: nn.LeakyReLU,
     **{getattr(F, name.lower()): getattr(nn, name) for name in _ACTIVATIONS},
-    **{getattr(F, f"max_pool{d}d"): getattr(nn, f"MaxPool{d}d") for d in (1, 2, 3)},
-    **{getattr(F, f"avg_pool{d}d"): getattr(nn, f"AvgPool{d}d") for d in (1, 2, 3)},
-    **{getattr(F, f"adaptive_max_pool{d}d"): getattr(nn, f"AdaptiveMaxPool{d}d") for d in (1, 2, 3)},
-    **{getattr(F, f"adaptive_avg_pool{d}d"): getattr(nn, f"AdaptiveAvgPool{d}d") for d in (1, 2, 3)},
+    **{getattr(F, f"{name}{d}d"): getattr(nn, f"{kind}{d}d") for name, kind in _POOLS.items() for d in (1, 2, 3)},
 }
 """Functions, and names of methods, whose arguments after the input are those of the module, in its order or by name."""
 RESHAPES = {"view", "reshape", torch.reshape}
@@ -85,9 +84,6 @@ def _reshape(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
 
 def _is_batch_size(nodes: Sequence[fx.Node], given: fx.Node) -> bool:
     """Whether the nodes are x.size(0), x.shape[0] or x.size()[0]."""
-    *before, last = nodes
-    if not before:
-        return last.target == "size" and last.args == (given, 0)
-    shapes = [(getattr, (given, "shape")), ("size", (given,))]
-    entry = last.target is operator.getitem and last.args == (before[0], 0)
-    return len(before) == 1 and entry and (before[0].target, before[0].args) in shapes
+    calls, entry = [(node.target, node.args) for node in nodes], (operator.getitem, (nodes[0], 0))
+    shapes = [(getattr, (given, "shape")), entry], [("size", (given,)), entry]
+    return calls == [("size", (given, 0))] or calls in shapes

@@ -9,15 +9,11 @@ from torch import fx, nn
 
 from altmin.calculus import own_call
 from altmin.graph.inline import is_known
-from altmin.graph.values import FUNCTIONS, is_size, numbers
+from altmin.graph.values import FUNCTIONS, OPERATORS, is_size, numbers
 from altmin.layers import View
 
-IN_PLACE = {
-    getattr(operator, name): getattr(operator, f"__{name[1:]}__")
-    for name in dir(operator)
-    if name[0] == "i" and hasattr(operator, f"__{name[1:]}__")
-}
-"""operator.iadd and the others that have one of their name without the i, as invert has not, and that one."""
+IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in OPERATORS}
+"""operator.iadd and the others, and what they are where they do not work in place."""
 MAYBE_VIEWS = re.compile("atleast_|broadcast_tensors|chain_matmul|dropout|einsum|meshgrid|sum_to_size|type_as")
 """Operations of torch that may return what they are given, or a view of it, though their schemas do not say so."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
@@ -52,8 +48,7 @@ def settle(graph: fx.Graph, owner: nn.Module) -> None:
         if base in sizes:
             node.target = IN_PLACE[node.target]
         elif base is not None:
-            for user in [each for each in base.users if place[each] > place[node]]:
-                user.replace_input_with(base, node)
+            base.replace_all_uses_with(node, lambda user, node=node: place[user] > place[node])  # type: ignore[misc]
 
 
 def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False) -> bool:

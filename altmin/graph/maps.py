@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,10 +16,10 @@ from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
 from altmin.graph.functional import module_of
 from altmin.graph.inline import inline, is_known, placeholders, sole
 from altmin.graph.inplace import overwrites, settle
-from altmin.graph.piece import Piece, Segment
+from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, record
 from altmin.graph.regions import regions
-from altmin.graph.values import TUPLES_OF_VIEWS, aside, following, is_size, passing, without_unused
+from altmin.graph.values import TUPLES_OF_VIEWS, Nodes, aside, following, is_size, passing, without_unused
 
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
@@ -67,10 +67,11 @@ def _graph(module: nn.Module) -> Graph | None:
     settle(graph, module)
     result: Any = graph.output_node().args[0]
     given, made = placeholders(graph), list(result) if isinstance(result, list) else [result]
-    nodes = [node for node in without_unused(graph) if node in made or not _has_no_effect(module, node)]
-    unused = any(node.op == "call_module" and not node.users and node not in made for node in nodes)
-    if unused or overwrites(module, nodes):  # a module whose output is not used may have buffers that change
+    nodes = without_unused(graph)
+    unused = [node for node in nodes if node.op == "call_module" and not node.users and node not in made]
+    if any(_has_an_effect(module.get_submodule(str(node.target))) for node in unused) or overwrites(module, nodes):
         return None
+    nodes = [node for node in nodes if node not in unused]
     without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
     counts = given[len(given) - entry.sizes :] if entry else []
     sizes = following(module, nodes, given, {*counts, *filter(is_size, nodes)})
@@ -84,35 +85,32 @@ def _graph(module: nn.Module) -> Graph | None:
         found = regions(nodes, flow, {*maps, *still}, given, made)
         if found is not None:
             break
-    if found is None or not all(region.inputs for region in found):
+    if found is None or not all(region.given for region in found):
         return None
-    if not (entry or exit or any(region.alone for region in found)):
+    closed = {region.made[0] for region in found if region.made[0] in maps and len(region.nodes) == 1}
+    if not (entry or exit or closed):
         return None
-    place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
+    place = {node: i for i, node in enumerate([*given, *(region.made[0] for region in found)])}
     named = {id(p): name for name, p in module.named_parameters()}
     assembled = []
     for region in found:
-        if region.alone and region.output in maps:
-            m, inputs = maps[region.output]
+        output, inputs = region.made[0], region.given
+        if output in closed:
+            m, inputs = maps[output]
         else:
-            piece, inputs = Piece(module, Segment(region.nodes, region.inputs, [region.output])), region.inputs
-            m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
+            piece = Piece(module, region)
+            m = Aside(piece) if output in still else AnyModule(piece, several=True)
         names = tuple(named[id(m.module.get_parameter(name))] for name in m.names)
         assembled.append(Node(m, tuple(place[each] for each in inputs), names))
     return Graph(module, assembled, Ends(len(given), tuple(place[node] for node in made), entry, exit))
 
 
-def _has_no_effect(module: nn.Module, node: fx.Node) -> bool:
-    """Whether a node calls a module for nothing: its output is not used, and there is no buffer that could change."""
-    if node.op != "call_module" or node.users:
-        return False
-    called = module.get_submodule(str(node.target))
-    return not any(True for _ in called.buffers()) and not any(map(own_call, called.modules()))
+def _has_an_effect(module: nn.Module) -> bool:
+    """Whether a call of a module may do more than return its output: it has buffers that could change, or hooks."""
+    return any(True for _ in module.buffers()) or any(map(own_call, module.modules()))
 
 
-def _closed_form(
-    module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]
-) -> tuple[Map, Sequence[Any]] | None:
+def _closed_form(module: nn.Module, node: fx.Node, values: Nodes, still: Nodes) -> tuple[Map, Sequence[Any]] | None:
     """The closed form of one node and its inputs, which are among the values; None if it has none. still: values
     without derivative, which only a module takes: they may be no tensors."""
     args, own, sources = node.args, None, [each for each in node.all_input_nodes if each in values]
@@ -132,6 +130,6 @@ def _closed_form(
     return None if found is None or found.uses_autograd else (found, sources)
 
 
-def _takes_two(node: fx.Node, values: Collection[Any]) -> bool:
+def _takes_two(node: fx.Node, values: Nodes) -> bool:
     known = all(isinstance(each, fx.Node) and each in values for each in node.args)
     return known and len(node.args) == 2 and not node.kwargs

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from altmin.calculus.whole_batch import Randomness
 from altmin.common.unchanged import same_attributes
-from altmin.graph.values import FUNCTIONS, aside
+from altmin.graph.values import FUNCTIONS, OPERATORS, aside
 
 FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
 """Functions that make tensors of numbers and sizes, which `torch.fx` by itself does not record."""
@@ -26,6 +26,7 @@ NO_GRAD = "no_grad"
 
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
 WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
+BUFFER = "register it with register_buffer"
 OF_ITS_OWN = "put that part into a module of its own, which is then one block"
 
 
@@ -57,12 +58,12 @@ class Writes(TorchDispatchMode):
 class Value(fx.Proxy):
     """A proxy that records x += y as an in-place operation; torch.fx's own records x = x + y."""
 
-    def record(self, operation: Any, other: Any) -> fx.Proxy:
+    def _in_place(self, operation: Any, other: Any) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", operation, (self, other), {})
 
 
-for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "imatmul"):
-    setattr(Value, f"__{_name}__", partialmethod(Value.record, getattr(operator, _name)))
+for _name in OPERATORS:
+    setattr(Value, f"__i{_name}__", partialmethod(Value._in_place, getattr(operator, f"i{_name}")))
 
 
 class Recorder(fx.Tracer):
@@ -102,9 +103,7 @@ class Recorder(fx.Tracer):
         if isinstance(a, Tensor) and not isinstance(a, nn.Parameter):
             known = any(a is b for b in self.root.buffers()) or a in self.tensor_attrs
             if not known:  # torch.fx would keep its present value in the user's module
-                raise Untraceable(
-                    "its forward uses a tensor that is neither parameter nor buffer", "register it with register_buffer"
-                )
+                raise Untraceable("its forward uses a tensor that is neither parameter nor buffer", BUFFER)
         return super().create_arg(a)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
@@ -139,25 +138,21 @@ class Recorder(fx.Tracer):
             yield
 
 
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 def input_names(module: nn.Module, inputs: Sequence[str] | None = None) -> tuple[tuple[str, ...], bool]:
     """The arguments of a module's forward that a mini-batch has, and whether they are its first. inputs: their names;
     None for all without a default value. `Untraceable` if it cannot be called with these."""
     known = inspect.signature(module.forward).parameters.values()
-    named = [p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.KEYWORD_ONLY)]
+    named = [p.name for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     needed = [p.name for p in known if p.name in named and p.default is p.empty]
     names = tuple(inputs or needed) or tuple(p.name for p in known)[:1]
-    first = tuple(p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.VAR_POSITIONAL))[: len(names)]
+    first = tuple(p.name for p in known if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD))[: len(names)]
     wrong = inputs is not None and not set(needed) <= set(names) <= set(named)
     if wrong or not names or (len(names) == 1 and names != first):
-        raise Untraceable(
-            f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs named "
-            f"are ({', '.join(names)})",
-            "name each argument that a mini-batch has; one alone is the first",
-            one_block=False,
+        takes = (
+            f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs named"
         )
+        remedy = "name each argument that a mini-batch has; one alone is the first"
+        raise Untraceable(f"{takes} are ({', '.join(names)})", remedy, one_block=False)
     return names, names == first
 
 
@@ -174,11 +169,17 @@ def record(
 
     args, kwargs: what the module is called with, other than one input: for every `fx.Node` among them there is a
     placeholder, in this order; other values are fixed. structured: whether the output may be a tuple, list or dict.
-    Changes nothing. `Untraceable` unless the graph does what the
+    Changes nothing: modes, attributes and random states are restored. `Untraceable` unless the graph does what the
     forward does, in training and in evaluation.
     """
-    with _as_it_was(module):
-        graph, evaluated = (_traced(module, training, args, kwargs or {}) for training in (True, False))
+    before = Randomness()
+    try:
+        with same_attributes(module) as changed:
+            graph, evaluated = (_traced(module, training, args, kwargs or {}) for training in (True, False))
+    finally:
+        before.restore()
+    if names := [name for name, _ in changed if name != "training"]:
+        raise Untraceable(f"its forward sets the attribute {names[0]!r}", "leave that out, or use a forward hook")
     if str(graph) != str(evaluated):
         raise Untraceable("its forward asks whether it is in training (self.training)", MODULES)
     output = graph.output_node().args[0]
@@ -218,19 +219,6 @@ def _cuts_gradients(graph: fx.Graph, module: nn.Module) -> bool:
     still = aside(module, nodes, [node for node in nodes if node.op == "placeholder"])
     calls = [node for node in nodes if node.op == "call_module" or (node.op in FUNCTIONS and node.all_input_nodes)]
     return any(node.meta[NO_GRAD] and node not in still for node in calls)
-
-
-@contextmanager
-def _as_it_was(module: nn.Module) -> Iterator[None]:
-    """Restores modes, attributes and random states. `Untraceable` if attributes have changed within."""
-    before = Randomness()
-    try:
-        with same_attributes(module) as changed:
-            yield
-    finally:
-        before.restore()
-    if names := [name for name, _ in changed if name != "training"]:
-        raise Untraceable(f"its forward sets the attribute {names[0]!r}", "leave that out, or use a forward hook")
 
 
 def _autocast() -> list[bool]:

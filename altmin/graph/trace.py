@@ -14,7 +14,7 @@ from typing import Any
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
+from altmin.calculus import CLOSED_FORMS, Map, Normalisation, own_call
 from altmin.calculus.cut_values import CutValues, Number, OutputValues
 from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
@@ -23,7 +23,7 @@ from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece, Segment
 from altmin.graph.record import INPUT, Untraceable, record
 from altmin.graph.recurrent import layers_of_outputs, recurrent_layers
-from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
+from altmin.graph.values import Nodes, aside, is_tensor, numbers, passing, with_constants, without_unused
 
 
 @dataclass
@@ -58,10 +58,6 @@ def trace(model: nn.Module, at: Collection[str] = (), inputs: Sequence[str] = ()
     except Untraceable as why:
         whole = "; or train it as one block: nn.Sequential(model)" if why.one_block and len(inputs) < 2 else ""
         raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}{whole}") from why
-    return _without_identities(parts)
-
-
-def _without_identities(parts: Sequence[Part]) -> list[Part]:
     kept: list[Part] = []
     for part in parts:
         if type(part.module) is not nn.Identity or own_call(part.module):
@@ -131,11 +127,8 @@ def _inside(name: str, at: Collection[str]) -> bool:
 
 def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
     """The parts of a module that the model calls by this name, or the module as a whole."""
-    whole = [Part(module, [name])]
-    if own_call(module):
-        return whole
-    inside = _inside(name, at)
-    if not (inside or is_plain(module) or any(True for _ in module.parameters())):
+    whole, inside = [Part(module, [name])], _inside(name, at)
+    if own_call(module) or not (inside or is_plain(module) or any(True for _ in module.parameters())):
         return whole
     try:
         parts = list(_opened(module, name, at))
@@ -150,14 +143,11 @@ def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
 
 
 def _has_weights(part: Part) -> bool:
-    kind = CLOSED_FORMS.get(type(part.module))
-    norm = kind is not None and issubclass(kind, Normalisation)
+    norm = issubclass(CLOSED_FORMS.get(type(part.module), Map), Normalisation)
     return not norm and any(True for _ in part.module.parameters())
 
 
-def segments(
-    graph: fx.Graph, owner: nn.Module, at: Collection[fx.Node] = (), inputs: Sequence[str] = ()
-) -> list[Segment]:
+def segments(graph: fx.Graph, owner: nn.Module, at: Nodes = (), inputs: Sequence[str] = ()) -> list[Segment]:
     """The segments between bottlenecks, or between nodes of `at`. inputs: the names of the graph's, if there are
     several; none of them moves, so that they pass cuts beside the code.
 
@@ -192,15 +182,12 @@ def _outputs(given: Any) -> tuple[list[fx.Node], OutputValues | None]:
     """The values that a graph gives, and how they are one, unless it gives one tensor."""
     if isinstance(given, fx.Node):
         return [given], None
-    leaves, form = pytree.tree_flatten(given)
-    found = [each for each in leaves if isinstance(each, fx.Node)]
-    order = itertools.count()
-    numbered = [Number(next(order)) if isinstance(each, fx.Node) else each for each in leaves]
-    return found, OutputValues(len(found), pytree.tree_unflatten(numbered, form))
+    found, order = [each for each in pytree.tree_leaves(given) if isinstance(each, fx.Node)], itertools.count()
+    return found, OutputValues(len(found), pytree.tree_map_only(fx.Node, lambda _: Number(next(order)), given))
 
 
 def _cuts(
-    order: Sequence[fx.Node], outputs: Collection[fx.Node], still: Collection[fx.Node], at: Collection[fx.Node]
+    order: Sequence[fx.Node], outputs: Nodes, still: Nodes, at: Nodes
 ) -> Iterator[tuple[int, list[fx.Node], CutValues | None]]:
     """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
     values have no derivative. No cut but those of `at` lies between a size and its use."""
@@ -212,10 +199,9 @@ def _cuts(
         moving = [node, *(each for each in live if each not in still)]
         asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
         if asked and node.users and node not in outputs and node not in still and all(map(is_tensor, moving)):
-            masks = [each for each in live if each in still and each not in sizes]
-            counts = [each for each in live if each in still and each in sizes]
-            made = [*moving, *masks, *counts]
-            cut = CutValues(len(moving), f"after {name_of(node)!r}", len(counts), [name_of(each) for each in made])
+            beside = sorted((each for each in live if each in still), key=sizes.__contains__)
+            made, counts = [*moving, *beside], sum(each in sizes for each in beside)
+            cut = CutValues(len(moving), f"after {name_of(node)!r}", counts, [name_of(each) for each in made])
             yield i + 1, made, cut if len(made) > 1 else None
 
 
