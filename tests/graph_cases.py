@@ -1,13 +1,57 @@
-"""Networks that are no chains of layers, in float64: what `split` makes of them is tested on these."""
+"""Networks that are no chains of layers, in float64, and the comparison of a step with backprop."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import altmin
+
 F64 = torch.float64
+
+
+def as_backprop(
+    model: nn.Module,
+    x: Any,
+    y: Tensor,
+    loss: Any = F.cross_entropy,
+    given: Any = None,
+    atol: float = 1e-8,
+    **options: Any,
+) -> Any:
+    """Loss, gradients and buffers of a step in which codes stay are those of autograd on a copy of the model. given:
+    the batch in another form. Returns the trainer."""
+    alone = copy.deepcopy(model)
+    value = loss(alone(*x) if isinstance(x, tuple) else alone(x), y)
+    wanted = torch.autograd.grad(value, list(alone.parameters()), allow_unused=True, materialize_grads=True)
+    codes, weights = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
+    am = altmin.AltMin(model, loss, codes, weights, **options)
+    metrics = am.step(x if given is None else given, y)
+    assert float(metrics.loss) == pytest.approx(float(value.detach()), rel=1e-12)
+    for ours, theirs, g in zip(model.parameters(), alone.parameters(), wanted, strict=True):
+        torch.testing.assert_close(theirs - ours, g, rtol=1e-5, atol=atol)
+    for ours, theirs in zip(model.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    return am
+
+
+class Net(nn.Module):
+    """A layer, what `between` does after it, and another."""
+
+    def __init__(self, between: Callable[..., Any] = lambda net, h: h) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.count, self.seen, self.between = 0, [], between
+        self.table, self.embed = nn.Parameter(torch.randn(7, 4)), nn.Embedding(7, 4)
+        self.scale, self.norm = nn.Parameter(torch.randn(4)), nn.BatchNorm1d(4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(torch.tanh(self.between(self, self.a(x))))
 
 
 class Plain(nn.Module):

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from branching import Attention, Basic, Dense, Excite, PreNorm, Split, SwiGLU
+from graph_cases import as_backprop
 from torch import Tensor, nn
 
-import altmin
 from altmin.calculus import AnyModule
 from altmin.calculus.graph import Graph
 from altmin.graph.maps import map_of
@@ -85,24 +85,13 @@ def test_a_parameter_in_two_places_gets_the_gradients_of_both():
     torch.testing.assert_close(m.quotient(p, saved, u, e)[0], (function(*p, x) - function(*p, x - e * u)) / e)
 
 
-def agree_with_autograd(model: nn.Module, x: Tensor) -> None:
-    """Gradients are autograd's as the share goes to zero."""
-    y = torch.randn_like(model(x))
-    wanted = torch.autograd.grad(nn.MSELoss()(model(x), y), list(model.parameters()))
-    before = [p.detach().clone() for p in model.parameters()]
-    codes, rule = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
-    altmin.AltMin(model, nn.MSELoss(), codes=codes, weights=rule).step(x, y)
-    for p, old, grad in zip(model.parameters(), before, wanted, strict=True):
-        torch.testing.assert_close(old - p.detach(), grad, rtol=1e-5, atol=1e-9)
-
-
 @pytest.mark.parametrize("make", [Overwrites, Tied, Decides])
 def test_where_the_order_of_calls_matters_the_module_stays_whole(make):
     torch.manual_seed(0)
     module = make().double()
     assert isinstance(map_of(module), AnyModule) == (make is not Tied)
     model = nn.Sequential(nn.Linear(4, 4), module, nn.Linear(4, 2)).double()
-    agree_with_autograd(model, torch.randn(6, 4, dtype=torch.float64))
+    as_backprop(model, torch.randn(6, 4, dtype=torch.float64), torch.randint(2, (6,)))
 
 
 class Attends(nn.Module):
@@ -149,7 +138,8 @@ def test_attention_is_one_function_between_closed_forms_and_trains_as_autograd_s
     layer = Attends(how)
     assert kinds(layer) == ["Linear", "AnyModule", "Linear", "Sum"]
     model = nn.Sequential(nn.Linear(3, 4), layer, Attends(how), nn.Linear(4, 2)).double()
-    agree_with_autograd(model, torch.randn(6, 5, 3, dtype=torch.float64))
+    x, y = torch.randn(6, 5, 3, dtype=torch.float64), torch.randn(6, 5, 2, dtype=torch.float64)
+    as_backprop(model, x, y, nn.MSELoss())
 
 
 def test_a_hook_makes_a_module_a_function():

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from graph_cases import CASES, F64, Plain, ResNet, Transformer, sequential
+from graph_cases import CASES, F64, Plain, ResNet, Transformer, as_backprop, sequential
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -58,16 +58,6 @@ def test_blocks_end_where_everything_passes_through_one_tensor(name):
     assert [str(block) for block in altmin.split(CASES[name].build()[0])] == CASES[name].blocks
 
 
-def gradients(model: nn.Module, x: Tensor, y: Tensor, loss, at=None, share: float = 1e-9) -> dict[str, Tensor]:
-    """Those of a step of AM: with SGD and a rate of 1 the parameters move by them."""
-    moved = copy.deepcopy(model)
-    weights = altmin.LocalSGD(lr=1.0, momentum=0.0)
-    altmin.AltMin(moved, loss, altmin.GradientCodes(share=share), weights, at=at).step(x, y)
-    return {
-        name: p.detach() - q.detach() for (name, p), q in zip(model.named_parameters(), moved.parameters(), strict=True)
-    }
-
-
 def affine(model: nn.Module) -> list[str]:
     """The names of all affine maps of a model but the last: the finest cut."""
     return [name for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)][:-1]
@@ -85,11 +75,7 @@ def test_as_codes_move_less_gradients_become_autograds(name, training, cut):
     if cut == "fine":
         assert len(altmin.split(model, at=at)) == len(at) + 1
         torch.testing.assert_close(altmin.split(model, at=at)(x), model(x), rtol=1e-12, atol=1e-12)
-    ours = gradients(model, x, y, CASES[name].loss, at)
-    wanted = torch.autograd.grad(CASES[name].loss(model(x), y), list(model.parameters()))
-    for (key, mine), theirs in zip(ours.items(), wanted, strict=True):
-        size = max(float(theirs.norm()), 1e-8)  # a bias below a batch norm has no gradient
-        assert float((mine - theirs).norm()) < 1e-5 * size, key
+    as_backprop(model, x, y, CASES[name].loss, at=at)
 
 
 @pytest.mark.parametrize("fine", [False, True], ids=["default", "fine"])
@@ -209,9 +195,7 @@ def test_a_layer_used_twice_in_one_block_goes_through_autograd():
     torch.manual_seed(0)
     model, x, y = Twice().double(), torch.randn(6, 3, dtype=F64), torch.randint(2, (6,))
     assert str(altmin.split(model, at=["first"]).blocks[1]) == "(Linear, Tanh, Linear, Tanh, Linear)"
-    ours = gradients(model, x, y, nn.CrossEntropyLoss(), ["first"])
-    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    torch.testing.assert_close([*ours.values()], [*wanted], rtol=1e-6, atol=1e-9)
+    as_backprop(model, x, y, at=["first"])
 
 
 CHANGES = {
@@ -238,9 +222,7 @@ def test_a_new_hook_inside_a_branch_is_refused_and_one_from_before_is_honoured()
     model.layer1[0].conv1.register_forward_hook(lambda module, given, out: 2 * out)
     with pytest.raises(ValueError, match="the model has changed since it was cut"):
         am.step(x, y)
-    ours = gradients(model, x, y, nn.CrossEntropyLoss())
-    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    torch.testing.assert_close([*ours.values()], [*wanted], rtol=1e-6, atol=1e-8)
+    as_backprop(model, x, y)
 
 
 class Gated(nn.Module):
@@ -308,9 +290,7 @@ def test_sizes_pass_beside_a_code_and_are_computed_with(at):
     torch.manual_seed(0)
     model, x, y = Counts().double(), torch.randn(6, 2, 6, dtype=F64), torch.randint(3, (6,))
     assert torch.equal(altmin.split(model, at=at)(x), model(x))
-    wanted = torch.autograd.grad(nn.CrossEntropyLoss()(model(x), y), list(model.parameters()))
-    for mine, theirs in zip(gradients(model, x, y, nn.CrossEntropyLoss(), at).values(), wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8)
+    as_backprop(model, x, y, at=at)
 
 
 # -- random graphs -----------------------------------------------------------------------------------------------------
