@@ -45,7 +45,7 @@ class Net(nn.Module):
     def __init__(self, between: Callable[..., Any] = lambda net, h: h) -> None:
         super().__init__()
         self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
-        self.count, self.seen, self.between = 0, [], between
+        self.count, self.seen, self.between, self.relu = 0, [], between, nn.ReLU(inplace=True)
         self.table, self.embed = nn.Parameter(torch.randn(7, 4)), nn.Embedding(7, 4)
         self.scale, self.norm = nn.Parameter(torch.randn(4)), nn.BatchNorm1d(4)
         self.register_buffer("mean", torch.zeros(4))
@@ -104,29 +104,6 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.norm(self.stem(x)))
         return self.fc(torch.flatten(self.pool(self.layer2(self.layer1(x))), 1))
-
-
-class Inception(nn.Module):
-    """Three branches side by side, twice; the second time in the forward of the model itself."""
-
-    class Mixed(nn.Module):
-        def __init__(self, inputs: int):
-            super().__init__()
-            self.one, self.three = nn.Conv2d(inputs, 2, 1), nn.Conv2d(inputs, 2, 3, padding=1)
-            self.after = nn.Conv2d(4 + inputs, 3, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.after(torch.cat([self.one(x).relu(), torch.tanh(self.three(x)), F.avg_pool2d(x, 3, 1, 1)], 1))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mixed, self.left, self.right = self.Mixed(1), nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1)
-        self.fc = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.mixed(x))
-        x = torch.cat((self.left(x), self.right(x).sigmoid()), dim=1)
-        return self.fc(x.mean(dim=(2, 3)))
 
 
 class SharedInput(nn.Module):
@@ -302,16 +279,6 @@ CASES = {
         *(ResNet, images, ENTROPY),
         ["Conv2d, BatchNorm2d", "ReLU, Basic", "Basic", "Basic", "AdaptiveAvgPool2d, Flatten, Linear"],
         ["layer1.0", "layer2"],
-    ),
-    "inception": Case(
-        *(Inception, images, ENTROPY),
-        [
-            "(Conv2d, relu, Conv2d, tanh, avg_pool2d, cat)",
-            "Conv2d",
-            "ReLU, (Conv2d, Conv2d, sigmoid, cat)",
-            "(mean), Linear",
-        ],
-        ["mixed"],
     ),
     "shared input": Case(
         *(SharedInput, rows, ENTROPY),

@@ -147,22 +147,15 @@ def unparametrized(layer: nn.Module) -> nn.Module:
     return parametrize.remove_parametrizations(parametrizations.weight_norm(layer), "weight")
 
 
-def with_fixed_bias(layer: nn.Module) -> nn.Module:
-    bias = layer.bias.detach() + 1
-    del layer.bias
-    layer.register_buffer("bias", bias)
-    return layer
-
-
-def with_fixed_weight(layer: nn.Module) -> nn.Module:
-    weight = layer.weight.detach() + 1
-    del layer.weight
-    layer.register_buffer("weight", weight)
+def fixed(layer: nn.Module, name: str) -> nn.Module:
+    value = layer.get_parameter(name).detach() + 1
+    delattr(layer, name)
+    layer.register_buffer(name, value)
     return layer
 
 
 @pytest.mark.parametrize("make", [lambda: nn.Linear(4, 4), lambda: nn.LayerNorm(4), lambda: nn.BatchNorm1d(4)])
-@pytest.mark.parametrize("change", [pruned, with_fixed_bias, with_fixed_weight])
+@pytest.mark.parametrize("change", [pruned, lambda layer: fixed(layer, "bias"), lambda layer: fixed(layer, "weight")])
 def test_parameters_are_found_by_their_names(make, change):
     torch.manual_seed(0)
     layer = make()

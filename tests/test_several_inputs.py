@@ -116,21 +116,19 @@ def test_codes_that_stay_give_autograds_gradients(name: str, by_name: bool) -> N
 def test_an_input_is_a_constant_of_the_blocks_that_use_it() -> None:
     """As if it were a buffer of the model: the same steps, codes and all."""
 
-    class Held(Conditioned):
-        def __init__(self, z: Tensor) -> None:
-            super().__init__()
-            self.register_buffer("z", z)
-
-        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-            y = torch.tanh(self.a(x))
-            y = torch.tanh(self.b(torch.cat([y, self.z], 1)))  # type: ignore[list-item]
-            return self.c(torch.cat([y, torch.ones_like(y[:, :4])], 1))
-
     class Given(Conditioned):
         def forward(self, x: Tensor, z: Tensor) -> Tensor:
             y = torch.tanh(self.a(x))
             y = torch.tanh(self.b(torch.cat([y, z], 1)))
             return self.c(torch.cat([y, torch.ones_like(y[:, :4])], 1))
+
+    class Held(Given):
+        def __init__(self, z: Tensor) -> None:
+            super().__init__()
+            self.register_buffer("z", z)
+
+        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x, self.z)  # type: ignore[arg-type]
 
     torch.manual_seed(0)
     (x, z), y = pairs(), torch.randint(3, (6,))
